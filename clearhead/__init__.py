@@ -1,0 +1,3 @@
+"""Clearhead: every Transformer, one clear core."""
+
+__version__ = "0.1.0"

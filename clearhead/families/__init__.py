@@ -1,0 +1,1 @@
+"""The families: a name in, a spec out. One short file of data each."""

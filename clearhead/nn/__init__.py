@@ -1,0 +1,44 @@
+"""The core: ids in, logits out. A handful of small blocks that never ask which family they serve."""
+
+from . import doors, norm
+from .attention import Attention
+from .block import Block
+from .cache import Cache
+from .doctor import check_mask
+from .embed import Tokens
+from .feedforward import MLP, Gated
+from .heads import Labels, Pooled, Span, Tags, TokenHead, Transform
+from .init import FanIn, Normal, ResidualNormal, Xavier
+from .kernels import Kernel, Mixing, Softmax
+from .masks import Causal, Documents, Everyone, Global, Mask, Padding, Prefix, Window
+from .model import Model, Pair, PairModel, Single, SingleModel
+from .positions import (
+    Alibi,
+    Learned,
+    NoPositions,
+    Placed,
+    Positions,
+    PositionScheme,
+    RelativeBuckets,
+    Sinusoidal,
+)
+from .rope import DynamicNTK, LinearStretch, Llama3, Rope, Yarn
+from .tap import OFF, Recorder, Tap, sites
+from .tower import Tower
+from .view import View
+
+__all__ = [
+    # a model and its parts
+    "Single", "Pair", "Tower", "Block", "Attention", "Model", "SingleModel", "PairModel",
+    # the choices
+    "Tokens", "MLP", "Gated", "norm", "TokenHead", "Labels", "Tags", "Span", "Pooled", "Transform",
+    "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets",
+    "LinearStretch", "DynamicNTK", "Yarn", "Llama3",
+    "Softmax", "Xavier", "Normal", "ResidualNormal", "FanIn",
+    # masks
+    "Mask", "Everyone", "Causal", "Window", "Padding", "Prefix", "Documents", "Global", "View",
+    "doors", "check_mask",
+    # running, watching, extending
+    "Cache", "Tap", "OFF", "Recorder", "sites",
+    "Kernel", "Mixing", "Positions", "PositionScheme", "Placed",
+]  # fmt: skip

@@ -1,0 +1,147 @@
+"""Attention: a stream of vectors in; project to heads, let a kernel mix the values, project back.
+
+         x_BTD ──q──▶ q_BHQE ─┐
+    x or memory ──k──▶ k_BGKE ─┼─ kernel ─▶ mix_BHQE ──out──▶ x_BTD
+    x or memory ──v──▶ v_BGKE ─┘
+
+Shape suffixes: B batch, T tokens, D width, H query heads, G key/value heads, Q queries, K keys, E head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from ..errors import InputError, SpecError
+from ..spec import Spec
+from .cache import KV
+from .context import Context
+from .kernels import Mixing, Softmax
+from .masks import Everyone, Mask, Window
+from .norm import Norm
+from .view import View
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention(Spec):
+    """`bias` names the projections that carry one: "qkvo" (GPT-2), "qvo" (Whisper), "" (LLaMA)."""
+
+    heads: int
+    kv_heads: int | None = None  # fewer than heads: several queries share a key (Ainslie 2023)
+    head_dim: int | None = None  # None: width / heads
+    value_dim: int | None = None  # None: as head_dim
+    bias: str = ""
+    scale: float | None = None  # None: head_dim ** -0.5
+    qk_norm: Norm | None = None  # on each head of q and k (Qwen 3)
+    window: tuple[int, int] | None = None  # look at most this many tokens back, and ahead
+    kernel: Mixing = field(default_factory=Softmax)
+
+    def check(self) -> None:
+        if self.heads < 1:
+            raise SpecError(f"Attention.heads is {self.heads}, expected 1 or more")
+        if self.heads % (self.kv_heads or self.heads):
+            raise SpecError(f"kv_heads {self.kv_heads} does not divide heads {self.heads}")
+        if set(self.bias) - set("qkvo"):
+            raise SpecError(f"Attention.bias is {self.bias!r}, expected some of the letters q, k, v, o")
+
+    def head_width(self, width: int) -> int:
+        if self.head_dim is None and width % self.heads:
+            raise SpecError(
+                f"width {width} is not divisible by heads {self.heads}; choose another, or set head_dim"
+            )
+        return self.head_dim or width // self.heads
+
+    def build(self, width: int) -> MultiHead:
+        return SelfAttention(self, width)
+
+    def build_cross(self, width: int, memory_width: int) -> MultiHead:
+        return CrossAttention(self, width, memory_width)
+
+
+class MultiHead(nn.Module):
+    """What self- and cross-attention share: the projections, and the way from heads back to the stream."""
+
+    SITES = ("q", "k", "v", "pattern", "mix", "out")
+
+    def __init__(self, spec: Attention, width: int, memory_width: int) -> None:
+        super().__init__()
+        self.head_dim = spec.head_width(width)
+        self.value_dim = spec.value_dim or self.head_dim
+        groups = spec.kv_heads or spec.heads
+        self.q = nn.Linear(width, spec.heads * self.head_dim, bias="q" in spec.bias)
+        self.k = nn.Linear(memory_width, groups * self.head_dim, bias="k" in spec.bias)
+        self.v = nn.Linear(memory_width, groups * self.value_dim, bias="v" in spec.bias)
+        self.out = nn.Linear(spec.heads * self.value_dim, width, bias="o" in spec.bias)
+        self.q_norm = spec.qk_norm.build(self.head_dim) if spec.qk_norm else None
+        self.k_norm = spec.qk_norm.build(self.head_dim) if spec.qk_norm else None
+        self.scale = self.head_dim**-0.5 if spec.scale is None else spec.scale
+        self.kernel = spec.kernel.build(spec.heads, self.head_dim)
+
+    def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
+        raise NotImplementedError
+
+    def queries(self, x_BTD: Tensor) -> Tensor:
+        q = _heads(self.q(x_BTD), self.head_dim)
+        return q if self.q_norm is None else self.q_norm(q)
+
+    def keys(self, x_BTD: Tensor) -> Tensor:
+        k = _heads(self.k(x_BTD), self.head_dim)
+        return k if self.k_norm is None else self.k_norm(k)
+
+    def values(self, x_BTD: Tensor) -> Tensor:
+        return _heads(self.v(x_BTD), self.value_dim)
+
+    def mix(self, q: Tensor, kv: KV, view: View, bias: Tensor | None, ctx: Context) -> Tensor:
+        tap = ctx.tap
+        q, k, v = tap("q", q), tap("k", kv[0]), tap("v", kv[1])
+        mixed = self.kernel(q, k, v, view=view, bias=bias, scale=self.scale, tap=tap)
+        out: Tensor = self.out(tap("mix", mixed).transpose(1, 2).flatten(2))
+        return tap("out", out)
+
+
+class SelfAttention(MultiHead):
+    """Queries, keys and values from one stream."""
+
+    def __init__(self, spec: Attention, width: int) -> None:
+        super().__init__(spec, width, width)
+        self.rule: Mask = Window(*spec.window) if spec.window else Everyone()
+
+    def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
+        place = ctx.place
+        q = place.turn_q(self.queries(x_BTD))
+        k, v = self.keys(x_BTD), self.values(x_BTD)
+        if not place.late:
+            k = place.turn_k(k)
+        if ctx.cache is not None:
+            k, v = ctx.cache.append(k, v)
+        if place.late:
+            k = place.turn_k(k)
+        return self.mix(q, (k, v), ctx.view.under(self.rule), place.bias(ctx.layer, q, k), ctx)
+
+
+class CrossAttention(MultiHead):
+    """Queries from the stream; keys and values from the memory, projected once per decoding run."""
+
+    def __init__(self, spec: Attention, width: int, memory_width: int) -> None:
+        if spec.window is not None:
+            raise SpecError("a window counts tokens of one text; cross-attention cannot have one")
+        super().__init__(spec, width, memory_width)
+
+    def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
+        if ctx.memory is None or ctx.memory_view is None:
+            raise InputError("this tower has cross-attention; call it with a memory")
+        return self.mix(self.queries(x_BTD), self._memory(ctx.memory, ctx), ctx.memory_view, None, ctx)
+
+    def _memory(self, memory_BKD: Tensor, ctx: Context) -> KV:
+        if ctx.cache is None:
+            return self.keys(memory_BKD), self.values(memory_BKD)
+        if ctx.cache.cross is None:
+            ctx.cache.cross = self.keys(memory_BKD), self.values(memory_BKD)
+        return ctx.cache.cross
+
+
+def _heads(x_BTD: Tensor, head_dim: int) -> Tensor:
+    """(B, T, H * E) -> (B, H, T, E)."""
+    batch, tokens, _ = x_BTD.shape
+    return x_BTD.reshape(batch, tokens, -1, head_dim).transpose(1, 2)

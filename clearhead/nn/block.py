@@ -1,0 +1,76 @@
+"""One Transformer layer: a stream in, a stream out. Families differ in `order` and in what is plugged in.
+
+    pre       x + f(norm(x))                 GPT-2, LLaMA
+    post      norm(x + f(x))                 the original, BERT
+    sandwich  x + after(f(norm(x)))          Gemma 2
+    parallel  x + f(norm(x)) + g(norm'(x))   GPT-NeoX
+
+f is self-attention, then cross-attention where there is one, then the feed-forward layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor, nn
+
+from ..spec import Spec
+from .attention import Attention
+from .context import Context
+from .feedforward import FeedForward
+from .norm import Layer, Norm
+
+Order = Literal["pre", "post", "sandwich", "parallel"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block(Spec):
+    attention: Attention
+    feedforward: FeedForward
+    norm: Norm = field(default_factory=Layer)
+    order: Order = "pre"
+    cross: Attention | None = None
+    dropout: float = 0.0  # on what each sub-layer adds to the stream
+
+    def build(self, width: int, memory_width: int) -> BlockModule:
+        return BlockModule(self, width, memory_width)
+
+
+class BlockModule(nn.Module):
+    SITES = ("in", "out")
+
+    def __init__(self, spec: Block, width: int, memory_width: int) -> None:
+        super().__init__()
+        self.order = spec.order
+        self.attn = spec.attention.build(width)
+        self.attn_norm, self.attn_after = _norms(spec, width)
+        if spec.cross is not None:
+            self.cross = spec.cross.build_cross(width, memory_width)
+            self.cross_norm, self.cross_after = _norms(spec, width)
+        self.ff = spec.feedforward.build(width)
+        self.ff_norm, self.ff_after = _norms(spec, width)
+        self.has_cross = spec.cross is not None
+        self.dropout = nn.Dropout(spec.dropout)
+
+    def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
+        x = stream = ctx.tap("in", x_BTD)
+        for name in ("attn", "cross", "ff") if self.has_cross else ("attn", "ff"):
+            # In a parallel block every step reads the stream as it came in.
+            x = self._step(name, x, stream if self.order == "parallel" else x, ctx.at(name))
+        return ctx.tap("out", x)
+
+    def _step(self, name: str, x: Tensor, read: Tensor, ctx: Context) -> Tensor:
+        """`x` with what one sub-layer makes of `read` added to it."""
+        step, norm = getattr(self, name), getattr(self, f"{name}_norm")
+        inner = step(read if self.order == "post" else norm(read), ctx)
+        if self.order == "sandwich":
+            inner = getattr(self, f"{name}_after")(inner)
+        x = x + self.dropout(inner)
+        return norm(x) if self.order == "post" else x
+
+
+def _norms(spec: Block, width: int) -> tuple[nn.Module, nn.Module | None]:
+    """The norm of one sub-layer, and the second one that a sandwich has."""
+    after = spec.norm.build(width) if spec.order == "sandwich" else None
+    return spec.norm.build(width), after

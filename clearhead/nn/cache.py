@@ -1,0 +1,99 @@
+"""The memory of a decoding run: per layer, the keys and values already computed.
+
+Two ways to hold them: growing (a longer tensor each step) and, with a `capacity`, pre-allocated (written
+in place, nothing copied). Shape suffixes: B batch, H key/value heads, T tokens, E head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+
+KV = tuple[Tensor, Tensor]
+
+
+class LayerCache:
+    """One layer: its own keys and values so far, and those of the memory, which are computed once."""
+
+    def __init__(self, capacity: int | None) -> None:
+        self.capacity = capacity
+        self.length = 0
+        self.cross: KV | None = None
+        self._held: KV | None = None
+
+    def append(self, k_BHTE: Tensor, v_BHTE: Tensor) -> KV:
+        """All keys and values up to now, the new ones last."""
+        start, self.length = self.length, self.length + k_BHTE.shape[2]
+        if self.capacity is None:
+            if self._held is None:
+                self._held = k_BHTE, v_BHTE
+            else:
+                k, v = self._held
+                self._held = torch.cat([k, k_BHTE], dim=2), torch.cat([v, v_BHTE], dim=2)
+            return self._held
+        if self._held is None:
+            # Zeros, not empty: a blocked slot still meets its value as 0 * v, and NaN would win.
+            self._held = _room(k_BHTE, self.capacity), _room(v_BHTE, self.capacity)
+        k, v = self._held
+        k[:, :, start : self.length] = k_BHTE
+        v[:, :, start : self.length] = v_BHTE
+        return k[:, :, : self.length], v[:, :, : self.length]
+
+    def reorder(self, rows: Tensor) -> None:
+        self._held = self._held and (self._held[0][rows], self._held[1][rows])
+        self.cross = self.cross and (self.cross[0][rows], self.cross[1][rows])
+
+    def trim(self, length: int) -> None:
+        self.length = length
+        if self.capacity is None and self._held is not None:
+            self._held = self._held[0][:, :, :length], self._held[1][:, :, :length]
+
+
+@dataclass(eq=False)
+class Cache:
+    """What a model remembers between calls: `Cache(depth)`, then pass it to every call of one run."""
+
+    depth: int
+    capacity: int | None = None  # how many tokens to make room for; None grows
+
+    def __post_init__(self) -> None:
+        self.layers = [LayerCache(self.capacity) for _ in range(self.depth)]
+        self.real_BK: Tensor | None = None  # which of the cached tokens are not padding
+
+    @property
+    def length(self) -> int:
+        """How many tokens were seen, padding included."""
+        return 0 if self.real_BK is None else self.real_BK.shape[1]
+
+    def saw(self, real_BT: Tensor) -> None:
+        """Called by the tower when a call begins; refuses what would not fit before anything is written."""
+        total = self.length + real_BT.shape[1]
+        if self.capacity is not None and total > self.capacity:
+            raise InputError(f"the cache has room for {self.capacity} tokens, this call makes it {total}")
+        if self.real_BK is not None and len(self.real_BK) != len(real_BT):
+            raise InputError(f"the cache holds {len(self.real_BK)} rows, this call has {len(real_BT)}")
+        old = self.real_BK
+        self.real_BK = real_BT if old is None else torch.cat([old, real_BT], dim=1)
+
+    def reorder(self, rows: Tensor) -> None:
+        """Keep the given batch rows, in that order (beam search)."""
+        self.real_BK = None if self.real_BK is None else self.real_BK[rows]
+        for layer in self.layers:
+            layer.reorder(rows)
+
+    def trim(self, length: int) -> None:
+        """Forget everything after the first `length` tokens (speculative decoding)."""
+        if not 0 <= length <= self.length:
+            raise InputError(f"cannot trim a cache of {self.length} tokens to {length}")
+        self.real_BK = None if self.real_BK is None else self.real_BK[:, :length]
+        for layer in self.layers:
+            layer.trim(length)
+
+
+def _room(x_BHTE: Tensor, capacity: int) -> Tensor:
+    batch, heads, _, width = x_BHTE.shape
+    return x_BHTE.new_zeros(batch, heads, capacity, width)

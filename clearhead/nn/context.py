@@ -1,0 +1,39 @@
+"""What travels beside the stream through the blocks: everything a layer may need to know about this call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from .cache import LayerCache
+from .positions import Placed
+from .tap import OFF, Tap
+from .view import View
+
+
+@dataclass(frozen=True)
+class States:
+    """What leaves a tower, and what a decoder looks back at: vectors, and the text each token is of."""
+
+    x_BTD: Tensor
+    segment_BT: Tensor | None = None  # below zero = padding; None = one real text throughout
+
+    @property
+    def real_BT(self) -> Tensor | None:
+        return None if self.segment_BT is None else self.segment_BT >= 0
+
+
+@dataclass(frozen=True)
+class Context:
+    view: View  # who may look at whom
+    place: Placed  # where everyone stands
+    memory: Tensor | None = None  # (B, K, D), for cross-attention
+    memory_view: View | None = None
+    layer: int = 0
+    cache: LayerCache | None = None
+    tap: Tap = OFF
+
+    def at(self, name: str) -> Context:
+        """The same call, one module further down."""
+        return self if self.tap is OFF else replace(self, tap=self.tap.at(name))

@@ -1,0 +1,105 @@
+"""Embeddings: the front doors. Token ids become a stream of vectors.
+
+Two moments, because positions are added between them: calling the module looks the inputs up, `settle`
+norms, drops out and, where the table is narrower than the stream, widens.
+Shape suffixes: B batch, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..spec import Spec
+from .norm import Norm
+
+
+class Embed(Spec):
+    """A front door. `inner` is the width of the stream before it settles."""
+
+    def inner(self, width: int) -> int:
+        return width
+
+    def build(self, width: int) -> Embedding:
+        raise NotImplementedError
+
+
+class Embedding(nn.Module):
+    """The machine of a front door."""
+
+    def forward(self, inputs: Tensor, types_BT: Tensor | None) -> Tensor:
+        raise NotImplementedError
+
+    def settle(self, x_BTD: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens(Embed):
+    """A table of vectors, one per id; `types` adds a second one for segments (BERT)."""
+
+    vocab: int
+    types: int = 0
+    factor: int | None = None  # width of the table, where it is narrower than the stream (ALBERT)
+    norm: Norm | None = None
+    scale: float = 1.0  # the original and T5-like families multiply by sqrt(width)
+    dropout: float = 0.0
+
+    def inner(self, width: int) -> int:
+        return self.factor or width
+
+    def build(self, width: int) -> TokenEmbedding:
+        return TokenEmbedding(self, width)
+
+
+class TokenEmbedding(Embedding):
+    def __init__(self, spec: Tokens, width: int) -> None:
+        super().__init__()
+        inner = spec.inner(width)
+        self.table = nn.Embedding(spec.vocab, inner)
+        self.types = nn.Embedding(spec.types, inner) if spec.types else None
+        self.norm = spec.norm.build(inner) if spec.norm else None
+        self.project = nn.Linear(inner, width) if spec.factor else None
+        self.dropout = nn.Dropout(spec.dropout)
+        self.scale = spec.scale
+
+    def forward(self, ids_BT: Tensor, types_BT: Tensor | None) -> Tensor:
+        _check_ids("ids", ids_BT, self.table.num_embeddings)
+        x: Tensor = self.table(ids_BT)
+        if self.scale != 1.0:
+            x = x * self.scale
+        if self.types is None:
+            if types_BT is not None:
+                raise InputError("segment types were given, but this model has none")
+            return x
+        if types_BT is None:
+            types_BT = torch.zeros_like(ids_BT)
+        _check_ids("types", types_BT, self.types.num_embeddings)
+        if types_BT.shape != ids_BT.shape:
+            raise InputError(f"types are {tuple(types_BT.shape)}, ids {tuple(ids_BT.shape)}")
+        kind: Tensor = self.types(types_BT)
+        return x + kind
+
+    def settle(self, x_BTD: Tensor) -> Tensor:
+        x = x_BTD if self.norm is None else self.norm(x_BTD)
+        settled: Tensor = self.dropout(x)
+        return settled if self.project is None else self.project(settled)
+
+
+def _check_ids(what: str, ids_BT: Tensor, count: int) -> None:
+    if ids_BT.ndim != 2 or ids_BT.is_floating_point() or ids_BT.dtype == torch.bool:
+        kind = str(ids_BT.dtype).removeprefix("torch.")
+        raise InputError(
+            f"{what} must be whole numbers of shape (batch, length); given {kind} {tuple(ids_BT.shape)}"
+        )
+    if ids_BT.numel() == 0:
+        raise InputError(f"{what} are empty: {tuple(ids_BT.shape)}; give at least one token")
+    if ids_BT.device.type != "cpu":
+        return  # looking at the values would make every call wait for the device
+    low, high = ids_BT.aminmax()
+    if low < 0 or high >= count:
+        bad = int(low if low < 0 else high)
+        raise InputError(f"{what} contain {bad}; this model knows 0 to {count - 1}")

@@ -1,0 +1,76 @@
+"""Feed-forward layers: each vector of the stream alone, through a wide hidden layer and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..spec import Spec
+from .context import Context
+
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "quick_gelu", "tanh"]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "quick_gelu": lambda x: x * (1.702 * x).sigmoid(),
+    "tanh": F.tanh,
+}
+
+
+class FeedForward(Spec):
+    """What is done to each position alone."""
+
+    def build(self, width: int) -> nn.Module:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLP(FeedForward):
+    """down(act(up(x))) (Vaswani 2017)."""
+
+    hidden: int
+    act: Activation = "gelu"
+    bias: bool = True
+    dropout: float = 0.0
+
+    def build(self, width: int) -> nn.Module:
+        return _FeedForward(self, width, gate=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gated(FeedForward):
+    """down(act(gate(x)) * up(x)): SwiGLU with silu, GEGLU with gelu (Shazeer 2020)."""
+
+    hidden: int
+    act: Activation = "silu"
+    bias: bool = False
+    dropout: float = 0.0
+
+    def build(self, width: int) -> nn.Module:
+        return _FeedForward(self, width, gate=nn.Linear(width, self.hidden, bias=self.bias))
+
+
+class _FeedForward(nn.Module):
+    SITES = ("hidden", "out")
+
+    def __init__(self, spec: MLP | Gated, width: int, gate: nn.Linear | None) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, spec.hidden, bias=spec.bias)
+        self.gate = gate
+        self.down = nn.Linear(spec.hidden, width, bias=spec.bias)
+        self.dropout = nn.Dropout(spec.dropout)
+        self.act = ACTIVATIONS[spec.act]
+
+    def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
+        tap = ctx.tap
+        up = self.up(x_BTD)
+        hidden = self.act(up) if self.gate is None else self.act(self.gate(x_BTD)) * up
+        return tap("out", self.down(self.dropout(tap("hidden", hidden))))

@@ -1,0 +1,182 @@
+"""Heads: the last hidden states in, the model's answer out. A model without one gives the states.
+
+Shape suffixes: B batch, T tokens, D width, V vocabulary, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..spec import Spec
+from .feedforward import ACTIVATIONS, Activation
+from .norm import Norm, capped
+
+
+class Head(Spec):
+    """What is read off the states: `head(x_BTD, real_BT, table_VD)`.
+
+    `real_BT` flags the tokens that are not padding, `table_VD` is the embedding table of the same model.
+    """
+
+    def build(self, width: int, table_width: int) -> nn.Module:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transform(Spec):
+    """A dense layer, an activation and a norm between the states and a projection (BERT's masked words)."""
+
+    act: Activation = "gelu"
+    norm: Norm | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenHead(Head):
+    """Logits over the vocabulary at every token (B, T, V), sharing the embedding table when `tied`."""
+
+    vocab: int
+    tied: bool = True
+    bias: bool = False
+    scale: float = 1.0  # on the states (T5: width ** -0.5 when tied)
+    cap: float | None = None  # squash logits into (-cap, cap) (Gemma 2)
+    transform: Transform | None = None
+
+    def build(self, width: int, table_width: int) -> nn.Module:
+        return _TokenHead(self, width, table_width)
+
+
+class _TokenHead(nn.Module):
+    def __init__(self, spec: TokenHead, width: int, table_width: int) -> None:
+        super().__init__()
+        inner = table_width if spec.tied else width
+        self.scale, self.cap = spec.scale, spec.cap
+        self.transform = _Transform(spec.transform, width, inner) if spec.transform else None
+        # A tied head owns no matrix: it is handed the table, so the two can never come apart.
+        self.weight = None if spec.tied else nn.Parameter(torch.empty(spec.vocab, inner))
+        self.bias = nn.Parameter(torch.zeros(spec.vocab)) if spec.bias else None
+
+    def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table_VD: Tensor) -> Tensor:
+        x = x_BTD if self.transform is None else self.transform(x_BTD)
+        weight = table_VD if self.weight is None else self.weight
+        x = x if self.scale == 1.0 else x * self.scale
+        return capped(F.linear(x, weight, self.bias), self.cap)
+
+
+class _Transform(nn.Module):
+    def __init__(self, spec: Transform, width: int, inner: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, inner)
+        self.act = ACTIVATIONS[spec.act]
+        self.norm = spec.norm.build(inner) if spec.norm else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.act(self.dense(x))
+        return x if self.norm is None else self.norm(x)
+
+
+Pool = Literal["first", "last", "mean", "max"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels(Head):
+    """Logits over classes for a whole text (B, C), read off one pooled vector."""
+
+    count: int
+    pool: Pool = "first"
+    transform: Transform | None = None  # BERT's pooler is one with act="tanh"
+    bias: bool = True
+    dropout: float = 0.0
+
+    def build(self, width: int, table_width: int) -> nn.Module:
+        return _Classes(self, width, pool=self.pool, transform=self.transform)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tags(Head):
+    """Logits over classes for every token (B, T, C)."""
+
+    count: int
+    bias: bool = True
+    dropout: float = 0.0
+
+    def build(self, width: int, table_width: int) -> nn.Module:
+        return _Classes(self, width, pool=None, transform=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span(Head):
+    """Logits for the first and the last token of an answer (B, T, 2)."""
+
+    count: Literal[2] = 2
+    bias: bool = True
+    dropout: float = 0.0
+
+    def build(self, width: int, table_width: int) -> nn.Module:
+        return _Classes(self, width, pool=None, transform=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooled(Head):
+    """One vector for a whole text (B, count): a pooled, perhaps projected and normalised state."""
+
+    count: int | None = None  # None: no projection, the vector has the model's width
+    pool: Pool = "mean"
+    unit: bool = False  # scaled to length one
+
+    def build(self, width: int, table_width: int) -> nn.Module:
+        return _Pooled(self, width)
+
+
+class _Classes(nn.Module):
+    def __init__(
+        self,
+        spec: Labels | Tags | Span,
+        width: int,
+        *,
+        pool: Pool | None,
+        transform: Transform | None,
+    ) -> None:
+        super().__init__()
+        self.pool = pool
+        self.transform = _Transform(transform, width, width) if transform else None
+        self.dropout = nn.Dropout(spec.dropout)
+        self.project = nn.Linear(width, spec.count, bias=spec.bias)
+
+    def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table_VD: Tensor) -> Tensor:
+        x = x_BTD if self.pool is None else pooled(x_BTD, self.pool, real_BT)
+        x = x if self.transform is None else self.transform(x)
+        logits: Tensor = self.project(self.dropout(x))
+        return logits
+
+
+class _Pooled(nn.Module):
+    def __init__(self, spec: Pooled, width: int) -> None:
+        super().__init__()
+        self.pool, self.unit = spec.pool, spec.unit
+        self.project = nn.Linear(width, spec.count, bias=False) if spec.count else None
+
+    def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table_VD: Tensor) -> Tensor:
+        x = pooled(x_BTD, self.pool, real_BT)
+        x = x if self.project is None else self.project(x)
+        return F.normalize(x, dim=-1) if self.unit else x
+
+
+def pooled(x_BTD: Tensor, pool: Pool, real_BT: Tensor | None) -> Tensor:
+    """One vector per row, from its real tokens only, wherever the padding stands."""
+    if real_BT is None:
+        real_BT = torch.ones(x_BTD.shape[:2], dtype=torch.bool, device=x_BTD.device)
+    slot = torch.arange(x_BTD.shape[1], device=x_BTD.device)
+    rows = torch.arange(x_BTD.shape[0], device=x_BTD.device)
+    if pool == "first":
+        return x_BTD[rows, real_BT.long().argmax(1)]
+    if pool == "last":
+        return x_BTD[rows, torch.where(real_BT, slot, -1).max(1).values.clamp(min=0)]
+    weight_BT1 = real_BT[..., None]
+    if pool == "max":
+        return x_BTD.masked_fill(~weight_BT1, torch.finfo(x_BTD.dtype).min).max(1).values
+    return (x_BTD * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)

@@ -1,0 +1,144 @@
+"""Initialisation: an empty model in, first weights out. Each parameter draws from a key of its own.
+
+The numbers of a parameter depend on the seed and its name only: not on the order of building, not on
+torch's global generator. A model built twice with one seed is bit-equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..spec import Spec
+from .attention import MultiHead
+from .tower import Stack
+
+
+def generator(seed: int, *purpose: str | int) -> torch.Generator:
+    """Randomness as a function of numbers and words, never as a stream."""
+    words = "/".join(map(str, (seed, *purpose)))
+    digest = hashlib.sha256(words.encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+
+
+class Init(Spec):
+    """How the matrices begin. Norms begin as the identity and biases at zero in every scheme."""
+
+    def spread(self, matrix: Matrix) -> Spread:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The standard deviation of a matrix's first values, and the shape of their distribution."""
+
+    std: float
+    uniform: bool = False
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What a scheme may ask about the matrix it fills."""
+
+    name: str  # its address, as in tower.blocks.3.attn.out.weight
+    rows: int
+    columns: int  # for a linear layer the number of inputs
+    is_table: bool  # an embedding
+    head_dim: int | None  # for the projections of an attention
+    residuals: int  # how many sub-layers add to the stream of its tower
+
+    @property
+    def is_residual(self) -> bool:
+        """Whether its product is added to the stream: the last matrix of a sub-layer."""
+        return self.name.endswith((".out.weight", ".down.weight"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Xavier(Init):
+    """Uniform, by inputs and outputs (Glorot 2010); a table times sqrt(width) has unit variance."""
+
+    def spread(self, matrix: Matrix) -> Spread:
+        if matrix.is_table:
+            return Spread(matrix.columns**-0.5)
+        return Spread(math.sqrt(2 / (matrix.rows + matrix.columns)), uniform=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normal(Init):
+    """One spread for everything (BERT)."""
+
+    std: float = 0.02
+
+    def spread(self, matrix: Matrix) -> Spread:
+        return Spread(self.std)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResidualNormal(Init):
+    """As Normal, but what is added to the stream starts smaller, the more there is of it (GPT-2)."""
+
+    std: float = 0.02
+
+    def spread(self, matrix: Matrix) -> Spread:
+        return Spread(self.std / math.sqrt(matrix.residuals) if matrix.is_residual else self.std)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FanIn(Init):
+    """By inputs; queries carry the scale that the scores leave out; unit tables (T5)."""
+
+    factor: float = 1.0
+
+    def spread(self, matrix: Matrix) -> Spread:
+        if matrix.is_table:
+            # T5's buckets are a table, too, but of scores, not of vectors.
+            small = matrix.name.endswith("positions.table.weight")
+            return Spread(self.factor * (matrix.rows**-0.5 if small else 1.0))
+        query = matrix.head_dim if matrix.name.endswith(".q.weight") and matrix.head_dim else 1
+        return Spread(self.factor * (matrix.columns * query) ** -0.5)
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, init: Init, seed: int) -> None:
+    """Fill every parameter of an empty model."""
+    for name, parameter in model.named_parameters():
+        path, _, leaf = name.rpartition(".")
+        owner = model.get_submodule(path)
+        if parameter.ndim < 2:
+            is_gain = leaf == "weight" and not getattr(owner, "centred", False)
+            parameter.fill_(1.0 if is_gain else 0.0)
+        else:
+            matrix = _matrix(model, name, owner, parameter)
+            parameter.copy_(_draw(parameter, init.spread(matrix), generator(seed, "init", name)))
+
+
+def _matrix(model: nn.Module, name: str, owner: nn.Module, parameter: Tensor) -> Matrix:
+    parents = [model.get_submodule(path) for path in _parents(name)]
+    heads = [p.head_dim for p in parents if isinstance(p, MultiHead)]
+    blocks = [block for p in parents if isinstance(p, Stack) for block in p.blocks]
+    return Matrix(
+        name=name,
+        rows=parameter.shape[0],
+        columns=parameter[0].numel(),
+        is_table=isinstance(owner, nn.Embedding),
+        head_dim=heads[-1] if heads else None,
+        residuals=max(sum(3 if block.has_cross else 2 for block in blocks), 1),
+    )
+
+
+def _parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:i]) for i in range(1, len(parts))]
+
+
+def _draw(like: Tensor, spread: Spread, key: torch.Generator) -> Tensor:
+    """Drawn in float32 on the CPU, whatever the model is kept in: one seed, one set of numbers."""
+    empty = torch.empty(like.shape, dtype=torch.float32)
+    if spread.uniform:
+        edge = spread.std * math.sqrt(3)
+        return empty.uniform_(-edge, edge, generator=key)
+    return empty.normal_(0.0, spread.std, generator=key)

@@ -1,0 +1,79 @@
+"""Kernels: queries, keys and values in, mixed values out. One method, and a list of what it can do."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from torch import Tensor, nn
+
+from ...errors import UnsupportedError
+from ...spec import Spec
+from ..tap import Tap
+from ..view import View
+
+Need = Literal["causal", "mask", "bias", "uneven", "pattern"]
+NEEDS: dict[Need, str] = {
+    "causal": "a causal mask",
+    "mask": "a mask (padding, window, documents)",
+    "bias": "a bias on its scores",
+    "uneven": "fewer queries than keys (a cache, or cross-attention)",
+    "pattern": "to show its attention pattern",
+}
+
+
+class Kernel(nn.Module):
+    """How values are mixed. `supports` names what it can honour; any other need is one clear error."""
+
+    supports: ClassVar[frozenset[Need]]
+
+    def forward(
+        self,
+        q_BHQE: Tensor,
+        k_BHKE: Tensor,
+        v_BHKE: Tensor,
+        *,
+        view: View,
+        bias: Tensor | None,
+        scale: float,
+        tap: Tap,
+    ) -> Tensor:
+        """Keys and values may have fewer heads than queries; the answer has the queries' heads."""
+        unmet = _needs(view, bias, tap) - self.supports
+        if unmet:
+            asked = " and ".join(NEEDS[need] for need in sorted(unmet))
+            raise UnsupportedError(
+                f"{type(self).__name__.lstrip('_')} attention cannot take {asked}; "
+                f"choose another kernel, or Softmax, which can"
+            )
+        return self.mix(q_BHQE, k_BHKE, v_BHKE, view=view, bias=bias, scale=scale, tap=tap)
+
+    def mix(
+        self,
+        q_BHQE: Tensor,
+        k_BHKE: Tensor,
+        v_BHKE: Tensor,
+        *,
+        view: View,
+        bias: Tensor | None,
+        scale: float,
+        tap: Tap,
+    ) -> Tensor:
+        raise NotImplementedError
+
+
+class Mixing(Spec):
+    """The choice of a kernel."""
+
+    def build(self, heads: int, head_dim: int) -> Kernel:
+        raise NotImplementedError
+
+
+def _needs(view: View, bias: Tensor | None, tap: Tap) -> set[Need]:
+    asked: dict[Need, bool] = {
+        "causal": view.is_causal,
+        "mask": not view.is_open and not view.is_causal,
+        "bias": bias is not None,
+        "uneven": view.queries != view.keys,
+        "pattern": tap.wants("pattern"),
+    }
+    return {need for need, wanted in asked.items() if wanted}

@@ -1,0 +1,98 @@
+"""Softmax attention (Vaswani 2017): the fused call and, beside it, the plain formula for whoever watches.
+
+    softmax(q k' * scale + bias, where allowed) v
+
+A query that may look at nothing gets zeros, with zero gradient.
+Shape suffixes: B batch, H heads, Q queries, K keys, E head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...errors import SpecError
+from ..norm import capped, widen
+from ..tap import Tap
+from ..view import View
+from .kernel import Kernel, Mixing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Softmax(Mixing):
+    """Exact attention. `cap` squashes scores into (-cap, cap) (Gemma 2), which the fused call cannot do."""
+
+    dropout: float = 0.0
+    cap: float | None = None
+
+    def check(self) -> None:
+        if self.cap is not None and self.cap <= 0:
+            raise SpecError(f"Softmax.cap is {self.cap}, expected a number above 0, or None for no cap")
+
+    def build(self, heads: int, head_dim: int) -> Kernel:
+        return _Softmax(self)
+
+
+class _Softmax(Kernel):
+    supports = frozenset({"causal", "mask", "bias", "uneven", "pattern"})
+
+    def __init__(self, spec: Softmax) -> None:
+        super().__init__()
+        self.cap, self.dropout = spec.cap, spec.dropout
+
+    def mix(
+        self,
+        q_BHQE: Tensor,
+        k_BHKE: Tensor,
+        v_BHKE: Tensor,
+        *,
+        view: View,
+        bias: Tensor | None,
+        scale: float,
+        tap: Tap,
+    ) -> Tensor:
+        p = self.dropout if self.training else 0.0
+        if self.cap is not None or tap.wants("pattern"):
+            plain = pattern(q_BHQE, k_BHKE, view=view, bias=bias, scale=scale, cap=self.cap)
+            seen = tap("pattern", plain)
+            # Watching must not move the answer, not even in the last digit: the plain pattern is used
+            # only where there is no fused call, or where the watcher changed it.
+            if self.cap is not None or seen is not plain:
+                v_BHKE = v_BHKE.repeat_interleave(q_BHQE.shape[1] // v_BHKE.shape[1], dim=1)
+                return F.dropout(seen, p) @ v_BHKE
+        return F.scaled_dot_product_attention(
+            q_BHQE,
+            k_BHKE,
+            v_BHKE,
+            None if bias is None and view.is_causal else view.biased(bias),
+            dropout_p=p,
+            is_causal=bias is None and view.is_causal,
+            scale=scale,
+            enable_gqa=q_BHQE.shape[1] != k_BHKE.shape[1],
+        )
+
+
+def pattern(
+    q_BHQE: Tensor,
+    k_BHKE: Tensor,
+    *,
+    view: View,
+    bias: Tensor | None,
+    scale: float,
+    cap: float | None = None,
+) -> Tensor:
+    """The textbook formula as far as the weights, before dropout: (B, H, Q, K), rows that sum to one."""
+    k_BHKE = k_BHKE.repeat_interleave(q_BHQE.shape[1] // k_BHKE.shape[1], dim=1)
+    scores_BHQK = capped(widen(q_BHQE) @ widen(k_BHKE).mT * scale, cap)
+    if bias is not None:
+        scores_BHQK = scores_BHQK + bias
+    if view.dense is None:
+        return scores_BHQK.softmax(dim=-1).type_as(q_BHQE)
+    # The least finite number, not -inf: a row that is blocked throughout stays finite, forwards and
+    # backwards, and the second fill makes it the zeros it should be.
+    lowest = torch.finfo(scores_BHQK.dtype).min
+    weights_BHQK = scores_BHQK.masked_fill(~view.dense, lowest).softmax(dim=-1)
+    return weights_BHQK.masked_fill(~view.dense, 0.0).type_as(q_BHQE)

@@ -1,0 +1,231 @@
+"""Masks: who may look at whom. A mask is a rule over slots; it becomes a tensor only when a kernel asks.
+
+One meaning everywhere: True = may attend. Rules combine with `&`, `|`, `~`:
+
+    Causal() & Padding(real_BK)                a decoder over a padded batch
+    Window(left=2, right=2) | Global(at=(0,))  Longformer
+
+A slot is an index into the sequence, cached tokens included; a position is what the position scheme
+counts. They differ when a row starts with padding or holds several documents.
+Shape suffixes: B batch, H heads, Q query slots, K key slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+
+
+class Mask:
+    """A rule `allows(b, h, q, k) -> bool tensor` over index tensors that broadcast (as in FlexAttention)."""
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def segments(self) -> Tensor | None:
+        """(B, K) numbers, where known: equal = one text, below zero = padding. Positions follow from it."""
+        return None
+
+    def fit(self, batch: int, queries: int, keys: int) -> None:
+        """Refuse a tensor inside the rule that does not cover exactly these rows and slots."""
+
+    def __and__(self, other: Mask) -> Mask:
+        if isinstance(self, Everyone) or self == other:
+            return other
+        return self if isinstance(other, Everyone) else _Both(self, other)
+
+    def __or__(self, other: Mask) -> Mask:
+        return _Either(self, other)
+
+    def __invert__(self) -> Mask:
+        return _Not(self)
+
+
+@dataclass(frozen=True)
+class Everyone(Mask):
+    """No rule at all."""
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (q >= 0) & (k >= 0)
+
+
+@dataclass(frozen=True)
+class Causal(Mask):
+    """Nobody looks ahead."""
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return k <= q
+
+
+@dataclass(frozen=True)
+class Window(Mask):
+    """At most `left` tokens back and `right` tokens ahead; oneself always (Mistral's 4096 is left=4095)."""
+
+    left: int
+    right: int = 0
+
+    def __post_init__(self) -> None:
+        if self.left < 0 or self.right < 0:
+            raise InputError(f"{self}: a window reaches zero or more tokens to each side")
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (q - k <= self.left) & (k - q <= self.right)
+
+
+@dataclass(frozen=True)
+class Prefix(Mask):
+    """The first `length` tokens are seen by all, the rest causally (prefix language model, Raffel 2019)."""
+
+    length: int
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (k < self.length) | (k <= q)
+
+
+@dataclass(frozen=True)
+class Global(Mask):
+    """The tokens at these slots see everyone and are seen by everyone; join it to a local rule with `|`."""
+
+    at: tuple[int, ...]
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        at = torch.tensor(self.at, device=q.device)
+        return torch.isin(q, at) | torch.isin(k, at)
+
+
+@dataclass(frozen=True, eq=False)
+class Padding(Mask):
+    """Only real tokens may be looked at."""
+
+    real_BK: Tensor
+
+    def __post_init__(self) -> None:
+        if self.real_BK.dtype != torch.bool or self.real_BK.ndim != 2:
+            raise InputError(
+                f"Padding takes a boolean (batch, length) tensor, True = real token; given "
+                f"{_what(self.real_BK)}. See clearhead.nn.doors for other kinds of mask"
+            )
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return self.real_BK[b, k]
+
+    def segments(self) -> Tensor:
+        return self.real_BK.long() - 1
+
+    def fit(self, batch: int, queries: int, keys: int) -> None:
+        _must_cover("padding mask", self.real_BK, batch, keys)
+
+
+@dataclass(frozen=True, eq=False)
+class Documents(Mask):
+    """Several texts packed into one row see only themselves; a number below zero marks padding."""
+
+    document_BK: Tensor
+
+    def __post_init__(self) -> None:
+        if self.document_BK.dtype != torch.long or self.document_BK.ndim != 2:
+            raise InputError(
+                f"Documents takes an int64 (batch, length) tensor of document numbers; given "
+                f"{_what(self.document_BK)}"
+            )
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        theirs = self.document_BK[b, k]
+        return (self.document_BK[b, q] == theirs) & (theirs >= 0)
+
+    def segments(self) -> Tensor:
+        return self.document_BK
+
+    def fit(self, batch: int, queries: int, keys: int) -> None:
+        _must_cover("document mask", self.document_BK, batch, keys)
+
+
+@dataclass(frozen=True, eq=False)
+class Across(Mask):
+    """Cross-attention between packed rows: a target text sees the source text of the same number."""
+
+    query_BQ: Tensor
+    key_BK: Tensor
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        theirs = self.key_BK[b, k]
+        return (self.query_BQ[b, q] == theirs) & (theirs >= 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Given(Mask):
+    """A mask that somebody drew: boolean, (1 or B, 1 or H, Q, K), True = may attend."""
+
+    allowed_BHQK: Tensor
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        rows, heads = self.allowed_BHQK.shape[:2]
+        b = torch.zeros_like(b) if rows == 1 else b
+        # `h` counts heads only where the mask differs between them; see View.dense.
+        h = torch.zeros_like(h) if heads == 1 else torch.arange(heads, device=h.device)[:, None, None]
+        return self.allowed_BHQK[b, h, q, k]
+
+    def fit(self, batch: int, queries: int, keys: int) -> None:
+        given = tuple(self.allowed_BHQK.shape)
+        if given[0] not in (1, batch) or given[2:] != (queries, keys):
+            raise InputError(
+                f"the attention mask is {given}, expected (1 or {batch}, 1 or heads, {queries}, {keys})"
+                f": batch, heads, queries, keys"
+            )
+
+
+@dataclass(frozen=True)
+class _Both(Mask):
+    one: Mask
+    two: Mask
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return self.one.allows(b, h, q, k) & self.two.allows(b, h, q, k)
+
+    def segments(self) -> Tensor | None:
+        one, two = self.one.segments(), self.two.segments()
+        if one is None or two is None:
+            return two if one is None else one
+        both = one * (two.max() + 2) + two  # a number of its own for every pair of numbers
+        return both.masked_fill((one < 0) | (two < 0), -1)
+
+    def fit(self, batch: int, queries: int, keys: int) -> None:
+        self.one.fit(batch, queries, keys)
+        self.two.fit(batch, queries, keys)
+
+
+@dataclass(frozen=True)
+class _Either(Mask):
+    one: Mask
+    two: Mask
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return self.one.allows(b, h, q, k) | self.two.allows(b, h, q, k)
+
+    def fit(self, batch: int, queries: int, keys: int) -> None:
+        self.one.fit(batch, queries, keys)
+        self.two.fit(batch, queries, keys)
+
+
+@dataclass(frozen=True)
+class _Not(Mask):
+    rule: Mask
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return ~self.rule.allows(b, h, q, k)
+
+    def fit(self, batch: int, queries: int, keys: int) -> None:
+        self.rule.fit(batch, queries, keys)
+
+
+def _must_cover(what: str, x: Tensor, batch: int, keys: int) -> None:
+    if tuple(x.shape) != (batch, keys):
+        raise InputError(f"the {what} is {tuple(x.shape)}, expected ({batch}, {keys}): batch, length")
+
+
+def _what(x: Tensor) -> str:
+    return f"{str(x.dtype).removeprefix('torch.')} of shape {tuple(x.shape)}"

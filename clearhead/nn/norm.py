@@ -1,0 +1,64 @@
+"""Normalisation: a stream of vectors in, the same stream with each vector brought to one scale out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..spec import Spec
+
+
+class Norm(Spec):
+    """How a vector is brought to scale. Both use the biased variance, with `eps` inside the root."""
+
+    def build(self, width: int) -> nn.Module:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer(Norm):
+    """Take away the mean, divide by the standard deviation (Ba 2016)."""
+
+    eps: float = 1e-5
+    bias: bool = True
+
+    def build(self, width: int) -> nn.Module:
+        return nn.LayerNorm(width, eps=self.eps, bias=self.bias)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RMS(Norm):
+    """Divide by the root of the mean square (Zhang 2019). `centred` stores weight - 1 (Gemma)."""
+
+    eps: float = 1e-6
+    centred: bool = False
+
+    def build(self, width: int) -> nn.Module:
+        return _RMS(width, self)
+
+
+class _RMS(nn.Module):
+    def __init__(self, width: int, spec: RMS) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((width,), 0.0 if spec.centred else 1.0))
+        self.eps, self.centred = spec.eps, spec.centred
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = widen(x)
+        scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        if self.centred:  # Gemma multiplies before it narrows, LLaMA after
+            return (scaled * (1.0 + widen(self.weight))).type_as(x)
+        return self.weight * scaled.type_as(x)
+
+
+def widen(x: Tensor) -> Tensor:
+    """Half precision as float32, anything else as it is: for the few sums that need the room."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def capped(x: Tensor, cap: float | None) -> Tensor:
+    """Squash into (-cap, cap), smoothly (Gemma 2)."""
+    return x if cap is None else cap * F.tanh(x / cap)

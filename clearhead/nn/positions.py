@@ -1,0 +1,193 @@
+"""Positions: how the model knows where a token stands.
+
+A scheme may speak at three doors and is silent at the others: `add` on the stream after embedding; and,
+laid `over` one call, `turn_q` / `turn_k` on queries and keys and `bias` on the attention scores.
+Shape suffixes: B batch, H heads, T tokens, Q queries, K keys, D width, E head width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..spec import Dims, Spec
+from .view import View
+
+
+class Placed:
+    """A scheme laid over one call's positions; what it needs is computed here once, not in every layer."""
+
+    late = False  # keys are turned after they left the cache, because the turn depends on the total length
+
+    def turn_q(self, q_BHQE: Tensor) -> Tensor:
+        return q_BHQE
+
+    def turn_k(self, k_BHTE: Tensor) -> Tensor:
+        return k_BHTE
+
+    def bias(self, layer: int, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor | None:
+        """(1 or B, H, Q, K) to add to the scores of this layer; it may depend on what is asked."""
+        return None
+
+
+class PositionScheme(nn.Module):
+    """The machine of a `Positions` spec."""
+
+    def add(self, x_BTD: Tensor, pos_BT: Tensor) -> Tensor:
+        return x_BTD
+
+    def over(self, view: View) -> Placed:
+        return Placed()
+
+
+class Positions(Spec):
+    """Where a token stands. `dims` are the tower's; `width` is that of the stream at the embedding."""
+
+    def build(self, dims: Dims, width: int) -> PositionScheme:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoPositions(Positions):
+    """Silent: the model sees a set of tokens, or learns order from the causal mask alone."""
+
+    def build(self, dims: Dims, width: int) -> PositionScheme:
+        return PositionScheme()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned(Positions):
+    """One trained vector per position (BERT, GPT-2). `offset` is RoBERTa's and BART's head start."""
+
+    length: int
+    offset: int = 0
+
+    def build(self, dims: Dims, width: int) -> PositionScheme:
+        return _Learned(self, width)
+
+
+class _Learned(PositionScheme):
+    def __init__(self, spec: Learned, width: int) -> None:
+        super().__init__()
+        self.length, self.offset = spec.length, spec.offset
+        self.table = nn.Embedding(spec.length + spec.offset, width)
+
+    def add(self, x_BTD: Tensor, pos_BT: Tensor) -> Tensor:
+        if pos_BT.device.type != "meta" and (last := int(pos_BT.max())) >= self.length:
+            raise InputError(
+                f"a sequence of {last + 1} tokens is longer than the {self.length} learned positions; "
+                f"shorten the input"
+            )
+        added: Tensor = self.table(pos_BT + self.offset)
+        return x_BTD + added
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sinusoidal(Positions):
+    """Fixed waves of growing length (Vaswani 2017), sine and cosine side by side or in two halves."""
+
+    layout: Literal["interleaved", "halves"] = "interleaved"
+    base: float = 10000.0
+
+    def build(self, dims: Dims, width: int) -> PositionScheme:
+        return _Sinusoidal(self)
+
+
+class _Sinusoidal(PositionScheme):
+    def __init__(self, spec: Sinusoidal) -> None:
+        super().__init__()
+        self.spec = spec
+
+    def add(self, x_BTD: Tensor, pos_BT: Tensor) -> Tensor:
+        return x_BTD + waves(pos_BT, x_BTD.shape[-1], self.spec).type_as(x_BTD)
+
+
+def waves(pos_BT: Tensor, width: int, spec: Sinusoidal) -> Tensor:
+    """The waves themselves, in float64: any position, any width (an odd one has one more sine)."""
+    pairs = torch.arange(0, width, 2, device=pos_BT.device, dtype=torch.float64)
+    angle = pos_BT[..., None] * spec.base ** (-pairs / width)
+    sine, cosine = angle.sin(), angle.cos()[..., : width // 2]
+    if spec.layout == "halves":
+        return torch.cat([sine, cosine], dim=-1)
+    woven = torch.empty(*pos_BT.shape, width, device=pos_BT.device, dtype=torch.float64)
+    woven[..., 0::2], woven[..., 1::2] = sine, cosine
+    return woven
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alibi(Positions):
+    """A penalty on distance, steeper in some heads than in others (Press 2021)."""
+
+    def build(self, dims: Dims, width: int) -> PositionScheme:
+        return _Alibi(dims.heads)
+
+
+class _Alibi(PositionScheme):
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+
+    def over(self, view: View) -> Placed:
+        slope = torch.tensor(_slopes(self.heads), device=view.q_pos.device)
+        distance = (view.q_pos[:, :, None] - view.k_pos[:, None, :]).abs()
+        return _Shared(-slope[:, None, None] * distance[:, None])
+
+
+def _slopes(heads: int) -> list[float]:
+    """A geometric series for a power of two; otherwise every other one of the next series fills up."""
+    whole = 2 ** int(math.log2(heads))
+    first = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
+    between = [2 ** (-8 * (i + 1) / (2 * whole)) for i in range(0, 2 * whole, 2)]
+    return first + between[: heads - whole]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeBuckets(Positions):
+    """A learned score per distance bucket and head, shared by all layers (T5)."""
+
+    buckets: int = 32
+    max_distance: int = 128
+
+    def build(self, dims: Dims, width: int) -> PositionScheme:
+        return _Buckets(self, dims.heads, bidirectional=not dims.causal)
+
+
+class _Buckets(PositionScheme):
+    def __init__(self, spec: RelativeBuckets, heads: int, *, bidirectional: bool) -> None:
+        super().__init__()
+        self.spec, self.bidirectional = spec, bidirectional
+        self.table = nn.Embedding(spec.buckets, heads)
+
+    def over(self, view: View) -> Placed:
+        ahead = view.k_pos[:, None, :] - view.q_pos[:, :, None]
+        table: Tensor = self.table(self._bucket(ahead))
+        return _Shared(table.permute(0, 3, 1, 2))
+
+    def _bucket(self, ahead: Tensor) -> Tensor:
+        """Near distances get a bucket each; far ones share buckets that widen logarithmically."""
+        count, start = self.spec.buckets, torch.zeros_like(ahead)
+        if self.bidirectional:
+            count //= 2
+            start = (ahead > 0).long() * count
+        distance = ahead.abs() if self.bidirectional else (-ahead).clamp(min=0)
+        near = count // 2
+        far = (distance.float().clamp(min=1) / near).log() / math.log(self.spec.max_distance / near)
+        bucket = (near + (far * (count - near)).long()).clamp(max=count - 1)
+        return start + torch.where(distance < near, distance, bucket)
+
+
+class _Shared(Placed):
+    """One bias for every layer, whatever is asked."""
+
+    def __init__(self, bias_BHQK: Tensor) -> None:
+        self._bias = bias_BHQK
+
+    def bias(self, layer: int, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
+        if self._bias.dtype != q_BHQE.dtype:
+            self._bias = self._bias.type_as(q_BHQE)
+        return self._bias

@@ -1,0 +1,183 @@
+"""Rotary positions (Su 2021): queries and keys are turned by their position, so scores see only offsets.
+
+Beside the scheme, the ways to stretch it beyond the length a model was trained for.
+Shape suffixes: B batch, H heads, T tokens, E head width, R half the number of turned channels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import SpecError
+from ..spec import Dims, Spec
+from .positions import Placed, Positions, PositionScheme
+from .view import View
+
+
+class Stretch(Spec):
+    """How the frequencies change for long texts: `frequencies(plain, length)` and a factor on the turn."""
+
+    def frequencies(self, plain_R: Tensor, theta: float, length: int) -> Tensor:
+        raise NotImplementedError
+
+    @property
+    def amplitude(self) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearStretch(Stretch):
+    """Positions divided by a factor (Chen 2023)."""
+
+    factor: float
+
+    def frequencies(self, plain_R: Tensor, theta: float, length: int) -> Tensor:
+        return plain_R / self.factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicNTK(Stretch):
+    """A larger theta as soon as the text is longer than the trained `length`; it grows with the text."""
+
+    factor: float
+    length: int
+
+    def frequencies(self, plain_R: Tensor, theta: float, length: int) -> Tensor:
+        channels = 2 * len(plain_R)
+        if length <= self.length or channels <= 2:
+            return plain_R
+        grown = self.factor * length / self.length - (self.factor - 1)
+        wider = theta * grown ** (channels / (channels - 2))
+        return _frequencies(channels, wider, plain_R)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Yarn(Stretch):
+    """Slow channels are divided, fast ones left alone, with a ramp between (Peng 2023)."""
+
+    factor: float
+    length: int  # the trained length
+    fast: float = 32.0
+    slow: float = 1.0
+    rounded: bool = True  # the ramp's ends on whole channels
+    amplify: float | None = None  # factor on the turned vectors; None is the paper's 0.1 ln(factor) + 1
+
+    @property
+    def amplitude(self) -> float:
+        if self.amplify is not None:
+            return self.amplify
+        return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
+
+    def frequencies(self, plain_R: Tensor, theta: float, length: int) -> Tensor:
+        channels = 2 * len(plain_R)
+
+        def turning(times: float) -> float:
+            """The channel that turns this many times within the trained length."""
+            return channels * math.log(self.length / (times * 2 * math.pi)) / (2 * math.log(theta))
+
+        low, high = turning(self.fast), turning(self.slow)
+        if self.rounded:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, channels - 1)
+        ramp = (torch.arange(len(plain_R), device=plain_R.device) - low) / max(high - low, 1e-3)
+        divided = ramp.clamp(0, 1).type_as(plain_R)
+        return plain_R / self.factor * divided + plain_R * (1 - divided)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Llama3(Stretch):
+    """Long waves are divided, short ones left alone, smoothly between (Llama 3.1)."""
+
+    factor: float
+    length: int  # the trained length
+    low: float = 1.0
+    high: float = 4.0
+
+    def frequencies(self, plain_R: Tensor, theta: float, length: int) -> Tensor:
+        wavelength = 2 * math.pi / plain_R
+        smooth = ((self.length / wavelength - self.low) / (self.high - self.low)).clamp(0, 1)
+        return (1 - smooth) * plain_R / self.factor + smooth * plain_R
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rope(Positions):
+    """`pairing` says which channels turn together: i with i + half (LLaMA), or neighbours (GPT-J)."""
+
+    theta: float = 10000.0
+    fraction: float = 1.0  # how much of each head is turned (GPT-NeoX: a quarter)
+    pairing: Literal["halves", "neighbours"] = "halves"
+    stretch: Stretch | None = None
+
+    def build(self, dims: Dims, width: int) -> PositionScheme:
+        turned = int(dims.head_dim * self.fraction)
+        if turned < 2 or turned % 2:
+            raise SpecError(
+                f"Rope turns pairs of channels; {self.fraction} of a head of {dims.head_dim} is {turned}"
+            )
+        return _Rope(self, turned)
+
+
+class _Rope(PositionScheme):
+    def __init__(self, spec: Rope, turned: int) -> None:
+        super().__init__()
+        self.spec, self.turned = spec, turned
+
+    def over(self, view: View) -> Placed:
+        return _Turned(self.spec, self.turned, view)
+
+
+class _Turned(Placed):
+    def __init__(self, spec: Rope, turned: int, view: View) -> None:
+        self.spec, self.turned, self.view = spec, turned, view
+        self.late = isinstance(spec.stretch, DynamicNTK)
+        self._angles: dict[tuple[bool, torch.dtype], tuple[Tensor, Tensor]] = {}
+
+    def turn_q(self, q_BHQE: Tensor) -> Tensor:
+        return self._turn(q_BHQE, queries=True)
+
+    def turn_k(self, k_BHTE: Tensor) -> Tensor:
+        return self._turn(k_BHTE, queries=not self.late)  # fresh keys stand where the queries stand
+
+    def _turn(self, x_BHTE: Tensor, *, queries: bool) -> Tensor:
+        cos, sin = self._cos_sin(x_BHTE, queries=queries)
+        first, rest = x_BHTE[..., : self.turned], x_BHTE[..., self.turned :]
+        if self.spec.pairing == "halves":
+            a, b = first.chunk(2, dim=-1)
+            spun = torch.cat([-b, a], dim=-1)
+        else:
+            a, b = first[..., 0::2], first[..., 1::2]
+            spun = torch.stack([-b, a], dim=-1).flatten(-2)
+        first = first * cos + spun * sin
+        return first if rest.shape[-1] == 0 else torch.cat([first, rest], dim=-1)
+
+    def _cos_sin(self, like: Tensor, *, queries: bool) -> tuple[Tensor, Tensor]:
+        """Computed once per call and precision; angles need float32 even where the stream is half."""
+        key = queries, like.dtype
+        if key not in self._angles:
+            pos = self.view.q_pos if queries else self.view.k_pos
+            exact = torch.float64 if like.dtype == torch.float64 else torch.float32
+            plain = torch.zeros((), dtype=exact, device=like.device)
+            freq_R = _frequencies(self.turned, self.spec.theta, plain)
+            stretch = self.spec.stretch
+            if stretch is not None:
+                longest = int(self.view.k_pos.max()) + 1 if self.late else 0
+                freq_R = stretch.frequencies(freq_R, self.spec.theta, longest)
+            angle = pos[:, None, :, None].to(exact) * freq_R
+            halves = self.spec.pairing == "halves"
+            angle = torch.cat([angle, angle], -1) if halves else angle.repeat_interleave(2, -1)
+            size = 1.0 if stretch is None else stretch.amplitude
+            self._angles[key] = (
+                (angle.cos() * size).to(like.dtype),
+                (angle.sin() * size).to(like.dtype),
+            )
+        return self._angles[key]
+
+
+def _frequencies(channels: int, theta: float, like: Tensor) -> Tensor:
+    exponent = torch.arange(0, channels, 2, device=like.device).to(like.dtype) / channels
+    return 1.0 / theta**exponent

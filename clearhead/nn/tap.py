@@ -1,0 +1,70 @@
+"""Taps: the one place from which activations are seen or changed.
+
+Modules call `x = tap("pattern", x)` at named sites. A site's address is the path of its module and its
+name, as in `decoder.blocks.3.cross.pattern`. The default tap does nothing and costs one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+
+from torch import Tensor, nn
+
+Visit = Callable[[str, Tensor], Tensor]
+
+
+class Tap:
+    """Shows `visit(address, x)` every site whose address matches a glob, and goes on with what it returns."""
+
+    def __init__(self, sites: str, visit: Visit, path: str = "") -> None:
+        self._sites, self._visit, self._path = sites, visit, path
+
+    def at(self, name: str | int) -> Tap:
+        """This tap, one module further down."""
+        return Tap(self._sites, self._visit, f"{self._path}.{name}".lstrip("."))
+
+    def wants(self, site: str) -> bool:
+        """Ask before making a tensor that only a watcher needs."""
+        return fnmatchcase(f"{self._path}.{site}".lstrip("."), self._sites)
+
+    def __call__(self, site: str, x: Tensor) -> Tensor:
+        if not self.wants(site):
+            return x
+        return self._visit(f"{self._path}.{site}".lstrip("."), x)
+
+
+class _Off(Tap):
+    def __init__(self) -> None:
+        super().__init__("", lambda _, x: x)
+
+    def at(self, name: str | int) -> Tap:
+        return self
+
+    def wants(self, site: str) -> bool:
+        return False
+
+    def __call__(self, site: str, x: Tensor) -> Tensor:
+        return x
+
+
+OFF: Tap = _Off()
+
+
+class Recorder(dict[str, Tensor]):
+    """Keeps a detached copy of what it sees: `record["decoder.blocks.0.attn.pattern"]`."""
+
+    def tap(self, sites: str = "*") -> Tap:
+        return Tap(sites, self._keep)
+
+    def _keep(self, address: str, x: Tensor) -> Tensor:
+        # A clone, not a view: a pre-allocated cache writes into the tensors that pass here.
+        self[address] = x.detach().clone()
+        return x
+
+
+def sites(model: nn.Module) -> Iterator[str]:
+    """The address of every site of a model, shared layers listed once for each place they stand in."""
+    for path, module in model.named_modules(remove_duplicate=False):
+        for site in getattr(module, "SITES", ()):
+            yield f"{path}.{site}".lstrip(".")

@@ -1,0 +1,142 @@
+"""A tower: front door, positions, blocks, last norm. Inputs in, hidden states out.
+
+Encoders and decoders are towers; a model is one or two of them.
+Shape suffixes: B batch, T new tokens, K all tokens (cached ones first), D width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ..errors import InputError, SpecError
+from ..spec import Dims, Spec
+from . import doors
+from .block import Block
+from .cache import Cache
+from .context import Context, States
+from .embed import Embed
+from .masks import Across, Causal, Everyone, Mask, Padding
+from .norm import Norm
+from .positions import NoPositions, Positions
+from .tap import OFF, Tap
+from .view import View, places
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tower(Spec):
+    width: int
+    depth: int
+    embed: Embed
+    block: Block | tuple[Block, ...]  # several are a pattern, repeated through the depth (Gemma 2)
+    positions: Positions = field(default_factory=NoPositions)
+    last_norm: Norm | None = None
+    causal: bool = False
+    distinct: int | None = None  # how many layers have weights of their own; fewer share (ALBERT: 1)
+    recompute: bool = False  # gradient checkpointing: less memory in training, one more forward pass
+
+    def check(self) -> None:
+        if self.width < 1 or self.depth < 1:
+            raise SpecError(f"a tower of width {self.width} and depth {self.depth} cannot be built")
+        if self.distinct is not None and (self.distinct < 1 or self.depth % self.distinct):
+            raise SpecError(f"distinct {self.distinct} does not divide depth {self.depth}")
+
+    @property
+    def pattern(self) -> tuple[Block, ...]:
+        return self.block if isinstance(self.block, tuple) else (self.block,)
+
+    def build(self, memory_width: int | None = None) -> Stack:
+        return Stack(self, self.width if memory_width is None else memory_width)
+
+
+class Stack(nn.Module):
+    SITES = ("embed", "out")
+
+    def __init__(self, spec: Tower, memory_width: int) -> None:
+        super().__init__()
+        attention = spec.pattern[0].attention
+        dims = Dims(
+            width=spec.width,
+            depth=spec.depth,
+            heads=attention.heads,
+            head_dim=attention.head_width(spec.width),
+            causal=spec.causal,
+        )
+        self.spec = spec
+        self.embed = spec.embed.build(spec.width)
+        self.positions = spec.positions.build(dims, spec.embed.inner(spec.width))
+        own = spec.distinct or spec.depth
+        blocks = [spec.pattern[i % len(spec.pattern)].build(spec.width, memory_width) for i in range(own)]
+        # A shared layer stands in the list once for each of its places, so every place has an address.
+        self.blocks = nn.ModuleList(blocks[i * own // spec.depth] for i in range(spec.depth))
+        self.norm = spec.last_norm.build(spec.width) if spec.last_norm else None
+
+    def forward(
+        self,
+        inputs: Tensor,
+        *,
+        mask: Mask | Tensor | None = None,
+        types: Tensor | None = None,
+        memory: States | None = None,
+        cache: Cache | None = None,
+        tap: Tap = OFF,
+    ) -> States:
+        x = self.embed(inputs, types)
+        view, segment_BK = self._view(x, mask, cache)
+        x = self.embed.settle(self.positions.add(x, view.q_pos))
+        x = tap("embed", x)
+        ctx = Context(view, self.positions.over(view))
+        if memory is not None:
+            ctx = replace(ctx, memory=memory.x_BTD, memory_view=_across(view, segment_BK, memory))
+        for i, block in enumerate(self.blocks):
+            layer = cache.layers[i] if cache is not None else None
+            here = replace(ctx, layer=i, cache=layer, tap=tap.at("blocks").at(i))
+            if self.spec.recompute and torch.is_grad_enabled():
+                x = checkpoint(block, x, here, use_reentrant=False)
+            else:
+                x = block(x, here)
+        x = tap("out", x if self.norm is None else self.norm(x))
+        return States(x, None if segment_BK is None else segment_BK[:, view.start :])
+
+    def _view(
+        self, x_BTD: Tensor, mask: Mask | Tensor | None, cache: Cache | None
+    ) -> tuple[View, Tensor | None]:
+        """Who may look at whom in this call, where everyone stands, and which text each token is of."""
+        batch, length = x_BTD.shape[:2]
+        if cache is not None and len(cache.layers) != self.spec.depth:
+            have = len(cache.layers)
+            raise InputError(f"the cache has {have} layers, the tower {self.spec.depth}")
+        start = 0 if cache is None else cache.length
+        rule = doors.at_model(mask, batch, length, cache.real_BK if start and cache else None)
+        segment_BK = rule.segments()
+        if segment_BK is None:
+            pos = torch.arange(start + length, device=x_BTD.device)[None]
+        else:
+            pos = places(segment_BK)
+        if cache is not None:
+            new = None if segment_BK is None else segment_BK[:, start:] >= 0
+            ones = torch.ones(batch, length, dtype=torch.bool, device=x_BTD.device)
+            cache.saw(ones if new is None else new)
+        if self.spec.causal:
+            rule = Causal() & rule
+        return View(rule, batch, pos[:, start:], pos, start), segment_BK
+
+
+def _across(view: View, segment_BK: Tensor | None, memory: States) -> View:
+    """The view of cross-attention: every real token of the memory, or of the same packed text."""
+    rows, keys = memory.x_BTD.shape[:2]
+    if rows != view.batch:
+        raise InputError(
+            f"the memory has {rows} rows, the target {view.batch}; each target needs its own source"
+        )
+    theirs = memory.segment_BT
+    rule: Mask = Everyone()
+    if theirs is not None:
+        rule = Padding(theirs >= 0)
+        if segment_BK is not None and int(segment_BK.max()) > 0:  # several texts in a row
+            rule = Across(segment_BK, theirs)
+    k_pos = torch.arange(keys, device=view.q_pos.device)[None]
+    return View(rule, rows, view.q_pos, k_pos, view.start)

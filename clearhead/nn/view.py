@@ -1,0 +1,90 @@
+"""A view: one mask laid over one call. A rule and positions in; the cheapest form a kernel can use out.
+
+Shape suffixes: B batch, H heads, Q query slots, K key slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from .masks import Causal, Everyone, Mask
+
+
+def places(segment_BK: Tensor) -> Tensor:
+    """Positions from segments: how many real tokens of the same text stand before each token."""
+    real = segment_BK >= 0
+    count = real.long().cumsum(1) - 1
+    slot = torch.arange(segment_BK.shape[1], device=segment_BK.device).expand_as(segment_BK)
+    last_real = torch.where(real, slot, -1).cummax(1).values  # so that holes do not end a text
+    before = torch.cat([torch.full_like(last_real[:, :1], -1), last_real[:, :-1]], dim=1)
+    starts = real & ((before < 0) | (segment_BK.gather(1, before.clamp(min=0)) != segment_BK))
+    first = torch.where(starts, count, 0).cummax(1).values
+    return (count - first).clamp(min=0)
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A mask laid over one call. Kernels ask it for the cheapest form they can use."""
+
+    mask: Mask
+    batch: int
+    q_pos: Tensor  # (1 or B, Q) positions of the queries
+    k_pos: Tensor  # (1 or B, K) positions of the keys, cached ones first
+    start: int = 0  # the slot of the first query
+    _under: dict[Mask, View] = field(default_factory=dict, repr=False)
+    _biased: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
+
+    @property
+    def queries(self) -> int:
+        return self.q_pos.shape[1]
+
+    @property
+    def keys(self) -> int:
+        return self.k_pos.shape[1]
+
+    def under(self, rule: Mask) -> View:
+        """This view with one more rule; layers that share a rule share what was rendered for it."""
+        if isinstance(rule, Everyone):
+            return self
+        if rule not in self._under:
+            self._under[rule] = replace(self, mask=self.mask & rule, _under={}, _biased={})
+        return self._under[rule]
+
+    @property
+    def is_open(self) -> bool:
+        """Everyone sees everyone; a single newest token under a causal rule does, too."""
+        newest = self.queries == 1 and self.start + 1 == self.keys
+        return isinstance(self.mask, Everyone) or (newest and isinstance(self.mask, Causal))
+
+    @property
+    def is_causal(self) -> bool:
+        """Exactly the triangle, so that a kernel may use its built-in one and no tensor is made."""
+        square = self.start == 0 and self.queries == self.keys
+        return square and isinstance(self.mask, Causal)
+
+    @cached_property
+    def dense(self) -> Tensor | None:
+        """(1 or B, 1 or H, Q, K) boolean, rendered once; `None` when everyone may look at everyone."""
+        if self.is_open:
+            return None
+        at = self.q_pos.device
+        b = torch.arange(self.batch, device=at)[:, None, None, None]
+        q = torch.arange(self.start, self.start + self.queries, device=at)[None, None, :, None]
+        k = torch.arange(self.keys, device=at)[None, None, None, :]
+        allowed = self.mask.allows(b, torch.zeros_like(b), q, k)
+        return allowed.expand(*allowed.shape[:2], self.queries, self.keys)
+
+    def biased(self, bias: Tensor | None) -> Tensor | None:
+        """What a fused kernel adds to its scores: the boolean mask, or the bias with -inf where blocked."""
+        if bias is None or self.dense is None:
+            return self.dense if bias is None else bias
+        if (
+            id(bias) not in self._biased
+        ):  # a bias shared by all layers is joined once; the pair keeps it alive
+            joined = bias.masked_fill(~self.dense, float("-inf"))
+            self._biased[id(bias)] = (bias, joined)
+        return self._biased[id(bias)][1]

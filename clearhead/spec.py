@@ -1,0 +1,178 @@
+"""Specs: frozen values that say what to build. A tree of them is a whole model, and round-trips through JSON.
+
+A choice is one field that holds one of several small classes: `positions=Rope(theta=1e4)`, never
+`use_rope=True`. Every field is checked against its annotation when the value is made, so a spec that
+exists is well formed, wherever it came from.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, dataclass, fields, replace
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from .errors import SpecError, nearest
+
+S = TypeVar("S", bound="Spec")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """A choice, written down. Subclasses are the alternatives; their `build` makes the machine."""
+
+    _registry: ClassVar[dict[str, type[Spec]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        taken = Spec._registry.setdefault(cls.__name__, cls)
+        if taken.__module__ != cls.__module__:
+            raise SpecError(f"two spec kinds are called {cls.__name__!r}; names must be unique")
+
+    def __post_init__(self) -> None:
+        hints = _hints(type(self))
+        for name in _fields(type(self)):
+            if not _fits(getattr(self, name), hints[name]):
+                given, wanted = getattr(self, name), _wording(hints[name])
+                raise SpecError(f"{type(self).__name__}.{name} is {given!r}, expected {wanted}")
+        self.check()
+
+    def check(self) -> None:
+        """Override to refuse values whose types fit but whose meaning does not."""
+
+    @classmethod
+    def kinds(cls) -> dict[str, type[Spec]]:
+        """The final classes below this one by name: `Norm.kinds()` are all norms there are."""
+        final = {n: k for n, k in Spec._registry.items() if not k.__subclasses__()}
+        return {name: kind for name, kind in final.items() if issubclass(kind, cls)}
+
+    def nodes(self) -> Iterator[Spec]:
+        """This spec and every spec below it."""
+        yield self
+        for name in _fields(type(self)):
+            for child in _each(getattr(self, name)):
+                yield from child.nodes()
+
+    def edit(self: S, kind: type[Spec], **changes: Any) -> S:
+        """A copy of this tree in which every node of `kind` has these fields changed."""
+        if not any(isinstance(node, kind) for node in self.nodes()):
+            there = {type(node).__name__ for node in self.nodes()}
+            raise SpecError(f"there is no {kind.__name__} to edit; {nearest(kind.__name__, there)}")
+        return self._edited(kind, changes)
+
+    def _edited(self: S, kind: type[Spec], changes: dict[str, Any]) -> S:
+        names = _fields(type(self))
+        fresh = {n: _map(getattr(self, n), lambda s: s._edited(kind, changes)) for n in names}
+        if isinstance(self, kind):
+            _refuse_unknown(type(self), changes)
+            fresh |= changes
+        return replace(self, **fresh)
+
+    def to_dict(self) -> dict[str, Any]:
+        names = _fields(type(self))
+        plain = {name: _map(getattr(self, name), lambda s: s.to_dict()) for name in names}
+        return {"kind": type(self).__name__} | {
+            name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()
+        }
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Spec:
+        """The way back from `to_dict`. Nothing in the data can name code outside the known kinds."""
+        word = data.get("kind")
+        kind = Spec.kinds().get(word) if isinstance(word, str) else None
+        if kind is None:
+            raise SpecError(f"unknown spec kind {word!r}; {nearest(str(word), Spec.kinds())}")
+        given = {name: _revive(value) for name, value in data.items() if name != "kind"}
+        _refuse_unknown(kind, given)
+        missing = [name for name, f in _fields(kind).items() if _required(f) and name not in given]
+        if missing:
+            raise SpecError(f"{kind.__name__} needs {', '.join(missing)}")
+        return kind(**given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dims:
+    """The sizes that the parts of one tower share while they are built."""
+
+    width: int
+    depth: int
+    heads: int
+    head_dim: int
+    causal: bool
+
+
+_HINTS: dict[type[Any], dict[str, Any]] = {}
+
+
+def _fields(kind: type[Any]) -> dict[str, Field[Any]]:
+    return {f.name: f for f in fields(kind)}
+
+
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    """Annotations as types; resolving them is slow, so each class is resolved once."""
+    if kind not in _HINTS:
+        _HINTS[kind] = get_type_hints(kind)
+    return _HINTS[kind]
+
+
+def _required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _refuse_unknown(kind: type[Spec], given: dict[str, Any]) -> None:
+    for name in given:
+        if name not in _fields(kind):
+            hint = nearest(name, _fields(kind))
+            raise SpecError(f"{kind.__name__} has no field {name!r}; {hint}")
+
+
+def _each(value: Any) -> Iterator[Spec]:
+    if isinstance(value, Spec):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _each(item)
+
+
+def _map(value: Any, change: Any) -> Any:
+    """`change` applied to every spec directly inside a field's value."""
+    if isinstance(value, Spec):
+        return change(value)
+    return tuple(_map(item, change) for item in value) if isinstance(value, tuple) else value
+
+
+def _revive(value: Any) -> Any:
+    if isinstance(value, dict):
+        return Spec.from_dict(value)
+    return tuple(_revive(item) for item in value) if isinstance(value, list) else value
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of an annotated type; an int may stand for a float, a bool only for a bool."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, option) for option in inside)
+    if origin is Literal:
+        return value in inside
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        if inside[-1] is ...:
+            return all(_fits(item, inside[0]) for item in value)
+        return len(value) == len(inside) and all(map(_fits, value, inside))
+    if isinstance(value, bool) or hint is bool:
+        return isinstance(value, bool) and hint is bool
+    if hint is float:
+        return isinstance(value, int | float)
+    return isinstance(value, hint)
+
+
+def _wording(hint: Any) -> str:
+    """An annotation as a person would say it."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_wording(option) for option in inside)
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, inside))
+    if origin is tuple:
+        return f"a tuple of {_wording(inside[0])}"
+    return "nothing" if hint is type(None) else str(getattr(hint, "__name__", hint))
