@@ -110,13 +110,9 @@ class SelfAttention(MultiHead):
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         place = ctx.place
         q = place.turn_q(self.queries(x_BTD))
-        k, v = self.keys(x_BTD), self.values(x_BTD)
-        if not place.late:
-            k = place.turn_k(k)
+        k, v = place.turn_k(self.keys(x_BTD)), self.values(x_BTD)
         if ctx.cache is not None:
             k, v = ctx.cache.append(k, v)
-        if place.late:
-            k = place.turn_k(k)
         return self.mix(q, (k, v), ctx.view.under(self.rule), place.bias(ctx.layer, q, k), ctx)
 
 

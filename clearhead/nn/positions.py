@@ -22,8 +22,6 @@ from .view import View
 class Placed:
     """A scheme laid over one call's positions; what it needs is computed here once, not in every layer."""
 
-    late = False  # keys are turned after they left the cache, because the turn depends on the total length
-
     def turn_q(self, q_BHQE: Tensor) -> Tensor:
         return q_BHQE
 

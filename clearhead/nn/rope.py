@@ -42,7 +42,11 @@ class LinearStretch(Stretch):
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicNTK(Stretch):
-    """A larger theta as soon as the text is longer than the trained `length`; it grows with the text."""
+    """A larger theta as soon as the text is longer than the trained `length`; it grows with the text.
+
+    The turn depends on the longest text of the run, so what was cached under a shorter one stays as it
+    was. A cache with a capacity fixes the length in advance, and decoding then equals one full pass.
+    """
 
     factor: float
     length: int
@@ -134,17 +138,18 @@ class _Rope(PositionScheme):
 class _Turned(Placed):
     def __init__(self, spec: Rope, turned: int, view: View) -> None:
         self.spec, self.turned, self.view = spec, turned, view
-        self.late = isinstance(spec.stretch, DynamicNTK)
-        self._angles: dict[tuple[bool, torch.dtype], tuple[Tensor, Tensor]] = {}
+        self._angles: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
 
     def turn_q(self, q_BHQE: Tensor) -> Tensor:
-        return self._turn(q_BHQE, queries=True)
+        return self._turn(q_BHQE)
 
     def turn_k(self, k_BHTE: Tensor) -> Tensor:
-        return self._turn(k_BHTE, queries=not self.late)  # fresh keys stand where the queries stand
+        return self._turn(k_BHTE)
 
-    def _turn(self, x_BHTE: Tensor, *, queries: bool) -> Tensor:
-        cos, sin = self._cos_sin(x_BHTE, queries=queries)
+    def _turn(self, x_BHTE: Tensor) -> Tensor:
+        if x_BHTE.dtype not in self._angles:
+            self._angles[x_BHTE.dtype] = self._cos_sin(x_BHTE)
+        cos, sin = self._angles[x_BHTE.dtype]
         first, rest = x_BHTE[..., : self.turned], x_BHTE[..., self.turned :]
         if self.spec.pairing == "halves":
             a, b = first.chunk(2, dim=-1)
@@ -155,27 +160,18 @@ class _Turned(Placed):
         first = first * cos + spun * sin
         return first if rest.shape[-1] == 0 else torch.cat([first, rest], dim=-1)
 
-    def _cos_sin(self, like: Tensor, *, queries: bool) -> tuple[Tensor, Tensor]:
-        """Computed once per call and precision; angles need float32 even where the stream is half."""
-        key = queries, like.dtype
-        if key not in self._angles:
-            pos = self.view.q_pos if queries else self.view.k_pos
-            exact = torch.float64 if like.dtype == torch.float64 else torch.float32
-            plain = torch.zeros((), dtype=exact, device=like.device)
-            freq_R = _frequencies(self.turned, self.spec.theta, plain)
-            stretch = self.spec.stretch
-            if stretch is not None:
-                longest = int(self.view.k_pos.max()) + 1 if self.late else 0
-                freq_R = stretch.frequencies(freq_R, self.spec.theta, longest)
-            angle = pos[:, None, :, None].to(exact) * freq_R
-            halves = self.spec.pairing == "halves"
-            angle = torch.cat([angle, angle], -1) if halves else angle.repeat_interleave(2, -1)
-            size = 1.0 if stretch is None else stretch.amplitude
-            self._angles[key] = (
-                (angle.cos() * size).to(like.dtype),
-                (angle.sin() * size).to(like.dtype),
-            )
-        return self._angles[key]
+    def _cos_sin(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Angles need float32 even where the stream is half precision."""
+        exact = torch.float64 if like.dtype == torch.float64 else torch.float32
+        freq_R = _frequencies(self.turned, self.spec.theta, like.new_zeros((), dtype=exact))
+        size = 1.0
+        if self.spec.stretch is not None:
+            freq_R = self.spec.stretch.frequencies(freq_R, self.spec.theta, self.view.longest)
+            size = self.spec.stretch.amplitude
+        angle = self.view.q_pos[:, None, :, None].to(exact) * freq_R
+        halves = self.spec.pairing == "halves"
+        angle = torch.cat([angle, angle], -1) if halves else angle.repeat_interleave(2, -1)
+        return (angle.cos() * size).to(like.dtype), (angle.sin() * size).to(like.dtype)
 
 
 def _frequencies(channels: int, theta: float, like: Tensor) -> Tensor:

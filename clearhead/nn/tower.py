@@ -122,7 +122,8 @@ class Stack(nn.Module):
             cache.saw(ones if new is None else new)
         if self.spec.causal:
             rule = Causal() & rule
-        return View(rule, batch, pos[:, start:], pos, start), segment_BK
+        room = 0 if cache is None or cache.capacity is None else cache.capacity - pos.shape[1]
+        return View(rule, batch, pos[:, start:], pos, start, room), segment_BK
 
 
 def _across(view: View, segment_BK: Tensor | None, memory: States) -> View:

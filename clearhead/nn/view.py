@@ -35,6 +35,7 @@ class View:
     q_pos: Tensor  # (1 or B, Q) positions of the queries
     k_pos: Tensor  # (1 or B, K) positions of the keys, cached ones first
     start: int = 0  # the slot of the first query
+    room: int = 0  # how many tokens may still come in this run, where a cache says so
     _under: dict[Mask, View] = field(default_factory=dict, repr=False)
     _biased: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
@@ -45,6 +46,11 @@ class View:
     @property
     def keys(self) -> int:
         return self.k_pos.shape[1]
+
+    @cached_property
+    def longest(self) -> int:
+        """The length of the longest text of this run, as far as it is known."""
+        return int(self.k_pos.max()) + 1 + self.room
 
     def under(self, rule: Mask) -> View:
         """This view with one more rule; layers that share a rule share what was rendered for it."""

@@ -1,0 +1,148 @@
+"""One tiny model for every choice the core offers, made from the registries.
+
+A new norm, position scheme, kernel or head appears here by itself: `sample` fills its required fields by
+their names, which mean one thing everywhere in the house.
+"""
+
+from dataclasses import MISSING, fields, replace
+from typing import get_args
+
+import torch
+
+from clearhead import nn as cn
+from clearhead.nn.block import Order
+from clearhead.nn.feedforward import ACTIVATIONS, FeedForward
+from clearhead.nn.heads import Head
+from clearhead.nn.init import Init
+from clearhead.nn.kernels import Mixing
+from clearhead.nn.model import Model
+from clearhead.nn.norm import Norm
+from clearhead.nn.positions import Positions
+from clearhead.nn.rope import Stretch
+from clearhead.spec import Spec
+
+VOCAB, WIDTH, HEADS, DEPTH = 31, 24, 4, 2
+SAMPLES = {"length": 16, "hidden": 40, "vocab": VOCAB, "count": 3, "factor": 2.0, "heads": HEADS}
+
+
+def sample(kind: type[Spec]) -> Spec:
+    needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    return kind(**{name: SAMPLES[name] for name in needed})
+
+
+def attention(**changes: object) -> cn.Attention:
+    return cn.Attention(**{"heads": HEADS, "bias": "qkvo"} | changes)
+
+
+def block(**changes: object) -> cn.Block:
+    # Dropout everywhere: laws run in eval mode, where it must be silent.
+    standard = {"attention": attention(), "feedforward": cn.MLP(hidden=40, dropout=0.1), "dropout": 0.1}
+    return cn.Block(**standard | changes)
+
+
+def tower(**changes: object) -> cn.Tower:
+    standard = {
+        "width": WIDTH,
+        "depth": DEPTH,
+        "embed": cn.Tokens(vocab=VOCAB, dropout=0.1),
+        "block": block(),
+        "positions": cn.Learned(length=48),
+        "last_norm": cn.norm.Layer(),
+    }
+    return cn.Tower(**standard | changes)
+
+
+def single(head: Head | None = None, **changes: object) -> cn.Single:
+    return cn.Single(tower=tower(**changes), head=head or cn.TokenHead(vocab=VOCAB), init=START)
+
+
+def pair(**changes: object) -> cn.Pair:
+    encoder = tower(**changes)
+    crossed = tuple(replace(b, cross=b.attention) for b in encoder.pattern)
+    crossed = tuple(b.edit(cn.Attention, window=None) if b.cross.window else b for b in crossed)
+    decoder = replace(encoder, causal=True, block=crossed)
+    return cn.Pair(encoder=encoder, decoder=decoder, head=cn.TokenHead(vocab=VOCAB), init=START)
+
+
+START = cn.Normal(std=0.3)  # large enough that every part matters to the answer
+
+
+def _choices() -> dict[str, dict[str, object]]:
+    """Changes to the standard tower: each makes one member."""
+    turns = {f"rope-{n}": cn.Rope(stretch=sample(k)) for n, k in Stretch.kinds().items()}
+    schemes = {n: sample(k) for n, k in Positions.kinds().items()} | turns
+    schemes["rope-partial-neighbours"] = cn.Rope(fraction=0.34, pairing="neighbours")
+    schemes["waves-in-halves"] = cn.Sinusoidal(layout="halves")
+    schemes["learned-offset"] = cn.Learned(length=48, offset=2)
+    for name, scheme in schemes.items():
+        if isinstance(scheme, cn.Learned) and scheme.length < 48:
+            schemes[name] = replace(scheme, length=48)
+    made: dict[str, dict[str, object]] = {n: {"positions": s} for n, s in schemes.items()}
+    made |= {f"order-{o}": {"block": block(order=o)} for o in get_args(Order)}
+    made |= {f"norm-{n}": {"block": block(norm=sample(k))} for n, k in Norm.kinds().items()}
+    made |= {f"kernel-{n}": {"block": block(attention=attention(kernel=sample(k)))}
+             for n, k in Mixing.kinds().items()}  # fmt: skip
+    for name, kind in FeedForward.kinds().items():
+        for act in ACTIVATIONS:
+            made[f"{name}-{act}"] = {"block": block(feedforward=kind(hidden=40, act=act))}
+    heads = {
+        "no-bias": {"bias": ""},
+        "grouped": {"kv_heads": 2},
+        "one-key": {"kv_heads": 1},
+        "odd-sizes": {"heads": 3, "head_dim": 10, "value_dim": 7, "bias": "qvo"},
+        "qk-norm": {"qk_norm": cn.norm.RMS(), "scale": 0.3},
+        "capped": {"kernel": cn.Softmax(cap=5.0)},
+        "dropped": {"kernel": cn.Softmax(dropout=0.1)},
+        "window": {"window": (2, 1)},
+    }
+    made |= {name: {"block": block(attention=attention(**changes))} for name, changes in heads.items()}
+    near = block(attention=attention(window=(2, 0)))
+    made["pattern"] = {"block": (near, block())}
+    made["shared-layers"] = {"depth": 4, "distinct": 2}
+    made["typed-scaled-normed"] = {
+        "embed": cn.Tokens(vocab=VOCAB, types=2, norm=cn.norm.Layer(), scale=WIDTH**0.5),
+        "last_norm": None,
+    }
+    made["centred"] = {"block": block(norm=cn.norm.RMS(centred=True), order="sandwich")}
+    made["no-norm-bias"] = {"block": block(norm=cn.norm.Layer(bias=False))}
+    made["recompute"] = {"recompute": True}
+    return made
+
+
+CHOICES = _choices()
+ENCODERS: dict[str, Model] = {n: single(**c) for n, c in CHOICES.items()}
+DECODERS: dict[str, Model] = {n: single(causal=True, **c) for n, c in CHOICES.items()}
+PAIRS: dict[str, Model] = {n: pair(**c) for n, c in CHOICES.items()}
+HEADED: dict[str, Model] = {n: single(sample(k)) for n, k in Head.kinds().items()} | {
+    "untied": single(cn.TokenHead(vocab=VOCAB, tied=False, bias=True, scale=0.5, cap=4.0)),
+    "bert": single(cn.TokenHead(vocab=VOCAB, bias=True, transform=cn.Transform(norm=cn.norm.Layer()))),
+    "pooler": single(cn.Labels(count=3, transform=cn.Transform(act="tanh"), dropout=0.1)),
+    "mean-labels": single(cn.Labels(count=3, pool="mean")),
+    "last-labels": single(cn.Labels(count=3, pool="last", bias=False)),
+    "max-unit": single(cn.Pooled(pool="max", unit=True, count=5)),
+    "factored": single(
+        cn.TokenHead(vocab=VOCAB, bias=True, transform=cn.Transform(act="gelu_tanh")),
+        embed=cn.Tokens(vocab=VOCAB, factor=10, norm=cn.norm.Layer()),
+    ),
+}
+BARE = {"headless": cn.Single(tower=tower(), init=START)}
+STARTS: dict[str, Model] = {n: replace(single(), init=sample(k)) for n, k in Init.kinds().items()}
+SINGLES = (
+    {f"encoder/{n}": m for n, m in ENCODERS.items()}
+    | {f"decoder/{n}": m for n, m in DECODERS.items()}
+    | {f"head/{n}": m for n, m in HEADED.items()}
+    | BARE
+)
+EVERY = SINGLES | {f"pair/{n}": m for n, m in PAIRS.items()} | {f"init/{n}": m for n, m in STARTS.items()}
+
+
+def ids(rows: int, length: int, seed: int = 0) -> torch.Tensor:
+    key = torch.Generator().manual_seed(seed)
+    return torch.randint(0, VOCAB, (rows, length), generator=key)
+
+
+def run(model: torch.nn.Module, source: torch.Tensor, target: torch.Tensor, **more: object):
+    """A model called with what it takes: a Pair gets both, a Single the target alone."""
+    if isinstance(model, cn.PairModel):
+        return model(source, target, **more)
+    return model(target, **more)
