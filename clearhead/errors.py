@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 
 
 class ClearheadError(Exception):
@@ -25,5 +25,15 @@ class UnsupportedError(ClearheadError, NotImplementedError):
 def nearest(word: str, choices: Iterable[str]) -> str:
     """The tail of an error message: the closest known word, or all of them."""
     known = sorted(choices)
-    close = get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    best = max(known, key=lambda choice: _likeness(word, choice), default="")
+    if _likeness(word, best) > 0.5:
+        return f"did you mean {best!r}?"
+    return f"known: {', '.join(known)}"
+
+
+def _likeness(one: str, two: str) -> float:
+    """0 to 1; the letters without their order count as well, because fingers swap them: tetha, theta."""
+    one, two = one.lower(), two.lower()
+    in_order = SequenceMatcher(None, one, two).ratio()
+    swapped = SequenceMatcher(None, sorted(one), sorted(two)).ratio()
+    return (in_order + swapped) / 2

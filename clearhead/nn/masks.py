@@ -164,7 +164,7 @@ class Given(Mask):
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         rows, heads = self.allowed_BHQK.shape[:2]
-        b = torch.zeros_like(b) if rows == 1 else b
+        b = torch.zeros_like(b[:1]) if rows == 1 else b
         # `h` counts heads only where the mask differs between them; see View.dense.
         h = torch.zeros_like(h) if heads == 1 else torch.arange(heads, device=h.device)[:, None, None]
         return self.allowed_BHQK[b, h, q, k]

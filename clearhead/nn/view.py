@@ -88,9 +88,10 @@ class View:
         """What a fused kernel adds to its scores: the boolean mask, or the bias with -inf where blocked."""
         if bias is None or self.dense is None:
             return self.dense if bias is None else bias
-        if (
-            id(bias) not in self._biased
-        ):  # a bias shared by all layers is joined once; the pair keeps it alive
-            joined = bias.masked_fill(~self.dense, float("-inf"))
-            self._biased[id(bias)] = (bias, joined)
-        return self._biased[id(bias)][1]
+        known = self._biased.get(id(bias))
+        if known is not None:
+            return known[1]
+        joined = bias.masked_fill(~self.dense, float("-inf"))
+        if not joined.requires_grad:  # a recomputed layer must record the same graph again
+            self._biased[id(bias)] = (bias, joined)  # the pair keeps the bias, and so its id, alive
+        return joined

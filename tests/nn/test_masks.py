@@ -1,0 +1,156 @@
+"""Masks: the rules against their definitions, the doors, the doctor, positions from padding."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clearhead import nn as cn
+from clearhead.errors import InputError
+from clearhead.nn import check_mask, doors
+from clearhead.nn.view import places
+
+SIZE = 6
+
+
+def dense(mask: cn.Mask, batch: int = 2, queries: int = SIZE, start: int = 0) -> torch.Tensor:
+    keys = start + queries
+    slots = torch.arange(keys)[None]
+    over = cn.View(mask, batch, slots[:, start:], slots, start)
+    full = torch.ones(1, 1, queries, keys, dtype=torch.bool) if over.dense is None else over.dense
+    return full.expand(batch, -1, -1, -1)[:, 0]
+
+
+def brute(allows, batch: int = 2) -> torch.Tensor:
+    table = [[[allows(b, q, k) for k in range(SIZE)] for q in range(SIZE)] for b in range(batch)]
+    return torch.tensor(table)
+
+
+REAL = torch.tensor([[1, 1, 1, 1, 0, 0], [0, 1, 1, 1, 1, 1]]).bool()
+DOCUMENT = torch.tensor([[0, 0, 1, 1, 1, -1], [5, 5, 5, 2, 2, 2]])
+RULES = {
+    "everyone": (cn.Everyone(), lambda b, q, k: True),
+    "causal": (cn.Causal(), lambda b, q, k: k <= q),
+    "window": (cn.Window(2, 1), lambda b, q, k: q - 2 <= k <= q + 1),
+    "window-left": (cn.Window(0), lambda b, q, k: k == q),
+    "prefix": (cn.Prefix(3), lambda b, q, k: k < 3 or k <= q),
+    "global": (cn.Global((0, 4)), lambda b, q, k: q in (0, 4) or k in (0, 4)),
+    "longformer": (cn.Window(1, 1) | cn.Global((0,)), lambda b, q, k: abs(q - k) <= 1 or 0 in (q, k)),
+    "padding": (cn.Padding(REAL), lambda b, q, k: bool(REAL[b, k])),
+    "documents": (
+        cn.Documents(DOCUMENT),
+        lambda b, q, k: bool(DOCUMENT[b, q] == DOCUMENT[b, k]) and bool(DOCUMENT[b, k] >= 0),
+    ),
+    "not": (~cn.Causal(), lambda b, q, k: k > q),
+    "not-padding": (~cn.Padding(REAL), lambda b, q, k: not bool(REAL[b, k])),
+    "decoder": (cn.Causal() & cn.Padding(REAL), lambda b, q, k: k <= q and bool(REAL[b, k])),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_is_its_definition(name: str) -> None:
+    mask, definition = RULES[name]
+    assert torch.equal(dense(mask), brute(definition))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_late_queries_see_the_last_rows_of_the_whole_mask(name: str) -> None:
+    mask, definition = RULES[name]
+    assert torch.equal(dense(mask, queries=2, start=4), brute(definition)[:, 4:])
+
+
+def test_everyone_is_neutral_and_equal_rules_collapse() -> None:
+    assert cn.Everyone() & cn.Causal() == cn.Causal() == cn.Causal() & cn.Everyone()
+    assert cn.Causal() & cn.Causal() == cn.Causal()
+
+
+def test_a_rule_is_rendered_once_per_call() -> None:
+    calls = []
+
+    class Counting(cn.Mask):
+        def allows(self, b, h, q, k):
+            calls.append(1)
+            return k <= q
+
+    slots = torch.arange(4)[None]
+    over = cn.View(Counting(), 1, slots, slots)
+    for _ in range(3):
+        assert over.dense is not None
+        assert over.under(cn.Window(1)).dense is not None
+    assert len(calls) == 2
+
+
+@given(
+    lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    left=st.integers(0, 3),
+    right=st.integers(0, 3),
+)
+def test_positions_count_the_real_tokens_of_each_text(lengths: list[int], left: int, right: int) -> None:
+    row = [-1] * left + [n for n, size in enumerate(lengths) for _ in range(size)] + [-1] * right
+    want = [0] * left + [i for size in lengths for i in range(size)]
+    got = places(torch.tensor([row]))[0].tolist()
+    assert got[: len(want)] == want
+    assert all(p >= 0 for p in got)
+
+
+def test_a_hole_in_the_padding_does_not_restart_a_text() -> None:
+    assert places(torch.tensor([[0, -1, 0, 0]]))[0].tolist() == [0, 0, 1, 2]
+
+
+TRIANGLE = torch.ones(4, 4).tril().bool()
+
+
+def test_each_door_gives_the_same_mask() -> None:
+    additive = torch.zeros(4, 4).masked_fill(~TRIANGLE, float("-inf"))
+    for mask in (doors.allowed(TRIANGLE), doors.blocked(~TRIANGLE), doors.blocked((~TRIANGLE).float()),
+                 doors.additive(additive), doors.allowed(TRIANGLE.long()), doors.allowed(TRIANGLE[None])):  # fmt: skip
+        assert torch.equal(dense(mask, queries=4)[0], TRIANGLE)
+    assert torch.equal(dense(doors.real(REAL.long())), dense(doors.padded(~REAL)))
+    assert doors.real(torch.ones(2, 3)) == cn.Everyone()
+
+
+def test_a_mask_per_head_reaches_the_heads() -> None:
+    per_head = torch.stack([TRIANGLE, TRIANGLE.T, ~TRIANGLE, torch.ones(4, 4).bool()])[None]
+    slots = torch.arange(4)[None]
+    rendered = cn.View(doors.allowed(per_head) & cn.Window(3, 3), 2, slots, slots).dense
+    assert rendered.shape == (1, 4, 4, 4) and torch.equal(rendered, per_head)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: doors.real(torch.tensor([[0.0, float("-inf")]])), "use additive"),
+        (lambda: doors.real(torch.tensor([[2, 1]])), "ones and zeros"),
+        (lambda: doors.real(torch.ones(2, 3, 3).bool()), "see allowed"),
+        (lambda: doors.additive(torch.tensor([[1.0, 0.0]])), "use allowed"),
+        (lambda: doors.additive(torch.tensor([[1, 0]])), "use allowed"),
+        (lambda: doors.allowed(torch.ones(5).bool()), "given (5,)"),
+        (lambda: cn.Padding(torch.ones(2, 3)), "given float32 of shape (2, 3)"),
+        (lambda: cn.Documents(torch.ones(2, 3)), "int64"),
+        (lambda: cn.Window(-1), "zero or more"),
+    ],
+)
+def test_a_wrong_mask_is_refused_by_name(call, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        call()
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def findings(mask: torch.Tensor | cn.Mask, *, causal: bool = True, real: torch.Tensor | None = None) -> str:
+    return " | ".join(check_mask(mask, batch=2, length=4, causal=causal, real_BT=real))
+
+
+def test_the_doctor_finds_each_classic_mistake() -> None:
+    real = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
+    assert findings(TRIANGLE) == ""
+    assert findings(cn.Causal() & cn.Padding(real.bool()), real=real) == ""
+    assert findings(real, causal=False, real=real) == ""
+    assert "only the future may be seen" in findings(~TRIANGLE)
+    assert "only the padding may be seen" in findings(1 - real, causal=False, real=real)
+    assert "future: 6 looks ahead" not in findings(TRIANGLE)
+    assert "future: 12 looks ahead; the first is row 0, token 0 at token 1" in findings(torch.ones(4, 4))
+    assert "shape: (4,)" in findings(torch.ones(4))
+    assert "shape: (2, 4, 3)" in findings(torch.ones(2, 4, 3))
+    assert "0/-inf" in findings(torch.zeros(4, 4).masked_fill(~TRIANGLE, float("-inf")))
+    seen = torch.ones(4, 4).tril(-1)
+    assert "blocked: 2 tokens see nothing; the first is row 0, token 0" in findings(seen)
