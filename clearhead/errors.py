@@ -18,6 +18,10 @@ class InputError(ClearheadError, ValueError):
     """A tensor at the door of a model that does not fit it."""
 
 
+class LoadError(ClearheadError, ValueError):
+    """Files that cannot become a model: missing, broken, or not what their config says."""
+
+
 class UnsupportedError(ClearheadError, NotImplementedError):
     """A kernel was asked for something it cannot honour."""
 

@@ -102,8 +102,15 @@ TRIANGLE = torch.ones(4, 4).tril().bool()
 
 def test_each_door_gives_the_same_mask() -> None:
     additive = torch.zeros(4, 4).masked_fill(~TRIANGLE, float("-inf"))
-    for mask in (doors.allowed(TRIANGLE), doors.blocked(~TRIANGLE), doors.blocked((~TRIANGLE).float()),
-                 doors.additive(additive), doors.allowed(TRIANGLE.long()), doors.allowed(TRIANGLE[None])):  # fmt: skip
+    same = (
+        doors.allowed(TRIANGLE),
+        doors.allowed(TRIANGLE.long()),
+        doors.allowed(TRIANGLE[None]),
+        doors.blocked(~TRIANGLE),
+        doors.blocked((~TRIANGLE).float()),
+        doors.additive(additive),
+    )
+    for mask in same:
         assert torch.equal(dense(mask, queries=4)[0], TRIANGLE)
     assert torch.equal(dense(doors.real(REAL.long())), dense(doors.padded(~REAL)))
     assert doors.real(torch.ones(2, 3)) == cn.Everyone()

@@ -1,0 +1,86 @@
+"""A family: their config in, our spec and a weight table out. Data, and the few words that data needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..errors import SpecError, nearest
+from ..nn.model import Model
+from ..weights import Table
+
+Task = Literal["hidden", "tokens", "labels", "tags", "span", "pair"]
+"""What the head answers: states, words, a label, a label per token, a span, whether two texts follow."""
+
+# The end of a class name in `architectures` says which head a checkpoint has.
+ENDINGS: dict[str, Task] = {
+    "ForCausalLM": "tokens",
+    "LMHeadModel": "tokens",
+    "ForMaskedLM": "tokens",
+    "ForPreTraining": "tokens",
+    "ForConditionalGeneration": "tokens",
+    "MTModel": "tokens",
+    "ForSequenceClassification": "labels",
+    "ForTokenClassification": "tags",
+    "ForQuestionAnswering": "span",
+    "ForNextSentencePrediction": "pair",
+    "Model": "hidden",
+}
+
+
+class Config(dict[str, Any]):
+    """Their config.json over the family's defaults; asking for a key that is in neither says so."""
+
+    def __missing__(self, key: str) -> Any:
+        raise SpecError(f"config.json has no {key!r}; {nearest(key, self)}")
+
+    @property
+    def labels(self) -> int:
+        return len(self.get("id2label") or {}) or int(self.get("num_labels") or 2)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One row of the house's table of contents."""
+
+    name: str  # their model_type
+    title: str
+    year: int
+    paper: str
+    mode: Literal["bidirectional", "causal", "encoder-decoder"]
+    uses: str  # typical tasks, in a few words
+    spec: Callable[[Config, Task], Model]
+    weights: Callable[[Config, Task], Table]
+    defaults: Mapping[str, Any]  # what their config class assumes where config.json is silent
+    sizes: Mapping[str, Mapping[str, Any]]  # named sizes: changes to the defaults
+    architectures: Mapping[Task, str]  # the class of theirs that has this head
+    prefix: str = ""  # what stands before every name but the head's; base-model files leave it out
+    parent: str | None = None  # the family it descends from, for the family tree
+    also: tuple[str, ...] = field(default=())  # other model_types that are this family to the letter
+
+    def config(self, given: Mapping[str, Any]) -> Config:
+        return Config({**self.defaults, **modern(given)})
+
+    def task(self, given: Mapping[str, Any]) -> Task:
+        """Which head a checkpoint has, from the class that saved it; a config that does not say has words."""
+        named = given.get("architectures") or [""]
+        for ending, task in ENDINGS.items():
+            if str(named[0]).endswith(ending):
+                return task
+        return "tokens"
+
+
+def modern(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Old spellings as new ones: torch_dtype -> dtype, rope_theta and rope_scaling -> rope_parameters."""
+    config = dict(given)
+    if "torch_dtype" in config:
+        config.setdefault("dtype", config.pop("torch_dtype"))
+    theta, scaling = config.pop("rope_theta", None), config.pop("rope_scaling", None)
+    if theta is not None or scaling is not None:
+        old = {"rope_theta": theta} if theta is not None else {}
+        old |= scaling or {}
+        if "type" in old:  # an older spelling inside the old spelling
+            old.setdefault("rope_type", old.pop("type"))
+        config["rope_parameters"] = {"rope_type": "default", **old, **(config.get("rope_parameters") or {})}
+    return config

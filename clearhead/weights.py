@@ -1,0 +1,176 @@
+"""Weight tables: one reversible row per tensor between somebody's checkpoint and ours.
+
+`{i}` stands for a layer number, `{p}` for `weight` or `bias`. The same table loads and exports, so the way
+back is never written by hand. A tensor that no row knows is an error, in both directions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from .errors import LoadError
+
+State = dict[str, Tensor]
+Holes = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Name:
+    """One of theirs is one of ours: perhaps transposed (GPT-2), perhaps with leading ones (BART's bias)."""
+
+    theirs: str
+    ours: str
+    transpose: bool = False
+    leading: int = 0  # how many leading dimensions of size one theirs has
+
+    def load(self, x: Tensor, holes: Holes) -> State:
+        x = x.reshape(x.shape[self.leading :])
+        return {self.ours.format(**holes): x.mT if self.transpose and x.ndim == 2 else x}
+
+    def export(self, ours: Mapping[str, Tensor], holes: Holes) -> Tensor:
+        x = ours[self.ours.format(**holes)]
+        x = x.mT if self.transpose and x.ndim == 2 else x
+        return x.reshape((1,) * self.leading + tuple(x.shape))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (self.ours,)
+
+
+@dataclass(frozen=True)
+class Fused:
+    """One of theirs is several of ours, one under the other; `per_head` where they alternate (NeoX)."""
+
+    theirs: str
+    parts: tuple[str, ...]
+    transpose: bool = False
+    per_head: int = 0  # how many heads alternate
+
+    def load(self, x: Tensor, holes: Holes) -> State:
+        x = x.mT if self.transpose and x.ndim == 2 else x
+        if self.per_head:
+            split = x.reshape(self.per_head, len(self.parts), -1, *x.shape[1:]).unbind(1)
+            pieces = [piece.reshape(-1, *x.shape[1:]) for piece in split]
+        else:
+            pieces = list(x.chunk(len(self.parts)))
+        return {part.format(**holes): piece for part, piece in zip(self.parts, pieces, strict=True)}
+
+    def export(self, ours: Mapping[str, Tensor], holes: Holes) -> Tensor:
+        pieces = [ours[part.format(**holes)] for part in self.parts]
+        if self.per_head:
+            rows = [piece.reshape(self.per_head, -1, *piece.shape[1:]) for piece in pieces]
+            x = torch.stack(rows, dim=1).reshape(-1, *pieces[0].shape[1:])
+        else:
+            x = torch.cat(pieces)
+        return x.mT if self.transpose and x.ndim == 2 else x
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A second name of a tensor that another row owns, as tied heads have. Read if there, never needed."""
+
+    theirs: str
+    ours: str
+
+
+@dataclass(frozen=True)
+class Ignore:
+    """Known, not used here: a buffer we compute, or the weights of a part this model does not have."""
+
+    theirs: str
+    why: str
+
+
+Row = Name | Fused | Alias | Ignore
+Table = tuple[Row, ...]
+
+
+@dataclass
+class Loaded:
+    """What a table made of a checkpoint: our tensors, and an account of every one of theirs."""
+
+    state: State = field(default_factory=dict)
+    used: list[str] = field(default_factory=list)
+    aliases: State = field(default_factory=dict)  # theirs -> tensor, equal to one that was used
+    kept: State = field(default_factory=dict)  # ignored, kept for the way back
+    reasons: dict[str, str] = field(default_factory=dict)  # why each of those was ignored
+    unknown: list[str] = field(default_factory=list)  # no row knows these
+
+
+def load(theirs: Mapping[str, Tensor], table: Table) -> Loaded:
+    """Their tensors as ours. Nothing is copied: views of what was given, transposed ones included."""
+    loaded = Loaded()
+    late: list[tuple[str, Alias, Holes]] = []
+    for name in theirs:
+        row, holes = _row(name, table)
+        if row is None:
+            loaded.unknown.append(name)
+        elif isinstance(row, Ignore):
+            loaded.kept[name], loaded.reasons[name] = theirs[name], row.why
+        elif isinstance(row, Alias):
+            late.append((name, row, holes))
+        else:
+            loaded.used.append(name)
+            loaded.state |= row.load(theirs[name], holes)
+    for name, alias, holes in late:
+        _alias(loaded, name, theirs[name], alias.ours.format(**holes))
+    return loaded
+
+
+def export(ours: Mapping[str, Tensor], table: Table) -> State:
+    """Our tensors as theirs: every row that owns a tensor, in the order of the table."""
+    theirs: State = {}
+    taken: set[str] = set()
+    for row in table:
+        if isinstance(row, Alias | Ignore):
+            continue
+        for holes in _holes(row.parts[0], ours):
+            theirs[row.theirs.format(**holes)] = row.export(ours, holes).contiguous()
+            taken |= {part.format(**holes) for part in row.parts}
+    missed = sorted(set(ours) - taken)
+    if missed:
+        raise LoadError(f"no row of the table writes {', '.join(missed[:5])}")
+    return theirs
+
+
+def _alias(loaded: Loaded, name: str, x: Tensor, ours: str) -> None:
+    """An alias must say the same as the tensor it stands for, or stand for it alone."""
+    owner = loaded.state.get(ours)
+    if owner is None:
+        loaded.state[ours] = x
+        loaded.used.append(name)
+    elif owner.shape == x.shape and torch.equal(owner, x):
+        loaded.aliases[name] = x
+    else:
+        raise LoadError(
+            f"{name} should equal the tensor it is tied to ({ours}), and does not; the checkpoint is "
+            f"untied: set tie_word_embeddings to false in config.json"
+        )
+
+
+def _row(name: str, table: Table) -> tuple[Row | None, Holes]:
+    for row in table:
+        match = _pattern(row.theirs).fullmatch(name)
+        if match:
+            return row, match.groupdict()
+    return None, {}
+
+
+def _holes(template: str, names: Mapping[str, Tensor]) -> list[Holes]:
+    pattern = _pattern(template)
+    return [match.groupdict() for match in map(pattern.fullmatch, names) if match]
+
+
+_PATTERNS: dict[str, re.Pattern[str]] = {}
+
+
+def _pattern(template: str) -> re.Pattern[str]:
+    if template not in _PATTERNS:
+        escaped = re.escape(template).replace(r"\{i\}", r"(?P<i>\d+)").replace(r"\{p\}", "(?P<p>weight|bias)")
+        _PATTERNS[template] = re.compile(escaped)
+    return _PATTERNS[template]
