@@ -1,3 +1,28 @@
-"""Clearhead: every Transformer, one clear core."""
+"""Clearhead: every Transformer, one clear core. Load it, train it, run it fast, and see inside it.
+
+Importing this package imports nothing heavy: torch comes in when a model is first needed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .bundle import Bundle, build
+    from .spec import Spec
 
 __version__ = "0.1.0"
+__all__ = ["Bundle", "Spec", "build"]
+
+_ROOMS = {"Bundle": ".bundle", "Spec": ".spec", "build": ".bundle"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'clearhead' has no attribute {name!r}")
+    return getattr(import_module(_ROOMS[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -29,18 +29,20 @@ MaskLike = Mask | Tensor | None
 class Model(Spec):
     """A whole model. `build` makes it with first weights, `count` only says how large it would be."""
 
-    def assemble(self) -> nn.Module:
+    def assemble(self) -> SingleModel | PairModel:
         raise NotImplementedError
 
     def starts(self) -> Init:
         raise NotImplementedError
 
-    def empty(self) -> nn.Module:
+    def empty(self) -> SingleModel | PairModel:
         """The model on torch's meta device: every shape, no memory, no randomness."""
         with torch.device("meta"):
             return self.assemble().eval()
 
-    def build(self, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu") -> nn.Module:
+    def build(
+        self, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    ) -> SingleModel | PairModel:
         model = self.empty().to(dtype).to_empty(device=device)
         initialise(model, self.starts(), seed)
         return model

@@ -1,0 +1,33 @@
+"""The program `clearhead`: words in, exit code out. Commands are imported when they are called.
+
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failure, 2 usage or bad input,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+from cyclopts import App, CycloptsError
+
+from .. import __version__
+from ..errors import ClearheadError
+
+app = App(
+    name="clearhead",
+    help="Every Transformer, one clear core: load it, train it, run it fast, and see inside it.",
+    version=__version__,
+)
+
+
+def main(words: list[str] | None = None) -> NoReturn:
+    try:
+        app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except (ClearheadError, CycloptsError) as error:
+        line = " ".join(str(error).split())
+        sys.stderr.write(f"clearhead: {line}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(0)
