@@ -1,1 +1,69 @@
-"""The families: a name in, a spec out. One short file of data each."""
+"""The families: a name in, a spec out. One short file of data each; a new one is a file and a line here."""
+
+from __future__ import annotations
+
+from ..errors import SpecError, nearest
+from . import (
+    albert,
+    bart,
+    bert,
+    distilbert,
+    gemma2,
+    gpt2,
+    gpt_neox,
+    llama,
+    mistral,
+    openai_gpt,
+    qwen2,
+    qwen3,
+    roberta,
+    t5,
+    transformer,
+)
+from .family import Config, Family, Task
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        transformer.FAMILY,
+        openai_gpt.FAMILY,
+        gpt2.FAMILY,
+        gpt_neox.FAMILY,
+        llama.FAMILY,
+        mistral.FAMILY,
+        qwen2.FAMILY,
+        qwen3.FAMILY,
+        gemma2.FAMILY,
+        bert.FAMILY,
+        roberta.FAMILY,
+        roberta.XLMR,
+        albert.FAMILY,
+        distilbert.FAMILY,
+        t5.FAMILY,
+        t5.MT5,
+        bart.FAMILY,
+        bart.MBART,
+    )
+}
+SIZES: dict[str, Family] = {size: family for family in FAMILIES.values() for size in family.sizes}
+
+
+def of_type(model_type: str) -> Family:
+    """The family that a config.json names."""
+    for family in FAMILIES.values():
+        if family.key == model_type:
+            return family
+    known = [family.key for family in FAMILIES.values()]
+    raise SpecError(f"model_type {model_type!r} is not known here; {nearest(model_type, known)}")
+
+
+def named(name: str) -> tuple[Family, Config]:
+    """A family or one of its named sizes: `bert`, `bert-large`, `gpt3`."""
+    if name in SIZES:
+        return SIZES[name], SIZES[name].config(SIZES[name].sizes[name])
+    if name in FAMILIES:
+        return FAMILIES[name], FAMILIES[name].config({})
+    raise SpecError(f"no family or size is called {name!r}; {nearest(name, [*SIZES, *FAMILIES])}")
+
+
+__all__ = ["FAMILIES", "SIZES", "Config", "Family", "Task", "named", "of_type"]

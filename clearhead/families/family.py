@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import SpecError, nearest
@@ -32,6 +32,8 @@ ENDINGS: dict[str, Task] = {
 class Config(dict[str, Any]):
     """Their config.json over the family's defaults; asking for a key that is in neither says so."""
 
+    stored: frozenset[str] = frozenset()  # the tensor names of the checkpoint, where there is one
+
     def __missing__(self, key: str) -> Any:
         raise SpecError(f"config.json has no {key!r}; {nearest(key, self)}")
 
@@ -44,7 +46,7 @@ class Config(dict[str, Any]):
 class Family:
     """One row of the house's table of contents."""
 
-    name: str  # their model_type
+    name: str
     title: str
     year: int
     paper: str
@@ -57,10 +59,16 @@ class Family:
     architectures: Mapping[Task, str]  # the class of theirs that has this head
     prefix: str = ""  # what stands before every name but the head's; base-model files leave it out
     parent: str | None = None  # the family it descends from, for the family tree
-    also: tuple[str, ...] = field(default=())  # other model_types that are this family to the letter
+    model_type: str | None = None  # what config.json calls it, where that is not its name
 
-    def config(self, given: Mapping[str, Any]) -> Config:
-        return Config({**self.defaults, **modern(given)})
+    @property
+    def key(self) -> str:
+        return self.model_type or self.name
+
+    def config(self, given: Mapping[str, Any], stored: Iterable[str] = ()) -> Config:
+        config = Config({**self.defaults, **modern(given)})
+        config.stored = frozenset(stored)
+        return config
 
     def task(self, given: Mapping[str, Any]) -> Task:
         """Which head a checkpoint has, from the class that saved it; a config that does not say has words."""

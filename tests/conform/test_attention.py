@@ -214,13 +214,13 @@ def test_an_all_blocked_row_is_zero_with_zero_gradient(spec: kernels.Mixing) -> 
 def test_scores_of_ten_thousand_stay_finite_in_half_precision(
     spec: kernels.Mixing, dtype: torch.dtype
 ) -> None:
-    q, v = torch.full((1, 2, 3, 8), 36.0, dtype=dtype), noise(1, 2, 3, 4).to(dtype)
+    """Before the scale they are 80,000, more than float16 can hold."""
+    q, v = torch.full((1, 2, 3, 8), 100.0, dtype=dtype), noise(1, 2, 3, 4).to(dtype)
     k = q * torch.tensor([1.0, 0.99, -1.0], dtype=dtype)[:, None]
-    assert float((q.float() @ k.float().mT).max()) > 1e4
     real = torch.tensor([[True, True, False]])
     for rule in (cn.Everyone(), cn.Padding(real)):
         for tap in (cn.OFF, cn.Tap("pattern", lambda _, x: x * 1)):
-            out = mix(spec, q, k, v, view(rule, 1, 3, 3), scale=1.0, tap=tap)
+            out = mix(spec, q, k, v, view(rule, 1, 3, 3), scale=0.125, tap=tap)
             assert out.dtype == dtype and bool(out.isfinite().all())
 
 

@@ -1,0 +1,135 @@
+"""BART and mBART (Lewis 2019, Liu 2020): encoder-decoder with learned positions that start at 2."""
+
+from dataclasses import replace
+
+from ..nn.attention import Attention
+from ..nn.block import Block
+from ..nn.embed import Tokens
+from ..nn.feedforward import MLP
+from ..nn.heads import TokenHead
+from ..nn.init import Normal
+from ..nn.kernels import Softmax
+from ..nn.model import Pair
+from ..nn.norm import Layer
+from ..nn.positions import Learned
+from ..nn.tower import Tower
+from ..weights import Alias, Name, Table
+from .family import Config, Family, Task
+from .words import activation
+
+
+def side(c: Config, name: str) -> Tower:
+    """Encoder or decoder: the two differ in sizes, the causal rule and cross-attention."""
+    attention = Attention(
+        heads=c[f"{name}_attention_heads"], bias="qkvo", kernel=Softmax(dropout=c["attention_dropout"])
+    )
+    scale = c["d_model"] ** 0.5 if c["scale_embedding"] else 1.0
+    return Tower(
+        width=c["d_model"],
+        depth=c[f"{name}_layers"],
+        causal=name == "decoder",
+        embed=Tokens(vocab=c["vocab_size"], norm=Layer(), scale=scale, dropout=c["dropout"]),
+        positions=Learned(length=c["max_position_embeddings"], offset=2),
+        block=Block(
+            attention=attention,
+            cross=attention if name == "decoder" else None,
+            order="post",
+            feedforward=MLP(
+                hidden=c[f"{name}_ffn_dim"],
+                act=activation(c["activation_function"]),
+                dropout=c["activation_dropout"],
+            ),
+            dropout=c["dropout"],
+        ),
+    )
+
+
+def spec(c: Config, task: Task) -> Pair:
+    return Pair(
+        encoder=side(c, "encoder"),
+        decoder=side(c, "decoder"),
+        head=TokenHead(vocab=c["vocab_size"], tied=c["tie_word_embeddings"], bias=True)
+        if task == "tokens"
+        else None,
+        init=Normal(std=c["init_std"]),
+    )
+
+
+def mbart_spec(c: Config, task: Task) -> Pair:
+    return spec(c, task).edit(Block, order="pre").edit(Tower, last_norm=Layer())
+
+
+def weights(c: Config, task: Task) -> Table:
+    shared = "encoder.embed.table.weight"
+    tied = c["tie_word_embeddings"]
+    return (
+        Name("model.shared.weight", shared),
+        Alias("model.encoder.embed_tokens.weight", shared),
+        Alias("model.decoder.embed_tokens.weight", shared),
+        *side_rows("encoder", {"self_attn": "attn"}),
+        *side_rows("decoder", {"self_attn": "attn", "encoder_attn": "cross"}),
+        Alias("lm_head.weight", shared) if tied else Name("lm_head.weight", "head.weight"),
+        Name("final_logits_bias", "head.bias", leading=1),
+    )
+
+
+def side_rows(side: str, attentions: dict[str, str]) -> Table:
+    theirs, ours = f"model.{side}.layers.{{i}}.", f"{side}.blocks.{{i}}."
+    rows = [
+        Name(f"model.{side}.embed_positions.weight", f"{side}.positions.table.weight"),
+        Name(f"model.{side}.layernorm_embedding.{{p}}", f"{side}.embed.norm.{{p}}"),
+        Name(f"model.{side}.layer_norm.{{p}}", f"{side}.norm.{{p}}"),
+        Name(theirs + "fc1.{p}", ours + "ff.up.{p}"),
+        Name(theirs + "fc2.{p}", ours + "ff.down.{p}"),
+        Name(theirs + "final_layer_norm.{p}", ours + "ff_norm.{p}"),
+    ]
+    for them, us in attentions.items():
+        rows.append(Name(f"{theirs}{them}_layer_norm.{{p}}", f"{ours}{us}_norm.{{p}}"))
+        parts = ("q", "k", "v", "out")
+        rows += [Name(f"{theirs}{them}.{x}_proj.{{p}}", f"{ours}{us}.{x}.{{p}}") for x in parts]
+    return tuple(rows)
+
+
+DEFAULTS = {
+    "vocab_size": 50265, "max_position_embeddings": 1024, "d_model": 1024, "encoder_layers": 12,
+    "encoder_ffn_dim": 4096, "encoder_attention_heads": 16, "decoder_layers": 12, "decoder_ffn_dim": 4096,
+    "decoder_attention_heads": 16, "activation_function": "gelu", "dropout": 0.1, "attention_dropout": 0.0,
+    "activation_dropout": 0.0, "init_std": 0.02, "scale_embedding": False, "tie_word_embeddings": True,
+    "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2,
+    "forced_eos_token_id": 2,
+}  # fmt: skip
+
+FAMILY = Family(
+    name="bart",
+    title="BART",
+    year=2019,
+    paper="https://arxiv.org/abs/1910.13461",
+    mode="encoder-decoder",
+    uses="summaries, translation, repair of text",
+    spec=spec,
+    weights=weights,
+    prefix="model.",
+    parent="transformer",
+    architectures={"tokens": "BartForConditionalGeneration", "hidden": "BartModel"},
+    defaults=DEFAULTS,
+    sizes={
+        "bart-base": {
+            "d_model": 768, "encoder_layers": 6, "encoder_ffn_dim": 3072, "encoder_attention_heads": 12,
+            "decoder_layers": 6, "decoder_ffn_dim": 3072, "decoder_attention_heads": 12,
+        },
+        "bart-large": {},
+    },
+)  # fmt: skip
+MBART = replace(
+    FAMILY,
+    name="mbart",
+    title="mBART",
+    year=2020,
+    paper="https://arxiv.org/abs/2001.08210",
+    spec=mbart_spec,
+    uses="translation between many languages",
+    parent="bart",
+    architectures={"tokens": "MBartForConditionalGeneration", "hidden": "MBartModel"},
+    defaults={**DEFAULTS, "decoder_start_token_id": None},
+    sizes={"mbart-large": {"vocab_size": 250027, "scale_embedding": True}},
+)

@@ -1,0 +1,70 @@
+"""Gemma 2 (2024): LLaMA with norms on both sides, capped scores, and every other layer near-sighted."""
+
+from dataclasses import replace
+
+from ..nn.attention import Attention
+from ..nn.block import Block
+from ..nn.embed import Tokens
+from ..nn.feedforward import Gated
+from ..nn.heads import TokenHead
+from ..nn.kernels import Softmax
+from ..nn.model import Single
+from ..nn.norm import RMS
+from ..nn.tower import Tower
+from ..weights import Name, Table
+from . import llama
+from .family import Config, Task
+from .words import activation, layered
+
+
+def spec(c: Config, task: Task) -> Single:
+    base = (
+        llama.spec(c, task)
+        .edit(RMS, centred=True)
+        .edit(Tokens, scale=c["hidden_size"] ** 0.5)
+        .edit(Block, order="sandwich")
+        .edit(Gated, act=activation(c["hidden_activation"]))
+        .edit(Attention, scale=c["query_pre_attn_scalar"] ** -0.5)
+        .edit(Softmax, cap=c["attn_logit_softcapping"])
+    )
+    if task == "tokens":
+        base = base.edit(TokenHead, cap=c["final_logit_softcapping"])
+    assert isinstance(base.tower.block, Block)
+    turns = [("sliding_attention", "full_attention")[i % 2] for i in range(c["num_hidden_layers"])]
+    named = Config({**c, "layer_types": c.get("layer_types") or turns})
+    return base.edit(Tower, block=layered(base.tower.block, named, c["sliding_window"]))
+
+
+def weights(c: Config, task: Task) -> Table:
+    theirs, ours = "model.layers.{i}.", "tower.blocks.{i}."
+    norms = {
+        "post_attention_layernorm": "attn_after",
+        "pre_feedforward_layernorm": "ff_norm",
+        "post_feedforward_layernorm": "ff_after",
+    }
+    own = tuple(Name(f"{theirs}{them}.weight", f"{ours}{us}.weight") for them, us in norms.items())
+    taken = {row.theirs for row in own}
+    return own + tuple(row for row in llama.weights(c, task) if row.theirs not in taken)
+
+
+FAMILY = replace(
+    llama.FAMILY,
+    name="gemma2",
+    title="Gemma 2",
+    year=2024,
+    paper="https://arxiv.org/abs/2408.00118",
+    spec=spec,
+    weights=weights,
+    parent="llama",
+    architectures={
+        "tokens": "Gemma2ForCausalLM", "labels": "Gemma2ForSequenceClassification", "hidden": "Gemma2Model",
+    },
+    defaults={
+        **llama.DEFAULTS, "vocab_size": 256000, "hidden_size": 2304, "intermediate_size": 9216,
+        "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+        "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 8192, "sliding_window": 4096,
+        "query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+        "tie_word_embeddings": True, "bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0,
+    },
+    sizes={"gemma2-2b": {}},
+)  # fmt: skip

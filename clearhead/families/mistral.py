@@ -1,0 +1,35 @@
+"""Mistral (Jiang 2023): LLaMA with a window on what each token looks back at."""
+
+from dataclasses import replace
+
+from ..nn.block import Block
+from ..nn.model import Single
+from ..nn.tower import Tower
+from . import llama
+from .family import Config, Task
+from .words import layered
+
+
+def spec(c: Config, task: Task) -> Single:
+    base = llama.spec(c, task)
+    assert isinstance(base.tower.block, Block)
+    return base.edit(Tower, block=layered(base.tower.block, c, c["sliding_window"]))
+
+
+FAMILY = replace(
+    llama.FAMILY,
+    name="mistral",
+    title="Mistral",
+    paper="https://arxiv.org/abs/2310.06825",
+    spec=spec,
+    parent="llama",
+    architectures={
+        "tokens": "MistralForCausalLM", "labels": "MistralForSequenceClassification",
+        "hidden": "MistralModel",
+    },
+    defaults={
+        **llama.DEFAULTS, "intermediate_size": 14336, "num_key_value_heads": 8, "sliding_window": 4096,
+        "max_position_embeddings": 131072,
+    },
+    sizes={"mistral-7b": {"max_position_embeddings": 32768, "rms_norm_eps": 1e-5}},
+)  # fmt: skip

@@ -1,0 +1,44 @@
+"""Qwen 2 (Yang 2024): LLaMA with biases on queries, keys and values."""
+
+from dataclasses import replace
+
+from ..nn.attention import Attention
+from ..nn.block import Block
+from ..nn.model import Single
+from ..nn.tower import Tower
+from . import llama
+from .family import Config, Task
+from .words import layered
+
+
+def spec(c: Config, task: Task) -> Single:
+    base = llama.spec(c, task).edit(Attention, bias="qkv")
+    assert isinstance(base.tower.block, Block)
+    window = c["sliding_window"] if c["use_sliding_window"] else None
+    return base.edit(Tower, block=layered(base.tower.block, c, window))
+
+
+FAMILY = replace(
+    llama.FAMILY,
+    name="qwen2",
+    title="Qwen 2",
+    year=2024,
+    paper="https://arxiv.org/abs/2407.10671",
+    spec=spec,
+    parent="llama",
+    architectures={
+        "tokens": "Qwen2ForCausalLM", "labels": "Qwen2ForSequenceClassification", "hidden": "Qwen2Model",
+    },
+    defaults={
+        **llama.DEFAULTS, "vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
+        "max_position_embeddings": 32768, "use_sliding_window": False, "sliding_window": None,
+        "bos_token_id": None, "eos_token_id": None,
+    },
+    sizes={
+        "qwen2.5-0.5b": {
+            "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
+            "num_key_value_heads": 2, "tie_word_embeddings": True,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+        },
+    },
+)  # fmt: skip

@@ -1,0 +1,71 @@
+"""RoBERTa and XLM-R (Liu 2019, Conneau 2019): BERT trained longer; positions start after the padding id."""
+
+from dataclasses import replace
+
+from ..nn.model import Single
+from ..nn.positions import Learned
+from ..weights import Ignore, Table
+from . import bert
+from .family import Config, Task
+from .words import encoder_head_rows
+
+
+def spec(c: Config, task: Task) -> Single:
+    start = c["pad_token_id"] + 1
+    exact = Config({**c, "head_act": "gelu"})  # their masked-word head has its own activation
+    return bert.spec(exact, task).edit(Learned, length=c["max_position_embeddings"] - start, offset=start)
+
+
+def weights(c: Config, task: Task) -> Table:
+    names = {**HEAD, "classifier": "classifier.out_proj.{p}"} if task == "labels" else HEAD
+    pooler = Ignore("roberta.pooler.dense.{p}", "the pooler, which no head uses")
+    return (*bert.tower_rows("roberta."), pooler, *encoder_head_rows(c, task, names))
+
+
+HEAD = {
+    "dense": "lm_head.dense.{p}", "norm": "lm_head.layer_norm.{p}", "bias": "lm_head.bias",
+    "decoder": "lm_head.decoder.weight", "pooler": "classifier.dense.{p}", "classifier": "classifier.{p}",
+    "span": "qa_outputs.{p}",
+}  # fmt: skip
+DEFAULTS = {
+    **bert.DEFAULTS, "vocab_size": 50265, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+}  # fmt: skip
+REAL = {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+
+
+def _classes(stem: str) -> dict[Task, str]:
+    return {
+        "tokens": f"{stem}ForMaskedLM", "labels": f"{stem}ForSequenceClassification",
+        "tags": f"{stem}ForTokenClassification", "span": f"{stem}ForQuestionAnswering",
+        "hidden": f"{stem}Model",
+    }  # fmt: skip
+
+
+FAMILY = replace(
+    bert.FAMILY,
+    name="roberta",
+    title="RoBERTa",
+    year=2019,
+    paper="https://arxiv.org/abs/1907.11692",
+    spec=spec,
+    weights=weights,
+    prefix="roberta.",
+    parent="bert",
+    architectures=_classes("Roberta"),
+    defaults=DEFAULTS,
+    sizes={"roberta-base": REAL, "roberta-large": {**REAL, **bert.LARGE}},
+)
+XLMR = replace(
+    FAMILY,
+    name="xlm-roberta",
+    title="XLM-R",
+    paper="https://arxiv.org/abs/1911.02116",
+    parent="roberta",
+    uses="the same, in a hundred languages",
+    architectures=_classes("XLMRoberta"),
+    defaults={**DEFAULTS, "vocab_size": 30522},
+    sizes={
+        "xlm-roberta-base": {**REAL, "vocab_size": 250002},
+        "xlm-roberta-large": {**REAL, **bert.LARGE, "vocab_size": 250002},
+    },
+)

@@ -1,0 +1,90 @@
+"""The original Transformer (Vaswani 2017): post-norm encoder-decoder with sinusoidal positions.
+
+Its folders are Marian's, which is this model: sines in the first half of the channels, cosines in the second.
+"""
+
+from dataclasses import replace
+
+from ..nn.embed import Tokens
+from ..nn.heads import TokenHead
+from ..nn.init import Xavier
+from ..nn.model import Pair
+from ..nn.positions import Sinusoidal
+from ..nn.tower import Tower
+from ..weights import Alias, Ignore, Name, Table
+from . import bart
+from .family import Config, Task
+
+
+def spec(c: Config, task: Task) -> Pair:
+    base = bart.spec(c, task).edit(Tower, positions=Sinusoidal(layout="halves")).edit(Tokens, norm=None)
+    vocab = c["decoder_vocab_size"] or c["vocab_size"]
+    decoder = base.decoder.edit(Tokens, vocab=vocab)
+    head = TokenHead(vocab=vocab, tied=c["tie_word_embeddings"], bias=True) if task == "tokens" else None
+    shared = c["share_encoder_decoder_embeddings"]
+    return replace(base, decoder=decoder, head=head, shared=shared, init=Xavier())
+
+
+def weights(c: Config, task: Task) -> Table:
+    shared = c["share_encoder_decoder_embeddings"]
+    source, target = "encoder.embed.table.weight", "decoder.embed.table.weight"
+    ours = source if shared else target
+    tables = (
+        (
+            Name("model.shared.weight", source),
+            Alias("model.encoder.embed_tokens.weight", source),
+            Alias("model.decoder.embed_tokens.weight", source),
+        )
+        if shared
+        else (
+            Name("model.encoder.embed_tokens.weight", source),
+            Name("model.decoder.embed_tokens.weight", target),
+        )
+    )
+    tied = c["tie_word_embeddings"]
+    return (
+        *tables,
+        Ignore("model.encoder.embed_positions.weight", "sines and cosines"),
+        Ignore("model.decoder.embed_positions.weight", "sines and cosines"),
+        *bart.side_rows("encoder", {"self_attn": "attn"}),
+        *bart.side_rows("decoder", {"self_attn": "attn", "encoder_attn": "cross"}),
+        Alias("lm_head.weight", ours) if tied else Name("lm_head.weight", "head.weight"),
+        Name("final_logits_bias", "head.bias", leading=1),
+    )
+
+
+BASE = {
+    "d_model": 512, "encoder_layers": 6, "encoder_ffn_dim": 2048, "encoder_attention_heads": 8,
+    "decoder_layers": 6, "decoder_ffn_dim": 2048, "decoder_attention_heads": 8,
+    "activation_function": "relu", "scale_embedding": True, "vocab_size": 37000,
+}  # fmt: skip
+
+FAMILY = replace(
+    bart.FAMILY,
+    name="transformer",
+    model_type="marian",
+    title="Transformer",
+    year=2017,
+    paper="https://arxiv.org/abs/1706.03762",
+    uses="translation",
+    spec=spec,
+    weights=weights,
+    parent=None,
+    architectures={"tokens": "MarianMTModel", "hidden": "MarianModel"},
+    defaults={
+        **bart.DEFAULTS, "vocab_size": 58101, "decoder_vocab_size": None,
+        "share_encoder_decoder_embeddings": True, "pad_token_id": 58100, "decoder_start_token_id": 58100,
+        "bos_token_id": None, "eos_token_id": 0, "forced_eos_token_id": 0,
+    },
+    sizes={
+        "transformer-base": BASE,
+        "transformer-big": {
+            **BASE, "d_model": 1024, "encoder_ffn_dim": 4096, "encoder_attention_heads": 16,
+            "decoder_ffn_dim": 4096, "decoder_attention_heads": 16,
+        },
+        "transformer-10k": {
+            **BASE, "vocab_size": 10000, "decoder_vocab_size": 10000,
+            "share_encoder_decoder_embeddings": False, "tie_word_embeddings": False,
+        },
+    },
+)  # fmt: skip

@@ -1,0 +1,151 @@
+"""Their words in config.json as ours: activations, rotary scaling, heads, layers that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..errors import SpecError, nearest
+from ..nn.block import Block
+from ..nn.feedforward import Activation
+from ..nn.heads import Head, Labels, Span, Tags, TokenHead, Transform
+from ..nn.norm import Norm
+from ..nn.rope import DynamicNTK, LinearStretch, Llama3, Rope, Stretch, Yarn
+from ..weights import Alias, Ignore, Name, Row, Table
+from .family import Config, Task
+
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu",
+    "swish": "silu",
+    "quick_gelu": "quick_gelu",
+    "tanh": "tanh",
+}
+
+
+def activation(word: str) -> Activation:
+    if word not in ACTIVATIONS:
+        raise SpecError(f"unknown activation {word!r} in config.json; {nearest(word, ACTIVATIONS)}")
+    return ACTIVATIONS[word]
+
+
+def rope(c: Config, fraction: float = 1.0) -> Rope:
+    """Rotary positions from `rope_parameters`."""
+    said = c["rope_parameters"]
+    kind, theta = said.get("rope_type", "default"), float(said.get("rope_theta", 10000.0))
+    if kind == "default":
+        return Rope(theta=theta, fraction=fraction)
+    if kind not in STRETCHES:
+        raise SpecError(f"unknown rope_type {kind!r} in config.json; {nearest(kind, STRETCHES)}")
+    return Rope(theta=theta, fraction=fraction, stretch=STRETCHES[kind](c, said))
+
+
+def _trained(c: Config, said: dict[str, Any]) -> int:
+    return int(said.get("original_max_position_embeddings") or c["max_position_embeddings"])
+
+
+def _yarn(c: Config, said: dict[str, Any]) -> Stretch:
+    if said.get("mscale") or said.get("mscale_all_dim"):
+        raise SpecError("rope_parameters with mscale (DeepSeek's YaRN) are not known here")
+    return Yarn(
+        factor=float(said["factor"]),
+        length=_trained(c, said),
+        fast=float(said.get("beta_fast") or 32),
+        slow=float(said.get("beta_slow") or 1),
+        rounded=bool(said.get("truncate", True)),
+        amplify=said.get("attention_factor"),
+    )
+
+
+STRETCHES: dict[str, Callable[[Config, dict[str, Any]], Stretch]] = {
+    "linear": lambda c, said: LinearStretch(factor=float(said["factor"])),
+    "dynamic": lambda c, said: DynamicNTK(factor=float(said["factor"]), length=c["max_position_embeddings"]),
+    "yarn": _yarn,
+    "llama3": lambda c, said: Llama3(
+        factor=float(said["factor"]),
+        length=_trained(c, said),
+        low=float(said["low_freq_factor"]),
+        high=float(said["high_freq_factor"]),
+    ),
+}
+
+
+def layered(block: Block, c: Config, window: int | None) -> Block | tuple[Block, ...]:
+    """A block for every layer, where `layer_types` says that some look less far than others."""
+    if not window:
+        return block
+    # Theirs counts the token itself, ours how many tokens it looks back.
+    near = replace(block, attention=replace(block.attention, window=(window - 1, 0)))
+    kinds = c.get("layer_types") or ["sliding_attention"] * c["num_hidden_layers"]
+    each = tuple(near if kind == "sliding_attention" else block for kind in kinds)
+    return each[0] if len(set(each)) == 1 else each
+
+
+def encoder_head(c: Config, task: Task, norm: Norm, pooler: Transform) -> Head | None:
+    """The heads of BERT and its kin; `pooler` stands between the first token and the labels."""
+    act = activation(c.get("head_act", c["hidden_act"]))
+    drop = c.get("classifier_dropout")
+    dropout = float(c.get("hidden_dropout_prob", 0.0) if drop is None else drop)
+    heads: dict[Task, Head | None] = {
+        "hidden": None,
+        "tokens": TokenHead(
+            vocab=c["vocab_size"],
+            tied=c["tie_word_embeddings"],
+            bias=True,
+            transform=Transform(act=act, norm=norm),
+        ),
+        "labels": Labels(count=c.labels, transform=pooler, dropout=dropout),
+        "pair": Labels(count=2, transform=pooler),
+        "tags": Tags(count=c.labels, dropout=dropout),
+        "span": Span(),
+    }
+    return heads[task]
+
+
+def decoder_head(c: Config, task: Task, tokens: TokenHead) -> Head | None:
+    """The heads of GPT and its kin: words, or labels read off the last token."""
+    heads: dict[Task, Head | None] = {
+        "hidden": None,
+        "tokens": tokens,
+        "labels": Labels(count=c.labels, pool="last", bias=False),
+    }
+    return heads[task]
+
+
+def decoder_head_rows(c: Config, task: Task, theirs: str) -> Table:
+    if task == "labels":
+        return (Name("score.weight", "head.project.weight"),)
+    tied = task != "tokens" or c["tie_word_embeddings"]
+    return (Alias(theirs, "tower.embed.table.weight") if tied else Name(theirs, "head.weight"),)
+
+
+def encoder_head_rows(c: Config, task: Task, names: Mapping[str, str]) -> Table:
+    """`names` are theirs for: dense, norm, bias, decoder (masked words); pooler, classifier, pair, span.
+
+    What belongs to a head that this model does not have is known and kept, not used.
+    """
+    words = {"dense": "transform.dense.{p}", "norm": "transform.norm.{p}", "bias": "bias"}
+    pooled: dict[str, str] = {"pooler": "transform.dense.{p}"}
+    used: dict[Task, dict[str, str]] = {
+        "hidden": {},
+        "tokens": words,
+        "labels": {**pooled, "classifier": "project.{p}"},
+        "pair": {**pooled, "pair": "project.{p}"},
+        "tags": {"classifier": "project.{p}"},
+        "span": {"span": "project.{p}"},
+    }
+    rows: list[Row] = [Name(names[part], f"head.{ours}") for part, ours in used[task].items()]
+    if task == "tokens":
+        bias = names["decoder"].replace("weight", "bias")
+        tied = c["tie_word_embeddings"]
+        table = "tower.embed.table.weight"
+        rows.append(Alias(names["decoder"], table) if tied else Name(names["decoder"], "head.weight"))
+        rows.append(Alias(bias, "head.bias"))
+    taken = {row.theirs for row in rows}
+    rest = {name for name in names.values() if name not in taken}
+    return (*rows, *(Ignore(name, "a part of another head") for name in sorted(rest)))
