@@ -50,6 +50,8 @@ class View:
     @cached_property
     def longest(self) -> int:
         """The length of the longest text of this run, as far as it is known."""
+        if self.k_pos.device.type == "meta":  # positions without values: the count of slots must do
+            return self.keys + self.room
         return int(self.k_pos.max()) + 1 + self.room
 
     def under(self, rule: Mask) -> View:

@@ -251,6 +251,13 @@ def test_hidden_states_are_what_the_head_reads(spec: Model) -> None:
     assert spec is not BARE["headless"] or torch.equal(states, model(ids(2, 5)))
 
 
+@torch.no_grad()
+def test_a_window_is_the_mask_of_that_name() -> None:
+    near, far = DECODERS["window"].build(), DECODERS["Learned"].build()
+    assert torch.equal(near(ids(2, 9)), far(ids(2, 9), cn.Window(2, 1)))
+    assert not torch.equal(near(ids(2, 9)), far(ids(2, 9)))
+
+
 def test_encoders_look_both_ways() -> None:
     """The law of the future can fail: an encoder breaks it."""
     model = ENCODERS["Learned"].build()

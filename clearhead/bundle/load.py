@@ -1,0 +1,150 @@
+"""Loading: a folder, a GGUF file or a hub id in; a bundle out, with every tensor accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import weights
+from ..errors import LoadError, SpecError
+from ..families import Config, Family, of_type
+from ..nn.init import initialise
+from ..nn.model import Model
+from ..spec import Spec
+from ..store import Checkpoint, read, read_gguf, resolve
+from ..text.tokenizer import Tokenizer
+from .bundle import Bundle
+from .make import spec_of
+from .report import Report
+
+
+def load(
+    name: str | Path,
+    *,
+    dtype: torch.dtype | str | None = None,
+    device: str | None = None,
+    edit: Mapping[str, Any] | None = None,
+    allow_missing: Sequence[str] = (),
+    seed: int = 0,
+) -> Bundle:
+    """A checkpoint as a bundle. A local path never touches the network; weights stay memory-mapped.
+
+    `dtype` None keeps what is stored. `edit` changes the spec: {"Attention.window": (64, 0)}.
+    `allow_missing` names parameters (globs) that may start fresh, such as "head.*"; nothing else may.
+    """
+    path = resolve(name)
+    if path.suffix == ".gguf":
+        found, tokenizer = read_gguf(path)
+    else:
+        found = read(path)
+        tokenizer = Tokenizer.read(path)
+    family = _family(found)
+    tensors, bare = _prefixed(found.tensors, family)
+    config = family.config(found.config, stored=tensors)
+    _refuse_absurd(config, len(tensors))
+    task = family.task(found.config)
+    spec = _edited(spec_of(family, config, task), edit or {})
+    loaded = weights.load(tensors, family.weights(config, task))
+    model = _empty(spec)
+    fresh = _check(model, loaded, allow_missing)
+    _fill(model, spec, loaded.state, seed, fresh=bool(fresh))
+    if dtype is not None or device is not None:
+        model = model.to(device=device, dtype=getattr(torch, dtype) if isinstance(dtype, str) else dtype)
+    return Bundle(
+        spec,
+        model.eval(),
+        family=family,
+        task=task,
+        config=found.config,
+        tokenizer=tokenizer,
+        generation=found.generation,
+        pooling=found.pooling,
+        report=Report.of(loaded, fresh, bare=bare),
+        files=_carried(found),
+    )
+
+
+def _family(found: Checkpoint) -> Family:
+    kind = found.config.get("model_type")
+    if not isinstance(kind, str):
+        raise LoadError(f"{found.folder / 'config.json'} has no model_type; expected one such as 'bert'")
+    try:
+        return of_type(kind)
+    except SpecError as error:
+        raise LoadError(str(error)) from None
+
+
+def _prefixed(tensors: Mapping[str, Tensor], family: Family) -> tuple[Mapping[str, Tensor], bool]:
+    """Files of base models leave the family's prefix out of every name; here it is put back."""
+    if not family.prefix or any(name.startswith(family.prefix) for name in tensors):
+        return tensors, False
+    return {family.prefix + name: tensors[name] for name in tensors}, True
+
+
+def _refuse_absurd(config: Config, stored: int) -> None:
+    """Sizes that no file of this many tensors can have: refused before anything is built."""
+    for key, value in config.items():
+        if "layer" in key and isinstance(value, int) and value > 4 * stored + 64:
+            raise LoadError(f"config.json says {key} is {value:,}, but the weights hold {stored} tensors")
+
+
+def _empty(spec: Model) -> nn.Module:
+    try:
+        return spec.empty()
+    except (RuntimeError, OverflowError) as error:  # a tensor that no memory could hold
+        raise LoadError(f"config.json asks for sizes that cannot be built: {str(error)[:120]}") from None
+
+
+def _edited(spec: Model, edit: Mapping[str, Any]) -> Model:
+    for place, value in edit.items():
+        kind, _, field = place.partition(".")
+        if kind not in Spec.kinds() or not field:
+            raise SpecError(f"edit {place!r} is not Kind.field, such as Attention.window")
+        spec = spec.edit(Spec.kinds()[kind], **{field: value})
+    return spec
+
+
+def _check(model: nn.Module, loaded: weights.Loaded, allowed: Sequence[str]) -> tuple[str, ...]:
+    """Every tensor of theirs known, every one of ours given in its shape, or one error that lists the rest."""
+    wanted = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    given = {name: tuple(x.shape) for name, x in loaded.state.items()}
+    missing = [name for name in wanted if name not in given]
+    fresh = tuple(name for name in missing if any(fnmatchcase(name, glob) for glob in allowed))
+    wrong = [f"{n} {given[n]}, config says {wanted[n]}" for n in wanted if n in given and given[n] != wanted[n]]
+    rows = {
+        "unknown": [*loaded.unknown, *(name for name in given if name not in wanted)],
+        "missing": [name for name in missing if name not in fresh],
+        "of another shape": wrong,
+    }
+    bad = {what: names for what, names in rows.items() if names}
+    if bad:
+        said = "; ".join(f"{len(n)} {what}: {_some(n)}" for what, n in bad.items())
+        hint = ". Missing ones may start fresh by name: allow_missing=['head.*']" if "missing" in bad else ""
+        raise LoadError(f"the checkpoint does not fit its config: {said}{hint}")
+    return fresh
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f", and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _fill(model: nn.Module, spec: Model, state: weights.State, seed: int, *, fresh: bool) -> None:
+    """Give the empty model its tensors, without copying them; what is allowed to be missing is drawn."""
+    if fresh:
+        model.to_empty(device="cpu")
+        initialise(model, spec.starts(), seed)
+    model.load_state_dict(state, strict=False, assign=True)
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+
+
+def _carried(found: Checkpoint) -> dict[str, bytes]:
+    """Small files beside the weights that mean something to others: sentence-transformers' recipe."""
+    names = ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json",
+             "config_sentence_transformers.json")  # fmt: skip
+    return {name: (found.folder / name).read_bytes() for name in names if (found.folder / name).is_file()}

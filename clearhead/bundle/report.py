@@ -1,0 +1,37 @@
+"""The load report: an account of every tensor of a checkpoint, and of every one of the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from ..weights import Loaded
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of the stored tensors. `aliases` and `kept` are written back when the bundle is saved."""
+
+    used: tuple[str, ...] = ()
+    aliases: dict[str, Tensor] = field(default_factory=dict)  # second names of used tensors
+    kept: dict[str, Tensor] = field(default_factory=dict)  # known and not used
+    reasons: dict[str, str] = field(default_factory=dict)  # why each of those is not used
+    fresh: tuple[str, ...] = ()  # parameters of ours that no file gave; allowed by name
+    bare: bool = False  # names came without the family's prefix, as base models have them
+
+    @staticmethod
+    def of(loaded: Loaded, fresh: tuple[str, ...], *, bare: bool) -> Report:
+        return Report(
+            tuple(loaded.used), dict(loaded.aliases), dict(loaded.kept), dict(loaded.reasons), fresh, bare
+        )
+
+    def __str__(self) -> str:
+        total = len(self.used) + len(self.aliases) + len(self.kept)
+        parts = [f"{len(self.used)} of {total} tensors used"]
+        if self.aliases:
+            parts.append(f"{len(self.aliases)} tied to another")
+        if self.kept:
+            parts.append(f"{len(self.kept)} known and not needed")
+        parts.append(f"{len(self.fresh)} missing" + (", made new" if self.fresh else ""))
+        return " · ".join(parts)

@@ -1,0 +1,110 @@
+"""Describing: a spec in, words and numbers that a person reads out."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from ..nn.attention import Attention
+from ..nn.embed import Tokens
+from ..nn.model import Model, Pair, Single
+from ..nn.positions import Alibi, Learned, NoPositions, Positions, RelativeBuckets, Sinusoidal
+from ..nn.rope import Rope
+from ..nn.tower import Tower
+
+
+def towers(spec: Model) -> dict[str, Tower]:
+    """The towers of a model by the name of their side."""
+    if isinstance(spec, Pair):
+        return {"encoder": spec.encoder, "decoder": spec.decoder}
+    assert isinstance(spec, Single)
+    return {"decoder" if spec.tower.causal else "encoder": spec.tower}
+
+
+def shape(tower: Tower) -> dict[str, Any]:
+    """The sizes of a tower."""
+    block = tower.pattern[0]
+    attention = block.attention
+    return {
+        "layers": tower.depth,
+        "width": tower.width,
+        "heads": attention.heads,
+        "kv_heads": attention.kv_heads or attention.heads,
+        "head_dim": attention.head_width(tower.width),
+        "hidden": getattr(block.feedforward, "hidden", None),
+        "vocab": tower.embed.vocab if isinstance(tower.embed, Tokens) else None,
+        "window": windows(tower),
+    }
+
+
+def windows(tower: Tower) -> list[int | None]:
+    """How far back each layer of the repeating pattern looks; None is all the way."""
+    looks = [block.attention.window for block in tower.pattern]
+    return [None if look is None else look[0] + 1 for look in looks]
+
+
+def places(positions: Positions) -> str:
+    """A position scheme in a few words."""
+    if isinstance(positions, Learned):
+        return f"learned, {positions.length}"
+    if isinstance(positions, Rope):
+        turned = "" if positions.fraction == 1 else f" on {positions.fraction:.0%} of each head"
+        stretched = f", {type(positions.stretch).__name__}" if positions.stretch else ""
+        return f"rotary, theta {positions.theta:g}{turned}{stretched}"
+    if isinstance(positions, RelativeBuckets):
+        return f"{positions.buckets} distance buckets"
+    names = {NoPositions: "none", Sinusoidal: "sinusoidal", Alibi: "linear distance penalty (ALiBi)"}
+    return names.get(type(positions), type(positions).__name__)
+
+
+def sentence(tower: Tower) -> str:
+    """A tower in one line: `6 layers x 12 heads (width 384, head 32), post-norm, learned, 512, gelu`."""
+    at, block = shape(tower), tower.pattern[0]
+    heads = f"{at['heads']} heads"
+    if at["kv_heads"] != at["heads"]:
+        heads += f" over {at['kv_heads']} keys"
+    kind = f"{type(block.feedforward).__name__} {at['hidden']} {getattr(block.feedforward, 'act', '')}".strip()
+    parts = [
+        f"{at['layers']} layers x {heads} (width {at['width']}, head {at['head_dim']})",
+        f"{block.order}-norm ({type(block.norm).__name__})",
+        f"positions {places(tower.positions)}",
+        kind,
+    ]
+    near = [str(look) for look in at["window"] if look]
+    if near:
+        parts.append(f"window {', '.join(near)} in {len(near)} of {len(at['window'])} layers")
+    if tower.distinct:
+        parts.append(f"{tower.distinct} set of weights for all layers")
+    return " · ".join(parts)
+
+
+def cache_values(spec: Model) -> int:
+    """How many numbers a decoding run keeps per token, keys and values of all decoder layers together."""
+    tower = towers(spec).get("decoder")
+    if tower is None:
+        return 0
+    kept = 0
+    for i in range(tower.depth):
+        attention = tower.pattern[i % len(tower.pattern)].attention
+        kept += _per_token(attention, tower.width)
+    return kept
+
+
+def _per_token(attention: Attention, width: int) -> int:
+    head = attention.head_width(width)
+    return (attention.kv_heads or attention.heads) * (head + (attention.value_dim or head))
+
+
+def flat(spec: Any, path: str = "") -> dict[str, Any]:
+    """A spec as `{"tower.block.attention.heads": 12, ...}`, kinds included."""
+    rows: dict[str, Any] = {path or "model": type(spec).__name__}
+    for field in fields(spec):
+        value, here = getattr(spec, field.name), f"{path}.{field.name}".lstrip(".")
+        if hasattr(value, "to_dict"):
+            rows |= flat(value, here)
+        elif isinstance(value, tuple) and value and hasattr(value[0], "to_dict"):
+            for i, item in enumerate(value):
+                rows |= flat(item, f"{here}.{i}")
+        else:
+            rows[here] = value
+    return rows
