@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import LoadError
-from .line import one_line, reason
+from .line import one_line, quoted, reason
 
 LIMIT = 64 * 2**20  # bytes; the index of the largest models has about ten million
 
@@ -38,6 +38,5 @@ def read_object(path: Path) -> dict[str, Any]:
     """A file whose outermost thing must be an object with named values."""
     value = read_json(path)
     if not isinstance(value, dict):
-        found = f"a {type(value).__name__}" if value is not None else "null"
-        raise LoadError(one_line(f"{path} holds {found}; expected an object: {{...}}"))
+        raise LoadError(one_line(f"{path} holds {quoted(value)}; expected an object: {{...}}"))
     return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from .shards import INDEX, SHARD, SINGLE
@@ -14,26 +15,36 @@ def put_in_place(aside: Path, folder: Path, names: Sequence[str]) -> None:
     """Move `aside/new` to `folder`. A new folder appears by one rename; one that exists gets the files one
     by one, loses the weights of an earlier save that are not in this one, and keeps everything else.
     """
-    new, old = aside / "new", aside / "old"
+    new = aside / "new"
     for name in names:
         _sync(new / name)
-    _sync_folder(new)
-    if not folder.exists():
-        os.replace(new, folder)
-        _sync_folder(folder.parent)
+    _sync_rooms(new, names)
+    if folder.exists():
+        _merge(new, folder, names, old=aside / "old")
         return
+    os.replace(new, folder)
+    try:
+        _sync_folder(folder.parent)
+    except BaseException:
+        os.replace(folder, new)
+        raise
+
+
+def _merge(new: Path, folder: Path, names: Sequence[str], *, old: Path) -> None:
     stale = [name for name in os.listdir(folder) if _is_weights(name) and name not in names]
+    rooms = {room for name in names for room in (folder / name).parents if not room.exists()}
     for name in [*names, *stale]:
         _keep(folder / name, old / name)
     try:
+        for room in sorted(rooms):
+            room.mkdir()
         _move(new, folder, names)
         for name in stale:
             (folder / name).unlink()
+        _sync_rooms(folder, names)
     except BaseException:
-        for name in [*names, *stale]:
-            _restore(old / name, folder / name)
+        _undo(old, folder, [*names, *stale], rooms)
         raise
-    _sync_folder(folder)
 
 
 def _move(new: Path, folder: Path, names: Sequence[str]) -> None:
@@ -43,7 +54,6 @@ def _move(new: Path, folder: Path, names: Sequence[str]) -> None:
         # and a mixture of two models is not.
         (folder / INDEX).unlink(missing_ok=True)
     for name in sorted(names, key=lambda name: (_is_weights(name), name == INDEX)):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         os.replace(new / name, folder / name)
 
 
@@ -61,16 +71,26 @@ def _keep(path: Path, kept: Path) -> None:
             shutil.copy2(path, kept, follow_symlinks=False)
 
 
-def _restore(kept: Path, path: Path) -> None:
-    if os.path.lexists(kept):
-        os.replace(kept, path)
-    else:
-        path.unlink(missing_ok=True)
+def _undo(old: Path, folder: Path, names: Sequence[str], rooms: set[Path]) -> None:
+    for name in names:
+        if os.path.lexists(old / name):
+            os.replace(old / name, folder / name)
+        else:
+            with suppress(OSError):  # it was not there before, and perhaps never came
+                (folder / name).unlink()
+    for room in sorted(rooms, reverse=True):
+        with suppress(OSError):
+            room.rmdir()
 
 
 def _sync(path: Path) -> None:
     with path.open("rb+") as file:
         os.fsync(file.fileno())
+
+
+def _sync_rooms(folder: Path, names: Sequence[str]) -> None:
+    for room in {(folder / name).parent for name in names}:
+        _sync_folder(room)
 
 
 def _sync_folder(path: Path) -> None:

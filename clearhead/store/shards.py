@@ -72,7 +72,7 @@ def _why_none(folder: Path) -> str:
     pickles = [n for n in names if Path(n).suffix in PICKLES and n not in NOT_WEIGHTS]
     if pickles:
         return (
-            f"{folder} has its weights in {quoted(pickles[0])}, a pickle; a pickle can run code, so it is not "
+            f"{folder} has its weights in {quoted(pickles[0])}, a pickle, which can run code and is not "
             f"read here; if you trust it, open it in transformers and call save_pretrained(folder, "
             f"safe_serialization=True)"
         )

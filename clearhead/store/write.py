@@ -104,6 +104,7 @@ def _fill(new: Path, texts: Mapping[str, bytes], shards: Shards, tensors: Mappin
         (new / name).write_bytes(data)
     for shard, names in shards.items():  # one shard in memory at a time, where copies are needed at all
         save_file(_apart({name: tensors[name] for name in names}), new / shard, {"format": "pt"})
+        shutil.copymode(new / "config.json", new / shard)  # the library lets nobody but the owner read
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
