@@ -22,6 +22,10 @@ class LoadError(ClearheadError, ValueError):
     """Files that cannot become a model: missing, broken, or not what their config says."""
 
 
+class SaveError(ClearheadError, OSError):
+    """A folder that cannot be written: no room, no permission, a file in its place. Nothing was changed."""
+
+
 class UnsupportedError(ClearheadError, NotImplementedError):
     """A kernel was asked for something it cannot honour."""
 

@@ -1,0 +1,65 @@
+"""Checkpoint folders: a Hugging Face folder in, its config and its tensors out. No network, no copies."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import LoadError
+from .jsonfile import read_object
+from .line import one_line, quoted, reason
+from .pooling import read_pooling
+from .shards import open_tensors
+from .tensors import Tensors
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What a folder holds, as its files say it; nothing is interpreted yet."""
+
+    folder: Path
+    config: dict[str, Any]
+    tensors: Tensors
+    generation: dict[str, Any]  # generation_config.json, empty where there is none
+    pooling: dict[str, Any] | None  # how to make one vector of a sentence; see pooling.py
+
+
+def read(folder: str | Path) -> Checkpoint:
+    """Read the headers of a folder; the weights stay on disk until somebody uses them."""
+    folder = _folder(folder)
+    try:
+        generation = folder / "generation_config.json"
+        return Checkpoint(
+            folder=folder,
+            config=read_object(_config(folder)),
+            tensors=open_tensors(folder),
+            generation=read_object(generation) if os.path.lexists(generation) else {},
+            pooling=read_pooling(folder),
+        )
+    except OSError as error:  # a folder we may not list, a disk that fails
+        raise LoadError(one_line(f"{folder} cannot be read: {reason(error)}")) from error
+
+
+def _folder(given: str | Path) -> Path:
+    folder = Path(given)
+    if not str(given) or not os.path.lexists(folder):
+        raise LoadError(
+            one_line(f"no folder {quoted(str(given))}; expected one with config.json and weights")
+        )
+    if not os.path.isdir(folder):
+        message = f"{folder} is not a folder; expected one with config.json and weights"
+        raise LoadError(one_line(f"{message}: pass the folder that holds the file"))
+    return folder
+
+
+def _config(folder: Path) -> Path:
+    path = folder / "config.json"
+    if os.path.lexists(path):
+        return path
+    message = f"{folder} has no config.json; expected a Hugging Face folder"
+    inside = sorted(path.parent.name for path in folder.glob("*/config.json"))
+    if inside:
+        message += f"; its subfolder {quoted(inside[0])} has one"
+    raise LoadError(one_line(message))

@@ -1,0 +1,103 @@
+"""Moving into place: finished files aside in, the folder they belong in out; all of them, or none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from .shards import INDEX, SHARD, SINGLE
+
+
+def put_in_place(aside: Path, folder: Path, names: Sequence[str]) -> None:
+    """Move `aside/new` to `folder`. A new folder appears by one rename; one that exists gets the files one
+    by one, loses the weights of an earlier save that are not in this one, and keeps everything else.
+    """
+    new = aside / "new"
+    for name in names:
+        _sync(new / name)
+    _sync_rooms(new, names)
+    if folder.exists():
+        _merge(new, folder, names, old=aside / "old")
+        return
+    os.replace(new, folder)
+    try:
+        _sync_folder(folder.parent)
+    except BaseException:
+        os.replace(folder, new)
+        raise
+
+
+def _merge(new: Path, folder: Path, names: Sequence[str], *, old: Path) -> None:
+    stale = [name for name in os.listdir(folder) if _is_weights(name) and name not in names]
+    rooms = {room for name in names for room in (folder / name).parents if not room.exists()}
+    for name in [*names, *stale]:
+        _keep(folder / name, old / name)
+    try:
+        for room in sorted(rooms):
+            room.mkdir()
+        _move(new, folder, names)
+        for name in stale:
+            (folder / name).unlink()
+        _sync_rooms(folder, names)
+    except BaseException:
+        _undo(old, folder, [*names, *stale], rooms)
+        raise
+
+
+def _move(new: Path, folder: Path, names: Sequence[str]) -> None:
+    """Weights after config, and the index last of all: until it stands, the folder is the old model."""
+    if any(SHARD.fullmatch(name) and (folder / name).exists() for name in names):
+        # Shards of the same names: killed between two of them, a folder without an index is refused,
+        # and a mixture of two models is not.
+        (folder / INDEX).unlink(missing_ok=True)
+    for name in sorted(names, key=lambda name: (_is_weights(name), name == INDEX)):
+        os.replace(new / name, folder / name)
+
+
+def _is_weights(name: str) -> bool:
+    return name in (SINGLE, INDEX) or SHARD.fullmatch(name) is not None
+
+
+def _keep(path: Path, kept: Path) -> None:
+    """A second name for what is there now, at no cost; a copy where the disk has no second names."""
+    if os.path.lexists(path):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(path, kept, follow_symlinks=False)
+        except (OSError, NotImplementedError):
+            shutil.copy2(path, kept, follow_symlinks=False)
+
+
+def _undo(old: Path, folder: Path, names: Sequence[str], rooms: set[Path]) -> None:
+    for name in names:
+        if os.path.lexists(old / name):
+            os.replace(old / name, folder / name)
+        else:
+            with suppress(OSError):  # it was not there before, and perhaps never came
+                (folder / name).unlink()
+    for room in sorted(rooms, reverse=True):
+        with suppress(OSError):
+            room.rmdir()
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_rooms(folder: Path, names: Sequence[str]) -> None:
+    for room in {(folder / name).parent for name in names}:
+        _sync_folder(room)
+
+
+def _sync_folder(path: Path) -> None:
+    """So that names survive a power cut, too; Windows has no such call."""
+    if os.name == "posix":
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,87 @@
+"""Sentence-transformers folders: `modules.json` and its neighbours in, how to pool a sentence out.
+
+modules         the kinds of all modules, in order: Transformer, Pooling, Dense, Normalize
+modes           cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken; several are laid side by side
+normalize       whether a Normalize module follows the pooling
+include_prompt  whether the words of a prompt count as well
+max_seq_length  how many tokens a sentence is cut to; None where the folder does not say
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import LoadError, nearest
+from .jsonfile import read_json, read_object
+from .line import one_line, quoted
+from .shards import bare
+
+# The old spelling, a flag per mode, in the order in which several are laid side by side.
+FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+
+def read_pooling(folder: Path) -> dict[str, Any] | None:
+    """None where the folder says nothing about sentences."""
+    if not os.path.lexists(folder / "modules.json"):
+        return None
+    modules = _modules(folder / "modules.json")
+    kinds = [kind for kind, _ in modules]
+    if "Pooling" not in kinds:
+        return None
+    at = kinds.index("Pooling")
+    path = folder / modules[at][1] / "config.json"
+    config = read_object(path)
+    return {
+        "modules": kinds,
+        "modes": _modes(path, config),
+        "normalize": "Normalize" in kinds[at:],
+        "include_prompt": config.get("include_prompt", True) is not False,
+        "max_seq_length": _length(folder / "sentence_bert_config.json"),
+    }
+
+
+def _modules(path: Path) -> list[tuple[str, str]]:
+    """The kind and the subfolder of each module; the kind is the last word of its class name."""
+    listed = read_json(path)
+    whole = isinstance(listed, list) and all(
+        isinstance(m, dict)
+        and isinstance(m.get("type"), str)
+        and (m.get("path") == "" or bare(m.get("path")))
+        for m in listed
+    )
+    if not whole:
+        message = f"{path} is not a list of modules, each with a type and a path that is a bare folder name"
+        raise LoadError(one_line(f"{message}; remove it to load the model without pooling"))
+    return [(module["type"].rsplit(".", 1)[-1], module["path"]) for module in listed]
+
+
+def _modes(path: Path, config: dict[str, Any]) -> list[str]:
+    given = config.get("pooling_mode")
+    if given is None:
+        return [mode for flag, mode in FLAGS.items() if config.get(flag)] or ["mean"]
+    modes = given if isinstance(given, list) else [given]
+    wrong = [mode for mode in modes if mode not in FLAGS.values()]
+    if wrong or not modes:
+        hint = nearest(quoted(wrong[0] if wrong else ""), FLAGS.values())
+        raise LoadError(one_line(f"{path} pools by {quoted(given)}; {hint}"))
+    return modes
+
+
+def _length(path: Path) -> int | None:
+    if not os.path.lexists(path):
+        return None
+    length = read_object(path).get("max_seq_length")
+    if length is not None and (type(length) is not int or length < 1):
+        raise LoadError(
+            one_line(f"{path} has max_seq_length {quoted(length)}; expected a whole number above 0")
+        )
+    return length

@@ -1,0 +1,86 @@
+"""Weight files: a folder in, its tensors out, from `model.safetensors` or from the shards an index names."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from ..errors import LoadError
+from .jsonfile import read_object
+from .line import one_line, quoted
+from .tensors import Tensors
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
+PICKLES = {".bin", ".pt", ".pth", ".ckpt"}
+NOT_WEIGHTS = {"training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth"}
+
+
+def open_tensors(folder: Path) -> Tensors:
+    """The one file wins over an index, as it does in `transformers`."""
+    if os.path.lexists(folder / SINGLE):
+        return Tensors([_regular(folder / SINGLE)])
+    if os.path.lexists(folder / INDEX):
+        return _open_shards(folder)
+    raise LoadError(one_line(_why_none(folder)))
+
+
+def bare(name: object) -> bool:
+    """A plain file name on every system: no separators, no drive, no way up."""
+    return (
+        isinstance(name, str)
+        and name not in ("", ".", "..")
+        and "\0" not in name
+        and PurePosixPath(name).name == name == PureWindowsPath(name).name
+    )
+
+
+def _open_shards(folder: Path) -> Tensors:
+    index = folder / INDEX
+    places = read_object(index).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise LoadError(one_line(f"{index} has no weight_map; expected an object of tensor names and files"))
+    for name, shard in places.items():
+        if not bare(shard) or not shard.endswith(".safetensors"):
+            message = f"{index} says {quoted(name)} is in {quoted(shard)}"
+            raise LoadError(one_line(f"{message}; expected the bare name of a .safetensors file beside it"))
+    shards = sorted(set(places.values()))
+    missing = [shard for shard in shards if not os.path.lexists(folder / shard)]
+    if missing:
+        message = f"{folder} lacks {len(missing)} of the {len(shards)} files its index names"
+        raise LoadError(one_line(f"{message}, the first is {quoted(missing[0])}; copy or download them"))
+    tensors = Tensors([_regular(folder / shard) for shard in shards])
+    for name, shard in places.items():
+        if name not in tensors or tensors.file(name).name != shard:
+            message = f"{index} says {quoted(name)} is in {quoted(shard)}, and it is not"
+            raise LoadError(one_line(f"{message}; the files are not of one save: copy them all again"))
+    return tensors
+
+
+def _regular(path: Path) -> Path:
+    """A pipe or a device would make us wait or read for ever."""
+    if not os.path.isfile(path):
+        raise LoadError(one_line(f"{path} is not a file that can be read; expected safetensors weights"))
+    return path
+
+
+def _why_none(folder: Path) -> str:
+    """What stands where the weights should be."""
+    names = sorted(os.listdir(folder))
+    pickles = [n for n in names if Path(n).suffix in PICKLES and n not in NOT_WEIGHTS]
+    if pickles:
+        return (
+            f"{folder} has its weights in {quoted(pickles[0])}, a pickle, which can run code and is not "
+            f"read here; if you trust it, open it in transformers and call save_pretrained(folder, "
+            f"safe_serialization=True)"
+        )
+    shards = [n for n in names if SHARD.fullmatch(n)]
+    if shards:
+        return (
+            f"{folder} has {len(shards)} shards such as {shards[0]} but no {INDEX}; copy or download it, too"
+        )
+    others = [n for n in names if n.endswith((".safetensors", ".h5", ".msgpack", ".onnx", ".gguf"))]
+    found = f"; it has {quoted(others[0])}" if others else ""
+    return f"{folder} has no weights{found}; expected {SINGLE}, or shards with {INDEX}"

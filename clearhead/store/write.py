@@ -1,0 +1,122 @@
+"""Writing a checkpoint: config and tensors in, a folder that `transformers` opens out; all or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..errors import SaveError
+from .line import one_line, quoted, reason
+from .place import put_in_place
+from .shards import INDEX, SINGLE, bare
+
+Shards = dict[str, list[str]]  # file name -> names of the tensors in it
+
+
+def write(
+    folder: str | Path,
+    *,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    generation: Mapping[str, Any] | None = None,
+    files: Mapping[str, bytes] | None = None,
+    shard_bytes: int = 5 * 10**9,
+) -> None:
+    """Save a model. All is first written beside the folder; files in it that are not ours stay as they are.
+
+    `files` are written as they are, a tokenizer's for example; a name may lie in a subfolder.
+    """
+    folder = _target(folder)
+    # A mount has no neighbours on its own disk, and only within a disk is a move a rename.
+    beside = folder if os.path.ismount(folder) else folder.parent
+    aside = beside / f".tmp-{folder.name}-{os.getpid()}"
+    try:
+        shards = _split(tensors, shard_bytes)
+        texts = _texts(config, generation, files or {}, shards, tensors)
+        shutil.rmtree(aside, ignore_errors=True)  # left by a process that died, and had our number
+        _fill(aside / "new", texts, shards, tensors)
+        put_in_place(aside, folder, [*texts, *shards])
+    except SaveError:
+        raise
+    except Exception as error:  # the library has its own errors for a full disk; ours is one line
+        raise SaveError(one_line(f"{folder} was not saved, and is as it was: {reason(error)}")) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _target(given: str | Path) -> Path:
+    if not str(given):
+        raise SaveError("the name of the folder to save into is empty")
+    folder = Path(os.path.realpath(given))  # so that beside a link means beside what it points at
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise SaveError(one_line(f"{folder} is a file; expected a folder to save into: choose another name"))
+    return folder
+
+
+def _split(tensors: Mapping[str, Tensor], shard_bytes: int) -> Shards:
+    """Which file each tensor goes into, in the order given; one larger than a shard has one for itself."""
+    groups: list[list[str]] = [[]]
+    room = shard_bytes
+    for name, x in tensors.items():
+        if x.nbytes > room and groups[-1]:
+            groups.append([])
+            room = shard_bytes
+        groups[-1].append(name)
+        room -= x.nbytes
+    if len(groups) == 1:
+        return {SINGLE: groups[0]}
+    count = len(groups)
+    return {f"model-{i:05d}-of-{count:05d}.safetensors": names for i, names in enumerate(groups, start=1)}
+
+
+def _texts(
+    config: Mapping[str, Any],
+    generation: Mapping[str, Any] | None,
+    files: Mapping[str, bytes],
+    shards: Shards,
+    tensors: Mapping[str, Tensor],
+) -> dict[str, bytes]:
+    """Every file that is not weights."""
+    ours = {"config.json": _json(config)}
+    if generation is not None:
+        ours["generation_config.json"] = _json(generation)
+    if SINGLE not in shards:
+        places = {name: shard for shard, names in shards.items() for name in names}
+        size = sum(x.nbytes for x in tensors.values())
+        ours[INDEX] = _json({"metadata": {"total_size": size}, "weight_map": places})
+    for name in files:
+        if name in ours or name in shards or not all(bare(part) for part in name.split("/")):
+            message = f"{quoted(name)} cannot be saved as a further file"
+            raise SaveError(f"{message}; expected a relative name that no part of the model has")
+    return {**files, **ours}
+
+
+def _fill(new: Path, texts: Mapping[str, bytes], shards: Shards, tensors: Mapping[str, Tensor]) -> None:
+    for name, data in texts.items():
+        (new / name).parent.mkdir(parents=True, exist_ok=True)
+        (new / name).write_bytes(data)
+    for shard, names in shards.items():  # one shard in memory at a time, where copies are needed at all
+        save_file(_apart({name: tensors[name] for name in names}), new / shard, {"format": "pt"})
+        shutil.copymode(new / "config.json", new / shard)  # the library lets nobody but the owner read
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What safetensors demands: each tensor in one piece, and no two over the same bytes. Else no copies."""
+    pieces = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
+    end = 0
+    for name, x in sorted(pieces.items(), key=lambda item: item[1].data_ptr()):
+        if x.data_ptr() < end:
+            pieces[name] = x.clone()
+        end = max(end, x.data_ptr() + x.nbytes)
+    return pieces
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode("utf-8")
