@@ -15,7 +15,7 @@ class SpecError(ClearheadError, ValueError):
 
 
 class InputError(ClearheadError, ValueError):
-    """A tensor at the door of a model that does not fit it."""
+    """A tensor or a text that does not fit the door it came to."""
 
 
 class LoadError(ClearheadError, ValueError):

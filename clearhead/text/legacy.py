@@ -1,0 +1,110 @@
+"""Tokenizers from before `tokenizer.json`: a vocabulary file in, a tokenizer of the library out.
+
+What a file does not say is what its family has always done: `vocab.txt` is BERT's WordPiece, `vocab.json`
+with `merges.txt` is the byte-level BPE of GPT-2, or of RoBERTa and BART where the vocabulary has `<s>`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from tokenizers import Tokenizer as Engine
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from ..errors import LoadError
+from .settings import Files, Settings
+
+Names = dict[str, str]  # pad, bos, eos, unk, mask, cls, sep -> how the vocabulary spells them
+Named = tuple[str, int]  # a token and its id
+
+BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+GPT2 = {"unk": "<|endoftext|>", "bos": "<|endoftext|>", "eos": "<|endoftext|>"}
+ROBERTA = {"bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>", "unk": "<unk>", "pad": "<pad>"}
+ROBERTA |= {"mask": "<mask>"}
+SENTENCEPIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "source.spm")
+
+
+def refusal(files: Files) -> str | None:
+    """Why these files, which hold a vocabulary, cannot be read here; None if they can."""
+    if "vocab.txt" not in files and "merges.txt" not in files:
+        return next(f"{name} is a SentencePiece file" for name in SENTENCEPIECE if name in files)
+    if b'</w>"' in files.get("vocab.json", b""):  # GPT-1 and CLIP split text in ways these files do not say
+        return "the words of vocab.json end in </w>"
+    return None
+
+
+def build(files: Files, settings: Settings) -> tuple[Engine, Names]:
+    """The tokenizer, and its special tokens by role."""
+    named = {role: token.content for role, token in settings.named.items()}
+    if "vocab.txt" in files:
+        vocab, names = _lines(files["vocab.txt"]), BERT | named
+        engine = _word_pieces(vocab, settings, names)
+    else:
+        vocab = json.loads(files["vocab.json"])
+        engine = _byte_pairs(vocab, files["merges.txt"], settings)
+        asked = settings.asks("add_bos_token")  # a setting that RoBERTa does not have
+        if {"<s>", "</s>"} <= vocab.keys() and asked is None:
+            names = ROBERTA | named
+            sep, cls = _known(names["sep"], vocab), _known(names["cls"], vocab)
+            engine.post_processor = processors.RobertaProcessing(sep, cls, trim_offsets=False)
+        else:
+            names = GPT2 | named
+            engine.post_processor = frame(_known(names["bos"], vocab) if asked else None, None)
+    # What the files name, and of the habits of the family those that this vocabulary has.
+    return engine, {role: name for role, name in names.items() if role in named or name in vocab}
+
+
+def frame(bos: Named | None, eos: Named | None) -> processors.TemplateProcessing:
+    """What decoders put around a text, and around its pair: perhaps a beginning, perhaps an end."""
+    before, after = ([end] if end else [] for end in (bos, eos))
+    one, two = (
+        [f"{name}:{i}" for name in (*dict(before), text, *dict(after))] for i, text in enumerate(("$A", "$B"))
+    )
+    return processors.TemplateProcessing(single=one, pair=one + two, special_tokens=before + after)
+
+
+def _word_pieces(vocab: Mapping[str, int], settings: Settings, names: Names) -> Engine:
+    _known(names["unk"], vocab)
+    engine = Engine(models.WordPiece(dict(vocab), unk_token=names["unk"]))
+    engine.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=settings.asks("tokenize_chinese_chars") is not False,
+        strip_accents=settings.asks("strip_accents"),
+        lowercase=settings.asks("do_lower_case") is not False,
+    )
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece(prefix="##")
+    cls, sep = _known(names["cls"], vocab), _known(names["sep"], vocab)
+    engine.post_processor = processors.TemplateProcessing(
+        single=[f"{cls[0]}:0", "$A:0", f"{sep[0]}:0"],
+        pair=[f"{cls[0]}:0", "$A:0", f"{sep[0]}:0", "$B:1", f"{sep[0]}:1"],
+        special_tokens=[cls, sep],
+    )
+    return engine
+
+
+def _byte_pairs(vocab: dict[str, int], merges_txt: bytes, settings: Settings) -> Engine:
+    lines = [line for line in _lines(merges_txt) if line and not line.startswith("#version")]
+    engine = Engine(models.BPE(vocab=vocab, merges=list(map(_pair, lines))))
+    spaced = settings.asks("add_prefix_space") is True
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
+    engine.decoder = decoders.ByteLevel()
+    return engine
+
+
+def _lines(raw: bytes) -> dict[str, int]:
+    """One token a line, and the number of the line. Not `splitlines`: some tokens are odd line ends."""
+    lines = raw.decode("utf-8").removesuffix("\n").split("\n")
+    return {line.removesuffix("\r"): i for i, line in enumerate(lines)}
+
+
+def _pair(line: str) -> tuple[str, str]:
+    left, right = line.split(" ")
+    return left, right
+
+
+def _known(token: str, vocab: Mapping[str, int]) -> Named:
+    if token not in vocab:
+        raise LoadError(f"the special token {token} is not in the vocabulary")
+    return token, vocab[token]

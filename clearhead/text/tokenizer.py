@@ -1,0 +1,197 @@
+"""A tokenizer: text in, ids out, and back. A thin door over the `tokenizers` library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Engine
+
+from ..errors import ClearheadError, InputError, LoadError
+from . import legacy
+from .pieces import Encoding
+from .settings import Files, Settings
+
+FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    *legacy.SENTENCEPIECE,
+    "target.spm",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+)
+NOTHING = '{"version": "1.0", "model": {"type": "WordLevel", "vocab": {}, "unk_token": ""}}'
+
+
+class Special(NamedTuple):
+    """A token that stands for no text of its own."""
+
+    id: int
+    text: str
+
+
+class Tokenizer:
+    """Text <-> ids, as the files of a checkpoint say. `files` are those files, byte for byte.
+
+    Files with a vocabulary that cannot be read here (a lone SentencePiece model) still make a tokenizer: the
+    model works on ids, and only using text says what is missing.
+    """
+
+    pad: Special | None = None
+    bos: Special | None = None
+    eos: Special | None = None
+    unk: Special | None = None
+    mask: Special | None = None
+    cls: Special | None = None
+    sep: Special | None = None
+
+    def __init__(self, files: Files, where: str = "the tokenizer", *, refusal: str | None = None) -> None:
+        self.files = dict(files)
+        self._refusal = refusal
+        if refusal is None and "tokenizer.json" not in files and (why := legacy.refusal(files)):
+            self._refusal = (
+                f"{where} has no tokenizer.json, and {why}, which is not read here; convert it with "
+                f"transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+            )
+        self._engine = Engine.from_str(NOTHING)
+        self.specials: frozenset[int] = frozenset()
+        reading = "tokenizer_config.json"
+        try:
+            settings = Settings(files)
+            reading = next(name for name in FILES if name in files)
+            if self._refusal is None:
+                self._open(files, settings)
+        except ClearheadError as error:
+            raise LoadError(f"{where}: {error}") from None
+        except Exception as error:  # the library raises nothing narrower
+            raise LoadError(f"{where}: {reading} is broken: {' '.join(str(error).split())}") from None
+        self.chat_template: str | None = settings.chat_template
+        self.model_max_length: int | None = settings.model_max_length
+        self._tidies = settings.tidies and type(self._engine.model).__name__ != "BPE"
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Tokenizer | None:
+        """The tokenizer of a checkpoint folder; None if there is none."""
+        folder = Path(folder)
+        paths = [folder / name for name in FILES] + sorted(folder.glob("additional_chat_templates/*.jinja"))
+        files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths if path.is_file()}
+        whole = {"tokenizer.json", "vocab.txt", *legacy.SENTENCEPIECE} & files.keys()
+        return cls(files, str(folder)) if whole or {"vocab.json", "merges.txt"} <= files.keys() else None
+
+    @property
+    def vocab(self) -> int:
+        """How many ids there are, added tokens included."""
+        return self._engine.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, text: str, pair: str | None = None, *, specials: bool = True) -> Encoding:
+        """One text, or two that belong together, as ids; with the special tokens its model expects."""
+        self._ready()
+        texts = (text,) if pair is None else (text, pair)
+        _check(texts)
+        raw = self._engine.encode(text, pair, add_special_tokens=specials)
+        return Encoding(raw, texts, self._is_special)
+
+    def encode_batch(
+        self, texts: Iterable[str], pairs: Iterable[str] | None = None, *, specials: bool = True
+    ) -> list[Encoding]:
+        """Many at once, on all cores. Nothing is padded and nothing is cut."""
+        self._ready()
+        rows = [(text,) for text in texts] if pairs is None else list(zip(texts, pairs, strict=True))
+        for row in rows:
+            _check(row)
+        inputs = [row[0] for row in rows] if pairs is None else rows
+        raws = self._engine.encode_batch(inputs, add_special_tokens=specials)
+        return [Encoding(raw, row, self._is_special) for raw, row in zip(raws, rows, strict=True)]
+
+    def decode(self, ids: Sequence[int], *, specials: bool = False) -> str:
+        """Ids as text; special tokens are left out unless asked for."""
+        self._ready()
+        for i in ids:
+            if not 0 <= i < 2**32:
+                raise InputError(f"{i} is no token id; this tokenizer knows 0 to {self.vocab - 1}")
+        text = self._engine.decode(list(ids), skip_special_tokens=not specials)
+        return _tidied(text) if self._tidies else text
+
+    def _open(self, files: Files, settings: Settings) -> None:
+        names = {role: token.content for role, token in settings.named.items()}
+        if "tokenizer.json" in files:
+            self._engine = Engine.from_str(files["tokenizer.json"].decode("utf-8"))
+        else:
+            self._engine, names = legacy.build(files, settings)
+        # A file may carry the padding of the day it was saved: 13 tokens came back as 128.
+        self._engine.no_padding()
+        self._engine.no_truncation()
+        habits = [AddedToken(name, special=True, normalized=False) for name in names.values()]
+        _add(self._engine, [*settings.added, *settings.named.values(), *habits, *settings.extra])
+        _keep_spaces(self._engine)
+        ids = {name: i for i, name in _special(self._engine).items()}
+        self.specials = frozenset(ids.values())
+        for role, name in names.items():
+            setattr(self, role, Special(ids[name], name))
+
+    def _ready(self) -> None:
+        if self._refusal is not None:
+            raise LoadError(self._refusal)
+
+    def _is_special(self, token: int, text: str) -> bool:
+        """A word the vocabulary does not know is still a word, although its id is that of `unk`."""
+        if self.unk is not None and token == self.unk.id and text != self.unk.text:
+            return False
+        return token in self.specials
+
+
+def _special(engine: Engine) -> dict[int, str]:
+    return {i: token.content for i, token in engine.get_added_tokens_decoder().items() if token.special}
+
+
+def _add(engine: Engine, tokens: Iterable[AddedToken]) -> None:
+    """Add what the vocabulary lacks and mark what it has. What tokenizer.json says of a token stands."""
+    known = {token.content: token.special for token in engine.get_added_tokens_decoder().values()}
+    news = []
+    for token in tokens:
+        if token.content not in known or (token.special and not known[token.content]):
+            news.append(token)
+            known[token.content] = token.special
+    engine.add_tokens(news)
+
+
+def _keep_spaces(engine: Engine) -> None:
+    """A word owns the space before it: switch off what would cut it from the offsets."""
+    post = engine.post_processor
+    if post is None:
+        return
+    state = json.loads(post.__getstate__())
+    for processor in state.get("processors", [state]):
+        if "trim_offsets" in processor:
+            processor["trim_offsets"] = False
+    post.__setstate__(json.dumps(state).encode())
+    engine.post_processor = post
+
+
+def _tidied(text: str) -> str:
+    """`Hello , world .` as `Hello, world.`: for vocabularies that forget which spaces there were."""
+    text = text.replace(" .", ".").replace(" ?", "?").replace(" !", "!").replace(" ,", ",")
+    text = text.replace(" ' ", "'")
+    for short in ("n't", "'m", "'s", "'ve", "'re"):
+        text = text.replace(f" {short}", short)
+    return text
+
+
+def _check(texts: Iterable[str]) -> None:
+    for text in texts:
+        if not isinstance(text, str):
+            raise InputError(f"text must be a string; given {type(text).__name__}")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            half = ord(text[error.start])
+            raise InputError(
+                f"character {error.start} of the text is U+{half:04X}, half of a pair; it was decoded wrongly"
+            ) from None
