@@ -9,13 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .bundle import Bundle, build
+    from .bundle import Bundle, build, load, save
+    from .families import families
     from .spec import Spec
 
 __version__ = "0.1.0"
-__all__ = ["Bundle", "Spec", "build"]
+__all__ = ["load", "save", "build", "families", "Bundle", "Spec"]
 
-_ROOMS = {"Bundle": ".bundle", "Spec": ".spec", "build": ".bundle"}
+_ROOMS = {
+    "load": ".bundle",
+    "save": ".bundle",
+    "build": ".bundle",
+    "families": ".families",
+    "Bundle": ".bundle",
+    "Spec": ".spec",
+}
 
 
 def __getattr__(name: str) -> Any:

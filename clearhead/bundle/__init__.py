@@ -1,9 +1,9 @@
 """Bundles: a folder, a name or a spec in; a model with everything that belongs to it out."""
 
 from .bundle import Bundle
-from .load import load
-from .make import build
+from .loading import load
+from .making import build
 from .report import Report
-from .save import save
+from .saving import save
 
 __all__ = ["Bundle", "Report", "build", "load", "save"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,10 @@ from ..nn.heads import Pool, pooled
 from ..nn.model import Model, PairModel, SingleModel
 from ..text.tokenizer import Tokenizer
 from .report import Report
+
+# Words of sentence-transformers for what we can do.
+POOLS: dict[str, Pool] = {"cls": "first", "max": "max", "mean": "mean", "lasttoken": "last"}
+MODULES = {"Transformer", "Pooling", "Normalize"}
 
 
 @dataclass
@@ -44,12 +49,14 @@ class Bundle:
         return list(self._tokenizer("text").encode(text).ids)
 
     @torch.no_grad()
-    def embed(self, texts: list[str], batch: int = 32) -> Tensor:
+    def embed(self, texts: Sequence[str], batch: int = 32) -> Tensor:
         """(N, width): one vector per text, pooled and normalised as the checkpoint's modules.json says."""
         if isinstance(texts, str):
             raise InputError("embed takes a list of texts; put the one text into a list")
         if not isinstance(self.model, SingleModel):
-            raise InputError("this model has an encoder and a decoder; sentence vectors need an encoder alone")
+            raise InputError(
+                "this model has an encoder and a decoder; sentence vectors need an encoder alone"
+            )
         rows = [self._tokenizer("embed").encode(text).ids[: self._longest] for text in texts]
         parts = [self._embed(rows[i : i + batch]) for i in range(0, len(rows), batch)]
         return torch.cat(parts) if parts else torch.zeros(0, self.spec_width)
@@ -71,11 +78,14 @@ class Bundle:
         ids = torch.tensor([row + [0] * (length - len(row)) for row in rows])
         device = next(self.model.parameters()).device
         ids, real = ids.to(device), real.to(device)
-        states = self.model.hidden(ids, real)
-        how: Pool = (self.pooling or {}).get("pool", "mean")
-        vectors = pooled(states, how, real.bool())
-        unit = (self.pooling or {}).get("normalize", True)
-        return torch.nn.functional.normalize(vectors, dim=-1) if unit else vectors
+        states, recipe = self.model.hidden(ids, real), self.pooling or {"modes": ["mean"], "normalize": True}
+        unknown = {*recipe["modes"]} - {*POOLS}, {*recipe.get("modules", ())} - MODULES
+        if any(unknown):
+            raise InputError(
+                f"modules.json asks for {', '.join(set.union(*unknown))}, which is not known here"
+            )
+        vectors = torch.cat([pooled(states, POOLS[mode], real.bool()) for mode in recipe["modes"]], dim=-1)
+        return torch.nn.functional.normalize(vectors, dim=-1) if recipe["normalize"] else vectors
 
     def _tokenizer(self, wanted: str) -> Tokenizer:
         if self.tokenizer is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 from ..errors import SpecError, nearest
 from . import (
     albert,
@@ -48,6 +51,11 @@ FAMILIES: dict[str, Family] = {
 SIZES: dict[str, Family] = {size: family for family in FAMILIES.values() for size in family.sizes}
 
 
+def families() -> dict[str, tuple[str, ...]]:
+    """Every family by name, with its named sizes."""
+    return {family.name: tuple(family.sizes) for family in FAMILIES.values()}
+
+
 def of_type(model_type: str) -> Family:
     """The family that a config.json names."""
     for family in FAMILIES.values():
@@ -66,4 +74,14 @@ def named(name: str) -> tuple[Family, Config]:
     raise SpecError(f"no family or size is called {name!r}; {nearest(name, [*SIZES, *FAMILIES])}")
 
 
-__all__ = ["FAMILIES", "SIZES", "Config", "Family", "Task", "named", "of_type"]
+__all__ = ["FAMILIES", "SIZES", "Config", "Family", "Task", "families", "named", "of_type"]
+
+
+class _Room(ModuleType):
+    """`clearhead.families` is this room, and `clearhead.families()` is promised as well."""
+
+    def __call__(self) -> dict[str, tuple[str, ...]]:
+        return families()
+
+
+sys.modules[__name__].__class__ = _Room

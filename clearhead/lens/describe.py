@@ -63,7 +63,9 @@ def sentence(tower: Tower) -> str:
     heads = f"{at['heads']} heads"
     if at["kv_heads"] != at["heads"]:
         heads += f" over {at['kv_heads']} keys"
-    kind = f"{type(block.feedforward).__name__} {at['hidden']} {getattr(block.feedforward, 'act', '')}".strip()
+    kind = (
+        f"{type(block.feedforward).__name__} {at['hidden']} {getattr(block.feedforward, 'act', '')}".strip()
+    )
     parts = [
         f"{at['layers']} layers x {heads} (width {at['width']}, head {at['head_dim']})",
         f"{block.order}-norm ({type(block.norm).__name__})",

@@ -12,7 +12,7 @@ from .cost import Cost, cost
 
 @dataclass(frozen=True)
 class Change:
-    """One choice that differs. `cost` is that of the first spec with this one choice taken from the second."""
+    """One choice that differs. `cost` is that of the first spec with this choice of the second."""
 
     place: str
     before: Any
@@ -26,7 +26,9 @@ def differences(one: Model, two: Model, length: int = 128) -> list[Change]:
     if type(one) is not type(two):
         return [Change("model", type(one).__name__, type(two).__name__, cost(two, length))]
     for place, before, after in _walk(one, two, ()):
-        found.append(Change(".".join(place), _short(before), _short(after), _alone(one, place, after, length)))
+        found.append(
+            Change(".".join(place), _short(before), _short(after), _alone(one, place, after, length))
+        )
     return found
 
 
@@ -58,7 +60,11 @@ def _short(value: Any) -> Any:
     """Kinds by name with what is not a default; plain values as they are."""
     if isinstance(value, tuple):
         kinds = [_short(item) for item in value]
-        return kinds[0] if len({str(k) for k in kinds}) == 1 and kinds else ", ".join(map(str, kinds[:2])) + ", ..."
+        return (
+            kinds[0]
+            if len({str(k) for k in kinds}) == 1 and kinds
+            else ", ".join(map(str, kinds[:2])) + ", ..."
+        )
     if not is_dataclass(value):
         return value
     said = [

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from .. import weights
-from ..errors import LoadError, SpecError
+from ..errors import InputError, LoadError, SpecError, nearest
 from ..families import Config, Family, of_type
 from ..nn.init import initialise
-from ..nn.model import Model
+from ..nn.model import Model, PairModel, SingleModel
 from ..spec import Spec
-from ..store import Checkpoint, read, read_gguf, resolve
+from ..store import read, resolve
 from ..text.tokenizer import Tokenizer
 from .bundle import Bundle
-from .make import spec_of
+from .making import spec_of
 from .report import Report
+
+# Small files beside the weights that mean something to others: the recipe of sentence-transformers.
+CARRIED = (
+    "modules.json",
+    "1_Pooling/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+)
 
 
 def load(
@@ -38,11 +47,7 @@ def load(
     `allow_missing` names parameters (globs) that may start fresh, such as "head.*"; nothing else may.
     """
     path = resolve(name)
-    if path.suffix == ".gguf":
-        found, tokenizer = read_gguf(path)
-    else:
-        found = read(path)
-        tokenizer = Tokenizer.read(path)
+    found = _gguf(path) if path.suffix == ".gguf" else _folder(path)
     family = _family(found)
     tensors, bare = _prefixed(found.tensors, family)
     config = family.config(found.config, stored=tensors)
@@ -54,25 +59,51 @@ def load(
     fresh = _check(model, loaded, allow_missing)
     _fill(model, spec, loaded.state, seed, fresh=bool(fresh))
     if dtype is not None or device is not None:
-        model = model.to(device=device, dtype=getattr(torch, dtype) if isinstance(dtype, str) else dtype)
+        model = model.to(device=device, dtype=_dtype(dtype))
     return Bundle(
         spec,
         model.eval(),
         family=family,
         task=task,
         config=found.config,
-        tokenizer=tokenizer,
+        tokenizer=found.tokenizer,
         generation=found.generation,
         pooling=found.pooling,
         report=Report.of(loaded, fresh, bare=bare),
-        files=_carried(found),
+        files=found.files,
     )
 
 
-def _family(found: Checkpoint) -> Family:
+@dataclass(frozen=True)
+class _Found:
+    """What a path holds, whatever kind of file it was."""
+
+    config: dict[str, Any]
+    tensors: Mapping[str, Tensor]
+    tokenizer: Tokenizer | None
+    generation: dict[str, Any] = field(default_factory=dict)
+    pooling: dict[str, Any] | None = None
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+def _folder(path: Path) -> _Found:
+    found = read(path)
+    carried = {name: path / name for name in CARRIED if (path / name).is_file()}
+    files = {name: file.read_bytes() for name, file in carried.items()}
+    tokenizer = Tokenizer.read(path)
+    return _Found(found.config, found.tensors, tokenizer, found.generation, found.pooling, files)
+
+
+def _gguf(path: Path) -> _Found:
+    from ..store.gguf import read_gguf  # its library is an extra
+
+    return _Found(*read_gguf(path))
+
+
+def _family(found: _Found) -> Family:
     kind = found.config.get("model_type")
     if not isinstance(kind, str):
-        raise LoadError(f"{found.folder / 'config.json'} has no model_type; expected one such as 'bert'")
+        raise LoadError("config.json has no model_type; expected one such as 'bert'")
     try:
         return of_type(kind)
     except SpecError as error:
@@ -93,11 +124,20 @@ def _refuse_absurd(config: Config, stored: int) -> None:
             raise LoadError(f"config.json says {key} is {value:,}, but the weights hold {stored} tensors")
 
 
-def _empty(spec: Model) -> nn.Module:
+def _empty(spec: Model) -> SingleModel | PairModel:
     try:
         return spec.empty()
     except (RuntimeError, OverflowError) as error:  # a tensor that no memory could hold
         raise LoadError(f"config.json asks for sizes that cannot be built: {str(error)[:120]}") from None
+
+
+def _dtype(asked: torch.dtype | str | None) -> torch.dtype | None:
+    if not isinstance(asked, str):
+        return asked
+    known = {"float32", "float16", "bfloat16", "float64"}
+    if asked not in known:
+        raise InputError(f"dtype is {asked!r}; {nearest(asked, known)}")
+    return cast(torch.dtype, getattr(torch, asked))
 
 
 def _edited(spec: Model, edit: Mapping[str, Any]) -> Model:
@@ -110,12 +150,14 @@ def _edited(spec: Model, edit: Mapping[str, Any]) -> Model:
 
 
 def _check(model: nn.Module, loaded: weights.Loaded, allowed: Sequence[str]) -> tuple[str, ...]:
-    """Every tensor of theirs known, every one of ours given in its shape, or one error that lists the rest."""
+    """Every tensor of theirs known, every one of ours given in its shape; or one error with the rest."""
     wanted = {name: tuple(p.shape) for name, p in model.named_parameters()}
     given = {name: tuple(x.shape) for name, x in loaded.state.items()}
     missing = [name for name in wanted if name not in given]
     fresh = tuple(name for name in missing if any(fnmatchcase(name, glob) for glob in allowed))
-    wrong = [f"{n} {given[n]}, config says {wanted[n]}" for n in wanted if n in given and given[n] != wanted[n]]
+    wrong = [
+        f"{n} {given[n]}, config says {wanted[n]}" for n in wanted if n in given and given[n] != wanted[n]
+    ]
     rows = {
         "unknown": [*loaded.unknown, *(name for name in given if name not in wanted)],
         "missing": [name for name in missing if name not in fresh],
@@ -139,12 +181,4 @@ def _fill(model: nn.Module, spec: Model, state: weights.State, seed: int, *, fre
         model.to_empty(device="cpu")
         initialise(model, spec.starts(), seed)
     model.load_state_dict(state, strict=False, assign=True)
-    for parameter in model.parameters():
-        parameter.requires_grad_(True)
-
-
-def _carried(found: Checkpoint) -> dict[str, bytes]:
-    """Small files beside the weights that mean something to others: sentence-transformers' recipe."""
-    names = ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json",
-             "config_sentence_transformers.json")  # fmt: skip
-    return {name: (found.folder / name).read_bytes() for name in names if (found.folder / name).is_file()}
+    model.requires_grad_()  # a stored tensor does not know that it will be trained
