@@ -18,6 +18,7 @@ from ..spec import Spec
 from .cache import KV
 from .context import Context
 from .kernels import Mixing, Softmax
+from .layers import Linear
 from .masks import Everyone, Mask, Window
 from .norm import Norm
 from .view import View
@@ -69,10 +70,10 @@ class MultiHead(nn.Module):
         self.head_dim = spec.head_width(width)
         self.value_dim = spec.value_dim or self.head_dim
         groups = spec.kv_heads or spec.heads
-        self.q = nn.Linear(width, spec.heads * self.head_dim, bias="q" in spec.bias)
-        self.k = nn.Linear(memory_width, groups * self.head_dim, bias="k" in spec.bias)
-        self.v = nn.Linear(memory_width, groups * self.value_dim, bias="v" in spec.bias)
-        self.out = nn.Linear(spec.heads * self.value_dim, width, bias="o" in spec.bias)
+        self.q = Linear(width, spec.heads * self.head_dim, bias="q" in spec.bias)
+        self.k = Linear(memory_width, groups * self.head_dim, bias="k" in spec.bias)
+        self.v = Linear(memory_width, groups * self.value_dim, bias="v" in spec.bias)
+        self.out = Linear(spec.heads * self.value_dim, width, bias="o" in spec.bias)
         self.q_norm = spec.qk_norm.build(self.head_dim) if spec.qk_norm else None
         self.k_norm = spec.qk_norm.build(self.head_dim) if spec.qk_norm else None
         self.scale = self.head_dim**-0.5 if spec.scale is None else spec.scale

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..spec import Spec
+from .layers import Linear, Table
 from .norm import Norm
 
 
@@ -59,10 +60,10 @@ class TokenEmbedding(Embedding):
     def __init__(self, spec: Tokens, width: int) -> None:
         super().__init__()
         inner = spec.inner(width)
-        self.table = nn.Embedding(spec.vocab, inner)
-        self.types = nn.Embedding(spec.types, inner) if spec.types else None
+        self.table = Table(spec.vocab, inner)
+        self.types = Table(spec.types, inner) if spec.types else None
         self.norm = spec.norm.build(inner) if spec.norm else None
-        self.project = nn.Linear(inner, width) if spec.factor else None
+        self.project = Linear(inner, width) if spec.factor else None
         self.dropout = nn.Dropout(spec.dropout)
         self.scale = spec.scale
 

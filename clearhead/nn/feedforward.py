@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..spec import Spec
 from .context import Context
+from .layers import Linear
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "quick_gelu", "tanh"]
 
@@ -55,7 +56,7 @@ class Gated(FeedForward):
     dropout: float = 0.0
 
     def build(self, width: int) -> nn.Module:
-        return _FeedForward(self, width, gate=nn.Linear(width, self.hidden, bias=self.bias))
+        return _FeedForward(self, width, gate=Linear(width, self.hidden, bias=self.bias))
 
 
 class _FeedForward(nn.Module):
@@ -63,9 +64,9 @@ class _FeedForward(nn.Module):
 
     def __init__(self, spec: MLP | Gated, width: int, gate: nn.Linear | None) -> None:
         super().__init__()
-        self.up = nn.Linear(width, spec.hidden, bias=spec.bias)
+        self.up = Linear(width, spec.hidden, bias=spec.bias)
         self.gate = gate
-        self.down = nn.Linear(spec.hidden, width, bias=spec.bias)
+        self.down = Linear(spec.hidden, width, bias=spec.bias)
         self.dropout = nn.Dropout(spec.dropout)
         self.act = ACTIVATIONS[spec.act]
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..spec import Spec
 from .feedforward import ACTIVATIONS, Activation
+from .layers import Linear
 from .norm import Norm, capped
 
 
@@ -70,7 +71,7 @@ class _TokenHead(nn.Module):
 class _Transform(nn.Module):
     def __init__(self, spec: Transform, width: int, inner: int) -> None:
         super().__init__()
-        self.dense = nn.Linear(width, inner)
+        self.dense = Linear(width, inner)
         self.act = ACTIVATIONS[spec.act]
         self.norm = spec.norm.build(inner) if spec.norm else None
 
@@ -145,7 +146,7 @@ class _Classes(nn.Module):
         self.pool = pool
         self.transform = _Transform(transform, width, width) if transform else None
         self.dropout = nn.Dropout(spec.dropout)
-        self.project = nn.Linear(width, spec.count, bias=spec.bias)
+        self.project = Linear(width, spec.count, bias=spec.bias)
 
     def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table_VD: Tensor) -> Tensor:
         x = x_BTD if self.pool is None else pooled(x_BTD, self.pool, real_BT)
@@ -158,7 +159,7 @@ class _Pooled(nn.Module):
     def __init__(self, spec: Pooled, width: int) -> None:
         super().__init__()
         self.pool, self.unit = spec.pool, spec.unit
-        self.project = nn.Linear(width, spec.count, bias=False) if spec.count else None
+        self.project = Linear(width, spec.count, bias=False) if spec.count else None
 
     def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table_VD: Tensor) -> Tensor:
         x = pooled(x_BTD, self.pool, real_BT)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..spec import Dims, Spec
+from .layers import Table
 from .view import View
 
 
@@ -73,7 +74,7 @@ class _Learned(PositionScheme):
     def __init__(self, spec: Learned, width: int) -> None:
         super().__init__()
         self.length, self.offset = spec.length, spec.offset
-        self.table = nn.Embedding(spec.length + spec.offset, width)
+        self.table = Table(spec.length + spec.offset, width)
 
     def add(self, x_BTD: Tensor, pos_BT: Tensor) -> Tensor:
         if pos_BT.device.type != "meta" and (last := int(pos_BT.max())) >= self.length:
@@ -159,7 +160,7 @@ class _Buckets(PositionScheme):
     def __init__(self, spec: RelativeBuckets, heads: int, *, bidirectional: bool) -> None:
         super().__init__()
         self.spec, self.bidirectional = spec, bidirectional
-        self.table = nn.Embedding(spec.buckets, heads)
+        self.table = Table(spec.buckets, heads)
 
     def over(self, view: View) -> Placed:
         ahead = view.k_pos[:, None, :] - view.q_pos[:, :, None]

@@ -35,7 +35,7 @@ def shaken(model: nn.Module) -> nn.Module:
     key = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for p in model.parameters():
-            p.add_(torch.randn(p.shape, generator=key, dtype=p.dtype) * 0.2)
+            p.copy_(torch.randn(p.shape, generator=key, dtype=p.dtype) * 0.2 + (p.ndim == 1))
     return model.eval()
 
 

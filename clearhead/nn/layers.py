@@ -1,0 +1,19 @@
+"""Linear layers and tables that draw nothing when they are made: `init` or a checkpoint fills them.
+
+torch fills a new layer at once, from its global generator, which costs a draw that is thrown away and, on the
+meta device, a second of imports.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+class Linear(nn.Linear):
+    def reset_parameters(self) -> None:
+        """Left empty on purpose."""
+
+
+class Table(nn.Embedding):
+    def reset_parameters(self) -> None:
+        """Left empty on purpose."""
