@@ -20,6 +20,15 @@ app = App(
     version=__version__,
 )
 
+# Named by strings, so that a command is imported when it is called and `--help` stays quick.
+COMMANDS = {
+    "inspect": "Say what a model is: a folder, a hub id, or a named size such as bert-base or gpt3.",
+    "families": "List the families, and the tree of their descent.",
+    "certify": "Prove a checkpoint: the reference's numbers, and five invariances.",
+}
+for name, purpose in COMMANDS.items():
+    app.command(f"clearhead.cli.{name}:{name}", name=name, help=purpose)
+
 
 def main(words: list[str] | None = None) -> NoReturn:
     try:

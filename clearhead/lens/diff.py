@@ -12,23 +12,30 @@ from .cost import Cost, cost
 
 @dataclass(frozen=True)
 class Change:
-    """One choice that differs. `cost` is that of the first spec with this choice of the second."""
+    """One choice that differs, in one place or in several alike.
 
-    place: str
+    `cost` is that of the first spec with this choice of the second; None: the choice does not stand alone.
+    """
+
+    places: tuple[str, ...]
     before: Any
     after: Any
-    cost: Cost | None  # None: the choice does not stand alone
+    cost: Cost | None
 
 
 def differences(one: Model, two: Model, length: int = 128) -> list[Change]:
-    """The smallest places where the trees differ; a choice of another kind is one difference."""
-    found: list[Change] = []
+    """The smallest places where the trees differ; the same change in several places is one choice."""
     if type(one) is not type(two):
-        return [Change("model", type(one).__name__, type(two).__name__, cost(two, length))]
+        return [Change(("model",), type(one).__name__, type(two).__name__, cost(two, length))]
+    alike: dict[Any, list[tuple[tuple[str, ...], Any, Any]]] = {}
     for place, before, after in _walk(one, two, ()):
-        found.append(
-            Change(".".join(place), _short(before), _short(after), _alone(one, place, after, length))
-        )
+        alike.setdefault((place[-1], before, after), []).append((place, before, after))
+    found = []
+    for rows in alike.values():
+        places = tuple(".".join(place) for place, _, _ in rows)
+        _, before, after = rows[0]
+        alone = _alone(one, [(place, value) for place, _, value in rows], length)
+        found.append(Change(places, _short(before), _short(after), alone))
     return found
 
 
@@ -43,17 +50,21 @@ def _walk(one: Any, two: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ..
     return rows
 
 
-def _alone(spec: Model, place: tuple[str, ...], value: Any, length: int) -> Cost | None:
+def _alone(spec: Model, changes: list[tuple[tuple[str, ...], Any]], length: int) -> Cost | None:
     try:
-        return cost(_with(spec, place, value), length)
+        return cost(_with_all(spec, changes), length)
     except (ClearheadError, RuntimeError):  # a width that the heads do not divide, a tie that does not fit
         return None
 
 
-def _with(node: Any, place: tuple[str, ...], value: Any) -> Any:
-    if not place:
-        return value
-    return replace(node, **{place[0]: _with(getattr(node, place[0]), place[1:], value)})
+def _with_all(node: Any, changes: list[tuple[tuple[str, ...], Any]]) -> Any:
+    """Changes to one node are made at once: halfway, a tied head would not fit its table."""
+    inner: dict[str, list[tuple[tuple[str, ...], Any]]] = {}
+    for place, value in changes:
+        if not place:
+            return value
+        inner.setdefault(place[0], []).append((place[1:], value))
+    return replace(node, **{name: _with_all(getattr(node, name), rest) for name, rest in inner.items()})
 
 
 def _short(value: Any) -> Any:

@@ -1,0 +1,74 @@
+"""The certificate of a checkpoint: every layer against the reference, and five things that must not matter.
+
+The reference and we run in float32; a run of ours in float64 is the measure of both, so that rounding (both
+a little off, in different directions) and a mistake (one of us far off) can be told apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ..bundle import Bundle, load
+from . import invariances
+from .reference import Reference, find_reference
+from .sample import Sample
+
+LIMIT = 1e-5  # of the largest value of a layer, or of one, whichever is larger
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the certificate. `apart` is a difference relative to the size of the values."""
+
+    check: str
+    what: str
+    apart: float
+    limit: float
+
+    @property
+    def passed(self) -> bool:
+        return self.apart <= self.limit  # a NaN does not pass
+
+
+@dataclass(frozen=True)
+class Certificate:
+    family: str
+    parameters: int
+    rows: tuple[Row, ...]
+    reference: str  # which version was compared with, or why none was
+
+    @property
+    def passed(self) -> bool:
+        return all(row.passed for row in self.rows)
+
+
+def certify(folder: str | Path) -> Certificate:
+    """Load the folder ourselves, and with `transformers` where it is installed, and compare."""
+    bundle = load(folder, dtype="float32")
+    sample = Sample.of(bundle)
+    exact = load(folder, dtype="float64")
+    reference = find_reference(folder, bundle)
+    rows = _parity(bundle, exact, sample, reference) if isinstance(reference, Reference) else []
+    for name, check in invariances.CHECKS.items():
+        difference = check(bundle, sample)
+        if difference is not None:  # None: the question does not arise, as a cache for an encoder
+            limit = 0.0 if name == "save and load" else LIMIT
+            rows.append(Row("invariance", name, difference, limit))
+    family = bundle.family.title if bundle.family else "unknown"
+    return Certificate(family, bundle.parameters, tuple(rows), str(reference))
+
+
+@torch.no_grad()
+def _parity(bundle: Bundle, exact: Bundle, sample: Sample, reference: Reference) -> list[Row]:
+    ours, truth = sample.layers(bundle), sample.layers(exact)
+    theirs = reference.layers(sample)
+    rows = []
+    for name, right in theirs.items():
+        size = max(1.0, float(truth[name].abs().max()))
+        for who, values in (("ours", ours[name]), ("reference", right)):
+            apart = float((values.double() - truth[name]).abs().max()) / size
+            rows.append(Row(f"{who}, float32 against float64", name, apart, LIMIT))
+    return rows

@@ -1,0 +1,103 @@
+"""Five things that must not matter: cache, padding, company, chunks, a trip to the disk.
+
+Each check gives how far apart the two ways are, relative to the size of the answer; None where the question
+does not arise.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ..bundle import Bundle, load, save
+from ..lens.describe import towers
+from ..nn.model import PairModel
+from .sample import Sample
+
+
+def cached(bundle: Bundle, sample: Sample) -> float | None:
+    """One token at a time, with a cache, against all at once."""
+    return _in_chunks(bundle, sample, [1] * sample.ids_BT.shape[1])
+
+
+def chunked(bundle: Bundle, sample: Sample) -> float | None:
+    """The prompt in pieces of seven, with a cache, against all at once."""
+    length = sample.ids_BT.shape[1]
+    return _in_chunks(bundle, sample, [min(7, length - at) for at in range(0, length, 7)])
+
+
+@torch.no_grad()
+def padded(bundle: Bundle, sample: Sample) -> float | None:
+    """Five fillers in front of, and behind, the text against none."""
+    want, ids, found = sample.answer(bundle), sample.ids_BT, []
+    rows, length = ids.shape
+    spare = [
+        t.positions.length - length for t in towers(bundle.spec).values() if hasattr(t.positions, "length")
+    ]
+    count = min([5, *spare])
+    if count < 1:
+        return None
+    for left, right in ((count, 0), (0, count)):
+        filler = ids[:, :1]  # any id: it must not be looked at
+        wide = torch.cat([filler.expand(-1, left), ids, filler.expand(-1, right)], dim=1)
+        real = torch.zeros(rows, left + length + right, dtype=torch.long)
+        real[:, left : left + length] = 1
+        if isinstance(bundle.model, PairModel):
+            got = bundle.model(wide, sample.target_BT, real)
+        else:
+            got = bundle.model(wide, real)
+            got = got[:, left : left + length] if got.ndim == 3 else got
+        found.append(_apart(got, want))
+    return max(found)
+
+
+@torch.no_grad()
+def alone(bundle: Bundle, sample: Sample) -> float | None:
+    """Each row alone against all in one batch."""
+    want = sample.answer(bundle)
+    rows = [
+        Sample(sample.ids_BT[i : i + 1], sample.target_BT[i : i + 1]).answer(bundle)
+        for i in range(len(sample.ids_BT))
+    ]
+    return _apart(torch.cat(rows), want)
+
+
+def saved(bundle: Bundle, sample: Sample) -> float | None:
+    """Saved and loaded again: every weight bit for bit, and the same answer."""
+    with tempfile.TemporaryDirectory() as folder:
+        save(bundle, folder)
+        again = load(folder)
+        mine, theirs = bundle.model.state_dict(), again.model.state_dict()
+        same = set(mine) == set(theirs) and all(torch.equal(x, theirs[name]) for name, x in mine.items())
+        return _apart(sample.answer(again), sample.answer(bundle)) if same else float("inf")
+
+
+CHECKS: dict[str, Callable[[Bundle, Sample], float | None]] = {
+    "cache on and off": cached,
+    "padded and not": padded,
+    "alone and in a batch": alone,
+    "prompt in chunks": chunked,
+    "save and load": saved,
+}
+
+
+@torch.no_grad()
+def _in_chunks(bundle: Bundle, sample: Sample, sizes: Sequence[int]) -> float | None:
+    model = bundle.model
+    if "decoder" not in towers(bundle.spec) or bundle.task not in ("tokens", "hidden"):
+        return None
+    want, cache = sample.answer(bundle), model.cache()
+    if isinstance(model, PairModel):
+        memory = model.encode(sample.ids_BT)
+        new = torch.split(sample.target_BT, list(sizes), dim=1)
+        parts = [model.read(model.decode(piece, memory, cache=cache)) for piece in new]
+    else:
+        parts = [model(piece, cache=cache) for piece in torch.split(sample.ids_BT, list(sizes), dim=1)]
+    return _apart(torch.cat(parts, dim=1), want)
+
+
+def _apart(one: Tensor, two: Tensor) -> float:
+    return float((one - two).abs().max()) / max(1.0, float(two.abs().max()))

@@ -1,0 +1,73 @@
+"""The reference: the same folder opened by `transformers`, where it is installed. Never needed to run."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..bundle import Bundle
+from .sample import Sample
+
+
+@dataclass(frozen=True)
+class Reference:
+    model: Any
+    version: str
+
+    def __str__(self) -> str:
+        return f"transformers {self.version}"
+
+    @torch.no_grad()
+    def layers(self, sample: Sample) -> dict[str, Tensor]:
+        """Theirs under our addresses. Their last hidden state is taken after the last norm, as our `out`."""
+        if self.model.config.is_encoder_decoder:
+            said = self.model(
+                input_ids=sample.ids_BT,
+                decoder_input_ids=sample.target_BT,
+                output_hidden_states=True,
+                use_cache=False,
+            )
+            sides = {"encoder": said["encoder_hidden_states"], "decoder": said["decoder_hidden_states"]}
+        else:
+            said = self.model(input_ids=sample.ids_BT, output_hidden_states=True)
+            sides = {"tower": said["hidden_states"]}
+        found: dict[str, Tensor] = {}
+        for side, states in sides.items():
+            found |= {f"{side}.blocks.{i}.out": x for i, x in enumerate(states[1:-1])}
+            # The last layer itself is only seen through the norm that follows it.
+            found[f"{side}.out"] = states[-1]
+        return {**found, "answer": _answer(said)}
+
+
+def find_reference(folder: str | Path, bundle: Bundle) -> Reference | str:
+    """Theirs, or one line on why there is none."""
+    if importlib.util.find_spec("transformers") is None:
+        return "transformers is not installed: invariances only (pip install transformers)"
+    if not Path(folder).is_dir():
+        return "not a local folder: invariances only"
+    import transformers
+
+    named = (bundle.config.get("architectures") or [None])[0]
+    kind = getattr(transformers, str(named), None)
+    if kind is None:
+        return f"transformers has no {named}: invariances only"
+    quiet: Any = transformers.logging
+    quiet.set_verbosity_error()
+    quiet.disable_progress_bar()
+    model = kind.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
+    return Reference(model, transformers.__version__)
+
+
+def _answer(said: Any) -> Tensor:
+    if "start_logits" in said:
+        return torch.stack([said["start_logits"], said["end_logits"]], dim=-1)
+    for name in ("logits", "prediction_logits", "last_hidden_state"):
+        if name in said:
+            answer: Tensor = said[name]
+            return answer
+    raise AssertionError(f"the reference answered with {list(said)}")

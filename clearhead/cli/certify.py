@@ -1,0 +1,55 @@
+"""`clearhead certify FOLDER`: prove a checkpoint. Exit 1 if anything fails."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ..certify import Certificate, Row
+from ..certify import certify as prove
+from .console import ERR, OUT, print_json, table
+
+
+def certify(
+    folder: str,
+    *,
+    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    full: Annotated[
+        bool, Parameter(negative="", help="every layer, not only the worst of each check")
+    ] = False,
+) -> None:
+    """Compare every layer with transformers, where it is installed, and check five invariances."""
+    with ERR.status("certifying"):
+        certificate = prove(folder)
+    if json:
+        print_json(_plain(certificate))
+    else:
+        _print(certificate, full=full)
+    if not certificate.passed:
+        sys.exit(1)
+
+
+def _print(certificate: Certificate, *, full: bool) -> None:
+    OUT.print(f"[bold]{certificate.family}[/] · {certificate.parameters:,} parameters")
+    OUT.print(f"reference  {certificate.reference}")
+    listing = table("", "check", "where", "apart", "allowed", right=(3, 4))
+    for row in certificate.rows if full else _worst(certificate.rows):
+        mark = "[green]ok[/]" if row.passed else "[red]FAIL[/]"
+        listing.add_row(mark, row.check, row.what, f"{row.apart:.1e}", f"{row.limit:.0e}")
+    OUT.print(listing)
+    failed = sum(not row.passed for row in certificate.rows)
+    OUT.print(f"{len(certificate.rows)} checks, {failed} failed")
+
+
+def _worst(rows: tuple[Row, ...]) -> list[Row]:
+    """Of the layers the worst of each kind, and every invariance."""
+    kinds = {row.check for row in rows if row.check != "invariance"}
+    worst = [max((r for r in rows if r.check == kind), key=lambda r: r.apart) for kind in sorted(kinds)]
+    return worst + [row for row in rows if row.check == "invariance"]
+
+
+def _plain(certificate: Certificate) -> dict[str, object]:
+    rows = [{**vars(row), "passed": row.passed} for row in certificate.rows]
+    return {**vars(certificate), "rows": rows, "passed": certificate.passed}

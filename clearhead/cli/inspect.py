@@ -1,0 +1,150 @@
+"""`clearhead inspect`: a folder, a hub id or the name of a size in; what it is, in words and numbers, out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from ..bundle import Bundle, load
+from ..bundle.making import spec_of
+from ..families import FAMILIES, SIZES, Family, Task, named
+from ..lens.cost import Cost, cost
+from ..lens.describe import cache_values, sentence, shape, towers
+from ..lens.diff import Change, differences
+from ..nn.model import Model
+from .console import OUT, amount, print_json, table
+
+CAN: dict[Task, str] = {
+    "hidden": "hidden states, sentence vectors",
+    "tokens": "next or missing words",
+    "labels": "a label for a text",
+    "tags": "a label for every token",
+    "span": "the span of an answer",
+    "pair": "whether two texts follow each other",
+}
+
+
+def inspect(
+    what: str,
+    *,
+    diff: Annotated[
+        str | None, Parameter(help="another model: which choices differ, and what each does")
+    ] = None,
+    length: Annotated[int, Parameter(help="tokens, for counting operations")] = 128,
+    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+) -> None:
+    """Say what a model is. Named sizes are counted without allocating anything."""
+    if diff is not None:
+        _diff(what, diff, length, json=json)
+        return
+    facts = _facts(what)
+    if json:
+        print_json(facts)
+        return
+    OUT.print(f"[bold]{facts['title']}[/] · {facts['year']} · {facts['mode']} · gives {facts['can']}")
+    for side, words in facts["towers"].items():
+        OUT.print(f"{side:<11}{words}")
+    OUT.print(f"{'size':<11}{facts['parameters']:,} parameters · {facts['bytes']}")
+    parts = table("", "parameters", "share", right=(1, 2))
+    for part, count in facts["parts"].items():
+        parts.add_row(f"  {part}", f"{count:,}", f"{count / facts['parameters']:.1%}")
+    OUT.print(parts)
+    if facts["cache"]:
+        OUT.print(f"{'cache':<11}{facts['cache']:,} numbers per token while decoding")
+    for name in ("weights", "tokenizer"):
+        if facts.get(name):
+            OUT.print(f"{name:<11}{facts[name]}")
+
+
+def _facts(what: str) -> dict[str, Any]:
+    if _is_name(what):
+        family, spec = _named(what)
+        return _about(family, "tokens", spec) | {"bytes": f"{amount(4 * spec.count())}B in float32"}
+    bundle = load(what)
+    assert bundle.family is not None
+    facts = _about(bundle.family, bundle.task, bundle.spec)
+    stored = sum(p.numel() * p.element_size() for p in bundle.model.parameters())
+    dtype = str(next(bundle.model.parameters()).dtype).removeprefix("torch.")
+    return facts | {
+        "bytes": f"{amount(stored)}B in {dtype}",
+        "weights": str(bundle.report),
+        "tokenizer": _tokenizer(bundle),
+    }
+
+
+def _about(family: Family, task: Task, spec: Model) -> dict[str, Any]:
+    parts = spec.count_parts()
+    return {
+        "family": family.name,
+        "title": family.title,
+        "year": family.year,
+        "mode": family.mode,
+        "task": task,
+        "can": CAN[task],
+        "towers": {side: sentence(tower) for side, tower in towers(spec).items()},
+        "shape": {side: shape(tower) for side, tower in towers(spec).items()},
+        "parameters": sum(parts.values()),
+        "parts": parts,
+        "cache": cache_values(spec),
+    }
+
+
+def _tokenizer(bundle: Bundle) -> str:
+    tokenizer = bundle.tokenizer
+    if tokenizer is None:
+        return "none in the folder: ids work, text does not"
+    words = {"pad": tokenizer.pad, "bos": tokenizer.bos, "eos": tokenizer.eos, "mask": tokenizer.mask}
+    specials = ", ".join(f"{name} {special.text}" for name, special in words.items() if special)
+    return f"{tokenizer.vocab:,} tokens" + (f" · {specials}" if specials else "")
+
+
+def _is_name(what: str) -> bool:
+    return what in {*SIZES, *FAMILIES} and not Path(what).exists()
+
+
+def _named(what: str) -> tuple[Family, Model]:
+    family, config = named(what)
+    return family, spec_of(family, config, "tokens")
+
+
+def _spec(what: str) -> Model:
+    return _named(what)[1] if _is_name(what) else load(what).spec
+
+
+def _diff(one: str, two: str, length: int, *, json: bool) -> None:
+    first, second = _spec(one), _spec(two)
+    before, after = cost(first, length), cost(second, length)
+    changes = differences(first, second, length)
+    if json:
+        print_json({"before": vars(before), "after": vars(after), "changes": [_plain(c) for c in changes]})
+        return
+    listing = table("choice", one, two, "parameters", "operations", "cache", right=(3, 4, 5), whole=(0,))
+    for change in changes:
+        effect = _effect(before, change.cost) if change.cost else ("with others", "", "")
+        more = f" (and {len(change.places) - 1} more)" if len(change.places) > 1 else ""
+        listing.add_row(change.places[0] + more, str(change.before), str(change.after), *effect)
+    listing.add_row("[bold]together[/]", "", "", *_effect(before, after))
+    OUT.print(listing)
+    OUT.print(
+        f"{one}: {before.parameters:,} parameters, {amount(before.flops)}FLOP for {length} tokens, "
+        f"{before.cache:,} cached numbers per token"
+    )
+
+
+def _effect(before: Cost, after: Cost) -> tuple[str, str, str]:
+    pairs = ((before.parameters, after.parameters), (before.flops, after.flops), (before.cache, after.cache))
+    return tuple(_delta(a, b) for a, b in pairs)  # type: ignore[return-value]
+
+
+def _delta(a: int, b: int) -> str:
+    if a == b:
+        return "="
+    sign = "+" if b > a else "-"
+    share = f" ({(b - a) / a:+.1%})" if a else ""
+    return f"{sign}{amount(abs(b - a))}{share}"
+
+
+def _plain(change: Change) -> dict[str, Any]:
+    return vars(change) | {"cost": vars(change.cost) if change.cost else None}
