@@ -33,6 +33,9 @@ def read_gguf(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor], Toke
         config = llama.config(header.metadata, stored, factors)
         plan = llama.plan(config, stored)
         tokenizer = read_tokenizer(header.metadata, where)
+        if tokenizer is not None and tokenizer.vocab > config["vocab_size"]:
+            rows = f"its table of vectors has {config['vocab_size']} rows"
+            raise LoadError(f"its tokenizer has {tokenizer.vocab} tokens, {rows}")
         tensors = {
             name: llama.unpermuted(theirs, _tensor(library, header, theirs), config)
             for theirs, (name, _) in plan.items()

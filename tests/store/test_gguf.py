@@ -356,6 +356,13 @@ def test_no_tokenizer_is_none(tmp_path: Path) -> None:
     assert read_gguf(write(tmp_path / "m.gguf", llama(), tokens=lambda w: None))[2] is None
 
 
+def lists(writer: gguf.GGUFWriter, count: int) -> None:
+    """The vocabulary with tokens at its end that the model has no vectors for."""
+    ids = trained("bytes").get_vocab()
+    writer.add_token_list([*sorted(ids, key=ids.get), *(f"[{i}]" for i in range(len(ids), count))])
+    writer.add_token_types([1] * count)
+
+
 REFUSED = {
     "it is a mixture of experts": lambda w: w.add_expert_count(8),
     "llama.rope.scaling.type is 'yarn'; known: none, linear": lambda w: w.add_rope_scaling_type(
@@ -374,6 +381,7 @@ REFUSED = {
     "it has, unexpectedly, extra.weight": lambda w: w.add_tensor("extra.weight", np.zeros(4, np.float32)),
     "tokenizer.ggml.bos_token_id is 9999; its vocabulary ends at": lambda w: w.add_bos_token_id(9999),
     "its vocabulary has a token twice": lambda w: w.add_token_list(["a", "a"] * 225),
+    "its tokenizer has 461 tokens, its table of vectors has 450 rows": lambda w: lists(w, 461),
     "its tokenizer is broken: ": lambda w: w.add_token_merges(["no such"]),
     "tokenizer.ggml.token_type is array([1, 1]": lambda w: w.add_token_types([1, 1]),
 }  # fmt: skip
