@@ -8,16 +8,15 @@ are numbered, as in 你①②③, and no half character is ever shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from tokenizers import Encoding as Raw
 
 BLANKS = frozenset("▁Ġ")  # how vocabularies spell a space
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """`text` is `input[start:end]`; a special token that the input does not contain has no width."""
 
     text: str

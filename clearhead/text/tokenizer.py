@@ -65,7 +65,7 @@ class Tokenizer:
         reading = "tokenizer_config.json"
         try:
             settings = Settings(files)
-            reading = next(name for name in FILES if name in files)
+            reading = next((name for name in FILES if name in files), reading)
             if self._refusal is None:
                 self._open(files, settings)
         except ClearheadError as error:
@@ -95,19 +95,28 @@ class Tokenizer:
         self._ready()
         texts = (text,) if pair is None else (text, pair)
         _check(texts)
-        raw = self._engine.encode(text, pair, add_special_tokens=specials)
+        try:
+            raw = self._engine.encode(text, pair, add_special_tokens=specials)
+        except Exception as error:
+            raise _unable(error) from None
         return Encoding(raw, texts, self._is_special)
 
     def encode_batch(
-        self, texts: Iterable[str], pairs: Iterable[str] | None = None, *, specials: bool = True
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, specials: bool = True
     ) -> list[Encoding]:
         """Many at once, on all cores. Nothing is padded and nothing is cut."""
         self._ready()
-        rows = [(text,) for text in texts] if pairs is None else list(zip(texts, pairs, strict=True))
+        if isinstance(texts, str):
+            raise InputError("encode_batch takes a list of texts; for one text there is encode")
+        if pairs is not None and len(texts) != len(pairs):
+            raise InputError(f"{len(texts)} texts and {len(pairs)} pairs; expected as many of each")
+        rows = list(zip(texts) if pairs is None else zip(texts, pairs, strict=True))
         for row in rows:
             _check(row)
-        inputs = [row[0] for row in rows] if pairs is None else rows
-        raws = self._engine.encode_batch(inputs, add_special_tokens=specials)
+        try:
+            raws = self._engine.encode_batch(texts if pairs is None else rows, add_special_tokens=specials)
+        except Exception as error:
+            raise _unable(error) from None
         return [Encoding(raw, row, self._is_special) for raw, row in zip(raws, rows, strict=True)]
 
     def decode(self, ids: Sequence[int], *, specials: bool = False) -> str:
@@ -182,6 +191,11 @@ def _tidied(text: str) -> str:
     for short in ("n't", "'m", "'s", "'ve", "'re"):
         text = text.replace(f" {short}", short)
     return text
+
+
+def _unable(error: Exception) -> LoadError:
+    """The file opened and still does not work: its vocabulary lacks the `unk` that its own settings name."""
+    return LoadError(f"this tokenizer cannot encode the text: {' '.join(str(error).split())}")
 
 
 def _check(texts: Iterable[str]) -> None:

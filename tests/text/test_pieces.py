@@ -59,9 +59,10 @@ def test_byte_level_pieces_rebuild_the_input(text: str, pair: str) -> None:
 
 @given(anything)
 def test_fallback_pieces_rebuild_the_input(text: str) -> None:
-    assert whole(TOKENIZERS["fallback"].encode(text).tokens) == text
-    ids = TOKENIZERS["fallback"].encode(text).ids
-    assert TOKENIZERS["fallback"].decode(ids, specials=True) == text
+    encoding = TOKENIZERS["fallback"].encode(text)
+    assert whole(encoding.tokens) == text
+    # The sign for a space is a space ever after.
+    assert TOKENIZERS["fallback"].decode(encoding.ids, specials=True) == text.replace("▁", " ")
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer as Engine
+from tokenizers import models
 from trained import KINDS, SAMPLES, SPECIAL, TEXTS, trained, write
 from transformers import AutoTokenizer
 
@@ -39,7 +40,7 @@ def test_ids_and_types_are_those_of_the_reference(both, specials: bool) -> None:
 def test_pairs_are_those_of_the_reference(both) -> None:
     ours, theirs = both
     samples = [text for text in SAMPLES if text]  # the reference takes an empty pair for none
-    batch = ours.encode_batch(samples, reversed(samples))
+    batch = ours.encode_batch(samples, samples[::-1])
     for text, pair, got in zip(samples, reversed(samples), batch, strict=True):
         want = theirs(text, pair, return_token_type_ids=True)
         assert (got.ids, got.types) == (want["input_ids"], want["token_type_ids"]), (text, pair)
@@ -175,6 +176,8 @@ def test_a_tokenizer_never_meets_a_tensor() -> None:
         (lambda t: t.encode(7), "text must be a string; given int"),
         (lambda t: t.encode("x", b"y"), "given bytes"),
         (lambda t: t.encode_batch(["x", None]), "given NoneType"),
+        (lambda t: t.encode_batch(["x", "y"], ["z"]), "2 texts and 1 pairs"),
+        (lambda t: t.encode_batch("xy"), "takes a list of texts"),
         (lambda t: t.encode("ab\ud83d"), "character 2 of the text is U+D83D"),
         (lambda t: t.decode([1, -100]), "-100 is no token id; this tokenizer knows 0 to"),
         (lambda t: t.decode([2**40]), "is no token id"),
@@ -206,7 +209,7 @@ BROKEN = {
         b'{"pad_token": 3}',
         b'{"pad_token": {"contents": "x"}}',
         b'{"added_tokens_decoder": {"x": {"content": "y"}}}',
-        b'{"added_tokens_decoder": []}',
+        b'{"added_tokens_decoder": [1]}',
         b'{"chat_template": [3]}',
         b"\xff",
     ],
@@ -218,14 +221,20 @@ BROKEN = {
 def test_a_broken_file_is_one_clear_line(tmp_path: Path, name: str, content: bytes) -> None:
     folder = write(tmp_path, "words")
     (folder / name).write_bytes(content)
-    if content in (b'{"added_tokens_decoder": []}',):
-        assert Tokenizer.read(folder) is not None  # says nothing, and harms nothing
-        return
     with pytest.raises(LoadError) as caught:
         Tokenizer.read(folder)
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_a_vocabulary_without_its_unk_is_one_clear_line() -> None:
+    vocab = models.WordPiece({"a": 0}, unk_token="[UNK]")
+    tokenizer = Tokenizer({"tokenizer.json": Engine(vocab).to_str().encode()})
+    assert tokenizer.encode("a").ids == [0]
+    for use in (lambda: tokenizer.encode("zebra"), lambda: tokenizer.encode_batch(["a", "zebra"])):
+        with pytest.raises(LoadError, match=r"cannot encode the text: .*\[UNK\]"):
+            use()
 
 
 def test_a_real_tokenizer_that_pads_to_128() -> None:

@@ -1,0 +1,85 @@
+"""GGUF (llama.cpp): one file in; a Hugging Face config, its tensors and its tokenizer out.
+
+For models of the LLaMA family. The blocks that quantised numbers come in are undone by the `gguf` library.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import LoadError
+from ..text import Tokenizer
+from . import gguf_llama as llama
+from .gguf_header import Header
+from .gguf_tokenizer import read_tokenizer
+
+KEPT = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+def read_gguf(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor], Tokenizer | None]:
+    """Quantised tensors become float32; F32, F16 and BF16 stay as they are, mapped from the file."""
+    library, where = _library(), str(path)
+    try:
+        header = Header(Path(path), partial(_blocks, library))
+        stored = header.tensors
+        factors = _tensor(library, header, llama.ROPE_FACTORS) if llama.ROPE_FACTORS in stored else None
+        config = llama.config(header.metadata, stored, factors)
+        plan = llama.plan(config, stored)
+        tokenizer = read_tokenizer(header.metadata, where)
+        if tokenizer is not None and tokenizer.vocab > config["vocab_size"]:
+            rows = f"its table of vectors has {config['vocab_size']} rows"
+            raise LoadError(f"its tokenizer has {tokenizer.vocab} tokens, {rows}")
+        tensors = {
+            name: llama.unpermuted(theirs, _tensor(library, header, theirs), config)
+            for theirs, (name, _) in plan.items()
+        }
+    except LoadError as error:
+        raise LoadError(f"{where}: {str(error).removeprefix(f'{where}: ')}") from None
+    config["dtype"] = _dtype(tensors)
+    return config, tensors, tokenizer
+
+
+def _library() -> Any:
+    try:
+        import gguf
+    except ImportError:
+        raise LoadError("reading .gguf files needs the gguf library: pip install 'clearhead[gguf]'") from None
+    return gguf
+
+
+def _blocks(library: Any, kind: int) -> tuple[int, int]:
+    """How many values a block of this type holds, and in how many bytes."""
+    try:
+        values, size = library.GGML_QUANT_SIZES[library.GGMLQuantizationType(kind)]
+    except (ValueError, KeyError):
+        raise LoadError(f"it has a tensor of type {kind}, which the gguf library does not know") from None
+    return int(values), int(size)
+
+
+def _tensor(library: Any, header: Header, name: str) -> Tensor:
+    stored = header.tensors[name]
+    kind = library.GGMLQuantizationType(stored.kind)
+    if kind.name in KEPT:
+        count = prod(stored.shape)
+        x = torch.frombuffer(header.data, dtype=KEPT[kind.name], count=count, offset=stored.start)
+        return x.reshape(stored.shape)
+    raw = np.frombuffer(header.data, np.uint8, stored.size, stored.start)
+    try:
+        with np.errstate(all="ignore"):  # broken numbers are not for this floor to judge
+            values = library.quants.dequantize(raw.reshape(*stored.shape[:-1], -1), kind)
+    except NotImplementedError:
+        raise LoadError(f"{name} is of type {kind.name}, which the gguf library cannot undo") from None
+    return torch.from_numpy(np.ascontiguousarray(values, np.float32)).reshape(stored.shape)
+
+
+def _dtype(tensors: dict[str, Tensor]) -> str:
+    """The type of the matrices; the norms of a half-precision file are float32 all the same."""
+    kinds = {x.dtype for x in tensors.values() if x.ndim > 1}
+    return str(kinds.pop() if len(kinds) == 1 else torch.float32).removeprefix("torch.")

@@ -1,0 +1,193 @@
+"""The header of a GGUF file: bytes in, metadata and the place of every tensor out.
+
+The `gguf` library has a reader too, and one that believes what a file says of itself: a made-up array length
+keeps it looping until memory is gone, and 49,152 tokens take it three seconds. Here every length is held
+against the size of the file before it is used.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite, prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import LoadError
+
+MAGIC, VERSIONS = b"GGUF", (2, 3)
+STRING, ARRAY = 8, 9
+# The other types of a value, by number, as `struct` spells them.
+NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+
+Blocks = Callable[[int], tuple[int, int]]  # a tensor type -> values in a block, bytes of a block
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor as it lies in the file."""
+
+    kind: int
+    shape: tuple[int, ...]  # slowest dimension first, as in torch
+    start: int
+    size: int  # in bytes
+
+
+class Metadata(dict[str, Any]):
+    """What a file says of itself, asked for by type."""
+
+    def whole(self, key: str, default: int | None = None, least: int = 1) -> int:
+        value = self._found(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise LoadError(f"{key} is {_short(value)}, expected a whole number from {least}")
+        return value
+
+    def real(self, key: str, default: float | None = None) -> float:
+        value = self._found(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
+            raise LoadError(f"{key} is {_short(value)}, expected a number above zero")
+        return float(value)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self._found(key, default)
+        if not isinstance(value, str):
+            raise LoadError(f"{key} is {_short(value)}, expected text")
+        return value
+
+    def texts(self, key: str) -> list[str]:
+        value = self._found(key, None)
+        if not isinstance(value, list):
+            raise LoadError(f"{key} is {_short(value)}, expected a list of texts")
+        return value
+
+    def numbers(self, key: str, count: int) -> list[float]:
+        value = self._found(key, None)
+        if not isinstance(value, np.ndarray) or len(value) != count:
+            raise LoadError(f"{key} is {_short(value)}, expected a list of {count} numbers")
+        numbers: list[float] = value.tolist()
+        return numbers
+
+    def says(self, key: str, *, default: bool) -> bool:
+        value = self._found(key, default)
+        if not isinstance(value, bool):
+            raise LoadError(f"{key} is {_short(value)}, expected yes or no")
+        return value
+
+    def _found(self, key: str, default: object) -> object:
+        value = self.get(key, default)
+        if value is None:
+            raise LoadError(f"it does not say {key}")
+        return value
+
+
+class Header:
+    """Reads, and keeps the file mapped: tensors are views of it."""
+
+    def __init__(self, path: Path, blocks: Blocks) -> None:
+        self.data = _mapped(path)
+        self._at = 0
+        if self._take(4) != MAGIC:
+            raise LoadError("this is no GGUF file: it does not begin with GGUF")
+        version = self._number("I")
+        if version not in VERSIONS:
+            other = version & 0xFFFF == 0  # written on a machine of the other byte order
+            raise LoadError("it is big-endian" if other else f"GGUF version {version}; known: 2, 3")
+        count, keys = self._number("Q"), self._number("Q")
+        self.metadata = Metadata()
+        for _ in range(keys):
+            self._key()
+        self.tensors: dict[str, Stored] = {}
+        for _ in range(count):
+            self._tensor(blocks)
+        self._place()
+
+    def _key(self) -> None:
+        key = self._text()
+        if key in self.metadata:
+            raise LoadError(f"{_short(key)} is said twice")
+        self.metadata[key] = self._value(self._number("I"))
+
+    def _value(self, kind: int) -> object:
+        if kind == STRING:
+            return self._text()
+        if kind == ARRAY:
+            inner, count = self._number("I"), self._number("Q")
+            if inner == STRING:
+                return [self._text() for _ in range(count)]
+            if inner in NUMBERS:
+                dtype = np.dtype(f"<{NUMBERS[inner]}")
+                return np.frombuffer(self._take(count * dtype.itemsize), dtype)
+            kind = inner
+        if kind not in NUMBERS:
+            raise LoadError(f"a value of unknown type {kind}")
+        return self._number(NUMBERS[kind])
+
+    def _tensor(self, blocks: Blocks) -> None:
+        name = self._text()
+        dims = [self._number("Q") for _ in range(self._dimensions(name))]
+        kind, offset = self._number("I"), self._number("Q")
+        if name in self.tensors:
+            raise LoadError(f"tensor {_short(name)} is there twice")
+        values, size = blocks(kind)
+        if not all(dims) or dims[0] % values:
+            raise LoadError(f"tensor {_short(name)} has the shape {dims[::-1]}, in blocks of {values}")
+        self.tensors[name] = Stored(kind, tuple(dims[::-1]), offset, prod(dims) // values * size)
+
+    def _dimensions(self, name: str) -> int:
+        count = self._number("I")
+        if not 1 <= count <= 4:
+            raise LoadError(f"tensor {_short(name)} has {count} dimensions, expected 1 to 4")
+        return int(count)
+
+    def _place(self) -> None:
+        """Offsets count from the end of the header; now that it is known, hold them against the file."""
+        step = self.metadata.whole("general.alignment", 32, least=8)
+        if step & (step - 1):
+            raise LoadError(f"general.alignment is {step}, expected a power of two")
+        end = base = -(-self._at // step) * step
+        for name, stored in sorted(self.tensors.items(), key=lambda item: item[1].start):
+            start = base + stored.start
+            # Tensors that share bytes could make a small file ask for any amount of memory.
+            if start < end or stored.start % step:
+                raise LoadError(f"tensor {_short(name)} lies across another one")
+            end = start + stored.size
+            if end > len(self.data):
+                raise LoadError(
+                    f"it is cut off: tensor {_short(name)} ends at byte {end}, the file at {len(self.data)}"
+                )
+            self.tensors[name] = Stored(stored.kind, stored.shape, start, stored.size)
+
+    def _take(self, size: int) -> bytes:
+        if size > len(self.data) - self._at:
+            raise LoadError(f"it is cut off or broken: its header asks for {size} bytes at byte {self._at}")
+        self._at += size
+        return self.data[self._at - size : self._at]
+
+    def _number(self, letter: str) -> Any:
+        return struct.unpack(f"<{letter}", self._take(struct.calcsize(f"<{letter}")))[0]
+
+    def _text(self) -> str:
+        at = self._at
+        try:
+            return self._take(int.from_bytes(self._take(8), "little")).decode("utf-8")
+        except UnicodeDecodeError:
+            raise LoadError(f"the text at byte {at} is broken") from None
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    try:
+        with path.open("rb") as file:
+            # Private and writable: torch wants memory it may write to, and the file stays as it is.
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is empty"
+        raise LoadError(f"it cannot be read: {why}") from None
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,157 @@
+"""LLaMA as llama.cpp writes it: metadata in, config.json and Hugging Face's tensor names out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import pi
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import LoadError
+from .gguf_header import Metadata, Stored
+
+EMBED, HEAD, ROPE_FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
+IDS = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding"}
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+
+Plan = dict[str, tuple[str, tuple[int, ...]]]  # their name -> Hugging Face's, and the shape it must have
+
+
+def config(said: Metadata, tensors: Mapping[str, Stored], rope_factors: Tensor | None) -> dict[str, Any]:
+    """What the file says, in the words of config.json. What this family cannot express is refused."""
+    _refuse(said)
+    heads, width = said.whole("llama.attention.head_count"), said.whole("llama.embedding_length")
+    head_dim = said.whole("llama.attention.key_length", width // heads)
+    for key in ("llama.attention.value_length", "llama.rope.dimension_count"):
+        if said.whole(key, head_dim) != head_dim:
+            raise LoadError(f"{key} is {said[key]} and a head is {head_dim} wide; expected the same")
+    if EMBED not in tensors:
+        raise LoadError(f"it has no {EMBED}")
+    return {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": tensors[EMBED].shape[0],  # the list of tokens may be shorter than the table
+        "hidden_size": width,
+        "intermediate_size": said.whole("llama.feed_forward_length"),
+        "num_hidden_layers": said.whole("llama.block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": said.whole("llama.attention.head_count_kv", heads),
+        "head_dim": head_dim,
+        "hidden_act": "silu",
+        "max_position_embeddings": said.whole("llama.context_length"),
+        "rms_norm_eps": _decimal(said.real("llama.attention.layer_norm_rms_epsilon")),
+        "rope_parameters": _rope(said, head_dim, rope_factors),
+        "attention_bias": "blk.0.attn_q.bias" in tensors,
+        "mlp_bias": "blk.0.ffn_up.bias" in tensors,
+        "tie_word_embeddings": HEAD not in tensors,
+        **{name: _id(said, f"tokenizer.ggml.{role}_token_id") for name, role in IDS.items()},
+    }
+
+
+def plan(config: Mapping[str, Any], tensors: Mapping[str, Stored]) -> Plan:
+    """Every tensor that such a model has; the file must have these, in these shapes, and no others."""
+    width, vocab, depth = config["hidden_size"], config["vocab_size"], config["num_hidden_layers"]
+    expected: Plan = {
+        EMBED: ("model.embed_tokens.weight", (vocab, width)),
+        "output_norm.weight": ("model.norm.weight", (width,)),
+    }
+    if HEAD in tensors:
+        expected[HEAD] = ("lm_head.weight", (vocab, width))
+    if depth > len(tensors):  # asked before a list of that length is made
+        raise LoadError(f"llama.block_count is {depth}; the file has {len(tensors)} tensors in all")
+    for i in range(depth):
+        for theirs, (name, shape) in _layer(config).items():
+            expected[f"blk.{i}.{theirs}"] = (f"model.layers.{i}.{name}", shape)
+    missing = sorted(expected.keys() - tensors.keys())
+    unknown = sorted(tensors.keys() - expected.keys() - {ROPE_FACTORS})
+    if missing or unknown:
+        what, names = ("lacks", missing) if missing else ("has, unexpectedly,", unknown)
+        raise LoadError(f"it {what} {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}")
+    for theirs, (_, shape) in expected.items():
+        if tensors[theirs].shape != shape:
+            raise LoadError(f"{theirs} is {tensors[theirs].shape}; by its metadata it should be {shape}")
+    return expected
+
+
+def unpermuted(theirs: str, x: Tensor, config: Mapping[str, Any]) -> Tensor:
+    """llama.cpp turns neighbouring channels of a head as pairs, Hugging Face channel i with i + half."""
+    part = theirs.split(".")[-2]
+    if part not in ("attn_q", "attn_k"):
+        return x
+    heads = config["num_attention_heads" if part == "attn_q" else "num_key_value_heads"]
+    pairs = x.reshape(heads, config["head_dim"] // 2, 2, *x.shape[1:])
+    return pairs.transpose(1, 2).reshape(x.shape)
+
+
+def _layer(config: Mapping[str, Any]) -> Plan:
+    width, hidden, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    q, kv = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
+    matrices = {
+        "attn_q": ("self_attn.q_proj", (q, width)),
+        "attn_k": ("self_attn.k_proj", (kv, width)),
+        "attn_v": ("self_attn.v_proj", (kv, width)),
+        "attn_output": ("self_attn.o_proj", (width, q)),
+        "ffn_gate": ("mlp.gate_proj", (hidden, width)),
+        "ffn_up": ("mlp.up_proj", (hidden, width)),
+        "ffn_down": ("mlp.down_proj", (width, hidden)),
+    }
+    layer: Plan = {
+        "attn_norm.weight": ("input_layernorm.weight", (width,)),
+        "ffn_norm.weight": ("post_attention_layernorm.weight", (width,)),
+    }
+    for theirs, (name, shape) in matrices.items():
+        layer[f"{theirs}.weight"] = (f"{name}.weight", shape)
+        if config["attention_bias" if theirs.startswith("attn") else "mlp_bias"]:
+            layer[f"{theirs}.bias"] = (f"{name}.bias", shape[:1])
+    return layer
+
+
+def _refuse(said: Metadata) -> None:
+    architecture = said.text("general.architecture")
+    if architecture != "llama":
+        raise LoadError(f"its architecture is {architecture!r}; of GGUF files, those of llama are read")
+    if said.get("split.count", 1) not in (0, 1):
+        raise LoadError("it is one of several parts; join them with llama-gguf-split --merge")
+    if said.get("llama.expert_count"):
+        raise LoadError("it is a mixture of experts; of GGUF files, dense LLaMA models are read")
+
+
+def _rope(said: Metadata, head_dim: int, factors: Tensor | None) -> dict[str, Any]:
+    rope: dict[str, Any] = {"rope_type": "default"}
+    rope["rope_theta"] = theta = _decimal(said.real("llama.rope.freq_base", 10000.0))
+    kind = said.text("llama.rope.scaling.type", "none")
+    if factors is not None:
+        return rope | _llama3(factors, theta, head_dim)
+    if kind == "linear":
+        return rope | {"rope_type": "linear", "factor": said.real("llama.rope.scaling.factor")}
+    if kind != "none":
+        raise LoadError(f"llama.rope.scaling.type is {kind!r}; known: none, linear")
+    return rope
+
+
+def _llama3(factors: Tensor, theta: float, head_dim: int) -> dict[str, Any]:
+    """LLaMA 3.1 and later store by how much each frequency is slowed, not the four numbers behind it.
+
+    Three of them have never changed and the fourth is the largest factor: made again from these, the
+    factors must be the stored ones.
+    """
+    factor = float(factors.max())
+    low, high, length = LLAMA3.values()
+    turns = length / (2 * pi * theta ** (torch.arange(0, head_dim, 2) / head_dim))  # in the original length
+    smooth = ((turns - low) / (high - low)).clamp(0, 1)
+    again = 1 / ((1 - smooth) / factor + smooth)
+    if factors.shape != again.shape or not torch.allclose(factors.float(), again, rtol=1e-3):
+        raise LoadError(f"{ROPE_FACTORS} is not of the kind that LLaMA 3 has")
+    return {"rope_type": "llama3", "factor": _decimal(factor), **LLAMA3}
+
+
+def _id(said: Metadata, key: str) -> int | None:
+    return said.whole(key, least=0) if key in said else None
+
+
+def _decimal(value: float) -> float:
+    """Numbers are stored as float32; 9.999999747378752e-06 was meant as 1e-05."""
+    return float(str(np.float32(value)))

@@ -1,0 +1,172 @@
+"""The tokenizer inside a GGUF file: its metadata in, a tokenizer out, the same as from a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as Engine
+
+from ..errors import LoadError
+from ..text import Tokenizer
+from ..text.legacy import Named, frame
+from .gguf_header import Metadata
+
+NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4  # what tokenizer.ggml.token_type says of a token
+
+ROLES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+
+# How text was cut before merges were learned is code in llama.cpp, and a file only names it.
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def _gpt2() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
+def _smollm() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
+
+
+def _llama3() -> pre_tokenizers.PreTokenizer:
+    split = pre_tokenizers.Split(Regex(LLAMA3), "isolated")
+    spell = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([split, spell])
+
+
+CUTS: dict[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
+    "gpt-2": _gpt2,
+    "smollm": _smollm,
+    "llama-bpe": _llama3,
+    "llama3": _llama3,
+    "llama-v3": _llama3,
+}
+
+
+def read_tokenizer(metadata: Metadata, where: str) -> Tokenizer | None:
+    """None where the file has no vocabulary. One of a kind not known here fails only when text is used."""
+    model = metadata.text("tokenizer.ggml.model", "none")
+    if model in ("none", "no_vocab"):
+        return None
+    cut = metadata.text("tokenizer.ggml.pre", "unnamed")
+    if model not in ("gpt2", "llama"):
+        found = f"a tokenizer of kind {model!r}; known: gpt2, llama"
+    elif model == "gpt2" and cut not in CUTS:
+        found = f"a tokenizer that cuts text as {cut!r}; known: {', '.join(CUTS)}"
+    else:
+        return Tokenizer(_Vocabulary(metadata, model, cut).files(), where)
+    return Tokenizer({}, where, refusal=f"{where} has {found}; give the model ids instead of text")
+
+
+class _Vocabulary:
+    """The tokens of a file, and the folder they would be: saving a model then needs nothing else."""
+
+    def __init__(self, metadata: Metadata, model: str, cut: str) -> None:
+        self.metadata, self.model, self.cut = metadata, model, cut
+        self.tokens = metadata.texts("tokenizer.ggml.tokens")
+        self.ids = {token: i for i, token in enumerate(self.tokens)}
+        self.kinds = [NORMAL] * len(self.tokens)
+        if "tokenizer.ggml.token_type" in metadata:
+            self.kinds = [
+                int(kind) for kind in metadata.numbers("tokenizer.ggml.token_type", len(self.tokens))
+            ]
+        if len(self.ids) != len(self.tokens):
+            raise LoadError("its vocabulary has a token twice")
+
+    def files(self) -> dict[str, bytes]:
+        try:
+            engine = self._byte_pairs() if self.model == "gpt2" else self._sentence_pairs()
+        except Exception as error:  # the library raises nothing narrower
+            raise LoadError(f"its tokenizer is broken: {' '.join(str(error).split())}") from None
+        engine.add_tokens(
+            [
+                AddedToken(token, special=kind != USER, normalized=False)
+                for token, kind in zip(self.tokens, self.kinds, strict=True)
+                if kind in (UNKNOWN, CONTROL, USER)
+            ]
+        )
+        # What llama.cpp does where a file is silent.
+        opens = self.model == "llama" or CUTS.get(self.cut) is _llama3
+        engine.post_processor = frame(self._end("bos", silent=opens), self._end("eos", silent=False))
+        files = {
+            "tokenizer.json": engine.to_str(),
+            "tokenizer_config.json": json.dumps(self._config(), indent=2),
+        }
+        if "tokenizer.chat_template" in self.metadata:
+            files["chat_template.jinja"] = self.metadata.text("tokenizer.chat_template")
+        return {name: text.encode("utf-8") for name, text in files.items()}
+
+    def _byte_pairs(self) -> Engine:
+        merges = [_pair(merge) for merge in self.metadata.texts("tokenizer.ggml.merges")]
+        # LLaMA 3 looks a whole word up before it merges.
+        whole = CUTS[self.cut] is _llama3
+        engine = Engine(models.BPE(vocab=self.ids, merges=merges, ignore_merges=whole))
+        engine.pre_tokenizer = CUTS[self.cut]()
+        engine.decoder = decoders.ByteLevel()
+        return engine
+
+    def _sentence_pairs(self) -> Engine:
+        """SentencePiece BPE (LLaMA 1 and 2): spaces are ▁, and what has no token is spelled in bytes."""
+        scores = self.metadata.numbers("tokenizer.ggml.scores", len(self.tokens))
+        unknown = self._special("unk")
+        engine = Engine(
+            models.BPE(
+                vocab=self.ids,
+                merges=self._merges(scores),
+                unk_token=unknown[0] if unknown else None,
+                byte_fallback=True,
+                fuse_unk=True,
+            )
+        )
+        replace: list[normalizers.Normalizer] = [normalizers.Replace(" ", "▁")]
+        restore = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+        if self.metadata.says("tokenizer.ggml.add_space_prefix", default=True):
+            replace.insert(0, normalizers.Prepend("▁"))
+            restore.append(decoders.Strip(" ", 1, 0))
+        engine.normalizer = normalizers.Sequence(replace)
+        engine.decoder = decoders.Sequence(restore)
+        return engine
+
+    def _merges(self, scores: list[float]) -> list[tuple[str, str]]:
+        """SentencePiece keeps a score per token, not a list of merges: every way to join two tokens into a
+        third is one, and the third's score says when."""
+        merges = []
+        for token, kind, score in zip(self.tokens, self.kinds, scores, strict=True):
+            if kind != NORMAL:
+                continue
+            for i in range(1, len(token)):
+                left, right = self.ids.get(token[:i]), self.ids.get(token[i:])
+                if left is not None and right is not None:
+                    merges.append((-score, left, right))
+        return [(self.tokens[left], self.tokens[right]) for _, left, right in sorted(merges)]
+
+    def _special(self, role: str) -> Named | None:
+        key = f"tokenizer.ggml.{ROLES[role]}_token_id"
+        if key not in self.metadata:
+            return None
+        i = self.metadata.whole(key, least=0)
+        if i >= len(self.tokens):
+            raise LoadError(f"{key} is {i}; its vocabulary ends at {len(self.tokens) - 1}")
+        return self.tokens[i], i
+
+    def _end(self, role: str, *, silent: bool) -> Named | None:
+        """The token at one end of every text, if there is to be one."""
+        return (
+            self._special(role)
+            if self.metadata.says(f"tokenizer.ggml.add_{role}_token", default=silent)
+            else None
+        )
+
+    def _config(self) -> dict[str, object]:
+        named = {f"{role}_token": special[0] for role in ROLES if (special := self._special(role))}
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+        return {**config, **named, "model_max_length": self.metadata.whole("llama.context_length")}
+
+
+def _pair(merge: str) -> tuple[str, str]:
+    left, right = merge.split(" ")
+    return left, right
