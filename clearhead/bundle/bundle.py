@@ -57,7 +57,8 @@ class Bundle:
             raise InputError(
                 "this model has an encoder and a decoder; sentence vectors need an encoder alone"
             )
-        rows = [self._tokenizer("embed").encode(text).ids[: self._longest] for text in texts]
+        encoded = self._tokenizer("embed").encode_batch(texts)
+        rows = [self._cut(list(encoding.ids)) for encoding in encoded]
         parts = [self._embed(rows[i : i + batch]) for i in range(0, len(rows), batch)]
         return torch.cat(parts) if parts else torch.zeros(0, self.spec_width)
 
@@ -66,10 +67,15 @@ class Bundle:
         assert isinstance(self.model, SingleModel)
         return self.model.spec.tower.width
 
-    @property
-    def _longest(self) -> int | None:
-        """How many tokens of a text the checkpoint looks at; the rest is cut, as its own library does."""
-        return (self.pooling or {}).get("max_seq_length")
+    def _cut(self, ids: list[int]) -> list[int]:
+        """No more tokens than the checkpoint's recipe says, as its own library cuts: the end token stays."""
+        limit = (self.pooling or {}).get("max_seq_length")
+        if limit is None or len(ids) <= limit:
+            return ids
+        tail = 0
+        while tail < len(ids) and ids[-1 - tail] in self._tokenizer("embed").specials:
+            tail += 1
+        return ids[: limit - tail] + ids[len(ids) - tail :]
 
     def _embed(self, rows: list[list[int]]) -> Tensor:
         assert isinstance(self.model, SingleModel)

@@ -230,6 +230,17 @@ def test_checkpointed_gradients_equal_plain_ones(spec: Model) -> None:
             assert_close(one.grad, two.grad)
 
 
+def test_recomputing_keeps_less_for_the_way_back() -> None:
+    kept: dict[bool, int] = {}
+    for recompute in (False, True):
+        model, sizes = DECODERS["Learned"].edit(cn.Tower, depth=6, recompute=recompute).build(), []
+        count = lambda x: (sizes.append(x.numel()), x)[1]  # noqa: E731, B023
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
+            model(ids(2, 12))
+        kept[recompute] = sum(sizes)
+    assert kept[True] < kept[False] / 3
+
+
 @every
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @torch.no_grad()

