@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from ..bundle import Bundle, load
 from ..bundle.making import spec_of
+from ..errors import LoadError, nearest
 from ..families import FAMILIES, SIZES, Family, Task, named
 from ..lens.cost import Cost, cost
 from ..lens.describe import cache_values, sentence, shape, towers
@@ -62,7 +63,7 @@ def _facts(what: str) -> dict[str, Any]:
     if _is_name(what):
         family, spec = _named(what)
         return _about(family, "tokens", spec) | {"bytes": f"{amount(4 * spec.count())}B in float32"}
-    bundle = load(what)
+    bundle = _load(what)
     assert bundle.family is not None
     facts = _about(bundle.family, bundle.task, bundle.spec)
     stored = sum(p.numel() * p.element_size() for p in bundle.model.parameters())
@@ -110,7 +111,16 @@ def _named(what: str) -> tuple[Family, Model]:
 
 
 def _spec(what: str) -> Model:
-    return _named(what)[1] if _is_name(what) else load(what).spec
+    return _named(what)[1] if _is_name(what) else _load(what).spec
+
+
+def _load(what: str) -> Bundle:
+    try:
+        return load(what)
+    except LoadError as error:
+        if Path(what).exists() or "/" in what:
+            raise
+        raise LoadError(f"{error}. As a named size: {nearest(what, [*SIZES, *FAMILIES])}") from None
 
 
 def _diff(one: str, two: str, length: int, *, json: bool) -> None:

@@ -29,16 +29,16 @@ def spec(c: Config, task: Task) -> Single:
             block=Block(
                 attention=Attention(
                     heads=c["num_attention_heads"],
-                    kv_heads=c.get("num_key_value_heads"),
-                    head_dim=c.get("head_dim"),
-                    bias="qkvo" if c.get("attention_bias") else "",
+                    kv_heads=c["num_key_value_heads"],
+                    head_dim=c["head_dim"],
+                    bias="qkvo" if c["attention_bias"] else "",
                     kernel=Softmax(dropout=c["attention_dropout"]),
                 ),
                 norm=norm,
                 feedforward=Gated(
                     hidden=c["intermediate_size"],
                     act=activation(c["hidden_act"]),
-                    bias=bool(c.get("mlp_bias")),
+                    bias=c["mlp_bias"],
                 ),
             ),
             last_norm=norm,
@@ -65,7 +65,8 @@ def weights(c: Config, task: Task) -> Table:
 
 DEFAULTS = {
     "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
-    "num_attention_heads": 32, "hidden_act": "silu", "max_position_embeddings": 2048,
+    "num_attention_heads": 32, "num_key_value_heads": None, "head_dim": None, "attention_bias": False,
+    "mlp_bias": False, "hidden_act": "silu", "max_position_embeddings": 2048,
     "initializer_range": 0.02, "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "attention_dropout": 0.0,
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
