@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from .. import weights
 from ..errors import InputError, LoadError, SpecError, nearest
-from ..families import Config, Family, of_type
+from ..families import FAMILIES, Config, Family, of_type
 from ..nn.init import initialise
 from ..nn.model import Model, PairModel, SingleModel
 from ..spec import Spec
@@ -30,6 +30,12 @@ CARRIED = (
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 )
+
+# Keys of config.json that say nothing about the architecture.
+PLUMBING = {
+    "model_type", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache",
+    "_name_or_path",
+}  # fmt: skip
 
 
 def load(
@@ -107,7 +113,20 @@ def _family(found: _Found) -> Family:
     try:
         return of_type(kind)
     except SpecError as error:
-        raise LoadError(str(error)) from None
+        raise LoadError(f"{error} {_kin(found.config)}") from None
+
+
+def _kin(config: dict[str, Any]) -> str:
+    """The family whose keys are most like these, and where they differ: a start for adding the new one."""
+    own = set(config) - PLUMBING
+    like = max(
+        FAMILIES.values(),
+        key=lambda family: len(own & set(family.defaults)) / len(own | set(family.defaults)),
+    )
+    new, gone = sorted(own - set(like.defaults)), sorted(set(like.defaults) - own)
+    said = f"By its keys it is most like {like.title}"
+    said += f"; new to that: {_some(new)}" if new else ""
+    return said + (f"; not there: {_some(gone)}" if gone else "")
 
 
 def _prefixed(tensors: Mapping[str, Tensor], family: Family) -> tuple[Mapping[str, Tensor], bool]:

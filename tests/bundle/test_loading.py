@@ -83,6 +83,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: change_config(f, model_type="gpt22"),
         "'gpt22' is not known here; did you mean 'gpt2'?",
     ),
+    "another kin": (
+        lambda f: change_config(f, model_type="zebra", stripes=7),
+        "most like GPT-2, GPT-3; new to that: stripes",
+    ),
     "no type": (lambda f: change_config(f, model_type=None), "no model_type"),
     "another width": (
         lambda f: change_config(f, n_embd=32),
