@@ -16,7 +16,10 @@ UNWANTED = ["consolidated*.safetensors", "*/*.safetensors"]
 OFFLINE = "HF_HUB_OFFLINE forbids the network; unset it, or pass a folder"
 
 _WORD = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?"
-_HUB_ID = re.compile(rf"(?P<repo>(?:{_WORD}/)?{_WORD})(?:@(?P<revision>[A-Za-z0-9_][A-Za-z0-9_./-]*))?")
+# Nothing that looks like a path: no dot, slash or ~ in front, no backslash, one slash, no way up.
+_HUB_ID = re.compile(
+    rf"(?!.*\.\.)(?P<repo>(?:{_WORD}/)?{_WORD})(?:@(?P<revision>[A-Za-z0-9_][A-Za-z0-9_./-]*))?"
+)
 
 
 def resolve(name: str | Path) -> Path:
@@ -24,18 +27,11 @@ def resolve(name: str | Path) -> Path:
     path = Path(os.path.expanduser(name))
     if str(name) and os.path.exists(path):
         return path
-    match = None if _is_path(name) else _HUB_ID.fullmatch(str(name))
-    if match is None or ".." in str(name):
+    match = None if isinstance(name, Path) else _HUB_ID.fullmatch(name)
+    if match is None:
         message = f"{quoted(str(name))} is neither a folder nor a hub id (org/name)"
         raise LoadError(f"{message}; {_beside(path) or 'check the spelling'}")
     return _download(match["repo"], match["revision"], _beside(path))
-
-
-def _is_path(name: str | Path) -> bool:
-    if isinstance(name, Path):
-        return True
-    repo = name.partition("@")[0]
-    return name.startswith((".", "/", "~")) or "\\" in name or repo.count("/") > 1
 
 
 def _beside(path: Path) -> str:
@@ -90,7 +86,8 @@ def _why(error: Exception, repo: str) -> str:
             return "is not a hub id; expected org/name"
         case errors.LocalEntryNotFoundError() if constants.HF_HUB_OFFLINE:
             return f"is not whole in the local cache, and {OFFLINE}"
+    why = reason(error.__cause__ or error)  # what the library says itself is a long story
     return (
-        f"could not be fetched from {constants.ENDPOINT}: {reason(error)}; where it is out of reach try "
+        f"could not be fetched from {constants.ENDPOINT}: {why}; where that is out of reach try "
         "HF_ENDPOINT=https://hf-mirror.com, or pass a folder"
     )

@@ -17,11 +17,8 @@ def read_json(path: Path) -> Any:
     """Whatever the file holds. Pipes and devices are refused: opening one may wait forever."""
     if not os.path.isfile(path):
         raise LoadError(one_line(f"{path} is not a file that can be read; expected JSON"))
-    try:
-        with path.open("rb") as file:
-            data = file.read(LIMIT + 1)
-    except OSError as error:
-        raise LoadError(one_line(f"{path} cannot be read: {reason(error)}")) from error
+    with path.open("rb") as file:
+        data = file.read(LIMIT + 1)
     if len(data) > LIMIT:
         raise LoadError(one_line(f"{path} is larger than {LIMIT // 2**20} MB; expected a small JSON file"))
     try:

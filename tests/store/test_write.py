@@ -6,6 +6,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,11 @@ def test_pieces_that_do_not_overlap_are_not_copied() -> None:
     q, k, v = torch.arange(24.0).reshape(6, 4).chunk(3)
     ready = write_module._apart({"v": v, "q": q, "k": k, "same": k})
     assert [ready[name].data_ptr() for name in "qkv"] == [x.data_ptr() for x in (q, k, v)]
-    assert ready["same"].data_ptr() != k.data_ptr() or ready["k"].data_ptr() != k.data_ptr()
+    assert ready["same"].data_ptr() != k.data_ptr()
+    whole = torch.arange(24.0).reshape(6, 4)
+    ready = write_module._apart({"all": whole, "middle": whole[1:3], "last": whole[3:]})
+    stretches = sorted((x.data_ptr(), x.data_ptr() + x.nbytes) for x in ready.values())
+    assert all(one[1] <= two[0] for one, two in pairwise(stretches))
 
 
 @pytest.mark.parametrize("before", SIZES)
@@ -128,7 +133,22 @@ def test_a_link_to_a_folder_is_followed(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "disk" / "model")
     store.write(tmp_path / "link", config=CONFIG, tensors=tensors())
     assert (tmp_path / "link").is_symlink()
+    (tmp_path / "ahead").symlink_to(tmp_path / "disk" / "to come")
+    store.write(tmp_path / "ahead", config=CONFIG, tensors=tensors())
+    assert_same(store.read(tmp_path / "disk" / "to come").tensors, tensors())
     assert_same(store.read(tmp_path / "disk" / "model").tensors, tensors())
+
+
+def test_a_mount_is_filled_from_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A move from one disk to another would not be a rename."""
+    moves: list[str] = []
+    real = os.replace
+    monkeypatch.setattr(os.path, "ismount", lambda path: True)
+    monkeypatch.setattr(os, "replace", lambda one, two: (moves.append(str(one)), real(one, two))[1])
+    folder = one_file(tmp_path / "model")
+    store.write(folder, config=CONFIG, tensors=other())
+    assert moves and all(move.startswith(f"{folder}/.tmp-model-") for move in moves)
+    assert set(os.listdir(folder)) == {"config.json", SINGLE}
 
 
 def test_links_in_a_folder_are_replaced_not_written_through(tmp_path: Path) -> None:
