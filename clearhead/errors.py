@@ -26,6 +26,18 @@ class SaveError(ClearheadError, OSError):
     """A folder that cannot be written: no room, no permission, a file in its place. Nothing was changed."""
 
 
+class TrainError(ClearheadError, RuntimeError):
+    """A run that cannot begin or go on: another config, another trainer in its folder, no targets."""
+
+
+class TrainingStopped(TrainError):  # noqa: N818 (it says what happened)
+    """A loss or a gradient was not a finite number. The weights are those of the step before."""
+
+    def __init__(self, message: str, *, step: int, tensor: str, checks: dict[str, str]) -> None:
+        super().__init__(message)
+        self.step, self.tensor, self.checks = step, tensor, checks
+
+
 class UnsupportedError(ClearheadError, NotImplementedError):
     """A kernel was asked for something it cannot honour."""
 

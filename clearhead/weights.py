@@ -7,7 +7,7 @@ back is never written by hand. A tensor that no row knows is an error, in both d
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -135,6 +135,16 @@ def export(ours: Mapping[str, Tensor], table: Table) -> State:
     missed = sorted(set(ours) - taken)
     if missed:
         raise LoadError(f"no row of the table writes {', '.join(missed[:5])}")
+    return theirs
+
+
+def second_names(ours: Mapping[str, Tensor], table: Table, names: Iterable[str]) -> State:
+    """The aliases of a checkpoint with what their owners hold now: training changed both, or neither."""
+    theirs: State = {}
+    for name in names:
+        row, holes = _row(name, table)
+        if isinstance(row, Alias):
+            theirs[name] = ours[row.ours.format(**holes)].contiguous()
     return theirs
 
 

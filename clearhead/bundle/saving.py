@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from .. import weights
 from ..errors import SpecError
@@ -30,16 +33,33 @@ def save(bundle: Bundle, folder: str | Path) -> None:
     )
 
 
+def saved_weights(bundle: Bundle, tensors: Mapping[str, Tensor]) -> weights.State:
+    """The way back: what `save` wrote of this bundle, under our names."""
+    family = bundle.family
+    if family is None:
+        return dict(tensors)
+    prefix = family.prefix if _bare(bundle) else ""
+    return weights.load({prefix + name: x for name, x in tensors.items()}, _table(bundle, family)).state
+
+
 def _tensors(bundle: Bundle, family: Family) -> weights.State:
-    report = bundle.report
-    names = [*report.used, *report.aliases]
-    config = family.config(bundle.config, stored=names)
+    report, table = bundle.report, _table(bundle, family)
     own = {name: p.detach() for name, p in bundle.model.named_parameters()}
-    theirs = weights.export(own, family.weights(config, bundle.task)) | report.aliases | report.kept
-    bare = report.bare or (not names and bundle.task == "hidden")
-    if not bare:
+    theirs = weights.export(own, table) | weights.second_names(own, table, report.aliases) | report.kept
+    if not _bare(bundle):
         return theirs
     return {name.removeprefix(family.prefix): x for name, x in theirs.items()}
+
+
+def _table(bundle: Bundle, family: Family) -> weights.Table:
+    names = [*bundle.report.used, *bundle.report.aliases]
+    return family.weights(family.config(bundle.config, stored=names), bundle.task)
+
+
+def _bare(bundle: Bundle) -> bool:
+    """Whether names are written without the family's prefix, as base models have them."""
+    nothing_read = not bundle.report.used and not bundle.report.aliases
+    return bundle.report.bare or (nothing_read and bundle.task == "hidden")
 
 
 def _config(bundle: Bundle, family: Family) -> dict[str, Any]:

@@ -17,14 +17,14 @@ def put_in_place(aside: Path, folder: Path, names: Sequence[str]) -> None:
     """
     new = aside / "new"
     for name in names:
-        _sync(new / name)
+        sync_file(new / name)
     _sync_rooms(new, names)
     if folder.exists():
         _merge(new, folder, names, old=aside / "old")
         return
     os.replace(new, folder)
     try:
-        _sync_folder(folder.parent)
+        sync_folder(folder.parent)
     except BaseException:
         os.replace(folder, new)
         raise
@@ -83,17 +83,18 @@ def _undo(old: Path, folder: Path, names: Sequence[str], rooms: set[Path]) -> No
             room.rmdir()
 
 
-def _sync(path: Path) -> None:
+def sync_file(path: Path) -> None:
+    """So that the contents survive a power cut."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
 def _sync_rooms(folder: Path, names: Sequence[str]) -> None:
     for room in {(folder / name).parent for name in names}:
-        _sync_folder(room)
+        sync_folder(room)
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
     """So that names survive a power cut, too; Windows has no such call."""
     if os.name == "posix":
         descriptor = os.open(path, os.O_RDONLY)

@@ -1,0 +1,5 @@
+"""What a model is trained for: batches, losses and scores."""
+
+from .task import Batch, Better, Task
+
+__all__ = ["Task", "Batch", "Better"]

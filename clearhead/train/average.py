@@ -1,0 +1,59 @@
+"""Means of weights: over all steps with fading memory, or over the last checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import LoadError
+from ..weights import State
+
+
+class Ema:
+    """A running mean beside the weights: mean <- decay * mean + (1 - decay) * weights, after every step."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.means = {name: p.detach().clone() for name, p in trained(model).items()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        for name, parameter in trained(model).items():
+            self.means[name].lerp_(parameter, 1 - self.decay)
+
+    @contextmanager
+    def shown(self, model: nn.Module) -> Iterator[None]:
+        """The model with the means in place of its weights. They change places; nothing is computed."""
+        self._swap(model)
+        try:
+            yield
+        finally:
+            self._swap(model)
+
+    def _swap(self, model: nn.Module) -> None:
+        for name, parameter in trained(model).items():
+            parameter.data, self.means[name] = self.means[name], parameter.data
+
+
+def mean(states: Iterable[Mapping[str, Tensor]]) -> State:
+    """The plain mean of several sets of weights, summed in float64; one at a time is in memory."""
+    sums: State = {}
+    dtypes: dict[str, torch.dtype] = {}
+    count = 0
+    for state in states:
+        if sums and state.keys() != sums.keys():
+            raise LoadError("the checkpoints to average do not hold the same tensors")
+        for name, x in state.items():
+            wide = x.to(torch.float64)
+            sums[name] = wide if count == 0 else sums[name] + wide
+            dtypes[name] = x.dtype
+        count += 1
+    return {name: (x / count).to(dtypes[name]) for name, x in sums.items()}
+
+
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that training changes, by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}

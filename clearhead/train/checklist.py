@@ -1,0 +1,45 @@
+"""The checklist: a run that met a number that is not finite in, what to look at out, with measured values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+import torch
+
+from ..bundle import Bundle
+from ..nn.block import Block
+from .settings import Training
+
+
+def checklist(
+    bundle: Bundle, training: Training, width: int, step: int, norms: Sequence[float]
+) -> dict[str, str]:
+    """`norms` are the gradient norms of the steps before."""
+    rates = [training.rate(width, s) for s in range(1, step + 1)]
+    return {
+        "learning rate": f"{rates[-1]:.3g} at this step, {max(rates):.3g} the largest so far",
+        "warm-up": f"{training.schedule.warmup} steps, of {training.steps}",
+        "norm": f"{_norms(bundle)}; {_gradients(norms)}, clip {training.clip}",
+        "init": _largest(bundle),
+    }
+
+
+def _norms(bundle: Bundle) -> str:
+    blocks = [node for node in bundle.spec.nodes() if isinstance(node, Block)]
+    kinds = sorted({f"{type(b.norm).__name__} in {b.order} order" for b in blocks})
+    return ", ".join(kinds) or "no blocks"
+
+
+def _gradients(norms: Sequence[float]) -> str:
+    if not norms:
+        return "no gradient before this one"
+    return f"gradient norm {norms[-1]:.3g} at the step before, {median(norms):.3g} the median"
+
+
+@torch.no_grad()
+def _largest(bundle: Bundle) -> str:
+    """Weights begin near 0.02 to 1; a hundred times that is no good beginning, or no longer one."""
+    sizes = {name: float(p.double().square().mean().sqrt()) for name, p in bundle.model.named_parameters()}
+    name = max(sizes, key=lambda name: sizes[name])
+    return f"the largest weights have root mean square {sizes[name]:.3g}, in {name}"

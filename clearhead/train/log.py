@@ -1,0 +1,85 @@
+"""The log: one record after another in, `metrics.jsonl` out. It is the one source of truth about a run.
+
+A line is an object. Under "speed" stands what the clock says; all the rest is determined by the run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import IO, Any
+
+from ..store.place import sync_file, sync_folder
+
+Record = dict[str, Any]
+NAME = "metrics.jsonl"
+
+
+class Log:
+    """The file while a run is at work. It begins where a checkpoint ends: later lines are taken away."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        self.path = folder / NAME
+        _cut(self.path, step)
+        self._file: IO[bytes] = self.path.open("ab")
+
+    def write(self, record: Record) -> None:
+        self._file.write(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False).encode() + b"\n")
+        self._file.flush()
+
+    def sync(self) -> None:
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_log(folder: str | Path) -> list[Record]:
+    """The records of a run folder; a last line that was cut short does not count."""
+    return [json.loads(line) for line in _lines(Path(folder) / NAME)]
+
+
+def determined(record: Record) -> Record:
+    """A record without what the clock says: equal in every repetition of a run."""
+    return {key: value for key, value in record.items() if key != "speed"}
+
+
+def _cut(path: Path, step: int) -> None:
+    """Leave the lines up to a step. The new file takes the place of the old one at once."""
+    if not path.exists():
+        return
+    kept = b"".join(line for line in _lines(path) if json.loads(line)["step"] <= step)
+    if kept == path.read_bytes():
+        return
+    aside = path.with_name(f".tmp-{path.name}")
+    aside.write_bytes(kept)
+    sync_file(aside)
+    os.replace(aside, path)
+    sync_folder(path.parent)
+
+
+def _lines(path: Path) -> list[bytes]:
+    """Whole lines, up to the first that is no record."""
+    good: list[bytes] = []
+    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            break
+        if (
+            not line.endswith(b"\n")
+            or not isinstance(record, dict)
+            or not isinstance(record.get("step"), int)
+        ):
+            break
+        good.append(line)
+    return good
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: a score that is no number is null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

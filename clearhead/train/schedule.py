@@ -1,0 +1,111 @@
+"""Schedules: a step in, its learning rate out. Pure functions; steps count from 1."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..errors import SpecError
+from ..spec import Spec
+
+
+class Schedule(Spec):
+    """How the learning rate goes. `peak` is the setting `lr`; `width` is that of the model's stream."""
+
+    warmup: int
+
+    def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
+        raise NotImplementedError
+
+    def check(self) -> None:
+        if self.warmup < 0:
+            raise SpecError(f"{type(self).__name__}.warmup is {self.warmup}; expected 0 or more steps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noam(Schedule):
+    """Up in a straight line, then down with the root of the step; its height is the width's (Vaswani 2017).
+
+    The rate itself, not a factor on `lr`: 6.9877e-4 at the peak for width 512 and 4000 steps of warm-up.
+    """
+
+    warmup: int = 4000
+    factor: float = 1.0
+
+    def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
+        return float(self.factor * width**-0.5 * min(step**-0.5, step * self.warmup**-1.5))
+
+    def check(self) -> None:
+        _need_warmup(self)
+        if not 0 < self.factor < math.inf:
+            raise SpecError(f"Noam.factor is {self.factor}; expected a number above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InverseSqrt(Schedule):
+    """Up to `lr` in a straight line, then down with the root of the step."""
+
+    warmup: int = 4000
+
+    def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
+        return peak * min(step / self.warmup, math.sqrt(self.warmup / step))
+
+    def check(self) -> None:
+        _need_warmup(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine(Schedule):
+    """Up to `lr` in a straight line, then half a cosine down to `minimum`, reached at the last step."""
+
+    warmup: int = 0
+    minimum: float = 0.0
+
+    def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
+        if step <= self.warmup:
+            return peak * step / self.warmup
+        height = (1 + math.cos(math.pi * _done(step, self.warmup, steps))) / 2
+        return self.minimum + (peak - self.minimum) * height
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearDecay(Schedule):
+    """Up to `lr` in a straight line, then in another one down to `minimum`, reached at the last step."""
+
+    warmup: int = 0
+    minimum: float = 0.0
+
+    def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
+        if step <= self.warmup:
+            return peak * step / self.warmup
+        return peak + (self.minimum - peak) * _done(step, self.warmup, steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant(Schedule):
+    """Up to `lr` in a straight line, and there it stays."""
+
+    warmup: int = 0
+
+    def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
+        return peak * min(step / self.warmup, 1.0) if self.warmup else peak
+
+
+SCHEDULES: dict[str, type[Schedule]] = {
+    "noam": Noam,
+    "inverse_sqrt": InverseSqrt,
+    "cosine": Cosine,
+    "linear": LinearDecay,  # `Linear` would be taken for a kernel
+    "constant": Constant,
+}
+
+
+def _done(step: int, warmup: int, steps: int) -> float:
+    """How much of the way down lies behind us, 0 to 1."""
+    return min((step - warmup) / max(steps - warmup, 1), 1.0)
+
+
+def _need_warmup(schedule: Schedule) -> None:
+    if schedule.warmup < 1:
+        name = type(schedule).__name__
+        raise SpecError(f"{name}.warmup is {schedule.warmup}; expected 1 or more steps: it falls from there")

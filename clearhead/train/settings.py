@@ -1,0 +1,79 @@
+"""Settings of a run: a frozen value that says how to train, and round-trips through JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..errors import SpecError
+from ..spec import Spec
+from .optim import AdamW, Optimizer
+from .schedule import Constant, Cosine, LinearDecay, Noam, Schedule
+
+Precision = Literal["float32", "bfloat16", "float16"]
+FREE = ("time_budget", "keep")  # what may differ between a run and its resumption: no number depends on it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Spec):
+    """How to train. With the task and the first weights it determines every number of a run."""
+
+    steps: int
+    seed: int = 0
+    lr: float | None = None  # the peak; None: 3e-4, and under Noam what the width says
+    optimizer: Optimizer = field(default_factory=AdamW)
+    schedule: Schedule = field(default_factory=Constant)
+    clip: float | None = 1.0  # the largest norm of all gradients together
+    micro: int = 1  # how many parts a batch is computed in
+    precision: Precision = "float32"
+    ema: float | None = None  # how much of the running mean of weights stays at each step, such as 0.999
+    average: int = 1  # how many of the last checkpoints the final weights are the mean of
+    patience: int | None = None  # validations without a better score before it ends
+    save_every: int = 500
+    valid_every: int | None = None
+    keep: int = 2  # checkpoints kept beside the best
+    time_budget: float | None = None  # seconds of one call; then it saves and stops, and can be resumed
+    threads: int | None = None  # None: as many as torch has now
+
+    def check(self) -> None:
+        for name in ("steps", "micro", "average", "save_every"):
+            self._at_least(name, 1)
+        for name in ("patience", "valid_every", "threads"):
+            if getattr(self, name) is not None:
+                self._at_least(name, 1)
+        self._at_least("keep", 2)
+        for name in ("lr", "clip", "time_budget"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise SpecError(f"Training.{name} is {value}; expected a number above 0")
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise SpecError(f"Training.ema is {self.ema}; expected a number between 0 and 1, such as 0.999")
+        if self.ema is not None and self.average > 1:
+            raise SpecError("Training has both ema and average; they do the same thing: choose one")
+        if self.patience is not None and self.valid_every is None:
+            raise SpecError("Training.patience counts validations; give valid_every, too")
+        self._check_rate()
+
+    @property
+    def peak(self) -> float:
+        return 3e-4 if self.lr is None else self.lr
+
+    def rate(self, width: int, step: int) -> float:
+        """The learning rate of a step, from 1, of a model of this width."""
+        return self.schedule.rate(step, peak=self.peak, steps=self.steps, width=width)
+
+    def _at_least(self, name: str, least: int) -> None:
+        if getattr(self, name) < least:
+            raise SpecError(f"Training.{name} is {getattr(self, name)}; expected {least} or more")
+
+    def _check_rate(self) -> None:
+        schedule = self.schedule
+        if isinstance(schedule, Noam) and self.lr is not None:
+            raise SpecError(f"Noam makes its rate from the width; leave out lr {self.lr}, or set Noam.factor")
+        if isinstance(schedule, Cosine | LinearDecay):
+            name = type(schedule).__name__
+            if schedule.warmup >= self.steps:
+                raise SpecError(f"{name}.warmup is {schedule.warmup}; expected less than steps {self.steps}")
+            if not 0 <= schedule.minimum <= self.peak:
+                raise SpecError(f"{name}.minimum is {schedule.minimum}; expected 0 to lr {self.peak}")
