@@ -18,6 +18,10 @@ class InputError(ClearheadError, ValueError):
     """A tensor or a text that does not fit the door it came to."""
 
 
+class DataError(ClearheadError, ValueError):
+    """Rows that cannot be trained on: a broken file, a ragged row, a value of the wrong kind."""
+
+
 class LoadError(ClearheadError, ValueError):
     """Files that cannot become a model: missing, broken, or not what their config says."""
 
