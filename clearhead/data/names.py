@@ -15,7 +15,7 @@ ROLES = {
     "tgt": ("tgt", "target", "target_text", "summary", "highlights", "abstract", "translation", "译文", "摘要"),
     "prompt": ("prompt", "question", "query", "input", "intent", "rewritten_intent", "problem", "title", "text",
                "问题", "提问", "输入"),
-    "completion": ("completion", "answer", "response", "output", "reply", "snippet", "code", "solution",
+    "completion": ("completion", "answer", "response", "output", "reply", "snippet", "code", "solution", "canonical_solution",
                    "答案", "回答", "回复", "输出"),
     "messages": ("messages", "conversation", "dialog", "chat"),
     "conversations": ("conversations", "conversation"),
@@ -47,7 +47,8 @@ def plain(name: str) -> str:
 
 def is_language(suffix: str) -> bool:
     """`en`, `zh`, and with a region or a script: `zh_CN`, `zh-Hans`."""
-    return re.split(r"[_-]", suffix.lower())[0] in LANGUAGES
+    found = re.fullmatch(r"([a-z]{2,3})([_-]([a-z]{2}|[a-z]{4}))?", suffix.lower())
+    return found is not None and found[1] in LANGUAGES
 
 
 def split_of(name: str) -> str | None:
