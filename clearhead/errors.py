@@ -18,6 +18,10 @@ class InputError(ClearheadError, ValueError):
     """A tensor or a text that does not fit the door it came to."""
 
 
+class DataError(ClearheadError, ValueError):
+    """Rows that cannot be trained on: a broken file, a ragged row, a value of the wrong kind."""
+
+
 class LoadError(ClearheadError, ValueError):
     """Files that cannot become a model: missing, broken, or not what their config says."""
 
@@ -36,6 +40,13 @@ class TrainingStopped(TrainError):  # noqa: N818 (it says what happened)
     def __init__(self, message: str, *, step: int, tensor: str, checks: dict[str, str]) -> None:
         super().__init__(message)
         self.step, self.tensor, self.checks = step, tensor, checks
+
+
+class MissingError(ClearheadError, ImportError):
+    """A library that is an extra and not here."""
+
+    def __init__(self, package: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {package}: pip install {package}")
 
 
 class UnsupportedError(ClearheadError, NotImplementedError):

@@ -93,7 +93,20 @@ class SingleModel(nn.Module):
         cache: Cache | None = None,
         tap: Tap = OFF,
     ) -> Tensor:
-        return self.read(self._states(ids_BT, mask, types, cache, tap))
+        return self.read(self.states(ids_BT, mask, types=types, cache=cache, tap=tap))
+
+    def states(
+        self,
+        ids_BT: Tensor,
+        mask: MaskLike = None,
+        *,
+        types: Tensor | None = None,
+        cache: Cache | None = None,
+        tap: Tap = OFF,
+    ) -> States:
+        """The last hidden states, and which token is of which text; `read` makes the answer of them."""
+        states: States = self.tower(ids_BT, mask=mask, types=types, cache=cache, tap=tap.at("tower"))
+        return states
 
     def hidden(
         self,
@@ -105,7 +118,7 @@ class SingleModel(nn.Module):
         tap: Tap = OFF,
     ) -> Tensor:
         """The last hidden states, (B, T, width)."""
-        return self._states(ids_BT, mask, types, cache, tap).x_BTD
+        return self.states(ids_BT, mask, types=types, cache=cache, tap=tap).x_BTD
 
     def read(self, states: States) -> Tensor:
         """What the head makes of the states."""
@@ -113,12 +126,6 @@ class SingleModel(nn.Module):
 
     def cache(self, capacity: int | None = None) -> Cache:
         return Cache(self.spec.tower.depth, capacity)
-
-    def _states(
-        self, ids_BT: Tensor, mask: MaskLike, types: Tensor | None, cache: Cache | None, tap: Tap
-    ) -> States:
-        states: States = self.tower(ids_BT, mask=mask, types=types, cache=cache, tap=tap.at("tower"))
-        return states
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,96 @@
+"""Buckets: lengths in, batches of at most so many padded tokens out, rows of like length together.
+
+Rows are sorted by length, ties at random; where the batches begin follows from the lengths alone. So every
+epoch has as many batches, and the rows of a step are a function of (seed, step): nothing to remember.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import DataError, InputError
+from .order import Ints, noise, order
+
+Plan = list[Ints]
+SLACK = 0.05  # a batch that is half full is closed rather than padded more than this
+
+
+class Buckets:
+    """`lengths` is one number per row, or one column per side for pairs; the budget counts all sides.
+
+    A batch costs (number of rows) x (the longest of each side, added up), and never more than `tokens`.
+    Each row comes once per epoch, with other rows of its length and in another place every time.
+    """
+
+    def __init__(self, lengths: ArrayLike, *, tokens: int, seed: int, rows: int | None = None) -> None:
+        table = np.asarray(lengths, dtype=np.int64)
+        self.lengths: Ints = table[:, None] if table.ndim == 1 else table
+        if self.lengths.ndim != 2 or not self.lengths.size:
+            raise InputError(f"lengths of shape {table.shape}; expected (rows,) or (rows, sides)")
+        if self.lengths.min() < 0 or (rows is not None and rows < 1):
+            raise InputError(
+                f"a length of {self.lengths.min()}, {rows} rows a batch; expected no less than 0, 1"
+            )
+        self.tokens, self.seed, self.rows = tokens, seed, rows
+        self._must_fit()
+        self._keys = self._sort_keys()
+        self._begins = self._cut(self.lengths[np.lexsort(self._keys)].tolist())
+        self.plan = lru_cache(2)(self._plan)
+
+    def __len__(self) -> int:
+        """Batches in an epoch; the same in every one."""
+        return len(self._begins)
+
+    def batch(self, step: int) -> Ints:
+        """The rows of step 1, 2, ...; epochs follow each other without a gap."""
+        if step < 1:
+            raise InputError(f"step is {step}; steps start at 1")
+        epoch, inside = divmod(step - 1, len(self))
+        return self.plan(epoch)[inside]
+
+    def padding(self) -> float:
+        """The share of the padded tokens that are not real."""
+        padded = sum(len(rows) * int(self.lengths[rows].max(0).sum()) for rows in self.plan(0))
+        return 1 - int(self.lengths.sum()) / max(padded, 1)
+
+    def _plan(self, epoch: int) -> Plan:
+        ties = noise(self.seed, "ties", epoch, count=len(self.lengths))
+        rows = np.lexsort((ties, *self._keys)).astype(np.int64)
+        batches = np.split(rows, self._begins[1:])
+        return [batches[i] for i in order(self.seed, epoch, len(batches), "batches")]
+
+    def _sort_keys(self) -> list[Ints]:
+        """By the side that is longest over all, and inside of that by the others, up and down in turn:
+        where one strip meets the next, its neighbours are alike.
+        """
+        first, *others = np.argsort(-self.lengths.sum(0), kind="stable")
+        main = self.lengths[:, first]
+        turn = 1 - 2 * (main % 2)
+        return [*(turn * self.lengths[:, side] for side in reversed(others)), main]
+
+    def _cut(self, lengths: list[list[int]]) -> list[int]:
+        """Where batches begin in the sorted rows: before they are too large, or half full and too ragged."""
+        begins, real, longest = [0], 0, [0] * len(lengths[0])
+        for i, row in enumerate(lengths):
+            count = i - begins[-1]
+            grown = [max(pair) for pair in zip(longest, row, strict=True)]
+            cost = (count + 1) * sum(grown)
+            ragged = real + sum(row) < (1 - SLACK) * cost and 2 * count * sum(longest) > self.tokens
+            if count and (cost > self.tokens or ragged or count == self.rows):
+                begins.append(i)
+                grown, real = row, 0
+            longest, real = grown, real + sum(row)
+        return begins
+
+    def _must_fit(self) -> None:
+        totals = self.lengths.sum(1)
+        over = np.flatnonzero(totals > self.tokens)
+        if len(over):
+            told = ", ".join(str(row + 1) for row in over[:5]) + (", ..." if len(over) > 5 else "")
+            raise DataError(
+                f"{len(over):,} of {len(totals):,} rows do not fit into a batch of {self.tokens:,} tokens (row "
+                f"{told}; the longest has {totals.max():,}); raise the budget, or cut the rows"
+            )

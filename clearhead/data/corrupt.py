@@ -1,0 +1,130 @@
+"""Corruption: ids in, a damaged text and what was there out. For models that learn by repairing.
+
+    mask_words     some tokens hidden, changed or left, each to be guessed (BERT, Devlin 2018)
+    drop_spans     spans replaced by numbered sentinels, the spans are the answer (T5, Raffel 2019)
+    NOISES         mask, delete, infill, permute, rotate; the whole text is the answer (BART, Lewis 2019)
+
+Every function draws from the generator it is given and from nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import NamedTuple
+
+from ..errors import InputError
+
+NOTHING = -100
+Ids = list[int]
+
+
+class Masked(NamedTuple):
+    ids: Ids
+    labels: Ids  # the token that was there where one is asked for, NOTHING elsewhere
+
+
+def mask_words(
+    ids: Sequence[int], draw: Random, *, mask: int, vocab: int, special: frozenset[int], share: float = 0.15
+) -> Masked:
+    """`share` of the ordinary tokens are asked for; of those 80 % are hidden, 10 % another word, 10 % as is."""
+    ordinary = [i for i, token in enumerate(ids) if token not in special]
+    chosen = sample(ordinary, max(1, round(share * len(ordinary))), draw) if ordinary else []
+    damaged, labels = list(ids), [NOTHING] * len(ids)
+    for i in chosen:
+        labels[i] = ids[i]
+        chance = draw.random()
+        if chance < 0.8:
+            damaged[i] = mask
+        elif chance < 0.9:
+            damaged[i] = _ordinary(draw, vocab, special)
+    return Masked(damaged, labels)
+
+
+def drop_spans(
+    ids: Sequence[int], draw: Random, *, sentinels: Sequence[int], share: float = 0.15, mean: float = 3.0
+) -> tuple[Ids, Ids]:
+    """Spans of about `mean` tokens, `share` of the text together: (text with sentinels, the spans in turn)."""
+    count = min(len(ids) - 1, max(1, round(share * len(ids)))) if len(ids) > 1 else 0
+    spans = min(max(1, round(count / mean)), count, len(ids) - count, len(sentinels) - 1)
+    if spans < 1:
+        return list(ids), [sentinels[0]]
+    holes, gaps = _parts(count, spans, draw), _parts(len(ids) - count, spans, draw)
+    source: Ids = []
+    target: Ids = []
+    at = 0
+    for i, (gap, hole) in enumerate(zip(gaps, holes, strict=True)):
+        source += [*ids[at : at + gap], sentinels[i]]
+        target += [sentinels[i], *ids[at + gap : at + gap + hole]]
+        at += gap + hole
+    return source, [*target, sentinels[spans]]
+
+
+def noise_mask(ids: Sequence[int], draw: Random, mask: int, share: float) -> Ids:
+    return [mask if draw.random() < share else token for token in ids]
+
+
+def noise_delete(ids: Sequence[int], draw: Random, mask: int, share: float) -> Ids:
+    return [token for token in ids if draw.random() >= share] or list(ids[:1])
+
+
+def noise_infill(ids: Sequence[int], draw: Random, mask: int, share: float) -> Ids:
+    """Spans of 0 to 6 tokens become one mask each: how much is missing is part of the question."""
+    left, out, at = round(share * len(ids)), [], 0
+    while at < len(ids):
+        if left > 0 and draw.random() < share:
+            size = min(int(draw.random() * 7), left)
+            out.append(mask)
+            at += size
+            left -= max(size, 1)
+            if size:
+                continue
+        if at < len(ids):
+            out.append(ids[at])
+            at += 1
+    return out
+
+
+def noise_permute(ids: Sequence[int], draw: Random, mask: int, share: float) -> Ids:
+    """Pieces of the text in another order; a piece is about a tenth of it, and no less than a token."""
+    size = max(1, len(ids) // 10)
+    pieces = [list(ids[at : at + size]) for at in range(0, len(ids), size)]
+    return [token for piece in sample(pieces, len(pieces), draw) for token in piece]
+
+
+def noise_rotate(ids: Sequence[int], draw: Random, mask: int, share: float) -> Ids:
+    start = int(draw.random() * len(ids)) if ids else 0
+    return [*ids[start:], *ids[:start]]
+
+
+NOISES: dict[str, Callable[[Sequence[int], Random, int, float], Ids]] = {
+    "mask": noise_mask,
+    "delete": noise_delete,
+    "infill": noise_infill,
+    "permute": noise_permute,
+    "rotate": noise_rotate,
+}
+
+
+def sample(things: Sequence[object], count: int, draw: Random) -> list:  # type: ignore[type-arg]
+    """`count` of the things, each at most once, in random order; by `random()` alone, which stays the same."""
+    left = list(things)
+    if count > len(left):
+        raise InputError(f"{count} of {len(left)} things were asked for")
+    for i in range(count):
+        j = i + int(draw.random() * (len(left) - i))
+        left[i], left[j] = left[j], left[i]
+    return left[:count]
+
+
+def _ordinary(draw: Random, vocab: int, special: frozenset[int]) -> int:
+    while True:
+        token = int(draw.random() * vocab)
+        if token not in special:
+            return token
+
+
+def _parts(total: int, count: int, draw: Random) -> list[int]:
+    """`count` whole numbers of one or more that add up to `total`."""
+    cuts = sorted(sample(range(1, total), count - 1, draw))
+    return [end - start for start, end in zip([0, *cuts], [*cuts, total], strict=True)]

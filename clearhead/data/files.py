@@ -1,0 +1,159 @@
+"""Files: a path in; its bytes at random access, its lines checked as UTF-8, and its hash out.
+
+Nothing is kept in memory but where each line begins. Compressed files are unpacked once into a temporary
+file that vanishes with its last reader.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import weakref
+import zlib
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import IO
+
+from ..errors import DataError, InputError
+
+LONGEST = 64 * 2**20  # bytes of one line; beyond that somebody forgot the line breaks
+BOM = b"\xef\xbb\xbf"
+PACKED = (".gz", ".xz")
+FREQUENT = frozenset(
+    "的一是不了人我在有他这這中大来來上国國个個到说說们們为為子和你地出道也时時年得就那要下以生会會"
+)
+
+
+class File:
+    """One file of a source. `name` is what the user typed, for messages and for the record."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = _printable(str(path))
+        try:
+            if not path.is_file():  # a pipe or a device: opening one may wait forever
+                raise InputError(f"{self.name} is not a file that can be read")
+            self._handle = self._open()
+        except (OSError, EOFError, zlib.error, _lzma_error()) as error:
+            why = _printable(" ".join(str(error).split()))
+            raise DataError(f"{self.name} cannot be read: {why}; fetch it or make it again") from None
+        weakref.finalize(self, os.close, self._handle)
+        self.size = os.fstat(self._handle).st_size
+        if self.size == 0:
+            raise DataError(f"{self.name} is empty; expected at least one row")
+        self.start = len(BOM) if self.read(0, len(BOM)) == BOM else 0
+
+    @property
+    def encoding(self) -> str:
+        return "utf-8 with BOM" if self.start else "utf-8"
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the file as it lies on disk, packed or not."""
+        digest = hashlib.sha256()
+        with self.path.open("rb") as file:
+            while chunk := file.read(2**20):
+                digest.update(chunk)
+        return digest.hexdigest()
+
+    def read(self, start: int, end: int) -> bytes:
+        if sys.platform == "win32":
+            with os.fdopen(os.dup(self._handle), "rb") as file:
+                file.seek(start)
+                return file.read(end - start)
+        return os.pread(self._handle, end - start, start)  # no shared position: threads and forks are safe
+
+    def handle(self) -> IO[bytes]:
+        """The unpacked bytes as a file of its own, for libraries that want one."""
+        file = os.fdopen(os.dup(self._handle), "rb")
+        file.seek(0)
+        return file
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Where each line begins, and its text without the line break; checked, one after another."""
+        start, number = self.start, 0
+        with self.handle() as file:
+            file.seek(start)
+            while line := file.readline(LONGEST + 1):
+                number += 1
+                if len(line) > LONGEST:
+                    limit = f"longer than {LONGEST // 2**20} MB"
+                    raise DataError(f"{self.name} line {number} is {limit}; expected one row per line")
+                yield start, self.text(line, number)
+                start += len(line)
+
+    def text(self, line: bytes, number: int) -> str:
+        """One line decoded; what is not UTF-8 text is named by line and byte."""
+        if 0 in line:
+            what = _guess(line, self.read(0, 4)) or "a binary file"
+            at = line.index(0) + 1
+            raise DataError(
+                f"{self.name} line {number} has a NUL byte (byte {at}); expected UTF-8 text, this may be {what}"
+            )
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            at = error.start
+            sample = line if len(line) > 2**16 else line + self._after(line)
+            likely = _guess(sample, self.read(0, 4)) or "latin-1"
+            raise DataError(
+                f"{self.name} line {number} is not UTF-8: byte {at + 1} of the line is 0x{line[at]:02X}; it looks "
+                f"like {likely}: iconv -f {likely} -t utf-8 {self.path.name} > utf8-{self.path.name}"
+            ) from None
+        return text.rstrip("\r\n")
+
+    def _after(self, line: bytes) -> bytes:
+        """Some of the file, for guessing its encoding from more than one line."""
+        head = self.read(0, 2**16)
+        return head[: head.rfind(b"\n") + 1]
+
+    def _open(self) -> int:
+        suffix = self.path.suffix.lower()
+        if suffix not in PACKED:
+            return os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        with tempfile.TemporaryFile() as room:
+            with _unpack(self.path, suffix) as packed:
+                shutil.copyfileobj(packed, room, 2**20)
+            room.flush()
+            return os.dup(room.fileno())
+
+
+def _unpack(path: Path, suffix: str) -> IO[bytes]:
+    if suffix == ".gz":
+        return gzip.open(path, "rb")
+    import lzma
+
+    return lzma.open(path, "rb")
+
+
+def _lzma_error() -> type[Exception]:
+    """Some builds of Python are without lzma; .gz must work there all the same."""
+    try:
+        from lzma import LZMAError
+    except ImportError:
+        return EOFError
+    return LZMAError
+
+
+def _guess(sample: bytes, head: bytes) -> str | None:
+    """The likeliest encoding of bytes that are not UTF-8, by how much of it is common Chinese."""
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    scores = {}
+    for encoding in ("gb18030", "big5"):
+        text = sample.decode(encoding, "ignore")
+        beyond = [letter for letter in text if ord(letter) > 127]
+        if beyond:
+            scores[encoding] = sum(letter in FREQUENT for letter in beyond) / len(beyond)
+    best = max(scores, key=lambda encoding: scores[encoding], default=None)
+    return best if best is not None and scores[best] > 0.05 else None
+
+
+def _printable(text: str) -> str:
+    """A file name must not paint on somebody's terminal, nor break the line."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

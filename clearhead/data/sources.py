@@ -1,0 +1,120 @@
+"""Sources: what the user named (a file, parallel files, a folder, a built-in corpus) in, rows out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..errors import DataError, InputError, nearest
+from .corpora import CORPORA, read_corpus
+from .files import File
+from .formats import READERS, read_file, read_text, suffix_of
+from .names import is_language, split_of
+from .source import Joined, Parallel, Source
+
+Given = str | os.PathLike[str]
+
+
+def read_rows(given: Given | Sequence[Given], *, split: str | None = None) -> Source:
+    """The rows of a file, of several, of parallel ones (either or both given), or of a folder.
+
+    A folder with splits gives the split asked for, or else `train`. Nothing is read into memory but where
+    the rows begin; .json files and built-in corpora are the exception.
+    """
+    splits = read_splits(given)
+    wanted = split or ("train" if "train" in splits else next(iter(splits)))
+    if wanted not in splits:
+        raise InputError(f"there is no split {wanted!r} in {_told(given)}; {nearest(wanted, splits)}")
+    return splits[wanted]
+
+
+def read_splits(given: Given | Sequence[Given]) -> dict[str, Source]:
+    """The same by split: train, valid and test, told by the names of the files of a folder."""
+    paths = [Path(given)] if isinstance(given, str | os.PathLike) else [Path(each) for each in given]
+    if not paths:
+        raise InputError("no file was named; expected at least one")
+    if len(paths) == 1 and not paths[0].exists() and str(given) in CORPORA:
+        return dict(read_corpus(str(given)))
+    for path in paths:
+        _must_exist(path)
+    if len(paths) == 1 and paths[0].is_dir():
+        return _folder(paths[0])
+    return {"train": _together([*paths, *(_partners(paths[0]) if len(paths) == 1 else ())])}
+
+
+def _together(paths: Sequence[Path]) -> Source:
+    """Files that belong side by side, if their names differ in the language alone; else one after another."""
+    if len(paths) > 1 and len({_stem(path) for path in paths}) == 1 and not any(map(_has_format, paths)):
+        return Parallel({suffix_of(path.name): read_text(File(path)) for path in paths})
+    sources = [read_file(File(path)) for path in paths]
+    return sources[0] if len(sources) == 1 else Joined(sources)
+
+
+def _folder(folder: Path) -> dict[str, Source]:
+    files = [path for path in sorted(folder.iterdir()) if path.is_file() and _is_data(path)]
+    if not files:
+        raise DataError(f"{folder} has no data in it; expected files such as train.jsonl, or {_known()}")
+    by_split: dict[str, list[Path]] = {}
+    for path in files:
+        by_split.setdefault(split_of(path.name) or "rest", []).append(path)
+    rest = by_split.pop("rest", [])
+    if rest and "train" not in by_split:
+        by_split["train"] = rest
+    named = [split for split in ("train", "valid", "test") if split in by_split]
+    return {split: _grouped(by_split[split]) for split in named}
+
+
+def _grouped(paths: Iterable[Path]) -> Source:
+    """One split of a folder: parallel files first side by side, then everything one after another."""
+    groups: dict[str, list[Path]] = {}
+    for path in paths:
+        groups.setdefault(str(path) if _has_format(path) else _stem(path), []).append(path)
+    sources = [_together(group) for group in groups.values()]
+    return sources[0] if len(sources) == 1 else Joined(sources)
+
+
+def _partners(path: Path) -> list[Path]:
+    """The other side of `train.en`, if there is exactly one."""
+    if path.is_dir() or not is_language(suffix_of(path.name)):
+        return []
+    beside = [other for other in sorted(path.parent.iterdir()) if other.is_file() and other.name != path.name]
+    partners = [
+        other for other in beside if _stem(other) == _stem(path) and is_language(suffix_of(other.name))
+    ]
+    if len(partners) > 1:
+        names = ", ".join(other.name for other in partners)
+        raise InputError(f"{path} has several partners: {names}; name the two files that belong together")
+    return partners
+
+
+def _stem(path: Path) -> str:
+    """The name without its language and packing: `train` for train.en, train.zh.gz and train.en.txt."""
+    return path.name.lower().rsplit(f".{suffix_of(path.name)}", 1)[0]
+
+
+def _has_format(path: Path) -> bool:
+    return suffix_of(path.name) in READERS
+
+
+def _is_data(path: Path) -> bool:
+    hidden = path.name.startswith((".", "_"))
+    prose = path.name.lower().startswith(("readme", "source", "license", "licence"))
+    return not hidden and not prose and (_has_format(path) or is_language(suffix_of(path.name)))
+
+
+def _must_exist(path: Path) -> None:
+    if path.exists():
+        return
+    there = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+    hint = nearest(path.name, [*there, *CORPORA])
+    hint = hint if hint.startswith("did") else f"built in: {', '.join(CORPORA)}"
+    raise InputError(f"there is no file or folder {str(path)!r}; {hint}")
+
+
+def _known() -> str:
+    return ", ".join(f".{suffix}" for suffix in READERS)
+
+
+def _told(given: Given | Sequence[Given]) -> str:
+    return str(given) if isinstance(given, str | os.PathLike) else ", ".join(map(str, given))

@@ -1,0 +1,99 @@
+"""What tasks over separate examples share: bucketed batches as a function of the step, and the mean loss."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..data.buckets import Buckets
+from ..errors import DataError
+from ..nn.model import PairModel, SingleModel
+from .losses import Smoothing
+from .task import Batch
+
+E = TypeVar("E")
+B = TypeVar("B", bound=Batch)
+AnyModel = SingleModel | PairModel
+
+
+class Bucketed(ABC, Generic[E, B]):
+    """`splits` are examples by name, "train" among them; `tokens` is the padded size of a batch.
+
+    `parts` is how many batches make one step of the trainer (its `micro`).
+    """
+
+    def __init__(
+        self,
+        splits: Mapping[str, Sequence[E]],
+        *,
+        tokens: int,
+        seed: int = 0,
+        parts: int = 1,
+        smoothing: Smoothing | None = None,
+        fingerprint: Mapping[str, str] | None = None,
+    ) -> None:
+        for name, examples in splits.items():
+            if not examples:
+                raise DataError(f"the split {name!r} has no usable rows")
+        self.splits, self.parts, self.seed = splits, parts, seed
+        self.smoothing = smoothing or Smoothing()
+        self._plans = {
+            name: Buckets([self.size(example) for example in examples], tokens=tokens, seed=seed)
+            for name, examples in splits.items()
+        }
+        said = {
+            "tokens": str(tokens),
+            "seed": str(seed),
+            "parts": str(parts),
+            "smoothing": str(self.smoothing),
+        }
+        self.fingerprint = {**said, **(fingerprint or {})}
+
+    @abstractmethod
+    def size(self, example: E) -> tuple[int, ...]:
+        """How many tokens an example has, side by side."""
+
+    @abstractmethod
+    def collate(self, examples: Sequence[E], key: int) -> B:
+        """A batch; `key` is what randomness may depend on, the number of the batch."""
+
+    @abstractmethod
+    def summed(self, model: AnyModel, batch: B, smoothing: Smoothing) -> Tensor:
+        """The loss of a batch, summed over its targets."""
+
+    @abstractmethod
+    def measures(self, model: AnyModel, split: str) -> dict[str, float]:
+        """The scores of this task beside its loss."""
+
+    def batch(self, step: int, micro: int) -> B:
+        number = (step - 1) * self.parts + micro + 1
+        rows = self._plans["train"].batch(number)
+        return self.collate([self.splits["train"][int(i)] for i in rows], key=number)
+
+    def loss(self, model: AnyModel, batch: B) -> Tensor:
+        return self.summed(model, batch, self.smoothing)
+
+    @torch.no_grad()
+    def score(self, model: AnyModel, split: str) -> dict[str, float]:
+        """The mean loss per target, without smoothing, and what the task measures."""
+        if split not in self.splits:
+            raise DataError(f"there is no split {split!r}; there are {', '.join(self.splits)}")
+        total, count = 0.0, 0
+        for batch in self.batches(split):
+            total += float(self.summed(model, batch, Smoothing()))
+            count += batch.targets
+        return {"loss": total / count, **self.measures(model, split)}
+
+    def batches(self, split: str) -> Iterator[B]:
+        """Every example of a split once; the same batches whenever they are asked for."""
+        for number, rows in enumerate(self._plans[split].plan(0)):
+            yield self.collate([self.splits[split][int(i)] for i in rows], key=-1 - number)
+
+    def order(self, split: str) -> Iterator[list[int]]:
+        """The numbers of the examples in `batches`."""
+        for rows in self._plans[split].plan(0):
+            yield [int(i) for i in rows]

@@ -1,0 +1,107 @@
+"""Causal language modelling: documents of ids in; the loss of every next token, and perplexity, out.
+
+Documents are packed into rows of one length; texts that share a row do not see each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ..data.packing import Packed, Piece, pack, plan
+from ..errors import DataError, InputError
+from ..nn.masks import Documents
+from ..nn.model import SingleModel
+from .bucketed import AnyModel
+from .losses import NOTHING, Smoothing, token_loss
+from .task import Better
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    ids_BT: Tensor
+    labels_BT: Tensor
+    document_BT: Tensor
+
+    @property
+    def targets(self) -> int:
+        return int((self.labels_BT != NOTHING).sum())
+
+
+class CausalLM:
+    """`length` tokens a row, `rows` rows a batch; `parts` batches make one step of the trainer."""
+
+    def __init__(
+        self,
+        splits: Mapping[str, Sequence[Sequence[int]]],
+        *,
+        length: int,
+        rows: int,
+        pad: int,
+        seed: int = 0,
+        parts: int = 1,
+        smoothing: float = 0.0,
+        fingerprint: Mapping[str, str] | None = None,
+    ) -> None:
+        for name, documents in splits.items():
+            if not any(len(document) > 1 for document in documents):
+                raise DataError(f"the split {name!r} has no text of two tokens or more: nothing to predict")
+        self.splits, self.length, self.rows, self.pad = splits, length, rows, pad
+        self.seed, self.parts = seed, parts
+        self.smoothing = Smoothing(smoothing, unreal=(pad,) if smoothing else ())
+        said = {"length": length, "rows": rows, "seed": seed, "parts": parts, "smoothing": smoothing}
+        self.fingerprint = {**{name: str(value) for name, value in said.items()}, **(fingerprint or {})}
+        self._plan = lru_cache(2)(self._planned)
+
+    @property
+    def better(self) -> Better:
+        return Better("loss", larger=False)
+
+    def batch(self, step: int, micro: int) -> PackedBatch:
+        number = (step - 1) * self.parts + micro
+        each = -(-len(self._plan("train", 0)) // self.rows)
+        epoch, inside = divmod(number, each)
+        rows = self._plan("train", epoch)[inside * self.rows : (inside + 1) * self.rows]
+        return self._tensors("train", rows)
+
+    def loss(self, model: AnyModel, batch: PackedBatch) -> Tensor:
+        return self._summed(model, batch, self.smoothing)
+
+    @torch.no_grad()
+    def score(self, model: AnyModel, split: str) -> dict[str, float]:
+        """The mean loss per token, and its exponential."""
+        if split not in self.splits:
+            raise DataError(f"there is no split {split!r}; there are {', '.join(self.splits)}")
+        rows, total, count = self._plan(split, 0), 0.0, 0
+        for at in range(0, len(rows), self.rows):
+            batch = self._tensors(split, rows[at : at + self.rows])
+            total += float(self._summed(model, batch, Smoothing()))
+            count += batch.targets
+        return {"loss": total / count, "perplexity": math.exp(min(total / count, 700.0))}
+
+    def samples(self, model: AnyModel) -> list[str]:
+        return []
+
+    def _planned(self, split: str, epoch: int) -> list[list[Piece]]:
+        """Rows are filled to the end; a document that does not fit goes on in the next row."""
+        lengths = [len(document) for document in self.splits[split]]
+        rows = plan(lengths, self.length, seed=self.seed, epoch=epoch, cut="any")
+        return [row for row in rows if any(p.end - p.start > 1 or p.end < lengths[p.document] for p in row)]
+
+    def _tensors(self, split: str, rows: Sequence[Sequence[Piece]]) -> PackedBatch:
+        packed: Packed = pack(self.splits[split], rows, self.length, self.pad)
+        return PackedBatch(*(torch.from_numpy(x) for x in packed))
+
+    def _summed(self, model: AnyModel, batch: PackedBatch, smoothing: Smoothing) -> Tensor:
+        if not isinstance(model, SingleModel):
+            raise InputError("language modelling needs a model with one tower")
+        whole = bool(
+            (batch.document_BT == 0).all()
+        )  # one text a row: no mask is needed beyond the causal one
+        states = model.states(batch.ids_BT, None if whole else Documents(batch.document_BT))
+        return token_loss(model, states, batch.labels_BT, smoothing)

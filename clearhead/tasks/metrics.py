@@ -1,0 +1,107 @@
+"""Metrics: what was said and what was wanted in, scores out. Computed by the libraries people compare with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ..errors import MissingError
+
+# sacreBLEU's tokenizer by target language; its default scores a perfect Chinese translation 0.
+BLEU_TOKENIZER = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
+
+
+def text_scores(said: Sequence[str], wanted: Sequence[str], language: str) -> dict[str, float]:
+    """Corpus BLEU and chrF, ROUGE-L and exact match, each of 100."""
+    exact = sum(one.strip() == two.strip() for one, two in zip(said, wanted, strict=True))
+    bleu, chrf = _sacre(language)
+    return {
+        "bleu": bleu.corpus_score(list(said), [list(wanted)]).score,
+        "chrf": chrf.corpus_score(list(said), [list(wanted)]).score,
+        "rougeL": rouge(said, wanted, language),
+        "exact": 100 * exact / len(wanted),
+    }
+
+
+def bleu_signature(said: Sequence[str], wanted: Sequence[str], language: str) -> str:
+    """What the BLEU figure means, in sacreBLEU's own words."""
+    bleu, _ = _sacre(language)
+    bleu.corpus_score(list(said), [list(wanted)])
+    return str(bleu.get_signature())
+
+
+def rouge(said: Sequence[str], wanted: Sequence[str], language: str) -> float:
+    try:
+        from rouge_score.rouge_scorer import RougeScorer
+    except ImportError:
+        raise MissingError("rouge-score", "ROUGE") from None
+    by_character = language in BLEU_TOKENIZER  # its own tokenizer drops everything that is not a-z
+    scorer = RougeScorer(["rougeL"], tokenizer=_Characters() if by_character else None)
+    scores = [scorer.score(two, one)["rougeL"].fmeasure for one, two in zip(said, wanted, strict=True)]
+    return 100 * float(sum(scores)) / len(scores)
+
+
+def label_scores(said: Sequence[int], wanted: Sequence[int]) -> dict[str, float]:
+    """Accuracy, and F1 averaged over the classes that occur."""
+    right = sum(one == two for one, two in zip(said, wanted, strict=True))
+    classes = set(wanted)
+    f1 = sum(_f1(said, wanted, kind) for kind in classes) / len(classes)
+    return {"accuracy": 100 * right / len(wanted), "f1": 100 * f1}
+
+
+def tag_scores(said: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Entity F1 as seqeval counts it: a span and its kind must both be right."""
+    try:
+        from seqeval.metrics import f1_score, precision_score, recall_score
+    except ImportError:
+        raise MissingError("seqeval", "entity F1") from None
+    sides = [list(map(list, wanted)), list(map(list, said))]
+    named = {"f1": f1_score, "precision": precision_score, "recall": recall_score}
+    return {name: 100 * float(score(*sides, zero_division=0)) for name, score in named.items()}
+
+
+def answer_scores(said: Sequence[str], wanted: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Exact match and word F1 against the best of the accepted answers (Rajpurkar 2016)."""
+    exact = [
+        max(float(_plain(one) == _plain(two)) for two in many) for one, many in zip(said, wanted, strict=True)
+    ]
+    overlap = [max(_overlap(one, two) for two in many) for one, many in zip(said, wanted, strict=True)]
+    return {"exact": 100 * sum(exact) / len(exact), "f1": 100 * sum(overlap) / len(overlap)}
+
+
+def _f1(said: Sequence[int], wanted: Sequence[int], kind: int) -> float:
+    both = sum(one == two == kind for one, two in zip(said, wanted, strict=True))
+    return 2 * both / (Counter(said)[kind] + Counter(wanted)[kind])
+
+
+def _plain(text: str) -> str:
+    """Lower case, without punctuation and articles, one space between words."""
+    kept = "".join(c if c.isalnum() or c.isspace() else " " for c in text.lower())
+    return " ".join(word for word in kept.split() if word not in {"a", "an", "the"})
+
+
+def _overlap(one: str, two: str) -> float:
+    said, wanted = _words(one), _words(two)
+    shared = sum((Counter(said) & Counter(wanted)).values())
+    if not said or not wanted:
+        return float(said == wanted)
+    return 2 * shared / (len(said) + len(wanted))
+
+
+def _words(text: str) -> list[str]:
+    """Words; a Chinese character is a word of its own."""
+    spaced = "".join(f" {c} " if "\u2e80" <= c <= "\u9fff" else c for c in _plain(text))
+    return spaced.split()
+
+
+def _sacre(language: str):  # type: ignore[no-untyped-def]
+    try:
+        from sacrebleu.metrics import BLEU, CHRF
+    except ImportError:
+        raise MissingError("sacrebleu", "BLEU and chrF") from None
+    return BLEU(tokenize=BLEU_TOKENIZER.get(language, "13a")), CHRF()
+
+
+class _Characters:
+    def tokenize(self, text: str) -> list[str]:
+        return [c for c in text if not c.isspace()]
