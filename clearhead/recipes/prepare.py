@@ -1,0 +1,80 @@
+"""Preparing a run: its settings in; a bundle with a tokenizer, and the task it is to learn, out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..bundle import Bundle, build, load
+from ..errors import InputError
+from ..tasks.task import Task
+from ..text.tokenizer import Tokenizer
+from ..text.training import train_tokenizer
+from . import makers
+from .rows import Rows, read
+from .settings import Run
+
+
+@dataclass(frozen=True)
+class Prepared:
+    run: Run
+    rows: Rows
+    bundle: Bundle
+    task: Task[Any]
+    notes: tuple[str, ...]
+
+
+def prepare(run: Run, say: Callable[[str], None] = lambda line: None) -> Prepared:
+    """Read the rows, get or train the tokenizer, build or load the model, and put the task together."""
+    rows = read(run)
+    maker = makers.MAKERS[run.task]
+    base = _base(run)
+    tokenizer = base.tokenizer if base is not None else None
+    if tokenizer is None:
+        say(f"tokenizer  {run.tokenizer.kind}, up to {run.tokenizer.vocab:,} tokens")
+        texts = _texts(rows)
+        tokenizer = train_tokenizer(
+            texts, run.tokenizer.kind, vocab=run.tokenizer.vocab, frame=maker.frame, lower=maker.lower
+        )
+    notes = list(rows.notes)
+    made = maker.make(run, rows, tokenizer, notes)
+    bundle = base if base is not None else _fresh(run, tokenizer, made)
+    return Prepared(run, rows, bundle, made.task, tuple(notes))
+
+
+def _texts(rows: Rows) -> list[str]:
+    """Everything that is written in the training rows."""
+
+    def words(value: Any) -> Iterable[str]:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            yield " ".join(str(item) for item in value)
+
+    skip = {"label", "tags"}
+    return [text for row in rows.splits["train"] for k, v in row.items() if k not in skip for text in words(v)]
+
+
+def _base(run: Run) -> Bundle | None:
+    """A model to go on from, where `model.family` names a folder."""
+    name = str(run.model.get("family", ""))
+    if not Path(name).is_dir():
+        return None
+    extra = sorted(set(run.model) - {"family"})
+    if extra:
+        raise InputError(f"a model from a folder has its own config; leave out {', '.join(extra)}")
+    return load(name)
+
+
+def _fresh(run: Run, tokenizer: Tokenizer, made: makers.Made) -> Bundle:
+    config = {key: value for key, value in run.model.items() if key != "family"}
+    if "family" not in run.model:
+        raise InputError("model.family is missing; name a family such as gpt2, or a folder")
+    bundle = build(
+        str(run.model["family"]), task=made.head, seed=run.train.seed, **{**made.config, **config}
+    )
+    bundle.tokenizer = tokenizer
+    bundle.generation = made.generation
+    return bundle

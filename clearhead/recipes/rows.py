@@ -1,0 +1,103 @@
+"""Rows of a run: the named source in; canonical rows by split, and what was noticed on the way, out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..data.heldout import is_held_out
+from ..data.kinds import Blank
+from ..data.shapes import Shape, detect
+from ..data.source import Source
+from ..data.sources import read_splits
+from ..errors import DataError, InputError
+from .settings import Run
+
+Row = dict[str, Any]
+# What each task learns from: the forms of rows it can take, the best first.
+FORMS: dict[str, tuple[str, ...]] = {
+    "translate": ("pair", "prompt"),
+    "causal": ("text",),
+    "masked": ("text",),
+    "denoise": ("text",),
+    "spans": ("text",),
+    "classify": ("label",),
+    "tag": ("tags",),
+}
+ONE_IN = 20  # without a split of its own, every twentieth text is held out
+
+
+@dataclass(frozen=True)
+class Rows:
+    splits: Mapping[str, list[Row]]
+    shape: Shape
+    hashes: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def read(run: Run) -> Rows:
+    if run.data.source is None:
+        raise InputError(f"the recipe needs a file of your own: clearhead train {run.task} FILE")
+    sources = dict(read_splits(run.data.source))
+    if run.data.valid is not None:
+        sources["valid"] = next(iter(read_splits(run.data.valid).values()))
+    first = sources.get("train") or next(iter(sources.values()))
+    shape = _fitting(run, first)
+    notes: list[str] = []
+    splits = {name: _canonical(source, shape, name, notes) for name, source in sources.items()}
+    if _is_prose(run, first):
+        splits = {name: [{"text": "\n".join(row["text"] for row in rows)}] for name, rows in splits.items()}
+    if "valid" not in splits:
+        splits = _held_out(splits, notes)
+    hashes = {name: value for source in sources.values() for name, value in source.hashes().items()}
+    return Rows(splits, shape, hashes, tuple(notes))
+
+
+def _fitting(run: Run, source: Source) -> Shape:
+    shapes = detect(source, run.data.map)
+    for form in FORMS[run.task]:
+        for shape in shapes:
+            if shape.form == form:
+                return shape
+    wanted = " or ".join(FORMS[run.task])
+    raise InputError(
+        f"the rows look like {shapes[0]}, and {run.task} needs {wanted}; say which columns: --data.map"
+    )
+
+
+def _canonical(source: Source, shape: Shape, split: str, notes: list[str]) -> list[Row]:
+    rows, blank = [], 0
+    for number in range(len(source)):
+        try:
+            rows.append(shape.read(source[number]))
+        except Blank:
+            blank += 1
+        except DataError as error:
+            raise DataError(f"{source.where(number)}: {error}") from None
+    if blank:
+        notes.append(f"{split}: {blank:,} empty rows left out")
+    return rows
+
+
+def _is_prose(run: Run, source: Source) -> bool:
+    """A plain text file is one text to a language model, line ends included; elsewhere a line is a row."""
+    names = [Path(file.name) for file in source.files]
+    return run.task == "causal" and bool(names) and all(".txt" in name.suffixes for name in names)
+
+
+def _held_out(splits: Mapping[str, list[Row]], notes: list[str]) -> dict[str, list[Row]]:
+    """A validation split where none was given: by the text itself, so that equal texts stay together."""
+    rows = splits.get("train") or next(iter(splits.values()))
+    if len(rows) == 1 and "text" in rows[0]:  # one long text: its last tenth
+        text = rows[0]["text"]
+        at = int(len(text) * 0.9)
+        notes.append(f"valid: the last tenth of the text, {len(text) - at:,} characters")
+        return {**splits, "train": [{"text": text[:at]}], "valid": [{"text": text[at:]}]}
+    held = [row for row in rows if is_held_out(str(sorted(row.items())[0]), one_in=ONE_IN)]
+    kept = [row for row in rows if not is_held_out(str(sorted(row.items())[0]), one_in=ONE_IN)]
+    if not held or not kept:
+        raise DataError(f"{len(rows)} rows are too few to hold some out; give --data.valid FILE")
+    notes.append(f"valid: {len(held):,} of {len(rows):,} rows held out by their text")
+    return {**splits, "train": kept, "valid": held}

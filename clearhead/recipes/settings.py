@@ -1,0 +1,163 @@
+"""Settings of a run: a recipe, a YAML file and dotted words in; one checked tree of settings out.
+
+Later wins: the recipe, then the file, then the words. Unknown keys are refused with the nearest name. What comes
+out can be written as YAML and run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+
+from ..errors import InputError, SpecError, nearest
+from ..spec import Spec
+from ..train import Training
+
+TaskName = Literal["translate", "causal", "masked", "classify", "tag", "denoise", "spans"]
+FOLDER = files("clearhead.recipes") / "shelf"
+RECIPES = sorted(path.name.removesuffix(".yaml") for path in FOLDER.iterdir() if path.name.endswith(".yaml"))
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the rows come from, and how they are cut and batched."""
+
+    source: str | None = None  # a file, parallel files, a folder, or a built-in corpus
+    valid: str | None = None  # a file of its own; None: a split of the source, or every 20th row
+    map: dict[str, str] | None = None  # role: column
+    language: str = "en"  # of the answers, for BLEU
+    length: int = 64  # longest text in tokens; for causal models the length of a row
+    tokens: int = 2000  # padded tokens a batch
+    rows: int = 12  # rows a batch, for causal models
+    smoothing: float = 0.0
+
+
+@dataclass(frozen=True)
+class Words:
+    """The tokenizer; a model that comes with one keeps it."""
+
+    kind: Literal["bpe", "byte-bpe", "unigram", "wordpiece", "chars"] = "bpe"
+    vocab: int = 4000
+
+
+@dataclass(frozen=True)
+class Run:
+    task: TaskName
+    about: str = ""
+    data: Data = field(default_factory=Data)
+    tokenizer: Words = field(default_factory=Words)
+    model: dict[str, Any] = field(default_factory=dict)  # family: a name or a folder; the rest is its config
+    train: Training = field(default_factory=lambda: Training(steps=1000))
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = {"task": self.task, "about": self.about, "data": asdict(self.data)}
+        return {**plain, "tokenizer": asdict(self.tokenizer), "model": self.model, "train": self.train.to_dict()}
+
+    def to_yaml(self) -> str:
+        text: str = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+        return text
+
+
+def load_run(recipe: str, words: Sequence[str] = ()) -> Run:
+    """`recipe` is a name on the shelf or a YAML file; `words` are `--train.lr 3e-4` or `train.lr=3e-4`."""
+    tree = _read(recipe)
+    for place, value in overrides(words).items():
+        _put(tree, place.split("."), value)
+    return _run(tree)
+
+
+def overrides(words: Sequence[str]) -> dict[str, Any]:
+    """Dotted settings as the user typed them."""
+    found: dict[str, Any] = {}
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        name, sign, value = word.removeprefix("--").partition("=")
+        if not sign:
+            if not word.startswith("--") or not left:
+                raise InputError(f"{word!r} is not a setting; expected --train.lr 3e-4 or train.lr=3e-4")
+            value = left.pop(0)
+        if "." not in name:
+            raise InputError(f"unknown option {word!r}; settings are dotted, such as --train.steps 500")
+        try:
+            found[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise InputError(f"{name}: cannot read the value {value!r}") from None
+        if isinstance(found[name], str):
+            found[name] = _number(found[name])
+    return found
+
+
+def _number(word: str) -> Any:
+    """YAML takes 3e-4 for a word; people mean the number."""
+    try:
+        return float(word)
+    except ValueError:
+        return word
+
+
+def _read(recipe: str) -> dict[str, Any]:
+    path = Path(recipe)
+    if recipe in RECIPES:
+        text = (FOLDER / f"{recipe}.yaml").read_text(encoding="utf-8")
+    elif path.suffix in (".yaml", ".yml") and path.is_file():
+        text = path.read_text(encoding="utf-8")
+    else:
+        raise InputError(f"no recipe is called {recipe!r}; {nearest(recipe, RECIPES)}")
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{recipe} is not YAML: {' '.join(str(error).split())[:120]}") from None
+    if not isinstance(tree, dict):
+        raise InputError(f"{recipe} holds no settings; expected keys such as task, data, model, train")
+    return tree
+
+
+def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
+    *parents, last = path
+    for name in parents:
+        if not isinstance(tree.setdefault(name, {}), dict):
+            raise InputError(f"{'.'.join(path)}: {name} is {tree[name]!r}, which has no parts")
+        tree = tree[name]
+    tree[last] = value
+
+
+def _run(tree: Mapping[str, Any]) -> Run:
+    _known("a run", tree, [f.name for f in fields(Run)])
+    if tree.get("task") not in get_args(TaskName):
+        raise InputError(f"task is {tree.get('task')!r}; {nearest(str(tree.get('task')), get_args(TaskName))}")
+    made: dict[str, Any] = {name: tree[name] for name in ("task", "about", "model") if name in tree}
+    for name, kind in (("data", Data), ("tokenizer", Words)):
+        given = tree.get(name) or {}
+        _known(name, given, [f.name for f in fields(kind)])
+        made[name] = kind(**{key: _float(kind, key, value) for key, value in given.items()})
+    made["train"] = _training(tree.get("train") or {})
+    return Run(**made)
+
+
+def _float(kind: type, key: str, value: Any) -> Any:
+    wants_int = {f.name for f in fields(kind) if f.type == "int"}
+    return int(value) if key in wants_int and isinstance(value, float) and value.is_integer() else value
+
+
+def _training(given: Mapping[str, Any]) -> Training:
+    whole = {k: int(v) if isinstance(v, float) and v.is_integer() and k != "lr" else v for k, v in given.items()}
+    try:
+        made = Spec.from_dict({"kind": "Training", **whole})
+    except SpecError as error:
+        raise InputError(f"train: {error}") from None
+    assert isinstance(made, Training)
+    return made
+
+
+def _known(what: str, given: Mapping[str, Any], names: Sequence[str]) -> None:
+    if not isinstance(given, Mapping):
+        raise InputError(f"{what} is {given!r}; expected keys and values")
+    for key in given:
+        if key not in names:
+            raise InputError(f"{what} has no setting {key!r}; {nearest(str(key), names)}")
