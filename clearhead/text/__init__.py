@@ -2,5 +2,6 @@
 
 from .pieces import Encoding, Piece
 from .tokenizer import Special, Tokenizer
+from .training import train_tokenizer
 
-__all__ = ["Tokenizer", "Encoding", "Piece", "Special"]
+__all__ = ["Tokenizer", "train_tokenizer", "Encoding", "Piece", "Special"]
