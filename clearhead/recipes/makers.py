@@ -78,7 +78,9 @@ def translate(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> M
         pairs = [Pair(source, target) for source, target in zip(*sides, strict=True)]
         kept = [p for p in pairs if max(len(p.source), len(p.target)) < run.data.length]
         if len(kept) < len(pairs):
-            notes.append(f"{name}: {len(pairs) - len(kept):,} pairs longer than {run.data.length} tokens left out")
+            notes.append(
+                f"{name}: {len(pairs) - len(kept):,} pairs longer than {run.data.length} tokens left out"
+            )
         splits[name] = kept
     task = TextToText(
         splits, ids=ids, tokens=run.data.tokens, text=tokenizer.decode, decode=partial(_decode, ids=ids),
@@ -107,7 +109,10 @@ def spans(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
 
 
 def _repair(
-    run: Run, rows: Rows, tokenizer: Tokenizer, damage: Callable[[Sequence[int], Random], tuple[list[int], list[int]]]
+    run: Run,
+    rows: Rows,
+    tokenizer: Tokenizer,
+    damage: Callable[[Sequence[int], Random], tuple[list[int], list[int]]],
 ) -> Made:
     ids = _ids(tokenizer)
     splits = {
@@ -115,14 +120,23 @@ def _repair(
         for name, split in rows.splits.items()
     }
     task = TextToText(
-        splits, ids=ids, tokens=run.data.tokens, corrupt=damage, smoothing=run.data.smoothing, **_common(run, rows)
+        splits,
+        ids=ids,
+        tokens=run.data.tokens,
+        corrupt=damage,
+        smoothing=run.data.smoothing,
+        **_common(run, rows),
     )
     return Made(task, "tokens", _pair_config(tokenizer), _generation(run, ids))
 
 
 def causal(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
-    splits = {name: _encoded(tokenizer, [row["text"] for row in split]) for name, split in rows.splits.items()}
-    task = CausalLM(splits, length=run.data.length, rows=run.data.rows, pad=_ids(tokenizer).pad, **_common(run, rows))
+    splits = {
+        name: _encoded(tokenizer, [row["text"] for row in split]) for name, split in rows.splits.items()
+    }
+    task = CausalLM(
+        splits, length=run.data.length, rows=run.data.rows, pad=_ids(tokenizer).pad, **_common(run, rows)
+    )
     return Made(task, "tokens", _sizes(tokenizer))
 
 
@@ -143,7 +157,11 @@ def classify(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Ma
         labels = [_number(names, str(row["label"]), "label", split) for row in given]
         splits[split] = [Labelled(ids, label) for ids, label in zip(texts, labels, strict=True)]
     task = Classify(
-        splits, pad=_ids(tokenizer).pad, tokens=run.data.tokens, smoothing=run.data.smoothing, **_common(run, rows)
+        splits,
+        pad=_ids(tokenizer).pad,
+        tokens=run.data.tokens,
+        smoothing=run.data.smoothing,
+        **_common(run, rows),
     )
     return Made(task, "labels", _sizes(tokenizer) | {"id2label": {str(i): n for i, n in enumerate(names)}})
 
@@ -176,7 +194,9 @@ def _tagged(tokenizer: Tokenizer, row: Row, names: Mapping[str, int], length: in
     ids: list[int] = [tokenizer.cls.id] if tokenizer.cls else []
     tags = [NOTHING] * len(ids)
     for word, name in zip(row["tokens"], row["tags"], strict=True):
-        pieces = list(tokenizer.encode(word, specials=False).ids) or [tokenizer.unk.id if tokenizer.unk else 0]
+        pieces = list(tokenizer.encode(word, specials=False).ids) or [
+            tokenizer.unk.id if tokenizer.unk else 0
+        ]
         ids += pieces
         tags += [_number(names, name, "tag", split), *[NOTHING] * (len(pieces) - 1)]
     end = [tokenizer.sep.id] if tokenizer.sep else []

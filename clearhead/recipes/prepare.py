@@ -54,7 +54,9 @@ def _texts(rows: Rows) -> list[str]:
             yield " ".join(str(item) for item in value)
 
     skip = {"label", "tags"}
-    return [text for row in rows.splits["train"] for k, v in row.items() if k not in skip for text in words(v)]
+    return [
+        text for row in rows.splits["train"] for k, v in row.items() if k not in skip for text in words(v)
+    ]
 
 
 def _base(run: Run) -> Bundle | None:
@@ -72,9 +74,7 @@ def _fresh(run: Run, tokenizer: Tokenizer, made: makers.Made) -> Bundle:
     config = {key: value for key, value in run.model.items() if key != "family"}
     if "family" not in run.model:
         raise InputError("model.family is missing; name a family such as gpt2, or a folder")
-    bundle = build(
-        str(run.model["family"]), task=made.head, seed=run.train.seed, **{**made.config, **config}
-    )
+    bundle = build(str(run.model["family"]), task=made.head, seed=run.train.seed, **{**made.config, **config})
     bundle.tokenizer = tokenizer
     bundle.generation = made.generation
     return bundle

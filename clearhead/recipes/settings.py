@@ -56,7 +56,12 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         plain = {"task": self.task, "about": self.about, "data": asdict(self.data)}
-        return {**plain, "tokenizer": asdict(self.tokenizer), "model": self.model, "train": self.train.to_dict()}
+        return {
+            **plain,
+            "tokenizer": asdict(self.tokenizer),
+            "model": self.model,
+            "train": self.train.to_dict(),
+        }
 
     def to_yaml(self) -> str:
         text: str = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
@@ -130,7 +135,9 @@ def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
 def _run(tree: Mapping[str, Any]) -> Run:
     _known("a run", tree, [f.name for f in fields(Run)])
     if tree.get("task") not in get_args(TaskName):
-        raise InputError(f"task is {tree.get('task')!r}; {nearest(str(tree.get('task')), get_args(TaskName))}")
+        raise InputError(
+            f"task is {tree.get('task')!r}; {nearest(str(tree.get('task')), get_args(TaskName))}"
+        )
     made: dict[str, Any] = {name: tree[name] for name in ("task", "about", "model") if name in tree}
     for name, kind in (("data", Data), ("tokenizer", Words)):
         given = tree.get(name) or {}
@@ -146,7 +153,9 @@ def _float(kind: type, key: str, value: Any) -> Any:
 
 
 def _training(given: Mapping[str, Any]) -> Training:
-    whole = {k: int(v) if isinstance(v, float) and v.is_integer() and k != "lr" else v for k, v in given.items()}
+    whole = {
+        k: int(v) if isinstance(v, float) and v.is_integer() and k != "lr" else v for k, v in given.items()
+    }
     try:
         made = Spec.from_dict({"kind": "Training", **whole})
     except SpecError as error:

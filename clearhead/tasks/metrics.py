@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from ..errors import MissingError
 
@@ -94,9 +95,10 @@ def _words(text: str) -> list[str]:
     return spaced.split()
 
 
-def _sacre(language: str):  # type: ignore[no-untyped-def]
+def _sacre(language: str) -> tuple[Any, Any]:
     try:
-        from sacrebleu.metrics import BLEU, CHRF
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
     except ImportError:
         raise MissingError("sacrebleu", "BLEU and chrF") from None
     return BLEU(tokenize=BLEU_TOKENIZER.get(language, "13a")), CHRF()
