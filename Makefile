@@ -5,7 +5,10 @@ BIN := .venv/bin
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: setup test proof lint format
+.PHONY: setup demo test proof lint format
+
+demo: setup
+	@OMP_NUM_THREADS= $(BIN)/clearhead demo
 
 setup: .venv/.ready
 

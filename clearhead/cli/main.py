@@ -24,10 +24,14 @@ app = App(
 COMMANDS = {
     "inspect": "Say what a model is: a folder, a hub id, or a named size such as bert-base or gpt3.",
     "families": "List the families, and the tree of their descent.",
+    "demo": "The main job in a minute: train a small English-Chinese translator, use it, see where it looks.",
+    "train": "Train a recipe on its built-in corpus or on your file.",
+    "eval": "Score a run on its own held-out rows, or on any file.",
     "certify": "Prove a checkpoint: the reference's numbers, and five invariances.",
 }
 for name, purpose in COMMANDS.items():
-    app.command(f"clearhead.cli.{name}:{name}", name=name, help=purpose)
+    function = "evaluate" if name == "eval" else name  # `eval` is taken in Python
+    app.command(f"clearhead.cli.{name}:{function}", name=name, help=purpose)
 
 
 def main(words: list[str] | None = None) -> NoReturn:

@@ -76,6 +76,14 @@ def load_run(recipe: str, words: Sequence[str] = ()) -> Run:
     return _run(tree)
 
 
+def changed(run: Run, words: Sequence[str]) -> Run:
+    """The same run with some settings changed."""
+    tree = run.to_dict()
+    for place, value in overrides(words).items():
+        _put(tree, place.split("."), value)
+    return _run(tree)
+
+
 def overrides(words: Sequence[str]) -> dict[str, Any]:
     """Dotted settings as the user typed them."""
     found: dict[str, Any] = {}
@@ -153,15 +161,20 @@ def _float(kind: type, key: str, value: Any) -> Any:
 
 
 def _training(given: Mapping[str, Any]) -> Training:
-    whole = {
-        k: int(v) if isinstance(v, float) and v.is_integer() and k != "lr" else v for k, v in given.items()
-    }
+    _known("train", given, ["kind", *(f.name for f in fields(Training))])
+    whole = {name: _whole(name, value) for name, value in given.items() if name != "kind"}
     try:
         made = Spec.from_dict({"kind": "Training", **whole})
     except SpecError as error:
         raise InputError(f"train: {error}") from None
     assert isinstance(made, Training)
     return made
+
+
+def _whole(name: str, value: Any) -> Any:
+    """`--train.steps 1e3` means a whole number; where a fraction is wanted, 1 means 1.0."""
+    is_whole = isinstance(value, float) and value.is_integer()
+    return int(value) if is_whole and name not in ("lr", "clip", "time_budget") else value
 
 
 def _known(what: str, given: Mapping[str, Any], names: Sequence[str]) -> None:

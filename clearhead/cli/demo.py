@@ -1,0 +1,104 @@
+"""`clearhead demo`: the main job in a minute. Train a small translator, use it, see where it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from cyclopts import Parameter
+
+from .. import generate
+from ..lens.picture import chinese_font, heat_map
+from ..nn.model import PairModel
+from ..nn.tap import Recorder
+from ..recipes import Prepared, load_run, prepare
+from ..tasks.metrics import bleu_signature
+from ..tasks.translate import TextToText
+from .console import ERR, OUT
+from .train import start
+
+SENTENCE = "we find old apples in the park today"
+
+
+def demo(
+    *,
+    out: Annotated[str, Parameter(help="the run's folder")] = "runs/demo",
+    steps: Annotated[int | None, Parameter(help="fewer for a glance")] = None,
+    seed: Annotated[int, Parameter(help="everything random depends on it")] = 0,
+) -> None:
+    """English to Chinese on a built-in grammar: train, score on held-out sentences, translate, draw."""
+    words = [f"train.seed={seed}"] + ([f"train.steps={steps}"] if steps else [])
+    folder = Path(out)
+    prepared = prepare(load_run("translate-en-zh", words))
+    rows = prepared.rows.splits
+    OUT.print(f"[bold]\\[1/4][/] data     grammar-en-zh · {len(rows['train']):,} train / {len(rows['valid']):,} held-out pairs")
+    first = rows["train"][0]
+    OUT.print(f"               {first['src']} → {first['tgt']}", markup=False)
+    OUT.print(f"[bold]\\[2/4][/] model    {prepared.bundle}")
+    OUT.print(f"[bold]\\[3/4][/] train    {prepared.run.train.steps} steps")
+    result = start(prepared, folder)
+    if result.status != "done":
+        ERR.print(f"stopped at step {result.step}; go on with: clearhead demo --out {out}")
+        raise SystemExit(130 if result.reason == "SIGINT" else 3)
+    _scores(prepared)
+    OUT.print(f"[bold]\\[4/4][/] saved    {folder}  (a Hugging Face folder)")
+    picture = _picture(prepared, folder)
+    OUT.print(f"               {picture}  where the decoder looks")
+    OUT.print()
+    OUT.print(f"inspect  clearhead inspect {folder}")
+    OUT.print(f"score    clearhead eval {folder}")
+    OUT.print("change   clearhead train translate-en-zh --model.encoder_layers 4 --train.steps 800")
+
+
+def _scores(prepared: Prepared) -> None:
+    task, model = prepared.task, prepared.bundle.model.eval()
+    assert isinstance(task, TextToText) and isinstance(model, PairModel)
+    scores = task.score(model, "valid")
+    OUT.print(
+        f"               held-out  exact match {scores['exact']:.1f} %   BLEU {scores['bleu']:.1f}   chrF {scores['chrf']:.1f}"
+    )
+    held = prepared.rows.splits["valid"]
+    wanted = [row["tgt"] for row in held[:10]]
+    said = [translate(prepared, row["src"]) for row in held[:10]]
+    OUT.print(f"               {bleu_signature(said, wanted, 'zh')}", style="dim")
+    for row, text in zip(held[:10], said, strict=True):
+        mark = "[green]✓[/]" if text == row["tgt"] else "[red]✗[/]"
+        OUT.print(f"               {mark} {row['src']} → {text}")
+
+
+def translate(prepared: Prepared, text: str) -> str:
+    assert prepared.bundle.tokenizer is not None and isinstance(prepared.bundle.model, PairModel)
+    ids = _source(prepared, text)
+    said = generate.answer(
+        prepared.bundle.model, ids, torch.ones_like(ids), start=_ids(prepared)[0], end=_ids(prepared)[1], limit=64
+    )
+    return prepared.bundle.tokenizer.decode(said[0])
+
+
+def _picture(prepared: Prepared, folder: Path) -> Path:
+    """Cross-attention of the last layer, its heads taken together, for one sentence of the grammar."""
+    tokenizer, model = prepared.bundle.tokenizer, prepared.bundle.model
+    assert tokenizer is not None and isinstance(model, PairModel)
+    source, (start_id, end_id) = _source(prepared, SENTENCE), _ids(prepared)
+    said = generate.answer(model, source, torch.ones_like(source), start=start_id, end=end_id, limit=64)[0]
+    seen, depth = Recorder(), model.spec.decoder.depth
+    with torch.no_grad():
+        model(source, torch.tensor([[start_id, *said]]), tap=seen.tap("decoder.*.cross.pattern"))
+    weights_QK = seen[f"decoder.blocks.{depth - 1}.cross.pattern"][0].mean(0)
+    rows = [tokenizer.decode([token]) for token in said] + ["⏹"]
+    columns = [piece.text for piece in tokenizer.encode(SENTENCE).tokens] + ["⏹"]
+    path = folder / ("attention.png" if chinese_font() else "attention.svg")
+    heat_map(weights_QK.tolist(), rows, columns, path, title=f"{SENTENCE} → {tokenizer.decode(said)}")
+    return path
+
+
+def _source(prepared: Prepared, text: str) -> torch.Tensor:
+    assert prepared.bundle.tokenizer is not None
+    return torch.tensor([[*prepared.bundle.tokenizer.encode(text).ids, _ids(prepared)[1]]])
+
+
+def _ids(prepared: Prepared) -> Sequence[int]:
+    assert isinstance(prepared.task, TextToText)
+    return prepared.task.ids.start, prepared.task.ids.end

@@ -1,0 +1,47 @@
+"""`clearhead eval RUN [FILE]`: score a run on any file, or on its own validation split."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ..bundle import load
+from ..errors import InputError
+from ..recipes import load_run, prepare
+from ..tasks.translate import TextToText
+from .console import ERR, OUT, print_json
+from .train import SETTINGS
+
+
+def evaluate(
+    run: str,
+    file: str | None = None,
+    *,
+    split: Annotated[str, Parameter(help="of the run's own data, where no file is given")] = "valid",
+    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+) -> None:
+    """Score a run as its task is scored: perplexity, BLEU, accuracy, F1 and their kin."""
+    folder = Path(run)
+    if not (folder / SETTINGS).is_file():
+        raise InputError(f"{run} is no run: it has no {SETTINGS}")
+    settings = load_run(str(folder / SETTINGS))
+    if file is not None:  # the training rows stay: they decide which labels there are
+        settings = replace(settings, data=replace(settings.data, valid=file))
+        split = "valid"
+    prepared = prepare(replace(settings, model={"family": str(folder)}))
+    model = load(folder).model
+    with ERR.status("scoring"):
+        scores = dict(prepared.task.score(model, split))
+    rows = len(prepared.rows.splits[split])
+    if json:
+        print_json({"run": run, "file": file, "split": split, "rows": rows, "scores": scores})
+        return
+    OUT.print(f"{file or split} · {rows:,} rows")
+    for name, value in scores.items():
+        OUT.print(f"{name:<12}{value:.4g}")
+    if isinstance(prepared.task, TextToText):
+        language = prepared.run.data.language
+        OUT.print(f"BLEU by sacreBLEU, tokenizer of {language!r}")

@@ -1,0 +1,122 @@
+"""`clearhead train RECIPE [FILE]`: from the user's file to a model in a folder, resumable at any moment."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from ..errors import InputError
+from ..recipes import RECIPES, Prepared, Run, load_run, prepare
+from ..train import Result, Trainer, watching
+from .console import ERR, OUT, amount, print_json, table
+
+SETTINGS = "settings.yaml"
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+def train(
+    *words: Annotated[str, Parameter(allow_leading_hyphen=True, help="RECIPE [FILE] [--train.lr 3e-4 ...]")],
+    out: Annotated[str | None, Parameter(help="the run's folder")] = None,
+    seed: Annotated[int | None, Parameter(help="everything random depends on it")] = None,
+    resume: Annotated[str | None, Parameter(help="go on with the run in this folder")] = None,
+    time_budget: Annotated[float | None, Parameter(help="seconds; then it saves and stops, resumable")] = None,
+    list_: Annotated[bool, Parameter(name="--list", negative="", help="the recipes there are")] = False,
+    print_config: Annotated[bool, Parameter(negative="", help="all settings as YAML, ready to run")] = False,
+    dry_run: Annotated[bool, Parameter(negative="", help="show the plan, then stop")] = False,
+    json: Annotated[bool, Parameter(negative="", help="the result for machines")] = False,
+) -> None:
+    """Train a recipe on its built-in corpus or on your file. Ctrl-C saves; --resume goes on, exactly."""
+    if list_:
+        _list(json=json)
+        return
+    run, folder = _resumed(resume, words) if resume else _fresh(words, out)
+    changes = [f"--train.seed={seed}"] if seed is not None else []
+    changes += [f"--train.time_budget={time_budget}"] if time_budget is not None else []
+    run = _changed(run, changes)
+    if print_config:
+        OUT.print(run.to_yaml(), end="", markup=False)
+        return
+    prepared = prepare(run, ERR.print)
+    _plan(prepared, folder)
+    if dry_run:
+        return
+    result = start(prepared, folder)
+    _report(result, json=json)
+
+
+def start(prepared: Prepared, folder: Path) -> Result:
+    """Train, with the settings written beside the model first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SETTINGS).write_text(prepared.run.to_yaml(), encoding="utf-8")
+    trainer = Trainer(prepared.bundle, prepared.task, prepared.run.train, folder, progress=watching())
+    return trainer.run()
+
+
+def _fresh(words: tuple[str, ...], out: str | None) -> tuple[Run, Path]:
+    plain = [word for word in words[:2] if not word.startswith("--") and "=" not in word]
+    if not plain:
+        raise InputError(f"name a recipe: {', '.join(RECIPES)} (clearhead train --list says more)")
+    settings = list(words[len(plain) :])
+    if len(plain) == 2:
+        settings.insert(0, f"data.source={plain[1]}")
+    name = Path(plain[0]).stem
+    return load_run(plain[0], settings), Path(out or f"runs/{name}")
+
+
+def _resumed(folder: str, words: tuple[str, ...]) -> tuple[Run, Path]:
+    path = Path(folder)
+    if not (path / SETTINGS).is_file():
+        raise InputError(f"{folder} is no run: it has no {SETTINGS}")
+    return load_run(str(path / SETTINGS), words), path
+
+
+def _changed(run: Run, words: list[str]) -> Run:
+    if not words:
+        return run
+    from ..recipes.settings import changed
+
+    return changed(run, words)
+
+
+def _list(*, json: bool) -> None:
+    runs = {name: load_run(name) for name in RECIPES}
+    if json:
+        print_json({name: run.to_dict() for name, run in runs.items()})
+        return
+    listing = table("recipe", "task", "data", "model", "steps", right=(4,), whole=(0,))
+    for name, run in runs.items():
+        source = run.data.source or "your file"
+        listing.add_row(name, run.about, source, str(run.model.get("family")), f"{run.train.steps:,}")
+    OUT.print(listing)
+
+
+def _plan(prepared: Prepared, folder: Path) -> None:
+    run, bundle = prepared.run, prepared.bundle
+    rows = " · ".join(f"{len(split):,} {name}" for name, split in prepared.rows.splits.items())
+    ERR.print(f"data       {run.data.source} · {prepared.rows.shape} · {rows}", markup=False)
+    for note in prepared.notes:
+        ERR.print(f"           {note}", markup=False)
+    vocabulary = f" · {bundle.tokenizer.vocab:,} tokens" if bundle.tokenizer else ""
+    ERR.print(f"model      {bundle.family.title if bundle.family else ''} · {bundle.parameters:,} parameters{vocabulary}")
+    memory = 16 * bundle.parameters  # weights, gradients and two moments in float32
+    ERR.print(f"train      {run.train.steps:,} steps · {amount(memory)}B for weights and optimiser · {folder}")
+
+
+def _report(result: Result, *, json: bool) -> None:
+    facts: dict[str, Any] = {
+        "status": result.status,
+        "reason": result.reason,
+        "folder": str(result.folder),
+        "step": result.step,
+        "best": result.best,
+    }
+    if json:
+        print_json(facts)
+    elif result.status == "done":
+        OUT.print(f"saved      {result.folder}")
+    if result.status != "done":
+        ERR.print(f"stopped at step {result.step} ({result.reason}); go on with: clearhead train --resume {result.folder}")
+        sys.exit(130 if result.reason == "SIGINT" else 3)
