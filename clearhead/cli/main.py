@@ -25,6 +25,7 @@ COMMANDS = {
     "inspect": "Say what a model is: a folder, a hub id, or a named size such as bert-base or gpt3.",
     "families": "List the families, and the tree of their descent.",
     "certify": "Prove a checkpoint: the reference's numbers, and five invariances.",
+    "data": "Look at data before training on it: columns, shape, faults, and what the loss counts.",
 }
 for name, purpose in COMMANDS.items():
     app.command(f"clearhead.cli.{name}:{name}", name=name, help=purpose)

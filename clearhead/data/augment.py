@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -37,7 +38,9 @@ class Augment:
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is {getattr(self, name)}; expected a chance from 0 to 1")
         if self.synonyms and not self.lexicon:
-            raise InputError("synonyms need a lexicon: a JSON or TSV file with words and what may stand for them")
+            raise InputError(
+                "synonyms need a lexicon: a JSON or TSV file with words and what may stand for them"
+            )
 
     def __call__(self, text: str, *, seed: int, row: int, epoch: int) -> str:
         chance = draws(seed, "augment", row, epoch)
@@ -78,7 +81,9 @@ def replace_synonyms(text: str, rate: float, chance: Random, lexicon: Lexicon) -
         return chosen.capitalize() if found[0][:1].isupper() else chosen
 
     # A Latin word is whole; a Chinese one stands anywhere.
-    return re.sub(rf"(?<![^\W{HAN}])(?:{words})(?![^\W{HAN}])|(?=[{HAN}])(?:{words})", other, text, flags=re.I)
+    return re.sub(
+        rf"(?<![^\W{HAN}])(?:{words})(?![^\W{HAN}])|(?=[{HAN}])(?:{words})", other, text, flags=re.I
+    )
 
 
 def swap_words(text: str, rate: float, chance: Random) -> str:
@@ -90,7 +95,7 @@ def swap_words(text: str, rate: float, chance: Random) -> str:
             words[i], words[i + 1] = words[i + 1], words[i]
             i += 1
         i += 1
-    gaps = [text[a.end() : b.start()] for a, b in zip(parts, parts[1:], strict=False)]
+    gaps = [text[a.end() : b.start()] for a, b in pairwise(parts)]
     inside = "".join(word + gap for word, gap in zip(words, [*gaps, ""], strict=True))
     return text[: parts[0].start()] + inside + text[parts[-1].end() :] if parts else text
 
@@ -103,7 +108,11 @@ def mistype(text: str, rate: float, chance: Random) -> str:
         if len(word) < 2 or chance.random() >= rate:
             return word
         i = _below(len(word) - 1, chance)
-        return word[:i] + (word[i + 1] + word[i], word[i + 1], word[i] * 2 + word[i + 1])[_below(3, chance)] + word[i + 2 :]
+        return (
+            word[:i]
+            + (word[i + 1] + word[i], word[i + 1], word[i] * 2 + word[i + 1])[_below(3, chance)]
+            + word[i + 2 :]
+        )
 
     return PARTS.sub(slip, text)
 
@@ -128,13 +137,21 @@ def read_lexicon(path: str | Path) -> dict[str, list[str]]:
     if Path(path).suffix.lower() == ".json":
         try:
             given = json.loads("\n".join(lines))
-            lexicon = {word: [others] if isinstance(others, str) else list(others) for word, others in given.items()}
+            lexicon = {
+                word: [others] if isinstance(others, str) else list(others) for word, others in given.items()
+            }
         except (ValueError, AttributeError, TypeError, RecursionError):
-            raise InputError(f'{file.name} is no lexicon; expected {{"word": ["synonym", ...], ...}}') from None
+            raise InputError(
+                f'{file.name} is no lexicon; expected {{"word": ["synonym", ...], ...}}'
+            ) from None
     else:
         cells = [re.split(r"[\t,]", line) for line in lines if line.strip()]
-        lexicon = {word.strip(): [other.strip() for other in others if other.strip()] for word, *others in cells}
-    if not any(lexicon.values()) or not all(isinstance(o, str) and o for others in lexicon.values() for o in others):
+        lexicon = {
+            word.strip(): [other.strip() for other in others if other.strip()] for word, *others in cells
+        }
+    if not any(lexicon.values()) or not all(
+        isinstance(o, str) and o for others in lexicon.values() for o in others
+    ):
         raise InputError(f"{file.name} is no lexicon; expected words, each with synonyms after a tab")
     return lexicon
 

@@ -31,7 +31,9 @@ class Buckets:
         if self.lengths.ndim != 2 or not self.lengths.size:
             raise InputError(f"lengths of shape {table.shape}; expected (rows,) or (rows, sides)")
         if self.lengths.min() < 0 or (rows is not None and rows < 1):
-            raise InputError(f"a length of {self.lengths.min()}, {rows} rows a batch; expected no less than 0, 1")
+            raise InputError(
+                f"a length of {self.lengths.min()}, {rows} rows a batch; expected no less than 0, 1"
+            )
         self.tokens, self.seed, self.rows = tokens, seed, rows
         self._must_fit()
         self._keys = self._sort_keys()
@@ -89,6 +91,6 @@ class Buckets:
         if len(over):
             told = ", ".join(str(row + 1) for row in over[:5]) + (", ..." if len(over) > 5 else "")
             raise DataError(
-                f"{len(over):,} of {len(totals):,} rows do not fit into a batch of {self.tokens:,} tokens (row "
-                f"{told}; the longest has {totals.max():,}); raise the budget, or cut the rows"
+                f"{len(over):,} of {len(totals):,} rows do not fit into a batch of {self.tokens:,} tokens "
+                f"(row {told}; the longest has {totals.max():,}); raise the budget, or cut the rows"
             )

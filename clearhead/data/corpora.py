@@ -25,7 +25,9 @@ class Corpus:
     size: str
     split: str
     licence: str
-    make: Callable[[int], dict[str, list[dict[str, Any]]]]  # of a seed; the texts of Python have no use for it
+    make: Callable[
+        [int], dict[str, list[dict[str, Any]]]
+    ]  # of a seed; the texts of Python have no use for it
 
 
 CORPORA = {
@@ -76,7 +78,8 @@ def read_corpus(name: str, *, seed: int = 0) -> dict[str, Source]:
     if name not in CORPORA:
         raise InputError(f"there is no built-in corpus {name!r}; {nearest(name, CORPORA)}")
     return {
-        split: Memory(rows, name=f"{name} ({split})", note="built in") for split, rows in _made(name, seed).items()
+        split: Memory(rows, name=f"{name} ({split})", note="built in")
+        for split, rows in _made(name, seed).items()
     }
 
 

@@ -20,7 +20,16 @@ Splits = dict[str, list[dict[str, Any]]]
 ENOUGH = 4_000_000  # characters of source; the library has several times as many
 FOR_PAIRS = 10_000_000  # few functions have a docstring
 LONGEST = 100_000  # characters of one file; beyond that it is a table
-SKIPPED = {"test", "tests", "idlelib", "site-packages", "dist-packages", "lib2to3", "__pycache__", "turtledemo"}
+SKIPPED = {
+    "test",
+    "tests",
+    "idlelib",
+    "site-packages",
+    "dist-packages",
+    "lib2to3",
+    "__pycache__",
+    "turtledemo",
+}
 
 
 def topics(seed: int) -> Splits:
@@ -48,7 +57,11 @@ def docstrings(seed: int) -> Splits:
 def _sources(enough: int) -> Iterator[tuple[str, str]]:
     """Files in the order of the hash of their names, so that the sample is spread over the library."""
     root = Path(sysconfig.get_path("stdlib"))
-    paths = [path.relative_to(root) for path in root.rglob("*.py") if SKIPPED.isdisjoint(path.relative_to(root).parts)]
+    paths = [
+        path.relative_to(root)
+        for path in root.rglob("*.py")
+        if SKIPPED.isdisjoint(path.relative_to(root).parts)
+    ]
     if not paths:
         raise DataError("the sources of this Python's standard library are not there; install them")
     total = 0

@@ -19,7 +19,7 @@ SPEAKERS = {
 }  # fmt: skip
 
 
-class Blank(DataError):
+class BlankError(DataError):
     """A row with nothing in it: it is left out. Any other fault must be mended."""
 
 
@@ -54,7 +54,9 @@ def _value(row: Row, column: str, role: str) -> Any:
     outer, _, inner = column.partition(".")  # {"translation": {"en": ..., "zh": ...}}
     if isinstance(row.get(outer), dict) and inner in row[outer]:
         return row[outer][inner]
-    raise DataError(f"there is no {column} in it" if column == role else f"there is no {column} ({role}) in it")
+    raise DataError(
+        f"there is no {column} in it" if column == role else f"there is no {column} ({role}) in it"
+    )
 
 
 def _texts(*roles: str) -> Callable[[Row, Columns], Row]:
@@ -62,7 +64,7 @@ def _texts(*roles: str) -> Callable[[Row, Columns], Row]:
         texts = {role: value for name in roles for role, value in _text(row, columns, name).items()}
         for role, text in texts.items():
             if not text.strip():
-                raise Blank(f"{role} is empty")
+                raise BlankError(f"{role} is empty")
         return texts
 
     return read
@@ -79,12 +81,12 @@ def _messages(role: str, speaker: str, words: str) -> Callable[[Row, Columns], R
     def read(row: Row, columns: Columns) -> Row:
         turns = _value(row, columns[role], role)
         if not turns:
-            raise Blank(f"{role} is empty")
+            raise BlankError(f"{role} is empty")
         if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
             raise DataError(f"{role} holds a {type(turns).__name__}; expected a list of objects")
         messages = [_message(turn, speaker, words) for turn in turns]
         if not any(m["role"] == "assistant" and m["content"].strip() for m in messages):
-            raise Blank("no assistant says anything in it")
+            raise BlankError("no assistant says anything in it")
         return {"messages": messages}
 
     return read
@@ -101,7 +103,7 @@ def _label(row: Row, columns: Columns) -> Row:
     read = _texts(*(role for role in ("text", "second") if role in columns))(row, columns)
     value = _value(row, columns["label"], "label")
     if value is None or value == "":
-        raise Blank("label is empty")
+        raise BlankError("label is empty")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, str | int):
@@ -118,9 +120,11 @@ def _tags(row: Row, columns: Columns) -> Row:
             raise DataError(f"{role} holds a {type(value).__name__}; expected a list of words")
         lists[role] = [str(each) for each in value]
     if not lists["tokens"]:
-        raise Blank("tokens is empty")
+        raise BlankError("tokens is empty")
     if len(lists["tokens"]) != len(lists["tags"]):
-        raise DataError(f"{len(lists['tokens'])} tokens and {len(lists['tags'])} tags; expected as many of each")
+        raise DataError(
+            f"{len(lists['tokens'])} tokens and {len(lists['tags'])} tags; expected as many of each"
+        )
     return lists
 
 
@@ -131,7 +135,9 @@ def _answer(row: Row, columns: Columns) -> Row:
         pairs = zip(given.get("text") or [], given.get("answer_start") or [], strict=False)
         given = [{"text": text, "answer_start": start} for text, start in pairs]
     given = [{"text": given}] if isinstance(given, str) else given or []  # none: it cannot be answered
-    if not isinstance(given, list) or not all(isinstance(a, dict) and isinstance(a.get("text"), str) for a in given):
+    if not isinstance(given, list) or not all(
+        isinstance(a, dict) and isinstance(a.get("text"), str) for a in given
+    ):
         raise DataError("answers holds something else than texts and where they start in the context")
     return texts | {"answers": [_span(answer, texts["context"]) for answer in given]}
 

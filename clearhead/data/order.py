@@ -1,4 +1,4 @@
-"""Order: (seed, epoch, count) in, every row number once out. Computed from numbers; there is no stream to lose.
+"""Order: (seed, epoch, count) in, every row number once out: computed, with no stream to lose.
 
 The same numbers give the same order on every machine and with every version of NumPy, because only integer
 arithmetic is used. Nothing here touches a global generator.
@@ -52,7 +52,9 @@ def batch(seed: int, step: int, *, count: int, size: int) -> Ints:
     The last batch of an epoch is filled up with the first rows of the next.
     """
     if step < 1 or size < 1 or count < 1:
-        raise InputError(f"step {step}, size {size}, count {count}: each must be at least 1; steps start at 1")
+        raise InputError(
+            f"step {step}, size {size}, count {count}: each must be at least 1; steps start at 1"
+        )
     places = np.arange((step - 1) * size, step * size)
     epochs = places // count
     rows = np.empty(size, np.int64)

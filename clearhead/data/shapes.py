@@ -34,7 +34,7 @@ class Shape:
         return KINDS[self.kind].form
 
     def read(self, row: Row) -> Row:
-        """A raw row as a canonical one. A row without anything raises `Blank`, any other fault a `DataError`."""
+        """A raw row as a canonical one. Nothing in it is a `BlankError`, any other fault a `DataError`."""
         return KINDS[self.kind].read(row, self.columns)
 
     def problem(self, row: Row) -> str | None:
@@ -47,7 +47,7 @@ class Shape:
 
 
 def detect(source: Source, mapping: Mapping[str, str] | None = None) -> tuple[Shape, ...]:
-    """Every reading that fits, the likeliest first; there is at least one, or an error that says what to do."""
+    """Every reading that fits, the likeliest first; at least one, or an error that says what to do."""
     columns, sample = source.columns, _sample(source)
     if mapping:
         return (_mapped(columns, mapping),)
@@ -81,7 +81,9 @@ def _mapped(columns: Sequence[str], mapping: Mapping[str, str]) -> Shape:
         if role not in ROLES:
             raise InputError(f"--map {role}={column}: there is no role {role!r}; {nearest(role, ROLES)}")
         if column not in columns and column.partition(".")[0] not in columns:
-            raise InputError(f"--map {role}={column}: there is no column {column!r}; {nearest(column, columns)}")
+            raise InputError(
+                f"--map {role}={column}: there is no column {column!r}; {nearest(column, columns)}"
+            )
     for kind in sorted(KINDS.values(), key=lambda kind: len(kind.roles)):
         if not mapping.keys() <= {*kind.roles, *kind.optional}:
             continue
@@ -89,9 +91,10 @@ def _mapped(columns: Sequence[str], mapping: Mapping[str, str]) -> Shape:
         for role in (*kind.roles, *kind.optional):
             by_name = next((c for c in left if plain(c) in ROLES[role]), None)
             only = left[0] if len(left) == 1 and role in kind.roles else None
-            if role not in filled and (column := by_name or only):
-                filled[role] = column
-                left.remove(column)
+            found = by_name or only
+            if role not in filled and found:
+                filled[role] = found
+                left.remove(found)
         if all(role in filled for role in kind.roles):
             said = " ".join(f"{role}={column}" for role, column in mapping.items())
             return Shape(kind.name, filled, f"you said {said}")
@@ -106,7 +109,11 @@ def _completions(mapping: Mapping[str, str]) -> str:
         for kind in KINDS.values()
         if mapping.keys() <= {*kind.roles, *kind.optional}
     ]
-    return f"name {' or '.join(ways)}" if ways else "these do not go together; name text and label, or src and tgt"
+    return (
+        f"name {' or '.join(ways)}"
+        if ways
+        else "these do not go together; name text and label, or src and tgt"
+    )
 
 
 def _sample(source: Source) -> list[Row]:

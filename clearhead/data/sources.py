@@ -79,7 +79,9 @@ def _partners(path: Path) -> list[Path]:
     if path.is_dir() or not is_language(suffix_of(path.name)):
         return []
     beside = [other for other in sorted(path.parent.iterdir()) if other.is_file() and other.name != path.name]
-    partners = [other for other in beside if _stem(other) == _stem(path) and is_language(suffix_of(other.name))]
+    partners = [
+        other for other in beside if _stem(other) == _stem(path) and is_language(suffix_of(other.name))
+    ]
     if len(partners) > 1:
         names = ", ".join(other.name for other in partners)
         raise InputError(f"{path} has several partners: {names}; name the two files that belong together")

@@ -76,7 +76,8 @@ def _unigram(engine: Engine, texts: Sequence[str], specials: list[str], vocab: i
     letters = sum(len(piece) == 1 for piece, _ in found)
     kept_only = lowest + STEP * (letters + 1)  # of the letters below this none is better than another
     settled = [
-        (piece, round(lowest if len(piece) == 1 and score <= kept_only else score, 4)) for piece, score in found
+        (piece, round(lowest if len(piece) == 1 and score <= kept_only else score, 4))
+        for piece, score in found
     ]
     settled.sort(key=lambda item: (-item[1], item[0]))
     return models.Unigram([*((name, 0.0) for name in specials), *settled], unk_id=specials.index(UNK))

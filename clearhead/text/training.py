@@ -93,7 +93,9 @@ def _doors(
         return bert, pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(prefix="##", cleanup=False)
     # A word owns the space before it, the first word too; Chinese characters need none and stand alone, as do
     # marks and line breaks.
-    splits: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.Metaspace(prepend_scheme="always", split=False)]
+    splits: list[pre_tokenizers.PreTokenizer] = [
+        pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
+    ]
     if apart:
         splits.append(pre_tokenizers.Split(Regex(r"^▁(?=\p{Han})"), "removed"))
         splits.append(pre_tokenizers.Split(Regex(r"\p{Han}"), "isolated"))
@@ -120,7 +122,9 @@ def _alphabet(rows: Sequence[str], kind: Kind, room: int) -> list[str]:
         needs = len(kept) + (kind != "chars")
     if room < needs:
         what = "bytes" if kind == "byte-bpe" else "different characters"
-        raise InputError(f"vocab leaves room for {max(room, 0)} tokens and the texts have {needs} {what}; raise vocab")
+        raise InputError(
+            f"vocab leaves room for {max(room, 0)} tokens and the texts have {needs} {what}; raise vocab"
+        )
     return kept
 
 
