@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -94,7 +95,7 @@ def swap_words(text: str, rate: float, chance: Random) -> str:
             words[i], words[i + 1] = words[i + 1], words[i]
             i += 1
         i += 1
-    gaps = [text[a.end() : b.start()] for a, b in zip(parts, parts[1:], strict=False)]
+    gaps = [text[a.end() : b.start()] for a, b in pairwise(parts)]
     inside = "".join(word + gap for word, gap in zip(words, [*gaps, ""], strict=True))
     return text[: parts[0].start()] + inside + text[parts[-1].end() :] if parts else text
 

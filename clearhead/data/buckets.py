@@ -91,6 +91,6 @@ class Buckets:
         if len(over):
             told = ", ".join(str(row + 1) for row in over[:5]) + (", ..." if len(over) > 5 else "")
             raise DataError(
-                f"{len(over):,} of {len(totals):,} rows do not fit into a batch of {self.tokens:,} tokens (row "
-                f"{told}; the longest has {totals.max():,}); raise the budget, or cut the rows"
+                f"{len(over):,} of {len(totals):,} rows do not fit into a batch of {self.tokens:,} tokens "
+                f"(row {told}; the longest has {totals.max():,}); raise the budget, or cut the rows"
             )

@@ -10,16 +10,19 @@ from .source import Source
 
 
 def documents(source: Source, shape: Shape, by: Literal["row", "paragraph", "file"] = "row") -> Iterator[str]:
-    """By `row` each row is a text; by `paragraph` rows up to a blank one are joined; by `file` all of a file."""
-    column, lines, place = shape.columns["text"], [], ""
+    """By `row` each row is a text; by `paragraph` rows up to a blank one; by `file` all of a file."""
+    lines: list[str] = []
+    place = ""
     for number, row in enumerate(source):
-        value = row.get(column)
-        text = "\n".join(map(str, value)) if isinstance(value, list) else str(value or "")
-        file = source.where(number).rpartition(" line ")[0] or place
-        over = by == "row" or (by == "paragraph" and not text.strip()) or (by == "file" and file != place)
-        if over and any(line.strip() for line in lines):
-            yield "\n".join(lines)
-        lines = [*([] if over else lines), text] if by != "paragraph" or text.strip() else []
-        place = file
+        value = row.get(shape.columns["text"])
+        text = "\n".join(map(str, value)) if isinstance(value, list) else str("" if value is None else value)
+        before, place = place, source.where(number).rsplit(" ", 2)[0]
+        blank = not text.strip()
+        if by == "row" or (by == "paragraph" and blank) or (by == "file" and before != place):
+            if lines:
+                yield "\n".join(lines)
+            lines = []
+        if by == "file" or not blank:
+            lines.append(text)
     if any(line.strip() for line in lines):
         yield "\n".join(lines)

@@ -17,9 +17,12 @@ import zlib
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from ..errors import DataError, InputError
+
+if TYPE_CHECKING:
+    from lzma import LZMAFile
 
 LONGEST = 64 * 2**20  # bytes of one line; beyond that somebody forgot the line breaks
 BOM = b"\xef\xbb\xbf"
@@ -93,7 +96,7 @@ class File:
             what = _guess(line, self.read(0, 4)) or "a binary file"
             at = line.index(0) + 1
             raise DataError(
-                f"{self.name} line {number} has a NUL byte (byte {at}); expected UTF-8 text, this may be {what}"
+                f"{self.name} line {number} has a NUL byte (byte {at}); expected UTF-8 text; is it {what}?"
             )
         try:
             text = line.decode("utf-8")
@@ -102,8 +105,8 @@ class File:
             sample = line if len(line) > 2**16 else line + self._after(line)
             likely = _guess(sample, self.read(0, 4)) or "latin-1"
             raise DataError(
-                f"{self.name} line {number} is not UTF-8: byte {at + 1} of the line is 0x{line[at]:02X}; it looks "
-                f"like {likely}: iconv -f {likely} -t utf-8 {self.path.name} > utf8-{self.path.name}"
+                f"{self.name} line {number} is not UTF-8: byte {at + 1} of the line is 0x{line[at]:02X}; "
+                f"it looks like {likely}: iconv -f {likely} -t utf-8 {self.path.name} > utf8-{self.path.name}"
             ) from None
         return text.rstrip("\r\n")
 
@@ -123,7 +126,7 @@ class File:
             return os.dup(room.fileno())
 
 
-def _unpack(path: Path, suffix: str) -> IO[bytes]:
+def _unpack(path: Path, suffix: str) -> gzip.GzipFile | LZMAFile:
     if suffix == ".gz":
         return gzip.open(path, "rb")
     import lzma

@@ -24,13 +24,15 @@ ONE = [
 ]
 VERBS = [
     ("find", "找到"), ("want", "想要"), ("buy", "买"), ("sell", "卖"), ("like", "喜欢"), ("see", "看到"),
-    ("need", "需要"), ("draw", "画"), ("bring", "带来"), ("lose", "丢失"), ("choose", "选择"), ("share", "分享"),
+    ("need", "需要"), ("draw", "画"), ("bring", "带来"), ("lose", "丢失"), ("choose", "选择"),
+    ("share", "分享"),
 ]  # fmt: skip
 THINGS = [  # with the word that Chinese counts them by
     ("apples", "苹果", "个"), ("books", "书", "本"), ("flowers", "花", "朵"), ("hats", "帽子", "顶"),
     ("cups", "杯子", "个"), ("chairs", "椅子", "把"), ("cats", "猫", "只"), ("birds", "鸟", "只"),
-    ("maps", "地图", "张"), ("pictures", "图片", "张"), ("umbrellas", "雨伞", "把"), ("bicycles", "自行车", "辆"),
-    ("letters", "信", "封"), ("keys", "钥匙", "把"), ("stones", "石头", "块"), ("coats", "大衣", "件"),
+    ("maps", "地图", "张"), ("pictures", "图片", "张"), ("umbrellas", "雨伞", "把"),
+    ("bicycles", "自行车", "辆"), ("letters", "信", "封"), ("keys", "钥匙", "把"), ("stones", "石头", "块"),
+    ("coats", "大衣", "件"),
 ]  # fmt: skip
 STUFF = [("tea", "茶"), ("bread", "面包"), ("milk", "牛奶"), ("paper", "纸")]
 COUNTS = [("two", "两"), ("three", "三"), ("ten", "十")]
@@ -40,12 +42,13 @@ KINDS = [
 ]  # fmt: skip
 PLACES = [
     NOBODY, ("in the park", "在公园里"), ("in the garden", "在花园里"), ("in the kitchen", "在厨房里"),
-    ("in the library", "在图书馆里"), ("at school", "在学校"), ("at home", "在家"), ("at the market", "在市场上"),
-    ("at the station", "在车站"), ("by the river", "在河边"),
+    ("in the library", "在图书馆里"), ("at school", "在学校"), ("at home", "在家"),
+    ("at the market", "在市场上"), ("at the station", "在车站"), ("by the river", "在河边"),
 ]  # fmt: skip
 TIMES = [
-    NOBODY, ("today", "今天"), ("tomorrow", "明天"), ("now", "现在"), ("every day", "每天"), ("tonight", "今晚"),
-    ("in the morning", "早上"), ("in the evening", "晚上"), ("this week", "这个星期"), ("on sunday", "星期天"),
+    NOBODY, ("today", "今天"), ("tomorrow", "明天"), ("now", "现在"), ("every day", "每天"),
+    ("tonight", "今晚"), ("in the morning", "早上"), ("in the evening", "晚上"), ("this week", "这个星期"),
+    ("on sunday", "星期天"),
 ]  # fmt: skip
 
 WHATS: list[Word] = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from os.path import commonprefix
 from typing import Any
 
 from .names import ROLES, is_language, plain
@@ -92,9 +91,7 @@ def _labels(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -
 
 def _by_place(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[Guess]:
     """Without names, by what the columns hold: text beside few different words is a label, else a pair."""
-    texts = [
-        c for c in texts if len(rows) < 3 or len(commonprefix([row[c] for row in rows])) < 8
-    ]  # no links, ids
+    texts = [c for c in texts if not _all_begin_alike([row[c] for row in rows])]
     labelled = False
     for column in columns:
         values = [row[column] for row in rows]
@@ -127,6 +124,12 @@ def _is_prose(values: Sequence[Any]) -> bool:
     written = sum(any(letter.isalpha() for letter in text) for text in texts)
     different = len(texts) < 3 or len(set(texts)) > len(texts) / 2
     return bool(texts) and different and written > len(texts) / 2
+
+
+def _all_begin_alike(texts: Sequence[str]) -> bool:
+    """As links, ids and attributions do."""
+    start = texts[0][:8]
+    return len(texts) > 2 and len(start) == 8 and all(text.startswith(start) for text in texts)
 
 
 def _few(values: Sequence[Any]) -> bool:

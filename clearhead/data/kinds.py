@@ -19,7 +19,7 @@ SPEAKERS = {
 }  # fmt: skip
 
 
-class Blank(DataError):
+class BlankError(DataError):
     """A row with nothing in it: it is left out. Any other fault must be mended."""
 
 
@@ -64,7 +64,7 @@ def _texts(*roles: str) -> Callable[[Row, Columns], Row]:
         texts = {role: value for name in roles for role, value in _text(row, columns, name).items()}
         for role, text in texts.items():
             if not text.strip():
-                raise Blank(f"{role} is empty")
+                raise BlankError(f"{role} is empty")
         return texts
 
     return read
@@ -81,12 +81,12 @@ def _messages(role: str, speaker: str, words: str) -> Callable[[Row, Columns], R
     def read(row: Row, columns: Columns) -> Row:
         turns = _value(row, columns[role], role)
         if not turns:
-            raise Blank(f"{role} is empty")
+            raise BlankError(f"{role} is empty")
         if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
             raise DataError(f"{role} holds a {type(turns).__name__}; expected a list of objects")
         messages = [_message(turn, speaker, words) for turn in turns]
         if not any(m["role"] == "assistant" and m["content"].strip() for m in messages):
-            raise Blank("no assistant says anything in it")
+            raise BlankError("no assistant says anything in it")
         return {"messages": messages}
 
     return read
@@ -103,7 +103,7 @@ def _label(row: Row, columns: Columns) -> Row:
     read = _texts(*(role for role in ("text", "second") if role in columns))(row, columns)
     value = _value(row, columns["label"], "label")
     if value is None or value == "":
-        raise Blank("label is empty")
+        raise BlankError("label is empty")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, str | int):
@@ -120,7 +120,7 @@ def _tags(row: Row, columns: Columns) -> Row:
             raise DataError(f"{role} holds a {type(value).__name__}; expected a list of words")
         lists[role] = [str(each) for each in value]
     if not lists["tokens"]:
-        raise Blank("tokens is empty")
+        raise BlankError("tokens is empty")
     if len(lists["tokens"]) != len(lists["tags"]):
         raise DataError(
             f"{len(lists['tokens'])} tokens and {len(lists['tags'])} tags; expected as many of each"

@@ -1,4 +1,4 @@
-"""Order: (seed, epoch, count) in, every row number once out. Computed from numbers; there is no stream to lose.
+"""Order: (seed, epoch, count) in, every row number once out: computed, with no stream to lose.
 
 The same numbers give the same order on every machine and with every version of NumPy, because only integer
 arithmetic is used. Nothing here touches a global generator.

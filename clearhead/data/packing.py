@@ -62,7 +62,7 @@ def plan(
 def pack(
     documents: Sequence[Sequence[int]], rows: Sequence[Sequence[Piece]], length: int, pad: int
 ) -> Packed:
-    """The rows of a plan, or some of them, as arrays. Every token but the first of a document is a label once:
+    """The rows of a plan, or some of them, as arrays. Every token but a document's first is a label once:
     the last token of a piece is asked for what follows it in the document.
     """
     shape = len(rows), length

@@ -34,7 +34,7 @@ class Shape:
         return KINDS[self.kind].form
 
     def read(self, row: Row) -> Row:
-        """A raw row as a canonical one. A row without anything raises `Blank`, any other fault a `DataError`."""
+        """A raw row as a canonical one. Nothing in it is a `BlankError`, any other fault a `DataError`."""
         return KINDS[self.kind].read(row, self.columns)
 
     def problem(self, row: Row) -> str | None:
@@ -47,7 +47,7 @@ class Shape:
 
 
 def detect(source: Source, mapping: Mapping[str, str] | None = None) -> tuple[Shape, ...]:
-    """Every reading that fits, the likeliest first; there is at least one, or an error that says what to do."""
+    """Every reading that fits, the likeliest first; at least one, or an error that says what to do."""
     columns, sample = source.columns, _sample(source)
     if mapping:
         return (_mapped(columns, mapping),)
@@ -91,9 +91,10 @@ def _mapped(columns: Sequence[str], mapping: Mapping[str, str]) -> Shape:
         for role in (*kind.roles, *kind.optional):
             by_name = next((c for c in left if plain(c) in ROLES[role]), None)
             only = left[0] if len(left) == 1 and role in kind.roles else None
-            if role not in filled and (column := by_name or only):
-                filled[role] = column
-                left.remove(column)
+            found = by_name or only
+            if role not in filled and found:
+                filled[role] = found
+                left.remove(found)
         if all(role in filled for role in kind.roles):
             said = " ".join(f"{role}={column}" for role, column in mapping.items())
             return Shape(kind.name, filled, f"you said {said}")

@@ -1,0 +1,99 @@
+"""`clearhead data check FILE`: what a model would learn from a file, before anything runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+from cyclopts import App, Parameter
+from rich.markup import escape
+
+from ..data import Report, check, numbered, parse_map, read_rows
+from ..errors import ClearheadError, DataError, InputError
+from ..text import Tokenizer
+from .console import OUT, print_json
+
+BARS = " ▁▂▃▄▅▆▇█"
+data = App(name="data", help="Look at data before training on it.")
+
+
+@data.command(name="check")
+def check_files(
+    *files: str,
+    tokenizer: Annotated[str | None, Parameter(help="a folder with tokenizer.json: count its tokens")] = None,
+    length: Annotated[int | None, Parameter(help="what the model takes; longer rows are listed")] = None,
+    map: Annotated[
+        list[str] | None,
+        Parameter(help="role=column, such as prompt=question completion=answer", consume_multiple=True),
+    ] = None,
+    split: Annotated[str | None, Parameter(help="of a folder: train, valid or test")] = None,
+    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+) -> None:
+    """Show columns, shape, lengths, faults, and row 1 as the model will see it. Exit 3 if it is unusable.
+
+    FILES may be .txt .tsv .csv .json .jsonl .parquet .conll, packed with gzip or xz; two parallel files; a
+    folder; or a built-in corpus such as grammar-en-zh.
+    """
+    try:
+        source = read_rows(files[0] if len(files) == 1 else list(files), split=split)
+        report = check(source, mapping=parse_map(map or []), tokenizer=_tokenizer(tokenizer), length=length)
+    except DataError as error:
+        _unusable(error)
+    if json:
+        print_json(report.to_dict())
+    else:
+        _print(report, " ".join(files))
+    if report.why:
+        _unusable(DataError(report.why))
+
+
+def _unusable(error: ClearheadError) -> NoReturn:
+    sys.stderr.write(f"clearhead: {' '.join(str(error).split())}\n")
+    sys.exit(3)
+
+
+def _tokenizer(folder: str | None) -> Tokenizer | None:
+    if folder is None:
+        return None
+    found = Tokenizer.read(folder) if Path(folder).is_dir() else None
+    if found is None:
+        raise InputError(f"there is no tokenizer in {folder!r}; expected a folder with tokenizer.json")
+    return found
+
+
+def _print(report: Report, name: str) -> None:
+    about = [f"{report.rows:,} rows", report.encoding, f"columns: {', '.join(report.columns)}", report.note]
+    OUT.print(f"[bold]{escape(name)}[/] · {escape(' · '.join(filter(None, about)))}")
+    OUT.print(f"looks like   [bold]{escape(str(report.shape))}[/]  {escape(report.shape.reason)}")
+    for other in report.others[:3]:
+        OUT.print(f"or else      {escape(str(other))}  {escape(other.reason)}")
+    for role, lengths in report.lengths.items():
+        spread = (
+            f"{lengths.min:,} to {lengths.max:,}, half up to {lengths.median:,}, 95 % up to {lengths.p95:,}"
+        )
+        OUT.print(f"{escape(role):<13}{spread} {report.unit}  {_bars(lengths.histogram)}")
+    if report.labels:
+        counts = [f"{label} {count:,}" for label, count in report.labels.items()]
+        more = f" and {len(counts) - 12} more" if len(counts) > 12 else ""
+        OUT.print(f"labels       {escape(' · '.join(counts[:12]))}{more}")
+    OUT.print(f"problems     {escape(' · '.join(_problems(report)) or 'none')}")
+    if report.first:
+        OUT.print("row 1, as the model sees it  ([bright_black]grey[/] = not trained on)")
+        parts = [escape(t) if trained else f"[bright_black]{escape(t)}[/]" for t, trained in report.first]
+        OUT.print("  " + "".join(parts).replace("\n", "⏎\n  ")[:20_000])
+
+
+def _problems(report: Report) -> list[str]:
+    faults = [f"{what} ({numbered(rows)})" for what, rows in (*report.wrong.items(), *report.empty.items())]
+    if report.duplicates:
+        faults.append(f"{len(report.duplicates):,} duplicates ({numbered(report.duplicates)})")
+    if report.over_long:
+        cut = f"{len(report.over_long):,} longer than {report.limit:,} {report.unit}, to be cut"
+        faults.append(f"{cut} ({numbered(report.over_long)})")
+    return faults
+
+
+def _bars(histogram: tuple[int, ...]) -> str:
+    top = max(histogram) or 1
+    return "".join(BARS[-(-count * (len(BARS) - 1) // top)] for count in histogram)

@@ -1,0 +1,80 @@
+"""Preview: one canonical row in, what a model reads of it out, stretch by stretch: trained on or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..text import Tokenizer
+from .source import Row
+
+Stretch = tuple[str, bool]  # a piece of text, and whether the loss counts it
+
+
+def preview(form: str, row: Row, tokenizer: Tokenizer | None = None) -> list[Stretch]:
+    """With a tokenizer the stretches are its tokens, and what is written ends with its end token."""
+    stretches = [stretch for stretch in FORMS[form](row) if stretch[0]]
+    if tokenizer is None:
+        return stretches
+    tokens = [
+        (piece.text, trained)
+        for text, trained in stretches
+        for piece in tokenizer.encode(text, specials=False).tokens
+        if piece.part == 1  # a character that is split over tokens is shown once
+    ]
+    ends = tokenizer.eos is not None and form in ("text", "pair", "prompt", "messages")
+    return [*tokens, (tokenizer.eos.text, True)] if ends and tokenizer.eos else tokens
+
+
+def texts(form: str, row: Row) -> dict[str, str]:
+    """The texts of a row by role, whose lengths count."""
+    if form == "messages":
+        return {"messages": "\n".join(message["content"] for message in row["messages"])}
+    if form == "tags":
+        return {"tokens": " ".join(row["tokens"])}
+    return {role: row[role] for role in ROLES[form] if role in row}
+
+
+ROLES = {
+    "text": ("text",),
+    "pair": ("src", "tgt"),
+    "prompt": ("prompt", "completion"),
+    "label": ("text", "second"),
+    "answer": ("question", "context"),
+}
+
+
+def _answer(row: Row) -> list[Stretch]:
+    asked, context = (row["question"] + "\n", False), row["context"]
+    if not row["answers"]:
+        return [asked, (context, False), ("\n(no answer)", True)]
+    first = row["answers"][0]
+    start, end = first["start"], first["start"] + len(first["text"])
+    return [asked, (context[:start], False), (context[start:end], True), (context[end:], False)]
+
+
+def _messages(row: Row) -> list[Stretch]:
+    return [
+        stretch
+        for message in row["messages"]
+        for stretch in (
+            (f"{message['role']}: ", False),
+            (message["content"], message["role"] == "assistant"),
+            ("\n", False),
+        )
+    ]
+
+
+def _tags(row: Row) -> list[Stretch]:
+    pairs = zip(row["tokens"], row["tags"], strict=True)
+    return [part for token, tag in pairs for part in ((f"{token}/", False), (tag, True), (" ", False))]
+
+
+FORMS: dict[str, Callable[[Row], list[Stretch]]] = {
+    "text": lambda row: [(row["text"], True)],
+    "pair": lambda row: [(row["src"], False), (" → ", False), (row["tgt"], True)],
+    "prompt": lambda row: [(row["prompt"], False), ("\n", False), (row["completion"], True)],
+    "messages": _messages,
+    "label": lambda row: [(" | ".join(texts("label", row).values()) + " → ", False), (row["label"], True)],
+    "tags": _tags,
+    "answer": _answer,
+}
