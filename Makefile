@@ -8,7 +8,7 @@ export TOKENIZERS_PARALLELISM := false
 .PHONY: setup demo test proof lint format
 
 demo: setup
-	@OMP_NUM_THREADS= $(BIN)/clearhead demo
+	@env -u OMP_NUM_THREADS $(BIN)/clearhead demo
 
 setup: .venv/.ready
 

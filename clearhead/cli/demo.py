@@ -33,7 +33,9 @@ def demo(
     folder = Path(out)
     prepared = prepare(load_run("translate-en-zh", words))
     rows = prepared.rows.splits
-    OUT.print(f"[bold]\\[1/4][/] data     grammar-en-zh · {len(rows['train']):,} train / {len(rows['valid']):,} held-out pairs")
+    OUT.print(
+        f"[bold]\\[1/4][/] data     grammar-en-zh · {len(rows['train']):,} train / {len(rows['valid']):,} held-out pairs"
+    )
     first = rows["train"][0]
     OUT.print(f"               {first['src']} → {first['tgt']}", markup=False)
     OUT.print(f"[bold]\\[2/4][/] model    {prepared.bundle}")
@@ -56,9 +58,8 @@ def _scores(prepared: Prepared) -> None:
     task, model = prepared.task, prepared.bundle.model.eval()
     assert isinstance(task, TextToText) and isinstance(model, PairModel)
     scores = task.score(model, "valid")
-    OUT.print(
-        f"               held-out  exact match {scores['exact']:.1f} %   BLEU {scores['bleu']:.1f}   chrF {scores['chrf']:.1f}"
-    )
+    told = f"exact match {scores['exact']:.1f} %   BLEU {scores['bleu']:.1f}   chrF {scores['chrf']:.1f}"
+    OUT.print(f"               held-out  {told}")
     held = prepared.rows.splits["valid"]
     wanted = [row["tgt"] for row in held[:10]]
     said = [translate(prepared, row["src"]) for row in held[:10]]
@@ -72,7 +73,12 @@ def translate(prepared: Prepared, text: str) -> str:
     assert prepared.bundle.tokenizer is not None and isinstance(prepared.bundle.model, PairModel)
     ids = _source(prepared, text)
     said = generate.answer(
-        prepared.bundle.model, ids, torch.ones_like(ids), start=_ids(prepared)[0], end=_ids(prepared)[1], limit=64
+        prepared.bundle.model,
+        ids,
+        torch.ones_like(ids),
+        start=_ids(prepared)[0],
+        end=_ids(prepared)[1],
+        limit=64,
     )
     return prepared.bundle.tokenizer.decode(said[0])
 
@@ -87,8 +93,8 @@ def _picture(prepared: Prepared, folder: Path) -> Path:
     with torch.no_grad():
         model(source, torch.tensor([[start_id, *said]]), tap=seen.tap("decoder.*.cross.pattern"))
     weights_QK = seen[f"decoder.blocks.{depth - 1}.cross.pattern"][0].mean(0)
-    rows = [tokenizer.decode([token]) for token in said] + ["⏹"]
-    columns = [piece.text for piece in tokenizer.encode(SENTENCE).tokens] + ["⏹"]
+    rows = [tokenizer.decode([token]) for token in said] + ["■"]
+    columns = [piece.text for piece in tokenizer.encode(SENTENCE).tokens] + ["■"]
     path = folder / ("attention.png" if chinese_font() else "attention.svg")
     heat_map(weights_QK.tolist(), rows, columns, path, title=f"{SENTENCE} → {tokenizer.decode(said)}")
     return path

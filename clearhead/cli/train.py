@@ -22,7 +22,9 @@ def train(
     out: Annotated[str | None, Parameter(help="the run's folder")] = None,
     seed: Annotated[int | None, Parameter(help="everything random depends on it")] = None,
     resume: Annotated[str | None, Parameter(help="go on with the run in this folder")] = None,
-    time_budget: Annotated[float | None, Parameter(help="seconds; then it saves and stops, resumable")] = None,
+    time_budget: Annotated[
+        float | None, Parameter(help="seconds; then it saves and stops, resumable")
+    ] = None,
     list_: Annotated[bool, Parameter(name="--list", negative="", help="the recipes there are")] = False,
     print_config: Annotated[bool, Parameter(negative="", help="all settings as YAML, ready to run")] = False,
     dry_run: Annotated[bool, Parameter(negative="", help="show the plan, then stop")] = False,
@@ -100,9 +102,13 @@ def _plan(prepared: Prepared, folder: Path) -> None:
     for note in prepared.notes:
         ERR.print(f"           {note}", markup=False)
     vocabulary = f" · {bundle.tokenizer.vocab:,} tokens" if bundle.tokenizer else ""
-    ERR.print(f"model      {bundle.family.title if bundle.family else ''} · {bundle.parameters:,} parameters{vocabulary}")
+    ERR.print(
+        f"model      {bundle.family.title if bundle.family else ''} · {bundle.parameters:,} parameters{vocabulary}"
+    )
     memory = 16 * bundle.parameters  # weights, gradients and two moments in float32
-    ERR.print(f"train      {run.train.steps:,} steps · {amount(memory)}B for weights and optimiser · {folder}")
+    ERR.print(
+        f"train      {run.train.steps:,} steps · {amount(memory)}B for weights and optimiser · {folder}"
+    )
 
 
 def _report(result: Result, *, json: bool) -> None:
@@ -118,5 +124,8 @@ def _report(result: Result, *, json: bool) -> None:
     elif result.status == "done":
         OUT.print(f"saved      {result.folder}")
     if result.status != "done":
-        ERR.print(f"stopped at step {result.step} ({result.reason}); go on with: clearhead train --resume {result.folder}")
+        ERR.print(
+        how = f"clearhead train --resume {result.folder}"
+        ERR.print(f"stopped at step {result.step} ({result.reason}); go on with: {how}")
+        )
         sys.exit(130 if result.reason == "SIGINT" else 3)

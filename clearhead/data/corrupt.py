@@ -27,7 +27,7 @@ class Masked(NamedTuple):
 def mask_words(
     ids: Sequence[int], draw: Random, *, mask: int, vocab: int, special: frozenset[int], share: float = 0.15
 ) -> Masked:
-    """`share` of the ordinary tokens are asked for; of those 80 % are hidden, 10 % another word, 10 % as is."""
+    """`share` of the ordinary tokens are asked for: 80 % hidden, 10 % another word, 10 % as they are."""
     ordinary = [i for i, token in enumerate(ids) if token not in special]
     chosen = sample(ordinary, max(1, round(share * len(ordinary))), draw) if ordinary else []
     damaged, labels = list(ids), [NOTHING] * len(ids)
@@ -44,7 +44,7 @@ def mask_words(
 def drop_spans(
     ids: Sequence[int], draw: Random, *, sentinels: Sequence[int], share: float = 0.15, mean: float = 3.0
 ) -> tuple[Ids, Ids]:
-    """Spans of about `mean` tokens, `share` of the text together: (text with sentinels, the spans in turn)."""
+    """Spans of about `mean` tokens, `share` of the text in all: (text with sentinels, the spans in turn)."""
     count = min(len(ids) - 1, max(1, round(share * len(ids)))) if len(ids) > 1 else 0
     spans = min(max(1, round(count / mean)), count, len(ids) - count, len(sentinels) - 1)
     if spans < 1:
@@ -107,7 +107,7 @@ NOISES: dict[str, Callable[[Sequence[int], Random, int, float], Ids]] = {
 
 
 def sample(things: Sequence[object], count: int, draw: Random) -> list:  # type: ignore[type-arg]
-    """`count` of the things, each at most once, in random order; by `random()` alone, which stays the same."""
+    """`count` of the things, each at most once, in random order; by `random()` alone, which never changes."""
     left = list(things)
     if count > len(left):
         raise InputError(f"{count} of {len(left)} things were asked for")

@@ -14,7 +14,11 @@ CJK_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanY
 
 
 def heat_map(
-    weights: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str], path: str | Path, title: str = ""
+    weights: Sequence[Sequence[float]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    path: str | Path,
+    title: str = "",
 ) -> None:
     """Rows look at columns. In an SVG the words stay text, so that any browser has the letters for them."""
     path = Path(path)

@@ -1,4 +1,4 @@
-"""Makers: canonical rows and a tokenizer in; the task, and what the model must know of it, out. One per task."""
+"""Makers, one per task: rows and a tokenizer in; the task, and what the model must know of it, out."""
 
 from __future__ import annotations
 
@@ -142,10 +142,16 @@ def causal(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made
 
 def masked(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
     splits = {name: _pieces(tokenizer, split, run.data.length) for name, split in rows.splits.items()}
+    mask = tokenizer.mask.id if tokenizer.mask else MASK
     task = MaskedLM(
-        splits, mask=tokenizer.mask.id if tokenizer.mask else MASK, pad=_ids(tokenizer).pad, vocab=tokenizer.vocab,
-        special=tokenizer.specials, tokens=run.data.tokens, **_common(run, rows),
-    )  # fmt: skip
+        splits,
+        mask=mask,
+        pad=_ids(tokenizer).pad,
+        vocab=tokenizer.vocab,
+        special=tokenizer.specials,
+        tokens=run.data.tokens,
+        **_common(run, rows),
+    )
     return Made(task, "tokens", _sizes(tokenizer))
 
 
@@ -172,8 +178,8 @@ def tag(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
     for split, given in rows.splits.items():
         splits[split] = [_tagged(tokenizer, row, names, run.data.length, split) for row in given]
     task = Tag(
-        splits, names=list(names), pad=_ids(tokenizer).pad, tokens=run.data.tokens, smoothing=run.data.smoothing,
-        **_common(run, rows),
+        splits, names=list(names), pad=_ids(tokenizer).pad, tokens=run.data.tokens,
+        smoothing=run.data.smoothing, **_common(run, rows),
     )  # fmt: skip
     return Made(task, "tags", _sizes(tokenizer) | {"id2label": {str(i): n for i, n in enumerate(names)}})
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.heldout import is_held_out
-from ..data.kinds import Blank
+from ..data.kinds import BlankError
 from ..data.shapes import Shape, detect
 from ..data.source import Source
 from ..data.sources import read_splits
@@ -72,7 +72,7 @@ def _canonical(source: Source, shape: Shape, split: str, notes: list[str]) -> li
     for number in range(len(source)):
         try:
             rows.append(shape.read(source[number]))
-        except Blank:
+        except BlankError:
             blank += 1
         except DataError as error:
             raise DataError(f"{source.where(number)}: {error}") from None

@@ -1,7 +1,7 @@
 """Settings of a run: a recipe, a YAML file and dotted words in; one checked tree of settings out.
 
-Later wins: the recipe, then the file, then the words. Unknown keys are refused with the nearest name. What comes
-out can be written as YAML and run again.
+Later wins: the recipe, then the file, then the words. Unknown keys are refused with the nearest name. What
+comes out can be written as YAML and run again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Metrics: what was said and what was wanted in, scores out. Computed by the libraries people compare with."""
+"""Metrics: what was said and what was wanted in, scores out, by the libraries people compare with."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from ..errors import TrainError
+from ..nn.model import PairModel, SingleModel
 from ..tasks import Task
 from .average import trained
 from .exact import seeded
@@ -40,7 +41,9 @@ class NotFinite(Exception):  # noqa: N818 (a message between two rooms, never sh
 
 
 class Update:
-    def __init__(self, model: nn.Module, task: Task[Any], training: Training, width: int) -> None:
+    def __init__(
+        self, model: SingleModel | PairModel, task: Task[Any], training: Training, width: int
+    ) -> None:
         self.model, self.task, self.training, self.width = model, task, training, width
         self.parameters = trained(model)
         if not self.parameters:
