@@ -33,9 +33,8 @@ def demo(
     folder = Path(out)
     prepared = prepare(load_run("translate-en-zh", words))
     rows = prepared.rows.splits
-    OUT.print(
-        f"[bold]\\[1/4][/] data     grammar-en-zh · {len(rows['train']):,} train / {len(rows['valid']):,} held-out pairs"
-    )
+    sizes = f"{len(rows['train']):,} train / {len(rows['valid']):,} held-out pairs"
+    OUT.print(f"[bold]\\[1/4][/] data     grammar-en-zh · {sizes}")
     first = rows["train"][0]
     OUT.print(f"               {first['src']} → {first['tgt']}", markup=False)
     OUT.print(f"[bold]\\[2/4][/] model    {prepared.bundle}")

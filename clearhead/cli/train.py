@@ -102,9 +102,8 @@ def _plan(prepared: Prepared, folder: Path) -> None:
     for note in prepared.notes:
         ERR.print(f"           {note}", markup=False)
     vocabulary = f" · {bundle.tokenizer.vocab:,} tokens" if bundle.tokenizer else ""
-    ERR.print(
-        f"model      {bundle.family.title if bundle.family else ''} · {bundle.parameters:,} parameters{vocabulary}"
-    )
+    name = bundle.family.title if bundle.family else type(bundle.spec).__name__
+    ERR.print(f"model      {name} · {bundle.parameters:,} parameters{vocabulary}")
     memory = 16 * bundle.parameters  # weights, gradients and two moments in float32
     ERR.print(
         f"train      {run.train.steps:,} steps · {amount(memory)}B for weights and optimiser · {folder}"
@@ -124,8 +123,6 @@ def _report(result: Result, *, json: bool) -> None:
     elif result.status == "done":
         OUT.print(f"saved      {result.folder}")
     if result.status != "done":
-        ERR.print(
         how = f"clearhead train --resume {result.folder}"
         ERR.print(f"stopped at step {result.step} ({result.reason}); go on with: {how}")
-        )
         sys.exit(130 if result.reason == "SIGINT" else 3)
