@@ -11,6 +11,12 @@ from ..families import Config, Family, Task, named
 from ..nn.model import Model
 from .bundle import Bundle
 
+# Keys that any config may have: labels, and the tokens that stand for no text.
+ANYWHERE = {
+    "id2label", "label2id", "num_labels", "pad_token_id", "bos_token_id", "eos_token_id",
+    "decoder_start_token_id", "forced_eos_token_id",
+}  # fmt: skip
+
 
 def build(
     what: Model | str,
@@ -37,7 +43,7 @@ def build(
 def configured(name: str, changes: dict[str, Any]) -> tuple[Family, Config]:
     """A named family or size with some keys changed; a key it does not have is refused."""
     family, full = named(name)
-    known = {*full, "id2label", "num_labels"}
+    known = {*full, *ANYWHERE}
     for key in changes:
         if key not in known:
             raise SpecError(f"{family.title} has no config key {key!r}; {nearest(key, known)}")

@@ -46,9 +46,10 @@ def read(run: Run) -> Rows:
     first = sources.get("train") or next(iter(sources.values()))
     shape = _fitting(run, first)
     notes: list[str] = []
-    splits = {name: _canonical(source, shape, name, notes) for name, source in sources.items()}
     if _is_prose(run, first):
-        splits = {name: [{"text": "\n".join(row["text"] for row in rows)}] for name, rows in splits.items()}
+        splits = {name: [{"text": _prose(source)}] for name, source in sources.items()}
+    else:
+        splits = {name: _canonical(source, shape, name, notes) for name, source in sources.items()}
     if "valid" not in splits:
         splits = _held_out(splits, notes)
     hashes = {name: value for source in sources.values() for name, value in source.hashes().items()}
@@ -87,6 +88,11 @@ def _is_prose(run: Run, source: Source) -> bool:
     return run.task == "causal" and bool(names) and all(".txt" in name.suffixes for name in names)
 
 
+def _prose(source: Source) -> str:
+    """The files as they are, empty lines included."""
+    return "".join(file.text(file.read(0, file.size), 1) for file in source.files)
+
+
 def _held_out(splits: Mapping[str, list[Row]], notes: list[str]) -> dict[str, list[Row]]:
     """A validation split where none was given: by the text itself, so that equal texts stay together."""
     rows = splits.get("train") or next(iter(splits.values()))
@@ -95,9 +101,15 @@ def _held_out(splits: Mapping[str, list[Row]], notes: list[str]) -> dict[str, li
         at = int(len(text) * 0.9)
         notes.append(f"valid: the last tenth of the text, {len(text) - at:,} characters")
         return {**splits, "train": [{"text": text[:at]}], "valid": [{"text": text[at:]}]}
-    held = [row for row in rows if is_held_out(str(sorted(row.items())[0]), one_in=ONE_IN)]
-    kept = [row for row in rows if not is_held_out(str(sorted(row.items())[0]), one_in=ONE_IN)]
+    held = [row for row in rows if is_held_out(_question(row), one_in=ONE_IN)]
+    kept = [row for row in rows if not is_held_out(_question(row), one_in=ONE_IN)]
     if not held or not kept:
         raise DataError(f"{len(rows)} rows are too few to hold some out; give --data.valid FILE")
     notes.append(f"valid: {len(held):,} of {len(rows):,} rows held out by their text")
     return {**splits, "train": kept, "valid": held}
+
+
+def _question(row: Row) -> str:
+    """What the model is shown, not what it is to answer: rows that ask the same stay on one side."""
+    answers = {"tgt", "completion", "label", "tags", "answers"}
+    return str(sorted((role, value) for role, value in row.items() if role not in answers))

@@ -1,0 +1,152 @@
+"""Runs from a recipe and a file to a model: prepared, trained, scored, resumed; and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import clearhead as ch
+from clearhead.cli.main import main
+from clearhead.errors import ClearheadError
+from clearhead.nn.model import PairModel
+from clearhead.recipes import RECIPES, load_run, prepare
+from clearhead.recipes.settings import Run, changed, overrides
+
+TINY = {
+    "transformer": ["model.d_model=16", "model.encoder_ffn_dim=24", "model.decoder_ffn_dim=24"],
+    "bart": ["model.d_model=16", "model.encoder_ffn_dim=24", "model.decoder_ffn_dim=24"],
+    "gpt2": ["model.n_embd=16", "model.n_layer=2"],
+    "bert": ["model.hidden_size=16", "model.intermediate_size=24", "model.num_hidden_layers=1"],
+}
+QUICK = ["train.steps=3", "train.valid_every=3", "train.save_every=2", "tokenizer.vocab=300"]
+
+
+def quick(recipe: str, *words: str) -> Run:
+    run = load_run(recipe)
+    schedule = {"translate-en-zh": 40}.get(recipe, 100)
+    assert schedule  # every recipe warms up; three steps leave no room for it
+    return changed(run, [*TINY[str(run.model["family"])], *QUICK, "train.schedule.warmup=1", *words])
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("rows")
+    words = ["red", "green", "blue", "old", "new", "cat", "dog", "apple"]
+    texts = [f"the {words[i % 5]} {words[5 + i % 3]} number {i}" for i in range(80)]
+    made = {
+        "label.tsv": "\n".join(f"{t}\t{i % 3}" for i, t in enumerate(texts)),
+        "pairs.tsv": "\n".join(f"{t}\t{t.upper()}" for t in texts),
+        "texts.jsonl": "\n".join(json.dumps({"text": t}) for t in texts),
+        "tags.jsonl": "\n".join(
+            json.dumps({"tokens": t.split(), "tags": ["O", "O", "B-THING", "O", "O"]}) for t in texts
+        ),
+        "prose.txt": "\n".join(texts),
+    }
+    for name, text in made.items():
+        (folder / name).write_text(text + "\n", encoding="utf-8")
+    return {name.split(".")[0]: folder / name for name in made}
+
+
+SOURCES = {"classify": "label", "tag": "tags", "summarize": "pairs", "denoise": "texts", "bert-mini": "texts",
+           "gpt-chars": "prose", "translate-en-zh": "pairs"}  # fmt: skip
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_trains_scores_and_saves_on_a_users_file(
+    recipe: str, files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = quick(recipe, f"data.source={files[SOURCES[recipe]]}")
+    (tmp_path / "my.yaml").write_text(run.to_yaml(), encoding="utf-8")
+    with pytest.raises(SystemExit) as done:
+        main(["train", str(tmp_path / "my.yaml"), "--out", str(tmp_path / "run"), "--json"])
+    said = capsys.readouterr()
+    assert done.value.code == 0, said.err
+    assert json.loads(said.out)["status"] == "done"
+    bundle = ch.load(tmp_path / "run")  # a Hugging Face folder
+    assert bundle.tokenizer is not None and bundle.tokenizer.encode("the red cat").ids
+    with pytest.raises(SystemExit) as done:
+        main(["eval", str(tmp_path / "run"), "--json"])
+    said = capsys.readouterr()
+    assert done.value.code == 0, said.err
+    scores = json.loads(said.out)["scores"]
+    logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    last = [row for row in logged if "valid" in json.dumps(row)][-1]
+    assert abs(scores["loss"] - _found(last, "loss")) < 1e-6
+
+
+def _found(row: dict, name: str) -> float:  # type: ignore[type-arg]
+    scores = row.get("scores") or row.get("valid") or row
+    return float(scores[name])
+
+
+def test_the_demo_task_is_learnable(tmp_path: Path) -> None:
+    """A glance at the demo: a few dozen steps bring the loss down to a fraction."""
+    prepared = prepare(changed(load_run("translate-en-zh"), ["data.tokens=600"]))
+    model, task = prepared.bundle.model, prepared.task
+    assert isinstance(model, PairModel)
+    before = float(task.loss(model, task.batch(1, 0)).detach()) / task.batch(1, 0).targets
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+    for step in range(1, 41):
+        batch = task.batch(step, 0)
+        optimizer.zero_grad()
+        (task.loss(model, batch) / batch.targets).backward()
+        optimizer.step()
+    after = float(task.loss(model, task.batch(1, 0)).detach()) / task.batch(1, 0).targets
+    assert after < 0.6 * before
+
+
+def test_settings_come_from_recipe_file_and_words_and_go_back_to_yaml(tmp_path: Path) -> None:
+    run = load_run("translate-en-zh", ["--train.lr", "3e-4", "train.steps=1e2", "--model.dropout=0.2"])
+    assert (run.train.lr, run.train.steps, run.model["dropout"]) == (3e-4, 100, 0.2)
+    (tmp_path / "again.yaml").write_text(run.to_yaml(), encoding="utf-8")
+    assert load_run(str(tmp_path / "again.yaml")) == run
+    assert overrides(["--a.b", "text", "c.d=null"]) == {"a.b": "text", "c.d": None}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["translate-en-zz"], "did you mean 'translate-en-zh'?"),
+        (["translate-en-zh", "--train.stepz", "3"], "train has no setting 'stepz'; did you mean 'steps'?"),
+        (["translate-en-zh", "--data.sorce", "x"], "did you mean 'source'?"),
+        (["translate-en-zh", "--trian.steps", "3"], "did you mean 'train'?"),
+        (["translate-en-zh", "--train.steps", "many"], "Training.steps is 'many', expected int"),
+        (["translate-en-zh", "--stepz", "3"], "settings are dotted"),
+        (["translate-en-zh", "--model.d_modl", "3"], "did you mean 'd_model'?"),
+        (["translate-en-zh", "./nowhere.tsv"], "nowhere.tsv"),
+        (["classify"], "needs a file of your own"),
+        (["--resume", "./nowhere"], "is no run"),
+        ([], "name a recipe"),
+    ],
+)
+def test_what_cannot_be_run_is_one_line_and_exit_2(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["train", *words, "--out", str(tmp_path / "run")])
+    said = capsys.readouterr()
+    assert done.value.code == 2 and expected in said.err, said.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_rows_are_named(tmp_path: Path, files: dict[str, Path]) -> None:
+    unseen = tmp_path / "valid.tsv"
+    unseen.write_text("a text\t9\n", encoding="utf-8")
+    with pytest.raises(ClearheadError, match="has the label '9', which no training row has"):
+        prepare(quick("classify", f"data.source={files['label']}", f"data.valid={unseen}"))
+    with pytest.raises(ClearheadError, match="and tag needs tags"):
+        prepare(quick("tag", f"data.source={files['pairs']}"))
+    (tmp_path / "empty.tsv").write_text("")
+    with pytest.raises(ClearheadError, match="empty"):
+        prepare(quick("classify", f"data.source={tmp_path / 'empty.tsv'}"))
+
+
+def test_listing_and_printing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--list"])
+    out = capsys.readouterr().out
+    assert all(name in out for name in RECIPES)
+    with pytest.raises(SystemExit):
+        main(["train", "gpt-chars", "--print-config", "--seed", "5"])
+    assert "seed: 5" in capsys.readouterr().out
