@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from ..bundle import load
 from ..errors import InputError
 from ..recipes import load_run, prepare
+from ..tasks.metrics import bleu_signature
 from ..tasks.translate import TextToText
 from .console import ERR, OUT, print_json
 from .train import SETTINGS
@@ -44,4 +45,4 @@ def evaluate(
         OUT.print(f"{name:<12}{value:.4g}")
     if isinstance(prepared.task, TextToText):
         language = prepared.run.data.language
-        OUT.print(f"BLEU by sacreBLEU, tokenizer of {language!r}")
+        OUT.print(bleu_signature(["a"], ["a"], language), style="dim")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import resource
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
+import torch
 from cyclopts import Parameter
 
 from ..errors import InputError
@@ -44,6 +49,7 @@ def train(
     prepared = prepare(run, ERR.print)
     _plan(prepared, folder)
     if dry_run:
+        _estimate(prepared)
         return
     result = start(prepared, folder)
     _report(result, json=json)
@@ -108,6 +114,21 @@ def _plan(prepared: Prepared, folder: Path) -> None:
     ERR.print(
         f"train      {run.train.steps:,} steps · {amount(memory)}B for weights and optimiser · {folder}"
     )
+
+
+def _estimate(prepared: Prepared) -> None:
+    """How long it would take here: a few batches are computed, forwards and backwards, and thrown away."""
+    model, task, parts = prepared.bundle.model.train(), prepared.task, prepared.run.train.micro
+    seconds = []
+    for number in range(4):
+        begin = time.perf_counter()
+        torch.autograd.backward(task.loss(model, task.batch(number + 1, 0)))
+        seconds.append(time.perf_counter() - begin)
+    model.zero_grad(set_to_none=True)
+    whole = median(seconds[1:]) * parts * prepared.run.train.steps  # the first batch also warms up
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    said = f"about {timedelta(seconds=round(whole))} on this machine, validation not counted"
+    OUT.print(f"estimate   {said} · {amount(memory)}B of memory now")
 
 
 def _report(result: Result, *, json: bool) -> None:

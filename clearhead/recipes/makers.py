@@ -15,6 +15,7 @@ from ..data.corrupt import NOISES, drop_spans
 from ..errors import DataError
 from ..families import Task as Head
 from ..nn.model import PairModel
+from ..tasks.answer import Answer, Asked
 from ..tasks.causal import CausalLM
 from ..tasks.classify import Classify, Labelled, Tag, Tagged
 from ..tasks.losses import NOTHING
@@ -184,6 +185,17 @@ def tag(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
     return Made(task, "tags", _sizes(tokenizer) | {"id2label": {str(i): n for i, n in enumerate(names)}})
 
 
+def answer(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
+    splits: dict[str, list[Asked]] = {}
+    for split, given in rows.splits.items():
+        asked = [_asked(tokenizer, row, run.data.length) for row in given]
+        splits[split] = [example for example in asked if example is not None]
+        if lost := len(asked) - len(splits[split]):
+            notes.append(f"{split}: {lost:,} rows left out, no answer within {run.data.length} tokens")
+    task = Answer(splits, pad=_ids(tokenizer).pad, tokens=run.data.tokens, **_common(run, rows))
+    return Made(task, "span", _sizes(tokenizer) | {"id2label": {"0": "first", "1": "last"}})
+
+
 MAKERS = {
     "translate": Maker(translate),
     "denoise": Maker(denoise),
@@ -192,7 +204,26 @@ MAKERS = {
     "masked": Maker(masked, frame="cls-sep", lower=True),
     "classify": Maker(classify, frame="cls-sep", lower=True),
     "tag": Maker(tag, frame="cls-sep"),
+    "answer": Maker(answer, frame="cls-sep"),
 }
+
+
+def _asked(tokenizer: Tokenizer, row: Row, length: int) -> Asked | None:
+    """Question and context side by side; None where the answer does not stand in what fits."""
+    if not row["answers"]:
+        return None
+    encoding = tokenizer.encode(row["question"], row["context"])
+    pieces = list(encoding.tokens)[:length]
+    spans = [(p.start, p.end) if p.side == 1 and not p.special else None for p in pieces]
+    begin = row["answers"][0]["start"]
+    end = begin + len(row["answers"][0]["text"])
+    inside = [i for i, span in enumerate(spans) if span and span[0] < end and span[1] > begin]
+    whole = [span for span in spans if span]
+    if not inside or whole[-1][1] < end:
+        return None
+    texts = [one["text"] for one in row["answers"]]
+    ids, types = list(encoding.ids)[:length], list(encoding.types)[:length]
+    return Asked(ids, types, spans, row["context"], texts, inside[0], inside[-1])
 
 
 def _tagged(tokenizer: Tokenizer, row: Row, names: Mapping[str, int], length: int, split: str) -> Tagged:

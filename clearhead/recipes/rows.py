@@ -25,6 +25,7 @@ FORMS: dict[str, tuple[str, ...]] = {
     "spans": ("text",),
     "classify": ("label",),
     "tag": ("tags",),
+    "answer": ("answer",),
 }
 ONE_IN = 20  # without a split of its own, every twentieth text is held out
 

@@ -18,7 +18,7 @@ from ..errors import InputError, SpecError, nearest
 from ..spec import Spec
 from ..train import Training
 
-TaskName = Literal["translate", "causal", "masked", "classify", "tag", "denoise", "spans"]
+TaskName = Literal["translate", "causal", "masked", "classify", "tag", "answer", "denoise", "spans"]
 FOLDER = files("clearhead.recipes") / "shelf"
 RECIPES = sorted(path.name.removesuffix(".yaml") for path in FOLDER.iterdir() if path.name.endswith(".yaml"))
 

@@ -42,6 +42,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             json.dumps({"tokens": t.split(), "tags": ["O", "O", "B-THING", "O", "O"]}) for t in texts
         ),
         "prose.txt": "\n".join(texts),
+        "asked.jsonl": "\n".join(
+            json.dumps(
+                {"question": f"which colour has {i}?", "context": t, "answers": [{"text": t.split()[1]}]}
+            )
+            for i, t in enumerate(texts)
+        ),
     }
     for name, text in made.items():
         (folder / name).write_text(text + "\n", encoding="utf-8")
@@ -49,7 +55,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 SOURCES = {"classify": "label", "tag": "tags", "summarize": "pairs", "denoise": "texts", "bert-mini": "texts",
-           "gpt-chars": "prose", "translate-en-zh": "pairs"}  # fmt: skip
+           "gpt-chars": "prose", "answer": "asked", "translate-en-zh": "pairs"}  # fmt: skip
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
