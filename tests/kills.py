@@ -1,8 +1,8 @@
 """A process that trains in children and kills them: `python kills.py FOLDER RANDOM INSIDE` prints JSON.
 
 A child starts by a fork, so a life costs no imports. RANDOM lives end at a random moment, INSIDE lives end at
-a touch of the disk: in the middle of a save. A finished run is followed by a new one, until all kills are spent.
-`python kills.py FOLDER every` ends a life before each touch of the disk there is, from one checkpoint to the end.
+a touch of the disk: in the middle of a save. A finished run is followed by a new one, until all are spent.
+`python kills.py FOLDER every` ends a life before each touch of the disk, from one checkpoint to the end.
 """
 
 import json
@@ -77,8 +77,9 @@ def live(folder: Path, delay: float | None = None, touch: int | None = None, lat
 
 def main(home: Path, by_chance: int, inside: int) -> dict[str, int]:
     chance = random.Random(7)
+    train(home / "straight")  # here, not in a child: what torch imports late is then there for all children
     began = time.monotonic()
-    live(home / "straight")
+    live(home / "again")
     length = time.monotonic() - began
     wanted = remains(home / "straight")
     plan = ["chance"] * by_chance + ["inside"] * inside
@@ -106,7 +107,7 @@ def main(home: Path, by_chance: int, inside: int) -> dict[str, int]:
 
 def at_every_touch(home: Path) -> dict[str, int]:
     SETTINGS.update(steps=3, save_every=1, valid_every=2)
-    live(home / "straight")
+    train(home / "straight")
     wanted = remains(home / "straight")
     first = home / "first"
     for touch in range(200):  # the least number of touches that leaves a checkpoint
