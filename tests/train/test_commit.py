@@ -211,3 +211,32 @@ def test_a_folder_that_cannot_be_made(place: str, tmp_path: Path) -> None:
     with pytest.raises(SaveError, match="cannot be written") as caught:
         trainer(folder).run()
     assert "\n" not in str(caught.value)
+
+
+def test_everything_is_on_the_disk_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order that survives a power cut: files, manifest, folder, one rename, the folder around it."""
+    events: list[tuple[str, str]] = []
+    sync, rename = os.fsync, os.rename
+
+    def fsync(descriptor: int) -> None:
+        events.append(("sync", os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    def renamed(source: Path, target: Path) -> None:
+        events.append(("rename", str(target)))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "rename", renamed)
+    trainer(tmp_path, steps=1, valid_every=None).run()
+    monkeypatch.undo()
+    target = tmp_path / "checkpoint-000001"
+    at = events.index(("rename", str(target)))
+    aside = f"{tmp_path}/.tmp-{target.name}-{os.getpid()}"
+    before = [path for what, path in events[:at] if what == "sync"]
+    assert before[0] == str(tmp_path / "metrics.jsonl")  # no checkpoint is ahead of the log
+    assert {f"{aside}/{path.name}" for path in target.iterdir()} <= set(before)
+    assert before[-2:] == [f"{aside}/MANIFEST.json", aside]
+    assert events[at + 1] == ("sync", str(tmp_path))
