@@ -19,6 +19,7 @@ from clearhead.tasks import Better
 from clearhead.train import Training, checkpoints, determined, read_log
 
 VOCAB = 19
+LOSS = Better("loss", larger=False)
 
 
 def toy_bundle(dropout: float = 0.1, dtype: torch.dtype = torch.float32, seed: int = 0) -> Bundle:
@@ -46,7 +47,7 @@ class Toy:
     seed: int = 0
     before: Callable[[int, int], None] = lambda step, micro: None
     scores: list[float] = field(default_factory=list)  # what `score` is to say, one after another
-    better: Better = Better("loss", larger=False)
+    better: Better = LOSS
     data: str = "toy"
 
     @property
@@ -71,7 +72,7 @@ class Toy:
         if self.scores:
             return {"loss": self.scores.pop(0)}
         batch = self.batch(0, 0)
-        return {"loss": float(self.loss(model, batch)) / batch.targets}
+        return {"loss": float(self.loss(model, batch).detach()) / batch.targets}
 
     def samples(self, model: nn.Module) -> list[str]:
         return [str(model(torch.tensor([[1, 2, 3]]))[0, -1].argmax().item())]

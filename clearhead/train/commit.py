@@ -24,7 +24,7 @@ from ..store.place import sync_file, sync_folder
 
 MANIFEST = "MANIFEST.json"
 NAME = re.compile(r"checkpoint-(\d{6,})")
-Say = Callable[[str], None]
+Warn = Callable[[str], None]
 
 
 def commit(folder: Path, step: int, fill: Callable[[Path], None]) -> Path:
@@ -49,6 +49,15 @@ def commit(folder: Path, step: int, fill: Callable[[Path], None]) -> Path:
     return target
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A disk that fails, in one line."""
+    try:
+        yield
+    except OSError as error:
+        raise SaveError(one_line(f"{path} cannot be written: {reason(error)}")) from error
+
+
 def verify(checkpoint: Path) -> None:
     """Read everything again; the first file that is not what was written is named."""
     for name, wanted in _manifest(checkpoint)["files"].items():
@@ -69,19 +78,19 @@ def checkpoints(folder: Path) -> dict[int, Path]:
     return dict(sorted((int(match[1]), path) for path, match in found.items() if match))
 
 
-def newest(folder: Path, say: Say) -> Path | None:
+def newest(folder: Path, warn: Warn) -> Path | None:
     """The newest checkpoint that is whole; each newer one that is not is named."""
     for path in reversed(checkpoints(folder).values()):
-        if whole(path, say):
+        if whole(path, warn):
             return path
     return None
 
 
-def whole(checkpoint: Path, say: Say) -> bool:
+def whole(checkpoint: Path, warn: Warn) -> bool:
     try:
         verify(checkpoint)
     except LoadError as error:
-        say(f"{checkpoint.name} is broken and left out: {error}")
+        warn(f"{checkpoint.name} is broken and left out: {error}")
         return False
     return True
 
@@ -90,7 +99,8 @@ def prune(folder: Path, keep: set[int]) -> None:
     for step, path in checkpoints(folder).items():
         if step not in keep:
             doomed = folder / f".del-{path.name}-{os.getpid()}"
-            os.rename(path, doomed)  # so that a folder half removed is never taken for a checkpoint
+            with writing(folder):  # renamed first: a folder half removed is never taken for a checkpoint
+                os.rename(path, doomed)
             shutil.rmtree(doomed, ignore_errors=True)
 
 
@@ -101,20 +111,17 @@ def sweep(folder: Path) -> None:
     with suppress(OSError):  # a parent that may not be listed
         left += [path for path in folder.parent.iterdir() if path.name.startswith(own)]
     for path in left:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            path.unlink()
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """The folder for one trainer alone. The lock goes with the process, however it ends."""
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise SaveError(one_line(f"{folder} cannot be written: {reason(error)}")) from error
     try:
         if not _take(descriptor):
             owner = os.read(descriptor, 20).decode("ascii", "replace").strip() or "unknown"

@@ -21,16 +21,16 @@ SAME = ("training", "model", "task")  # the facts that must not differ when a ru
 
 class Keeper:
     def __init__(
-        self, bundle: Bundle, update: Update, ema: Ema | None, folder: Path, say: commit.Say
+        self, bundle: Bundle, update: Update, ema: Ema | None, folder: Path, warn: commit.Warn
     ) -> None:
         self.bundle, self.model, self.update, self.ema = bundle, bundle.model, update, ema
-        self.training, self.folder, self.say = update.training, folder, say
+        self.training, self.folder, self.warn = update.training, folder, warn
         self.facts = self._facts()
         self.saved: int | None = None  # the step of the newest checkpoint
 
     def resume(self) -> State:
         """The newest whole checkpoint, put into the model; or the beginning."""
-        path = commit.newest(self.folder, self.say)
+        path = commit.newest(self.folder, self.warn)
         if path is None:
             if (self.folder / "config.json").exists() and not commit.checkpoints(self.folder):
                 message = f"{self.folder} holds a model that no run here has made; choose another folder"
@@ -63,12 +63,12 @@ class Keeper:
         """The folder itself becomes the model: the mean of checkpoints, or the best, or the last."""
         best, there = state.best_step, commit.checkpoints(self.folder)
         averaged = [
-            there[step] for step in self._averaged(list(there)) if commit.whole(there[step], self.say)
+            there[step] for step in self._averaged(list(there)) if commit.whole(there[step], self.warn)
         ]
         if averaged:
             put(self.model, mean(checkpoint.read_weights(self.bundle, path) for path in averaged))
         elif (
-            best is not None and best != state.step and best in there and commit.whole(there[best], self.say)
+            best is not None and best != state.step and best in there and commit.whole(there[best], self.warn)
         ):
             put(self.model, checkpoint.read_weights(self.bundle, there[best]))
             if self.ema is not None:
@@ -99,4 +99,4 @@ class Keeper:
         here = self.facts["environment"]
         odd = [f"{key} {there.get(key)} -> {here[key]}" for key in here if there.get(key) != here[key]]
         if odd:
-            self.say(one_line(f"resumed elsewhere ({', '.join(odd)}): close from here on, not bit for bit"))
+            self.warn(one_line(f"resumed elsewhere ({', '.join(odd)}): close from here on, not bit for bit"))

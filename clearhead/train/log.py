@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..store.place import sync_file, sync_folder
+from .commit import writing
 
 Record = dict[str, Any]
 NAME = "metrics.jsonl"
@@ -22,15 +23,19 @@ class Log:
 
     def __init__(self, folder: Path, step: int) -> None:
         self.path = folder / NAME
-        _cut(self.path, step)
-        self._file: IO[bytes] = self.path.open("ab")
+        with writing(self.path):
+            _cut(self.path, step)
+            self._file: IO[bytes] = self.path.open("ab")
 
     def write(self, record: Record) -> None:
-        self._file.write(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False).encode() + b"\n")
-        self._file.flush()
+        line = json.dumps(_finite(record), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        with writing(self.path):
+            self._file.write(line)
+            self._file.flush()
 
     def sync(self) -> None:
-        os.fsync(self._file.fileno())
+        with writing(self.path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()

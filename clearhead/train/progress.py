@@ -20,18 +20,24 @@ class Progress(Protocol):
     def start(self, step: int, steps: int) -> None: ...
     def step(self, record: Record) -> None: ...
     def say(self, line: str) -> None:
-        """A warning, a score or a sample: one line."""
+        """A score or a sample: one line."""
+
+    def warn(self, line: str) -> None:
+        """Something is not as it should be, and the run goes on."""
 
     def close(self) -> None: ...
 
 
 class Quiet:
-    """Nobody watches; what must be said goes to the logger `clearhead.train`."""
+    """Nobody watches; lines go to the logger `clearhead.train`, where warnings show."""
 
     def start(self, step: int, steps: int) -> None: ...
     def step(self, record: Record) -> None: ...
     def close(self) -> None: ...
     def say(self, line: str) -> None:
+        logging.getLogger("clearhead.train").info(line)
+
+    def warn(self, line: str) -> None:
         logging.getLogger("clearhead.train").warning(line)
 
 
@@ -56,6 +62,9 @@ class Lines:
         self._stream.write(line + "\n")
         self._stream.flush()
 
+    def warn(self, line: str) -> None:
+        self.say(f"warning: {line}")
+
     def close(self) -> None: ...
 
 
@@ -78,7 +87,10 @@ class Bar:
         self._bar.update(self._task, completed=record["step"], description=self._clock.line(record))
 
     def say(self, line: str) -> None:
-        self._bar.console.print(line, markup=False)
+        self._bar.console.print(line, markup=False, highlight=False)
+
+    def warn(self, line: str) -> None:
+        self.say(f"warning: {line}")
 
     def close(self) -> None:
         self._bar.stop()

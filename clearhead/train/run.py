@@ -62,7 +62,7 @@ class Run:
         self.ema = None if training.ema is None else Ema(self.model, training.ema)
         self.began = time.monotonic()
         self.norms: deque[float] = deque(maxlen=100)
-        self.keeper = Keeper(bundle, self.update, self.ema, folder, progress.say)
+        self.keeper = Keeper(bundle, self.update, self.ema, folder, progress.warn)
         self.state = self.keeper.resume()
         self.log = Log(folder, self.state.step)
         self.listener: Callable[[Record], None] | None = None

@@ -233,9 +233,9 @@ def test_a_run_of_other_settings_is_refused(changes: dict[str, object], said: st
 
 def test_a_run_of_another_model_or_other_data_is_refused(tmp_path: Path) -> None:
     run(tmp_path, task=Signalled(4, 0))
-    with pytest.raises(TrainError, match="task.data is 'other' here and 'toy' there"):
+    with pytest.raises(TrainError, match=r"task\.data is 'other' here and 'toy' there"):
         run(tmp_path, task=Toy(parts=2, data="other"))
-    with pytest.raises(TrainError, match="model.tower.embed.dropout is 0.3 here and 0.1 there"):
+    with pytest.raises(TrainError, match=r"model\.tower\.embed\.dropout is 0\.3 here and 0\.1 there"):
         Trainer(toy_bundle(dropout=0.3), Toy(parts=2), full_training(), tmp_path).run()
 
 

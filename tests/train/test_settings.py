@@ -73,7 +73,7 @@ def test_settings_are_the_same_after_json(name: str, optimizer: Spec) -> None:
 
 
 def test_an_unknown_field_is_refused_with_the_nearest() -> None:
-    with pytest.raises(SpecError, match="Training has no field 'save_evry'; did you mean 'save_every'?"):
+    with pytest.raises(SpecError, match="Training has no field 'save_evry'; did you mean 'save_every'"):
         Spec.from_dict({"kind": "Training", "steps": 2, "save_evry": 3})
 
 

@@ -206,3 +206,16 @@ def test_a_norm_that_overflows_is_named_when_every_gradient_is_finite() -> None:
     with pytest.raises(NotFinite, match="the norm of all gradients is inf"):
         update.take(1, State(), never)
     assert hash_of(update.model) == before
+
+
+def test_dropout_is_a_function_of_seed_step_and_part() -> None:
+    class Same(Toy):
+        def batch(self, step: int, micro: int) -> Rows:
+            return super().batch(1, 0)
+
+    def loss(seed: int, step: int, micro: int = 1) -> float:
+        update = Update(toy_bundle(0.5).model.train(), Same(), Training(steps=9, seed=seed, micro=micro), 16)
+        return update.gradients(step, 1.0, never)[0]
+
+    assert loss(0, 1) == loss(0, 1)
+    assert len({loss(0, 1), loss(0, 2), loss(1, 1), loss(0, 1, micro=2)}) == 4
