@@ -1,4 +1,4 @@
-"""Sources: every format, packed and unpacked, alone, side by side and in folders; random access and hashes."""
+"""Sources: every format, packed and unpacked, alone, side by side and in folders; access and hashes."""
 
 import csv
 import gzip
@@ -160,7 +160,7 @@ def test_a_folder_has_splits(tmp_path: Path) -> None:
     joined = splits["train"]
     assert joined[9] == ROWS[2] and joined.where(9).endswith("train-2.jsonl line 3")
     assert len(read_rows(tmp_path)) == 14 and len(read_rows(tmp_path, split="valid")) == 7
-    with pytest.raises(InputError, match="no split 'vaild'.*did you mean 'valid'"):
+    with pytest.raises(InputError, match=r"no split 'vaild'.*did you mean 'valid'"):
         read_rows(tmp_path, split="vaild")
 
 
