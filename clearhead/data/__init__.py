@@ -2,7 +2,7 @@
 
 from .augment import Augment, back_translate, read_lexicon
 from .buckets import Buckets
-from .check import Lengths, Report, check, numbered
+from .check import Lengths, Report, check
 from .corpora import CORPORA, Corpus, read_corpus
 from .documents import documents
 from .kinds import BlankError
@@ -14,6 +14,7 @@ from .preview import preview
 from .shapes import Shape, detect, parse_map
 from .source import Memory, Source
 from .sources import read_rows, read_splits
+from .tally import numbered
 
 __all__ = [
     "read_rows",

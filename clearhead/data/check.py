@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from array import array
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, InputError
+from ..errors import InputError
 from ..text import Tokenizer
-from .kinds import BlankError
-from .preview import Stretch, preview, texts
+from .preview import Stretch
 from .shapes import Shape, detect
-from .source import Row, Source
-
-Rows = list[int]  # row numbers as people count, from 1
-CHUNK = 1000
+from .source import Source
+from .tally import Rows, Tally, numbered
 
 
 @dataclass(frozen=True)
@@ -81,7 +73,7 @@ def check(
         raise InputError(f"length is {length}; expected at least 1")
     shape, *others = detect(source, mapping)
     limit = length or (tokenizer.model_max_length if tokenizer else None)
-    tally = _Tally(shape, tokenizer, limit)
+    tally = Tally(shape, tokenizer, limit)
     tally.count(source)
     return Report(
         files=source.hashes(),
@@ -105,71 +97,7 @@ def check(
     )
 
 
-def numbered(rows: Sequence[int], most: int = 5) -> str:
-    """Row numbers for a line: the first few, and how many more."""
-    more = f" and {len(rows) - most:,} more" if len(rows) > most else ""
-    return ("row " if len(rows) == 1 else "rows ") + ", ".join(map(str, rows[:most])) + more
-
-
-class _Tally:
-    """What is counted while the rows go by; the rows themselves are not kept."""
-
-    def __init__(self, shape: Shape, tokenizer: Tokenizer | None, limit: int | None) -> None:
-        self.shape, self.tokenizer, self.limit = shape, tokenizer, limit
-        self.empty: dict[str, Rows] = {}
-        self.wrong: dict[str, Rows] = {}
-        self.lengths: dict[str, array[int]] = {}
-        self.over_long: Rows = []
-        self.duplicates: Rows = []
-        self.labels: Counter[str] = Counter()
-        self.first: list[Stretch] = []
-        self.usable = 0
-        self._seen: set[bytes] = set()
-
-    def count(self, source: Source) -> None:
-        good = self._good(source)
-        while chunk := list(islice(good, CHUNK)):
-            if not self.usable:
-                self.first = preview(self.shape.form, chunk[0][1], self.tokenizer)
-            self.usable += len(chunk)
-            self._measure(chunk)
-            for number, row in chunk:
-                self._look(number, row)
-
-    def _good(self, source: Source) -> Iterator[tuple[int, Row]]:
-        for number, row in enumerate(source, 1):
-            try:
-                yield number, self.shape.read(row)
-            except BlankError as fault:
-                self.empty.setdefault(str(fault), []).append(number)
-            except DataError as fault:
-                self.wrong.setdefault(str(fault), []).append(number)
-
-    def _measure(self, chunk: list[tuple[int, Row]]) -> None:
-        """A pair is two inputs, each with the whole length to itself; elsewhere all texts stand in one row."""
-        form, parts = self.shape.form, [texts(self.shape.form, row) for _, row in chunk]
-        sides = []
-        for role in parts[0]:
-            column = [part[role] for part in parts]
-            encoded = self.tokenizer.encode_batch(column, specials=False) if self.tokenizer else column
-            sides.append([len(each) for each in encoded])
-            self.lengths.setdefault(role, array("Q")).extend(sides[-1])
-        for (number, _), lengths in zip(chunk, zip(*sides, strict=True), strict=True):
-            if self.limit is not None and (max(lengths) if form == "pair" else sum(lengths)) > self.limit:
-                self.over_long.append(number)
-
-    def _look(self, number: int, row: Row) -> None:
-        digest = hashlib.blake2b(json.dumps(row, sort_keys=True).encode(), digest_size=12).digest()
-        if digest in self._seen:
-            self.duplicates.append(number)
-        self._seen.add(digest)
-        if self.shape.form == "label":
-            self.labels[row["label"]] += 1
-        elif self.shape.form == "tags":
-            self.labels.update(row["tags"])
-
-
-def _why(source: Source, tally: _Tally) -> str:
+def _why(source: Source, tally: Tally) -> str:
     if tally.wrong:
         what, rows = max(tally.wrong.items(), key=lambda item: len(item[1]))
         others = sum(map(len, tally.wrong.values())) - len(rows)

@@ -10,7 +10,7 @@ from .source import Source
 
 
 def documents(source: Source, shape: Shape, by: Literal["row", "paragraph", "file"] = "row") -> Iterator[str]:
-    """By `row` each row is a text; by `paragraph` rows up to a blank one; by `file` all of a file."""
+    """By `row` each row is a text; by `paragraph` up to a blank row; by `file` all of a file."""
     lines: list[str] = []
     place = ""
     for number, row in enumerate(source):
@@ -18,8 +18,8 @@ def documents(source: Source, shape: Shape, by: Literal["row", "paragraph", "fil
         text = "\n".join(map(str, value)) if isinstance(value, list) else str("" if value is None else value)
         before, place = place, source.where(number).rsplit(" ", 2)[0]
         blank = not text.strip()
-        if by == "row" or (by == "paragraph" and blank) or (by == "file" and before != place):
-            if lines:
+        if by == "row" or (by == "paragraph" and blank) or before != place:
+            if any(line.strip() for line in lines):
                 yield "\n".join(lines)
             lines = []
         if by == "file" or not blank:

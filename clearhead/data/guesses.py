@@ -91,7 +91,7 @@ def _labels(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -
 
 def _by_place(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[Guess]:
     """Without names, by what the columns hold: text beside few different words is a label, else a pair."""
-    texts = [c for c in texts if not _all_begin_alike([row[c] for row in rows])]
+    texts = [c for c in texts if not _all_begin_alike([row[c] for row in rows])] or texts
     labelled = False
     for column in columns:
         values = [row[column] for row in rows]
