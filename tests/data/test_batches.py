@@ -69,6 +69,12 @@ def test_buckets_take_each_row_once_and_keep_the_budget(lengths, tokens, seed, e
     assert len(plan) == len(buckets)
 
 
+def test_a_budget_is_used_to_the_last_token_and_not_beyond() -> None:
+    for tokens, rows in ((30, 3), (29, 2), (31, 3)):
+        assert {len(batch) for batch in Buckets([10] * 12, tokens=tokens, seed=0).plan(0)} == {rows}
+    assert len(Buckets([[10, 5]] * 12, tokens=59, seed=0)) == 4  # both sides count
+
+
 @given(lengths=LENGTHS, seed=SEEDS, step=st.integers(1, 10**6))
 def test_a_batch_is_a_function_of_seed_and_step(lengths, seed: int, step: int) -> None:
     one, two = (Buckets(lengths, tokens=60, seed=seed) for _ in range(2))

@@ -83,7 +83,7 @@ def subwords(*columns: list[str]) -> np.ndarray:
     return np.array([[len(e) + 2 for e in tokenizer.encode_batch(column)] for column in columns]).T
 
 
-@pytest.mark.parametrize("tokens", [2048, 4096])
+@pytest.mark.parametrize("tokens", [2048, 4096, 8192])
 @pytest.mark.parametrize("name", ["multi30k", "tatoeba-cmn-eng", "sst2", "wnut17"])
 def test_padding_is_under_5_percent(name: str, tokens: int, lengths_of) -> None:
     lengths = lengths_of(name)

@@ -277,7 +277,10 @@ def test_two_trainers_in_one_folder(tmp_path: Path) -> None:
 def test_two_processes_in_one_folder(tmp_path: Path) -> None:
     code = "import sys, toy; toy.hold(sys.argv[1])"
     words = [sys.executable, "-c", code, str(tmp_path)]
-    holder = subprocess.Popen(words, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+    here = {"PYTHONPATH": str(Path(__file__).parents[1])}
+    holder = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True, env={**os.environ, **here}
+    )
     try:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(TrainError, match=f"process {holder.pid};"):
