@@ -14,7 +14,7 @@ import torch
 from cyclopts import Parameter
 
 from ..errors import InputError
-from ..recipes import RECIPES, Prepared, Run, load_run, prepare
+from ..recipes import RECIPES, Prepared, Run, changed, load_run, prepare
 from ..train import Result, Trainer, watching
 from .console import ERR, OUT, amount, print_json, table
 
@@ -42,7 +42,7 @@ def train(
     run, folder = _resumed(resume, words) if resume else _fresh(words, out)
     changes = [f"--train.seed={seed}"] if seed is not None else []
     changes += [f"--train.time_budget={time_budget}"] if time_budget is not None else []
-    run = _changed(run, changes)
+    run = changed(run, changes)
     if print_config:
         OUT.print(run.to_yaml(), end="", markup=False)
         return
@@ -79,14 +79,6 @@ def _resumed(folder: str, words: tuple[str, ...]) -> tuple[Run, Path]:
     if not (path / SETTINGS).is_file():
         raise InputError(f"{folder} is no run: it has no {SETTINGS}")
     return load_run(str(path / SETTINGS), words), path
-
-
-def _changed(run: Run, words: list[str]) -> Run:
-    if not words:
-        return run
-    from ..recipes.settings import changed
-
-    return changed(run, words)
 
 
 def _list(*, json: bool) -> None:

@@ -14,8 +14,8 @@ from random import Random
 from typing import NamedTuple
 
 from ..errors import InputError
+from .packing import NOTHING
 
-NOTHING = -100
 Ids = list[int]
 
 

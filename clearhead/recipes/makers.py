@@ -12,13 +12,13 @@ from torch import Tensor
 
 from .. import generate
 from ..data.corrupt import NOISES, drop_spans
+from ..data.packing import NOTHING
 from ..errors import DataError
 from ..families import Task as Head
 from ..nn.model import PairModel
 from ..tasks.answer import Answer, Asked
 from ..tasks.causal import CausalLM
 from ..tasks.classify import Classify, Labelled, Tag, Tagged
-from ..tasks.losses import NOTHING
 from ..tasks.masked import MaskedLM
 from ..tasks.task import Task
 from ..tasks.translate import Ids, Pair, TextToText

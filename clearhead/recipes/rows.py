@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..data.documents import documents
 from ..data.heldout import is_held_out
 from ..data.kinds import BlankError
 from ..data.shapes import Shape, detect
@@ -48,7 +49,10 @@ def read(run: Run) -> Rows:
     shape = _fitting(run, first)
     notes: list[str] = []
     if _is_prose(run, first):
-        splits = {name: [{"text": _prose(source)}] for name, source in sources.items()}
+        splits = {
+            name: [{"text": text} for text in documents(source, shape, by="file")]
+            for name, source in sources.items()
+        }
     else:
         splits = {name: _canonical(source, shape, name, notes) for name, source in sources.items()}
     if "valid" not in splits:
@@ -87,11 +91,6 @@ def _is_prose(run: Run, source: Source) -> bool:
     """A plain text file is one text to a language model, line ends included; elsewhere a line is a row."""
     names = [Path(file.name) for file in source.files]
     return run.task == "causal" and bool(names) and all(".txt" in name.suffixes for name in names)
-
-
-def _prose(source: Source) -> str:
-    """The files as they are, empty lines included."""
-    return "".join(file.text(file.read(0, file.size), 1) for file in source.files)
 
 
 def _held_out(splits: Mapping[str, list[Row]], notes: list[str]) -> dict[str, list[Row]]:

@@ -13,12 +13,12 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ..data.packing import Packed, Piece, pack, plan
+from ..data.packing import NOTHING, Packed, Piece, pack, plan
 from ..errors import DataError, InputError
 from ..nn.masks import Documents
 from ..nn.model import SingleModel
 from .bucketed import AnyModel
-from .losses import NOTHING, Smoothing, token_loss
+from .losses import Smoothing, token_loss
 from .task import Better
 
 

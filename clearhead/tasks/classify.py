@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..data.packing import NOTHING
 from ..errors import InputError
 from ..nn.model import SingleModel
 from .bucketed import AnyModel, Bucketed
-from .losses import NOTHING, Smoothing, class_loss
+from .losses import Smoothing, class_loss
 from .metrics import label_scores, tag_scores
 from .padded import padded, real
 from .task import Better

@@ -12,12 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..data.packing import NOTHING
 from ..errors import SpecError
 from ..nn.context import States
 from ..nn.model import PairModel, SingleModel
 from ..nn.norm import widen
-
-NOTHING = -100  # where there is no label
 
 
 @dataclass(frozen=True)

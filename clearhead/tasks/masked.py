@@ -11,10 +11,11 @@ from torch import Tensor
 
 from ..data.corrupt import mask_words
 from ..data.order import draws
+from ..data.packing import NOTHING
 from ..errors import InputError
 from ..nn.model import SingleModel
 from .bucketed import AnyModel, Bucketed
-from .losses import NOTHING, Smoothing, token_loss
+from .losses import Smoothing, token_loss
 from .padded import padded, real
 from .task import Better
 

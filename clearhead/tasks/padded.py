@@ -1,4 +1,4 @@
-"""Padding: lists of ids of different lengths in, one rectangle and its mask out."""
+"""Padding: lists of ids of different lengths in, one rectangle and its mask out, as tensors."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..data.padding import pad
+
 
 def padded(rows: Sequence[Sequence[int]], filler: int) -> Tensor:
     """(B, T): the rows, filled up behind."""
-    length = max(map(len, rows))
-    return torch.tensor([[*row, *[filler] * (length - len(row))] for row in rows], dtype=torch.long)
+    return torch.from_numpy(pad(rows, filler)[0])
 
 
 def real(rows: Sequence[Sequence[int]]) -> Tensor:
     """(B, T): 1 where a row has a token of its own."""
-    length = max(map(len, rows))
-    return torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows])
+    return torch.from_numpy(pad(rows, 0)[1]).long()

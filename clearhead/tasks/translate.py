@@ -12,10 +12,11 @@ from random import Random
 from torch import Tensor
 
 from ..data.order import draws
+from ..data.packing import NOTHING
 from ..errors import InputError
 from ..nn.model import PairModel
 from .bucketed import AnyModel, Bucketed
-from .losses import NOTHING, Smoothing, token_loss
+from .losses import Smoothing, token_loss
 from .metrics import text_scores
 from .padded import padded, real
 from .task import Better

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tolerance import assert_close
 from zoo import VOCAB, ids, single
 
+from clearhead.data.packing import NOTHING
 from clearhead.errors import SpecError
-from clearhead.tasks.losses import NOTHING, Smoothing, class_loss, token_loss
+from clearhead.tasks.losses import Smoothing, class_loss, token_loss
 
 
 def noise(*shape: int, seed: int = 0) -> torch.Tensor:
