@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
+import torch
 from torch import Tensor
 
 from ..data.order import draws
@@ -115,5 +116,13 @@ class TextToText(Bucketed[Pair, PairBatch]):
             wanted += [self.text(self.splits[split][i].target) for i in rows]
         return text_scores(said, wanted, self.language)
 
+    @torch.no_grad()
     def samples(self, model: AnyModel) -> list[str]:
-        return []
+        """The first three held-out texts, and what the model says to them by now."""
+        if self.decode is None or self.text is None or "valid" not in self.splits:
+            return []
+        assert isinstance(model, PairModel)
+        shown = list(self.splits["valid"][:3])
+        batch = self.collate(shown, key=0)
+        said = self.decode(model, batch.source_BT, batch.mask_BT, 2 * batch.labels_BT.shape[1] + 8)
+        return [f"{self.text(x.source)} → {self.text(ids)}" for x, ids in zip(shown, said, strict=True)]

@@ -1,0 +1,187 @@
+"""Tasks: batches as functions of numbers, losses that padding does not touch, scores that say what is."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tolerance import assert_close
+from zoo import VOCAB, pair, single
+
+from clearhead import nn as cn
+from clearhead.data.packing import NOTHING
+from clearhead.errors import DataError, InputError
+from clearhead.tasks.answer import Answer, Asked, best_span
+from clearhead.tasks.causal import CausalLM
+from clearhead.tasks.classify import Classify, Labelled, Tag, Tagged
+from clearhead.tasks.masked import MaskedLM
+from clearhead.tasks.translate import Ids, Pair, TextToText
+
+TEXTS = [[5 + (i * j) % 20 for j in range(1, 3 + i % 7)] for i in range(1, 40)]
+IDS = Ids(pad=0, start=1, end=2)
+
+
+def causal(**more: object) -> CausalLM:
+    return CausalLM(
+        {"train": TEXTS, "valid": TEXTS[:9]}, **{"length": 12, "rows": 3, "pad": 0, "seed": 1} | more
+    )
+
+
+def translate(**more: object) -> TextToText:
+    pairs = [Pair(text, text[::-1]) for text in TEXTS]
+    return TextToText({"train": pairs, "valid": pairs[:9]}, **{"ids": IDS, "tokens": 60, "seed": 1} | more)
+
+
+def masked() -> MaskedLM:
+    splits = {"train": TEXTS, "valid": TEXTS[:9]}
+    return MaskedLM(splits, mask=4, pad=0, vocab=VOCAB, special=frozenset(range(5)), tokens=60, seed=1)
+
+
+def classify() -> Classify:
+    rows = [Labelled(text, len(text) % 3) for text in TEXTS]
+    return Classify({"train": rows, "valid": rows[:9]}, pad=0, tokens=60, seed=1)
+
+
+def tag() -> Tag:
+    rows = [Tagged(text, [NOTHING, *(t % 3 for t in text[1:])]) for text in TEXTS]
+    return Tag({"train": rows, "valid": rows[:9]}, names=["O", "B-A", "I-A"], pad=0, tokens=60, seed=1)
+
+
+MODELS = {
+    "causal": (causal, single(causal=True)),
+    "translate": (translate, pair()),
+    "masked": (masked, single()),
+    "classify": (classify, single(cn.Labels(count=3))),
+    "tag": (tag, single(cn.Tags(count=3))),
+}
+every = pytest.mark.parametrize("name", MODELS)
+
+
+@every
+def test_a_batch_is_a_function_of_numbers(name: str) -> None:
+    make, _ = MODELS[name]
+    one, two = make(), make()
+    for step, micro in ((1, 0), (7, 0), (40, 0), (1, 0)):
+        a, b = one.batch(step, micro), two.batch(step, micro)
+        assert all(torch.equal(x, y) for x, y in zip(vars(a).values(), vars(b).values(), strict=True))
+        assert a.targets > 0
+
+
+@every
+def test_the_loss_is_a_sum_over_targets_and_can_be_learned(name: str) -> None:
+    make, spec = MODELS[name]
+    task, model = make(), spec.build(dtype=torch.float64)
+    batch = task.batch(1, 0)
+    first = float(task.loss(model, batch).detach()) / batch.targets
+    assert 0.3 * math.log(3) < first < 30
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        (task.loss(model, batch) / batch.targets).backward()
+        optimizer.step()
+    assert float(task.loss(model, batch).detach()) / batch.targets < 0.3 * first
+
+
+@every
+def test_scores_hold_the_mean_loss_and_what_counts(name: str) -> None:
+    make, spec = MODELS[name]
+    task, model = make(), spec.build()
+    scores = task.score(model, "valid")
+    assert task.better.metric in scores and all(math.isfinite(x) for x in scores.values())
+    assert scores == task.score(model, "valid")
+    with pytest.raises(DataError, match="there is no split 'test'"):
+        task.score(model, "test")
+
+
+def test_packed_texts_have_the_loss_of_each_alone() -> None:
+    """Teacher forcing, the shift, no loss across a border, no look at a neighbour: all in one number."""
+    model = single(causal=True).build(dtype=torch.float64)
+    task = causal(length=64, rows=100)  # rows long enough that some texts are whole
+    total = float(task.loss(model, task.batch(1, 0)).detach())
+    whole, batch = 0.0, task.batch(1, 0)
+    for row in range(len(batch.ids_BT)):
+        for number in range(int(batch.document_BT[row].max()) + 1):
+            where = batch.document_BT[row] == number
+            ids, labels = batch.ids_BT[row, where][None], batch.labels_BT[row, where]
+            asked = labels != NOTHING
+            logits = model(ids)[0][asked]
+            whole += float(F.cross_entropy(logits, labels[asked], reduction="sum").detach())
+    assert math.isclose(total, whole, rel_tol=1e-12)
+    assert batch.targets == sum(len(text) - 1 for text in TEXTS)
+
+
+def test_a_decoder_is_fed_the_answer_shifted_right() -> None:
+    batch = translate().collate([Pair([7, 8], [9, 10, 11]), Pair([7], [5])], key=0)
+    assert batch.source_BT.tolist() == [[7, 8, 2], [7, 2, 0]]
+    assert batch.mask_BT.tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert batch.target_BT.tolist() == [[1, 9, 10, 11], [1, 5, 0, 0]]
+    assert batch.labels_BT.tolist() == [[9, 10, 11, 2], [5, 2, NOTHING, NOTHING]]
+    assert batch.targets == 6
+
+
+def test_padding_changes_no_loss() -> None:
+    model = pair().build(dtype=torch.float64)
+    task = translate()
+    rows = [Pair([7, 8, 9], [9, 10, 11, 12]), Pair([7], [5])]
+    together = task.loss(model, task.collate(rows, 0))
+    alone = sum(task.loss(model, task.collate([row], 0)) for row in rows)
+    assert_close(together, alone)
+
+
+def test_masking_is_other_words_each_time_and_the_same_for_the_same_batch() -> None:
+    task = masked()
+    again = len(task._plans["train"]) + 1  # the first batch of the second epoch
+    one, two = task.collate(TEXTS[20:23], key=1), task.collate(TEXTS[20:23], key=again)
+    assert not torch.equal(one.labels_BT, two.labels_BT)
+    assert torch.equal(one.labels_BT, task.collate(TEXTS[20:23], key=1).labels_BT)
+
+
+def test_texts_can_be_damaged_anew() -> None:
+    def drop_last(text: Sequence[int], draw: object) -> tuple[list[int], list[int]]:
+        return list(text[:-1]), list(text)
+
+    batch = translate(corrupt=drop_last).collate([Pair([7, 8, 9], [7, 8, 9])], key=3)
+    assert batch.source_BT.tolist() == [[7, 8, 2]] and batch.labels_BT.tolist() == [[7, 8, 9, 2]]
+
+
+def test_a_perfect_decoder_scores_100() -> None:
+    right = {tuple(text): text[::-1] for text in TEXTS}
+
+    def oracle(model: object, source: torch.Tensor, mask: torch.Tensor, limit: int) -> list[list[int]]:
+        rows = [row[real == 1][:-1].tolist() for row, real in zip(source, mask, strict=True)]
+        return [list(right[tuple(row)]) for row in rows]
+
+    task = translate(decode=oracle, text=lambda ids: " ".join(map(str, ids)))
+    scores = task.score(pair().build(), "valid")
+    assert scores["exact"] == 100 and math.isclose(scores["chrf"], 100)
+    assert task.samples(pair().build())[0].startswith(" ".join(map(str, TEXTS[0])))
+
+
+def test_the_best_span_lies_in_the_context_and_in_order() -> None:
+    spans = [None, None, (0, 3), (4, 7), (8, 11)]
+    asked = Asked([1, 2, 3, 4, 5], None, spans, "the red cat", ["red"], 3, 3)
+    scores = torch.zeros(5, 2)
+    scores[0, 0], scores[3, 0], scores[3, 1], scores[2, 1] = 9.0, 5.0, 4.0, 8.0  # an end before its beginning
+    assert best_span(scores, asked) == "red"
+    task = Answer({"train": [asked], "valid": [asked]}, pad=0, tokens=60)
+    model = single(cn.Span()).build()
+    assert task.batch(1, 0).ends_B2.tolist() == [[3, 3]]
+    assert {"loss", "exact", "f1"} <= set(task.score(model, "valid"))
+
+
+def test_a_model_of_the_wrong_kind_is_refused() -> None:
+    for task, model in (
+        (translate(), single().build()),
+        (causal(), pair().build()),
+        (masked(), pair().build()),
+    ):
+        with pytest.raises(InputError, match="needs a model with"):
+            task.loss(model, task.batch(1, 0))
+
+
+def test_nothing_to_learn_from_is_refused() -> None:
+    with pytest.raises(DataError, match="nothing to predict"):
+        CausalLM({"train": [[5], [6]]}, length=4, rows=1, pad=0)
+    with pytest.raises(DataError, match="no usable rows"):
+        Classify({"train": []}, pad=0, tokens=60)
