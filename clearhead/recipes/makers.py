@@ -132,13 +132,36 @@ def _repair(
 
 
 def causal(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
-    splits = {
-        name: _encoded(tokenizer, [row["text"] for row in split]) for name, split in rows.splits.items()
-    }
+    splits, trained = _continued(rows, tokenizer)
     task = CausalLM(
-        splits, length=run.data.length, rows=run.data.rows, pad=_ids(tokenizer).pad, **_common(run, rows)
+        splits,
+        length=run.data.length,
+        rows=run.data.rows,
+        pad=_ids(tokenizer).pad,
+        trained=trained,
+        **_common(run, rows),
     )
     return Made(task, "tokens", _sizes(tokenizer))
+
+
+Split = dict[str, list[list[int]]]
+
+
+def _continued(rows: Rows, tokenizer: Tokenizer) -> tuple[Split, Split | None]:
+    """Plain texts as they are; prompts with completion and end, of which the prompt is not learned."""
+    if rows.shape.form == "text":
+        texts = {name: [row["text"] for row in split] for name, split in rows.splits.items()}
+        return {name: _encoded(tokenizer, split) for name, split in texts.items()}, None
+    one, two = ("src", "tgt") if rows.shape.form == "pair" else ("prompt", "completion")
+    end = _ids(tokenizer).end
+    splits: Split = {}
+    trained: Split = {}
+    for name, split in rows.splits.items():
+        sides = [_encoded(tokenizer, [row[side] for row in split]) for side in (one, two)]
+        pairs = list(zip(*sides, strict=True))
+        splits[name] = [[*asked, *answer, end] for asked, answer in pairs]
+        trained[name] = [[0] * len(asked) + [1] * (len(answer) + 1) for asked, answer in pairs]
+    return splits, trained
 
 
 def masked(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:

@@ -17,10 +17,10 @@ from ..errors import DataError, InputError
 from .settings import Run
 
 Row = dict[str, Any]
-# What each task learns from: the forms of rows it can take, the best first.
+# What each task learns from: the forms of rows it can take.
 FORMS: dict[str, tuple[str, ...]] = {
     "translate": ("pair", "prompt"),
-    "causal": ("text",),
+    "causal": ("text", "prompt", "pair"),
     "masked": ("text",),
     "denoise": ("text",),
     "spans": ("text",),
@@ -63,10 +63,9 @@ def read(run: Run) -> Rows:
 
 def _fitting(run: Run, source: Source) -> Shape:
     shapes = detect(source, run.data.map)
-    for form in FORMS[run.task]:
-        for shape in shapes:
-            if shape.form == form:
-                return shape
+    for shape in shapes:  # the likeliest reading first
+        if shape.form in FORMS[run.task]:
+            return shape
     wanted = " or ".join(FORMS[run.task])
     raise InputError(
         f"the rows look like {shapes[0]}, and {run.task} needs {wanted}; say which columns: --data.map"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -34,7 +34,11 @@ class PackedBatch:
 
 
 class CausalLM:
-    """`length` tokens a row, `rows` rows a batch; `parts` batches make one step of the trainer."""
+    """`length` tokens a row, `rows` rows a batch; `parts` batches make one step of the trainer.
+
+    `trained` flags, token by token, what is to be learned: 1 for a completion, 0 for its prompt. Without it,
+    everything is.
+    """
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class CausalLM:
         length: int,
         rows: int,
         pad: int,
+        trained: Mapping[str, Sequence[Sequence[int]]] | None = None,
         seed: int = 0,
         parts: int = 1,
         smoothing: float = 0.0,
@@ -52,7 +57,7 @@ class CausalLM:
             if not any(len(document) > 1 for document in documents):
                 raise DataError(f"the split {name!r} has no text of two tokens or more: nothing to predict")
         self.splits, self.length, self.rows, self.pad = splits, length, rows, pad
-        self.seed, self.parts = seed, parts
+        self.trained, self.seed, self.parts = trained, seed, parts
         self.smoothing = Smoothing(smoothing, unreal=(pad,) if smoothing else ())
         said = {"length": length, "rows": rows, "seed": seed, "parts": parts, "smoothing": smoothing}
         self.fingerprint = {**{name: str(value) for name, value in said.items()}, **(fingerprint or {})}
@@ -95,7 +100,12 @@ class CausalLM:
 
     def _tensors(self, split: str, rows: Sequence[Sequence[Piece]]) -> PackedBatch:
         packed: Packed = pack(self.splits[split], rows, self.length, self.pad)
-        return PackedBatch(*(torch.from_numpy(x) for x in packed))
+        batch = PackedBatch(*(torch.from_numpy(x) for x in packed))
+        if self.trained is None:
+            return batch
+        # Packed alike, the flags of the next tokens stand where the next tokens stand.
+        flags = torch.from_numpy(pack(self.trained[split], rows, self.length, 0).labels_RT)
+        return replace(batch, labels_BT=batch.labels_BT.masked_fill(flags != 1, NOTHING))
 
     def _summed(self, model: AnyModel, batch: PackedBatch, smoothing: Smoothing) -> Tensor:
         if not isinstance(model, SingleModel):

@@ -136,6 +136,12 @@ def test_what_cannot_be_run_is_one_line_and_exit_2(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_language_model_learns_completions_only(files: dict[str, Path]) -> None:
+    prepared = prepare(quick("gpt-chars", f"data.source={files['pairs']}"))
+    batch = prepared.task.batch(1, 0)
+    assert 0 < batch.targets < int((batch.document_BT >= 0).sum()) * 0.7
+
+
 def test_bad_rows_are_named(tmp_path: Path, files: dict[str, Path]) -> None:
     unseen = tmp_path / "valid.tsv"
     unseen.write_text("a text\t9\n", encoding="utf-8")

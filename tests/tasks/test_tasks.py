@@ -111,6 +111,16 @@ def test_packed_texts_have_the_loss_of_each_alone() -> None:
     assert batch.targets == sum(len(text) - 1 for text in TEXTS)
 
 
+def test_only_completions_are_learned() -> None:
+    """Prompt [5, 6], completion [7, 8, 2]: three labels, each at the token before it, wherever packed."""
+    texts, flags = [[5, 6, 7, 8, 2]] * 4, [[0, 0, 1, 1, 1]] * 4
+    task = CausalLM({"train": texts}, trained={"train": flags}, length=8, rows=3, pad=0)
+    batch = task.batch(1, 0)
+    assert batch.targets == 12
+    for ids, labels in zip(batch.ids_BT.flatten().tolist(), batch.labels_BT.flatten().tolist(), strict=True):
+        assert labels == {6: 7, 7: 8, 8: 2}.get(ids, NOTHING)
+
+
 def test_a_decoder_is_fed_the_answer_shifted_right() -> None:
     batch = translate().collate([Pair([7, 8], [9, 10, 11]), Pair([7], [5])], key=0)
     assert batch.source_BT.tolist() == [[7, 8, 2], [7, 2, 0]]
