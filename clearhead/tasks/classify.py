@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -41,67 +43,19 @@ class LabelBatch:
         return int((self.labels != NOTHING).sum())
 
 
-class Classify(Bucketed[Labelled, LabelBatch]):
-    """One label a text."""
+X = TypeVar("X", bound=Labelled | Tagged)
+
+
+class _Labelling(Bucketed[X, LabelBatch]):
+    """What both share: rows of ids, and an answer with one class each."""
 
     def __init__(
         self,
-        splits: Mapping[str, Sequence[Labelled]],
+        splits: Mapping[str, Sequence[X]],
         *,
         pad: int,
         tokens: int,
-        seed: int = 0,
-        parts: int = 1,
-        smoothing: float = 0.0,
-        fingerprint: Mapping[str, str] | None = None,
-    ) -> None:
-        self.pad = pad
-        super().__init__(
-            splits,
-            tokens=tokens,
-            seed=seed,
-            parts=parts,
-            smoothing=Smoothing(smoothing),
-            fingerprint=fingerprint,
-        )
-
-    @property
-    def better(self) -> Better:
-        return Better("accuracy", larger=True)
-
-    def size(self, example: Labelled) -> tuple[int, ...]:
-        return (len(example.ids),)
-
-    def collate(self, examples: Sequence[Labelled], key: int) -> LabelBatch:
-        rows = [x.ids for x in examples]
-        return LabelBatch(padded(rows, self.pad), real(rows), torch.tensor([x.label for x in examples]))
-
-    def summed(self, model: AnyModel, batch: LabelBatch, smoothing: Smoothing) -> Tensor:
-        return class_loss(_answers(model, batch), batch.labels, smoothing)
-
-    @torch.no_grad()
-    def measures(self, model: AnyModel, split: str) -> dict[str, float]:
-        said: list[int] = []
-        wanted: list[int] = []
-        for batch in self.batches(split):
-            said += _answers(model, batch).argmax(-1).tolist()
-            wanted += batch.labels.tolist()
-        return label_scores(said, wanted)
-
-    def samples(self, model: AnyModel) -> list[str]:
-        return []
-
-
-class Tag(Bucketed[Tagged, LabelBatch]):
-    """One label a token; `names` are the tags by number, as B-PER."""
-
-    def __init__(
-        self,
-        splits: Mapping[str, Sequence[Tagged]],
-        *,
-        names: Sequence[str],
-        pad: int,
-        tokens: int,
+        names: Sequence[str] = (),
         seed: int = 0,
         parts: int = 1,
         smoothing: float = 0.0,
@@ -117,19 +71,53 @@ class Tag(Bucketed[Tagged, LabelBatch]):
             fingerprint=fingerprint,
         )
 
+    def size(self, example: X) -> tuple[int, ...]:
+        return (len(example.ids),)
+
+    @abstractmethod
+    def labels(self, examples: Sequence[X]) -> Tensor:
+        """The labels of a batch, (B,) or (B, T)."""
+
+    def collate(self, examples: Sequence[X], key: int) -> LabelBatch:
+        rows = [x.ids for x in examples]
+        return LabelBatch(padded(rows, self.pad), real(rows), self.labels(examples))
+
+    def summed(self, model: AnyModel, batch: LabelBatch, smoothing: Smoothing) -> Tensor:
+        return class_loss(_answers(model, batch), batch.labels, smoothing)
+
+    def samples(self, model: AnyModel) -> list[str]:
+        return []
+
+
+class Classify(_Labelling[Labelled]):
+    """One label a text."""
+
+    @property
+    def better(self) -> Better:
+        return Better("accuracy", larger=True)
+
+    def labels(self, examples: Sequence[Labelled]) -> Tensor:
+        return torch.tensor([x.label for x in examples])
+
+    @torch.no_grad()
+    def measures(self, model: AnyModel, split: str) -> dict[str, float]:
+        said: list[int] = []
+        wanted: list[int] = []
+        for batch in self.batches(split):
+            said += _answers(model, batch).argmax(-1).tolist()
+            wanted += batch.labels.tolist()
+        return label_scores(said, wanted)
+
+
+class Tag(_Labelling[Tagged]):
+    """One label a token; `names` are the tags by number, as B-PER."""
+
     @property
     def better(self) -> Better:
         return Better("f1", larger=True)
 
-    def size(self, example: Tagged) -> tuple[int, ...]:
-        return (len(example.ids),)
-
-    def collate(self, examples: Sequence[Tagged], key: int) -> LabelBatch:
-        rows = [x.ids for x in examples]
-        return LabelBatch(padded(rows, self.pad), real(rows), padded([x.tags for x in examples], NOTHING))
-
-    def summed(self, model: AnyModel, batch: LabelBatch, smoothing: Smoothing) -> Tensor:
-        return class_loss(_answers(model, batch), batch.labels, smoothing)
+    def labels(self, examples: Sequence[Tagged]) -> Tensor:
+        return padded([x.tags for x in examples], NOTHING)
 
     @torch.no_grad()
     def measures(self, model: AnyModel, split: str) -> dict[str, float]:
@@ -141,9 +129,6 @@ class Tag(Bucketed[Tagged, LabelBatch]):
                 said.append([self.names[i] for i in guess[kept].tolist()])
                 wanted.append([self.names[i] for i in truth[kept].tolist()])
         return tag_scores(said, wanted)
-
-    def samples(self, model: AnyModel) -> list[str]:
-        return []
 
 
 def _answers(model: AnyModel, batch: LabelBatch) -> Tensor:
