@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,6 +15,10 @@ from ..nn.heads import Pool, pooled
 from ..nn.model import Model, PairModel, SingleModel
 from ..text.tokenizer import Tokenizer
 from .report import Report
+
+if TYPE_CHECKING:
+    from ..lens.trace import Trace
+    from .tracing import Text
 
 # Words of sentence-transformers for what we can do.
 POOLS: dict[str, Pool] = {"cls": "first", "max": "max", "mean": "mean", "lasttoken": "last"}
@@ -61,6 +65,20 @@ class Bundle:
         rows = [self._cut(list(encoding.ids)) for encoding in encoded]
         parts = [self._embed(rows[i : i + batch]) for i in range(0, len(rows), batch)]
         return torch.cat(parts) if parts else torch.zeros(0, self.spec_width)
+
+    def trace(
+        self,
+        text: Text,
+        target: Text | None = None,
+        *,
+        generate: bool = False,
+        beams: int | None = None,
+        max_new_tokens: int = 32,
+    ) -> Trace:
+        """One text through the model, and everything that happened inside, on demand."""
+        from .tracing import trace
+
+        return trace(self, text, target, generate=generate, beams=beams, max_new_tokens=max_new_tokens)
 
     @property
     def spec_width(self) -> int:

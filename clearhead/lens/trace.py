@@ -1,0 +1,202 @@
+"""A trace: one text through one model, and everything that happened inside, on demand.
+
+    t = b.trace("the animal was tired")
+    t.tokens[2].label                           'animal'
+    t.attention(layer=3, head=7)                (Q, K): who looked at whom
+    t.hidden(4)                                 (T, D): the stream after four layers
+    t.logit_lens()                              what each layer would have said
+    t.steps(layer=3, head=7).scaled             every step of softmax(q k' * scale) v
+
+Attention has three kinds: "self" (the tower, or the encoder), "decoder" and "cross". Layers and heads are
+counted from 0; a negative number counts from the end.
+Shape suffixes: L layers, H heads, Q queries, K keys, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError, nearest
+from ..nn.kernels.kernel import ALL, Call
+from ..nn.model import PairModel, SingleModel
+from ..nn.tap import OFF, Recorder, Tap
+from ..text.tokenizer import Tokenizer
+from .frames import Frame, frames
+from .guesses import Guesses, logit_lens
+from .record import Inside, Kind, inside
+from .several import several
+from .steps import Steps, steps
+from .tokens import Token
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What a model was given: ids, their tokens, and, for a decoder of its own, the same once more."""
+
+    ids: Sequence[int]
+    tokens: list[Token]
+    types: Sequence[int] | None = None
+    target_ids: Sequence[int] | None = None
+    target_tokens: list[Token] | None = None
+    prompt: int = 1  # how many tokens (of the target, where there is one) were given; the rest was said
+
+
+class Trace:
+    def __init__(
+        self,
+        fed: Fed,
+        seen: Inside,
+        *,
+        kinds: dict[Kind, str],
+        model: SingleModel | PairModel | None = None,
+        tokenizer: Tokenizer | None = None,
+        title: str = "",
+        tap: Tap = OFF,
+        guesses: Guesses | None = None,
+    ) -> None:
+        self.fed, self.inside, self.title = fed, seen, title
+        self.tokens: list[Token] = fed.tokens
+        self.target_tokens: list[Token] = fed.target_tokens or []
+        self.answer: Tensor = seen.answer  # what the model said: logits (T, V), labels (C,), or states
+        self._kinds, self._model, self._tokenizer, self._tap = kinds, model, tokenizer, tap
+        self._guesses = guesses
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of attention there are, the most telling one last."""
+        return tuple(self._kinds)
+
+    def layers(self, kind: Kind = "self") -> int:
+        """How many layers have this kind of attention."""
+        return len(self._addresses(kind))
+
+    def heads(self, kind: Kind = "self") -> int:
+        """How many heads each of them has."""
+        return int(self.call(kind, 0).q_BHQE.shape[1])
+
+    def attention(self, kind: Kind = "self", layer: int | None = None, head: int | None = None) -> Tensor:
+        """Weights before dropout, rows that sum to one: (L, H, Q, K), without what was chosen."""
+        if layer is None:
+            return torch.stack([self.attention(kind, i, head) for i in range(self.layers(kind))])
+        address = self._address(kind, layer)
+        if head is None:
+            return self.inside.pattern(address)
+        number = _chosen("head", head, self.heads(kind), f"layer {layer} of {kind} attention")
+        return self.inside.pattern(address, slice(number, number + 1))[0]
+
+    def sides(self, kind: Kind = "self") -> tuple[list[Token], list[Token]]:
+        """The tokens of the rows (who looks) and of the columns (at whom)."""
+        self._addresses(kind)
+        rows = self.tokens if kind == "self" else self.target_tokens
+        return rows, self.target_tokens if kind == "decoder" else self.tokens
+
+    def call(self, kind: Kind, layer: int) -> Call:
+        """What the kernel of this layer was given: q, k, v, who may look at whom, bias, scale."""
+        return self.inside.calls[self._address(kind, layer)]
+
+    def steps(self, kind: Kind = "self", layer: int = 0, head: int = 0) -> Steps:
+        """One head, step by step: q, k, v, scores, scaled, masked, weights, mix."""
+        number = _chosen("head", head, self.heads(kind), f"layer {layer} of {kind} attention")
+        return steps(self.call(kind, layer), number)
+
+    def hidden(self, layer: int | None = None, side: str | None = None) -> Tensor:
+        """The stream after so many layers, (T, D): 0 is the embedding. None gives all, (L + 1, T, D)."""
+        side = side or self.reads
+        names = [f"{side}.embed", *(f"{side}.blocks.{i}.out" for i in range(self.inside.depth(side)))]
+        if len(names) == 1:
+            known = {name.split(".")[0] for name in self.inside.streams}
+            raise InputError(f"there is no {side!r} here; {nearest(side, known)}")
+        if layer is None:
+            return torch.stack([self.inside.streams[name] for name in names])
+        return self.inside.streams[names[_chosen("hidden layer", layer, len(names), f"the {side}")]]
+
+    @property
+    def reads(self) -> str:
+        """The side whose last states the head reads."""
+        return "decoder" if "decoder" in self._kinds else next(iter(self.inside.streams)).split(".")[0]
+
+    def logit_lens(self, top: int = 5) -> Guesses:
+        """What the model would have answered after each layer: its own last norm and head read the stream."""
+        if self._guesses is not None:
+            return self._guesses
+        return logit_lens(self._needs_model("the logit lens"), self.hidden(), self._tokenizer, top)
+
+    @cached_property
+    def frames(self) -> list[Frame]:
+        """One frame for each token that was said: what the model was sure of, and where it looked."""
+        return frames(self)
+
+    def activation(self, address: str) -> Tensor:
+        """Any tensor inside, by its address (`clearhead.nn.sites(model)` lists them), the batch taken off."""
+        model, seen = self._needs_model("an activation by address"), Recorder()
+        fed = self.fed
+        tap = several(self._tap, seen.tap(address))
+        inside(model, fed.ids, fed.target_ids, types=fed.types, tap=tap)
+        if not seen:
+            from ..nn.tap import sites
+
+            raise InputError(f"no activation is called {address!r}; {nearest(address, sites(model))}")
+        return next(iter(seen.values()))[0]
+
+    def save(self, path: str | Path, **options: Any) -> Path:
+        """`.safetensors` keeps the trace; .html is a page; .png, .svg, .pdf one picture (`view=`)."""
+        from .saving import save
+
+        return save(self, path, **options)
+
+    def _needs_model(self, what: str) -> SingleModel | PairModel:
+        if self._model is None:
+            raise InputError(f"{what} needs the model, and this trace was opened from a file")
+        return self._model
+
+    def _addresses(self, kind: Kind) -> list[str]:
+        if kind not in self._kinds:
+            there = ", ".join(self._kinds)
+            raise InputError(f"this model has no {kind!r} attention; it has {there}")
+        where = self._kinds[kind]
+        return [where.format(i) for i in range(self.inside.depth(where.split(".")[0]))]
+
+    def _address(self, kind: Kind, layer: int) -> str:
+        there = self._addresses(kind)
+        return there[_chosen("layer", layer, len(there), f"{kind} attention")]
+
+
+def trace_ids(
+    model: SingleModel | PairModel,
+    fed: Fed,
+    *,
+    tokenizer: Tokenizer | None = None,
+    title: str = "",
+    tap: Tap = OFF,
+) -> Trace:
+    """One pass, watched. Everything else is computed when it is asked for."""
+    seen = inside(model, fed.ids, fed.target_ids, types=fed.types, tap=tap)
+    return Trace(fed, seen, kinds=_kinds(model), model=model, tokenizer=tokenizer, title=title, tap=tap)
+
+
+def _kinds(model: SingleModel | PairModel) -> dict[Kind, str]:
+    if isinstance(model, PairModel):
+        return {
+            "self": "encoder.blocks.{}.attn",
+            "decoder": "decoder.blocks.{}.attn",
+            "cross": "decoder.blocks.{}.cross",
+        }
+    return {"self": "tower.blocks.{}.attn"}
+
+
+def _chosen(what: str, number: int, count: int, where: str) -> int:
+    if not -count <= number < count:
+        raise InputError(f"there is no {what} {number} in {where}; it has {count}, from 0 to {count - 1}")
+    return number % count
+
+
+__all__ = ["ALL", "Fed", "Trace", "trace_ids"]
