@@ -12,7 +12,9 @@ import clearhead as ch
 
 # Heads on top change nothing below: one task of each family, and every variation.
 TOWERS = {
-    name: r for name, r in REFERENCES.items() if r.name != "plain" or r.task == [*r.family.architectures][0]
+    name: r
+    for name, r in REFERENCES.items()
+    if r.name != "plain" or r.task == next(iter(r.family.architectures))
 }
 
 
