@@ -76,10 +76,15 @@ class Bundle:
         beams: int | None = None,
         max_new_tokens: int = 32,
     ) -> Trace:
-        """One text through the model, and everything that happened inside, on demand."""
+        """One text through the model, and everything that happened inside, on demand.
+
+        An encoder-decoder without a target is traced over its own answer; with `generate` a writer goes on
+        with the text, with `beams` it keeps the whole search; an encoder reads text and target as a pair.
+        """
         from .tracing import trace
 
-        return trace(self, text, target, generate=generate, beams=beams, max_new_tokens=max_new_tokens)
+        new = max_new_tokens if generate else 0
+        return trace(self, text, target, new=new, beams=beams, limit=max_new_tokens)
 
     def without(self, *parts: str, set: Mapping[str, Value] | None = None) -> Bundle:
         """This bundle with parts of its model switched off (`"head:3.7"`, `"positions"`), or replaced.
