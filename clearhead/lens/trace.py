@@ -37,6 +37,7 @@ from .tokens import Token
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from .pictures import Picture
     from .tree import Tree
 
 
@@ -160,6 +161,21 @@ class Trace:
         from .saving import save
 
         return save(self, path, **options)
+
+    def draw(self, view: str | None = None, **options: Any) -> Picture:
+        """One picture; `clearhead.lens.saving.VIEWS` names the views."""
+        from .saving import drawn
+
+        return drawn(self, view, **options)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{kind} {self.layers(kind)}x{self.heads(kind)}" for kind in self.kinds)
+        return f"Trace({self.about.title}, {len(self.tokens)} tokens, {counts})"
+
+    def _repr_html_(self) -> str:
+        from .page import notebook
+
+        return notebook(self)
 
     def needs_model(self, what: str) -> SingleModel | PairModel:
         """The model, for what cannot be had without it."""

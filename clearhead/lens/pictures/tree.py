@@ -1,0 +1,70 @@
+"""The tree of a beam search: branches in, one column per step out; what was pruned is faint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..tree import Branch
+from .canvas import ACCENT, BLUE, FAINT, INK, Picture, picture, shortened
+
+COLOURS = {"kept": BLUE, "finished": ACCENT, "pruned": FAINT}
+
+
+def beam_tree(branches: Sequence[Branch], title: str = "") -> Picture:
+    """Branches that go on stand above those that do not; the number is the sum of log-probabilities."""
+    rows, height = _places(branches)
+    steps = max(branch.step for branch in branches) + 1
+    at = {branch.id: branch for branch in branches}
+
+    def draw(figure: Any, axes: Any) -> None:
+        for branch in branches:
+            x, y = branch.step + 1, -rows[branch.id]
+            parent = at.get(branch.parent)
+            x0, y0 = (parent.step + 1, -rows[parent.id]) if parent else (0, -height / 2)
+            colour = COLOURS[branch.fate]
+            axes.plot([x0 + 0.28, x - 0.3], [y0, y], color=colour, linewidth=1.4, zorder=1,
+                      alpha=0.45 if branch.fate == "pruned" else 0.9)  # fmt: skip
+            ink = INK if branch.fate == "kept" else colour
+            axes.text(x, y + 0.05, shortened(branch.token.label, 12), ha="center", va="bottom", fontsize=10,
+                      color=ink, zorder=3)  # fmt: skip
+            axes.text(x, y - 0.05, f"{branch.score:.2f}", ha="center", va="top", fontsize=6.5, color=ink)
+        axes.text(0, -height / 2, "start", ha="center", va="center", fontsize=9, color=FAINT)
+        for fate, colour in COLOURS.items():
+            axes.plot([], [], color=colour, label=fate)
+        axes.legend(loc="upper left", frameon=False, fontsize=8, ncols=3)
+        axes.set_xlim(-0.4, steps + 0.6)
+        axes.set_ylim(-height - 0.2, 1.4)
+        axes.axis("off")
+        axes.set_title(title, pad=8)
+
+    return picture(1.05 * steps + 1.2, 0.36 * height + 1.2, draw)
+
+
+def _places(branches: Sequence[Branch]) -> tuple[dict[int, float], int]:
+    """A row for every branch that ends a path; the others stand in the middle of those that continue them."""
+    children: dict[int, list[Branch]] = {}
+    known = {branch.id for branch in branches}
+    for branch in branches:
+        children.setdefault(branch.parent if branch.parent in known else -1, []).append(branch)
+    rows: dict[int, float] = {}
+    count = 0
+    # From the deepest step upwards every child is placed before its parent; leaves in the order of a walk.
+    walk, order = [*reversed(_ranked(children.get(-1, [])))], []
+    while walk:
+        branch = walk.pop()
+        order.append(branch)
+        walk += reversed(_ranked(children.get(branch.id, [])))
+    for branch in order:
+        if branch.id not in children:
+            rows[branch.id] = count
+            count += 1
+    for branch in reversed(order):
+        if branch.id in children:
+            below = [rows[child.id] for child in children[branch.id]]
+            rows[branch.id] = sum(below) / len(below)
+    return rows, max(count, 1)
+
+
+def _ranked(branches: list[Branch]) -> list[Branch]:
+    return sorted(branches, key=lambda branch: -branch.score)
