@@ -22,7 +22,7 @@ from clearhead.nn.rope import Stretch
 from clearhead.spec import Spec
 
 VOCAB, WIDTH, HEADS, DEPTH = 31, 24, 4, 2
-SAMPLES = {"length": 16, "hidden": 40, "vocab": VOCAB, "count": 3, "factor": 2.0, "heads": HEADS}
+SAMPLES = {"length": 16, "hidden": 40, "vocab": VOCAB, "count": 3, "factor": 2.0, "heads": HEADS, "window": 3}
 
 
 def sample(kind: type[Spec]) -> Spec:
@@ -58,10 +58,15 @@ def single(head: Head | None = None, **changes: object) -> cn.Single:
 
 def pair(**changes: object) -> cn.Pair:
     encoder = tower(**changes)
-    crossed = tuple(replace(b, cross=b.attention) for b in encoder.pattern)
-    crossed = tuple(b.edit(cn.Attention, window=None) if b.cross.window else b for b in crossed)
+    crossed = tuple(replace(b, cross=_cross(b.attention)) for b in encoder.pattern)
     decoder = replace(encoder, causal=True, block=crossed)
     return cn.Pair(encoder=encoder, decoder=decoder, head=cn.TokenHead(vocab=VOCAB), init=START)
+
+
+def _cross(own: cn.Attention) -> cn.Attention:
+    """The same attention between two texts: without what counts distances within one."""
+    near = own.kernel.one_text or own.window
+    return replace(own, window=None, project="each", kernel=cn.Softmax()) if near else own
 
 
 START = cn.Normal(std=0.3)  # large enough that every part matters to the answer
@@ -94,6 +99,7 @@ def _choices() -> dict[str, dict[str, object]]:
         "capped": {"kernel": cn.Softmax(cap=5.0)},
         "dropped": {"kernel": cn.Softmax(dropout=0.1)},
         "window": {"window": (2, 1)},
+        "longformer-dilated": {"kernel": cn.Longformer(window=2, dilation=2, always=(1,), dropout=0.1)},
     }
     made |= {name: {"block": block(attention=attention(**changes))} for name, changes in heads.items()}
     near = block(attention=attention(window=(2, 0)))
@@ -110,7 +116,12 @@ def _choices() -> dict[str, dict[str, object]]:
 
 
 CHOICES = _choices()
-ENCODERS: dict[str, Model] = {n: single(**c) for n, c in CHOICES.items()}
+# What only an encoder can have: no cache keeps the second set.
+OPEN = {
+    "own-globals": {"block": block(attention=attention(
+        kernel=cn.Longformer(window=2, always=(0, 2)), project="twice", bias="qvo"))},
+}  # fmt: skip
+ENCODERS: dict[str, Model] = {n: single(**c) for n, c in (CHOICES | OPEN).items()}
 DECODERS: dict[str, Model] = {n: single(causal=True, **c) for n, c in CHOICES.items()}
 PAIRS: dict[str, Model] = {n: pair(**c) for n, c in CHOICES.items()}
 HEADED: dict[str, Model] = {n: single(sample(k)) for n, k in Head.kinds().items()} | {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from torch import Tensor, nn
@@ -11,13 +12,15 @@ from ...spec import Spec
 from ..tap import Tap
 from ..view import View
 
-Need = Literal["causal", "mask", "bias", "uneven", "pattern"]
+QKV = tuple[Tensor, Tensor, Tensor]
+Need = Literal["causal", "mask", "bias", "uneven", "pattern", "second"]
 NEEDS: dict[Need, str] = {
     "causal": "a causal mask",
     "mask": "a mask (padding, window, documents)",
     "bias": "a bias on its scores",
     "uneven": "fewer queries than keys (a cache, or cross-attention)",
     "pattern": "to show its attention pattern",
+    "second": "projections of their own for global tokens",
 }
 
 
@@ -36,16 +39,34 @@ class Kernel(nn.Module):
         bias: Tensor | None,
         scale: float,
         tap: Tap,
+        second: Callable[[], QKV] | None = None,
     ) -> Tensor:
-        """Keys and values may have fewer heads than queries; the answer has the queries' heads."""
-        unmet = _needs(view, bias, tap) - self.supports
+        """Keys and values may have fewer heads than queries; the answer has the queries' heads.
+
+        `second` makes the queries, keys and values that global tokens look with, where they have their own.
+        """
+        unmet = _needs(view, bias, tap, second) - self.supports
         if unmet:
             asked = " and ".join(NEEDS[need] for need in sorted(unmet))
             raise UnsupportedError(
                 f"{type(self).__name__.lstrip('_')} attention cannot take {asked}; "
                 f"choose another kernel, or Softmax, which can"
             )
+        if second is not None:
+            return self.mix_two((q_BHQE, k_BHKE, v_BHKE), second, view=view, bias=bias, scale=scale, tap=tap)
         return self.mix(q_BHQE, k_BHKE, v_BHKE, view=view, bias=bias, scale=scale, tap=tap)
+
+    def mix_two(
+        self,
+        first: QKV,
+        second: Callable[[], QKV],
+        *,
+        view: View,
+        bias: Tensor | None,
+        scale: float,
+        tap: Tap,
+    ) -> Tensor:
+        raise NotImplementedError
 
     def mix(
         self,
@@ -64,16 +85,19 @@ class Kernel(nn.Module):
 class Mixing(Spec):
     """The choice of a kernel."""
 
+    one_text: ClassVar[bool] = False  # it counts distances within a text: no use between two texts
+
     def build(self, heads: int, head_dim: int) -> Kernel:
         raise NotImplementedError
 
 
-def _needs(view: View, bias: Tensor | None, tap: Tap) -> set[Need]:
+def _needs(view: View, bias: Tensor | None, tap: Tap, second: object) -> set[Need]:
     asked: dict[Need, bool] = {
         "causal": view.is_causal,
         "mask": not view.is_open and not view.is_causal,
         "bias": bias is not None,
         "uneven": view.queries != view.keys,
         "pattern": tap.wants("pattern"),
+        "second": second is not None,
     }
     return {need for need, wanted in asked.items() if wanted}
