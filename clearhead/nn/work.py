@@ -84,6 +84,7 @@ class Meeting:
     value_dim: int
     rule: Rule = "open"
     bias: Bias = "none"
+    joined: bool = False  # queries were joined from parts, and no longer lie token by token in memory
     training: bool = False
     number: int = 4  # bytes of one number
     device: Device = "cpu"

@@ -57,8 +57,14 @@ class Softmax(Mixing):
         """Queries and keys times their scale, values, answer; and (Q, K) a head: weights, dropout twice."""
         rows = at.batch * at.heads
         vectors = rows * (at.queries + at.keys) * (at.head_dim + at.value_dim)
-        squares = 1 + 2 * (self.dropout > 0) + (self.cap is not None)
-        return at.number * (vectors + squares * rows * at.queries * at.keys)
+        squares = 1 + 2 * (self.dropout > 0)
+        if self.cap is None:
+            return at.number * (vectors + squares * rows * at.queries * at.keys)
+        blocked = at.rule != "open"  # two flags a score, and the weights once more
+        squares += 1 + blocked
+        return at.number * (vectors + squares * rows * at.queries * at.keys) + (
+            2 * blocked * at.queries * at.keys
+        )
 
 
 class _Softmax(Kernel):
@@ -105,8 +111,11 @@ def _kept_by_fused(at: Meeting) -> int:
     asking = at.batch * at.heads * at.queries
     offered = at.batch * at.kv_heads * at.keys
     vectors = (asking + offered) * (at.head_dim + at.value_dim)
-    mask = at.queries * at.keys if at.rule == "mask" else 0
-    return at.number * (vectors + mask) + 4 * asking
+    mask = at.queries * at.keys if at.rule == "mask" and at.bias == "none" else 0
+    again = (
+        asking * at.value_dim if at.joined else 0
+    )  # answered in their order, then brought into the stream's
+    return at.number * (vectors + mask + again) + 4 * asking
 
 
 def pattern(

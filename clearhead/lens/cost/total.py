@@ -1,0 +1,151 @@
+"""The cost of a whole model: a spec and a call in, one value with every count out. Nothing is built or run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...nn.attention import Attention
+from ...nn.embed import Tokens
+from ...nn.model import Model, Pair, Single
+from ...nn.tower import Tower
+from ...nn.work import Call, Device, Work
+from . import parts
+from .layers import Sides, TowerWork, tower
+
+MOMENTS = 2  # Adam keeps two numbers for each parameter, in float32
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one call of a model costs. Bytes of what a call does not need are zero."""
+
+    batch: int
+    length: int
+    training: bool
+    parts: dict[str, int]  # parameters by part
+    flops: int  # of one forward pass
+    training_flops: int  # forwards and backwards
+    weights: int  # bytes, as all that follow
+    gradients: int
+    optimizer: int
+    activations: int  # kept for the backward pass, at their largest
+    cache: int  # keys and values of a decoding run that has reached this length
+
+    @property
+    def parameters(self) -> int:
+        return sum(self.parts.values())
+
+    @property
+    def memory(self) -> int:
+        """Bytes all together: of a training step, or of decoding up to this length."""
+        if not self.training:
+            return self.weights + self.cache
+        return self.weights + self.gradients + self.optimizer + self.activations
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"parameters": self.parameters, "memory": self.memory}
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The work of a model by its towers, and of its head."""
+
+    towers: dict[str, TowerWork]
+    head: Work
+    shared: int = 0  # parameters that stand in two towers and exist once
+
+
+def whole(spec: Model, call: Call) -> Whole:
+    """The work of every part of a model in one call."""
+    if isinstance(spec, Pair):
+        target = call.target or call.length
+        first, second = spec.encoder, spec.decoder
+        back = Sides(call.batch, target, call.length, first.width)
+        source = tower(first, Sides(call.batch, call.length), call)
+        aim = tower(second, back, call)
+        # The memory is kept once, for the keys and values of all layers.
+        memory = Work(saved=call.number * call.batch * call.length * first.width)
+        read = _head(spec, second, target, call) + memory
+        return Whole({"encoder": source, "decoder": aim}, read, _table(second) if spec.shared else 0)
+    assert isinstance(spec, Single)
+    only = tower(spec.tower, Sides(call.batch, call.length), call)
+    return Whole({"tower": only}, _head(spec, spec.tower, call.length, call))
+
+
+def cost(
+    spec: Model,
+    *,
+    batch: int = 1,
+    length: int = 128,
+    target: int | None = None,
+    training: bool = False,
+    number: int = 4,
+    device: Device = "cpu",
+) -> Cost:
+    """`target` is the length of the second text of a pair; `number` the bytes of one number."""
+    call = Call(batch=batch, length=length, target=target, training=training, number=number, device=device)
+    work = whole(spec, call)
+    counted = _parts(work)
+    total = sum(counted.values())
+    forward = work.head.flops + sum(side.flops for side in work.towers.values())
+    backward = work.head.backward + sum(side.backward for side in work.towers.values())
+    kept = work.head.saved + sum(side.saved for side in work.towers.values())
+    peak = kept + max(side.recomputed for side in work.towers.values())
+    return Cost(
+        batch=batch,
+        length=length,
+        training=training,
+        parts=counted,
+        flops=forward,
+        training_flops=forward + backward,
+        weights=number * total,
+        gradients=number * total if training else 0,
+        # In half precision the optimiser has the weights in float32, too.
+        optimizer=4 * (MOMENTS + (number < 4)) * total if training else 0,
+        activations=peak if training else 0,
+        cache=number * cached(spec, batch=batch, length=length, target=target),
+    )
+
+
+def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -> int:
+    """How many numbers a decoding run of this length has kept: keys and values, of the memory, too."""
+    side = spec.decoder if isinstance(spec, Pair) else spec.tower if isinstance(spec, Single) else None
+    if side is None or not (side.causal or isinstance(spec, Pair)):
+        return 0
+    own = (target or length) if isinstance(spec, Pair) else length
+    kept = 0
+    for i in range(side.depth):
+        here = side.pattern[i % len(side.pattern)]
+        kept += own * _per_token(here.attention, side.width)
+        kept += length * _per_token(here.cross, side.width) if here.cross else 0
+    return batch * kept
+
+
+def _per_token(attention: Attention, width: int) -> int:
+    head = attention.head_width(width)
+    return (attention.kv_heads or attention.heads) * (head + (attention.value_dim or head))
+
+
+def _head(spec: Pair | Single, side: Tower, length: int, call: Call) -> Work:
+    if spec.head is None:
+        return Work()
+    return parts.head(spec.head, side.width, side.embed.inner(side.width), call.batch, length, call)
+
+
+def _table(side: Tower) -> int:
+    assert isinstance(side.embed, Tokens)
+    return side.embed.vocab * side.embed.inner(side.width)
+
+
+def _parts(work: Whole) -> dict[str, int]:
+    """By part of the model, a shared table where it stands first: in the encoder."""
+    counted = {
+        f"{side}.{part}": count
+        for side, tower_work in work.towers.items()
+        for part, count in tower_work.parameters.items()
+    }
+    if work.shared:
+        counted["decoder.embed"] -= work.shared
+    counted["head"] = work.head.parameters
+    return {part: count for part, count in counted.items() if count}
