@@ -129,7 +129,9 @@ def _diff(one: str, two: str, length: int, *, json: bool) -> None:
     before, after = (cost(spec, length=length) for spec in (first, second))
     changes = differences(first, second, length)
     if json:
-        print_json({"before": before.to_dict(), "after": after.to_dict(), "changes": [_plain(c) for c in changes]})
+        print_json(
+            {"before": before.to_dict(), "after": after.to_dict(), "changes": [_plain(c) for c in changes]}
+        )
         return
     listing = table("choice", one, two, "parameters", "operations", "cache", right=(3, 4, 5), whole=(0,))
     for change in changes:

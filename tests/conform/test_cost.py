@@ -112,14 +112,12 @@ def test_formulas_say_what_torch_counts_and_keeps(name: str) -> None:
     spec, texts, kept = PLAIN[name], inputs(), {}
     model, said = made(spec), of(spec, training=True)
     assert said.parts == spec.count_parts()
-    with counter() as alone, torch.no_grad():
-        run(model, *texts)
-    assert said.flops == alone.get_total_flops()
-    with counter() as both:
+    with counter() as count:
         with packing(kept):
             answer = run(model, *texts)
+        assert said.flops == count.get_total_flops()
         answer.sum().backward()
-    assert said.training_flops == both.get_total_flops()
+    assert said.training_flops == count.get_total_flops()
     own = storages(*model.parameters(), *texts)
     true = sum(x.untyped_storage().nbytes() for where, x in kept.items() if where not in own)
     assert abs(said.activations / true - 1) < 0.05, (said.activations, true)
@@ -130,15 +128,15 @@ def test_recomputing_keeps_the_stream_and_computes_once_more(name: str) -> None:
     """Checkpointing hides what it holds from autograd's hooks, so storages that live on are counted."""
     spec, texts = PLAIN[name].edit(cn.Tower, recompute=True), inputs()
     model, said, work = made(spec), of(spec, training=True), whole(spec, call(spec))
-    with Alive() as alive:
-        answer = run(model, *texts)
-    true = alive.bytes(but=storages(*model.parameters(), *texts, answer))
+    with counter() as count:
+        with Alive() as alive:
+            answer = run(model, *texts)
+        true = alive.bytes(but=storages(*model.parameters(), *texts, answer))
+        answer.sum().backward()
+    assert said.training_flops == count.get_total_flops()
     again = max(side.recomputed for side in work.towers.values())
     assert 0 < again < said.activations
     assert abs((said.activations - again) / true - 1) < 0.05, (said.activations - again, true)
-    with counter() as counted:
-        run(model, *texts).sum().backward()
-    assert said.training_flops == counted.get_total_flops()
 
 
 @pytest.mark.parametrize("name", [n for n in PLAIN if of(PLAIN[n]).cache])

@@ -93,7 +93,24 @@ def _attention(
     return work
 
 
-def block(spec: Block, width: int, sides: Sides, call: Call, *, causal: bool, scheme: Scheme) -> Work:
+@dataclass(frozen=True)
+class BlockWork:
+    """One layer in two halves: norms and dropouts on the stream, and what its sub-layers do inside.
+
+    Splitting a layer over devices divides the inside; the stream is whole on each of them.
+    """
+
+    stream: Work
+    inside: Work
+    steps: int  # sub-layers
+    last: int  # the operations of the last product, where recomputing stops before it
+
+    @property
+    def all(self) -> Work:
+        return self.stream + self.inside
+
+
+def block(spec: Block, width: int, sides: Sides, call: Call, *, causal: bool, scheme: Scheme) -> BlockWork:
     """Every sub-layer keeps two tensors of the stream: what its norm is given, and what the norm gives."""
     rule: Rule = "mask" if spec.attention.window else "causal" if causal else "open"
     steps = [
@@ -103,14 +120,16 @@ def block(spec: Block, width: int, sides: Sides, call: Call, *, causal: bool, sc
     if spec.cross is not None:
         steps.insert(1, cross(spec.cross, width, sides, call))
     stream = call.number * sides.vectors * width
-    work = Work(saved=stream if spec.order == "parallel" else 0)  # read once by all sub-layers
-    for step in steps:
-        work += step + parts.norm(spec.norm, sides.vectors, width, call)
-        work += Work(saved=stream if spec.order == "parallel" else 2 * stream)
-        work += Work(saved=call.noise(sides.vectors * width, spec.dropout))
-        if spec.order == "sandwich":
-            work += parts.norm(spec.norm, sides.vectors, width, call) + Work(saved=stream)
-    return work
+    norm = parts.norm(spec.norm, sides.vectors, width, call)
+    around = norm + Work(saved=call.noise(sides.vectors * width, spec.dropout))
+    if spec.order == "parallel":  # all sub-layers read one and the same stream
+        outside = (around + Work(saved=stream)).times(len(steps)) + Work(saved=stream)
+    elif spec.order == "sandwich":
+        outside = (around + norm + Work(saved=3 * stream)).times(len(steps))
+    else:
+        outside = (around + Work(saved=2 * stream)).times(len(steps))
+    inside = sum(steps[1:], steps[0])
+    return BlockWork(outside, inside, len(steps), _last(spec, width, sides))
 
 
 @dataclass(frozen=True)
@@ -119,12 +138,12 @@ class TowerWork:
 
     embed: Work
     positions: Work
-    blocks: tuple[Work, ...]
+    blocks: tuple[BlockWork, ...]
     norm: Work
     stream: int  # bytes of the stream between two layers
+    bias: int  # bytes of a bias that all layers share
     distinct: int | None
     recompute: bool
-    last: tuple[int, ...]  # per layer, the operations of its last product where it need not be repeated
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -132,7 +151,7 @@ class TowerWork:
         counted = {
             "embed": self.embed.parameters,
             "positions": self.positions.parameters,
-            "blocks": sum(work.parameters for work in self.blocks[:own]),
+            "blocks": sum(layer.all.parameters for layer in self.blocks[:: len(self.blocks) // own]),
             "norm": self.norm.parameters,
         }
         return {name: count for name, count in counted.items() if count}
@@ -144,7 +163,7 @@ class TowerWork:
     @property
     def backward(self) -> int:
         """A tower that recomputes goes through its blocks once more, up to the last tensor it needs."""
-        again = sum(work.flops for work in self.blocks) - sum(self.last) if self.recompute else 0
+        again = sum(layer.all.flops - layer.last for layer in self.blocks) if self.recompute else 0
         return again + sum(work.backward for work in self._all)
 
     @property
@@ -152,17 +171,17 @@ class TowerWork:
         """Bytes kept when the forward pass is over."""
         outside = self.embed.saved + self.positions.saved + self.norm.saved
         if self.recompute:
-            return outside + self.stream * len(self.blocks)
-        return outside + sum(work.saved for work in self.blocks)
+            return outside + self.bias + self.stream * len(self.blocks)
+        return outside + sum(layer.all.saved for layer in self.blocks)
 
     @property
     def recomputed(self) -> int:
         """Bytes that come on top while one block is computed again."""
-        return max(work.saved for work in self.blocks) - self.stream if self.recompute else 0
+        return max(layer.all.saved for layer in self.blocks) - self.stream if self.recompute else 0
 
     @property
     def _all(self) -> tuple[Work, ...]:
-        return (self.embed, self.positions, *self.blocks, self.norm)
+        return (self.embed, self.positions, *(layer.all for layer in self.blocks), self.norm)
 
 
 def tower(spec: Tower, sides: Sides, call: Call) -> TowerWork:
@@ -187,9 +206,9 @@ def tower(spec: Tower, sides: Sides, call: Call) -> TowerWork:
         blocks=tuple(works[i] for i in order),
         norm=norm + Work(saved=stream if spec.last_norm else 0),
         stream=stream,
+        bias=parts.shared_bias(spec.positions, dims, sides.length, call),
         distinct=spec.distinct,
         recompute=spec.recompute,
-        last=tuple(_last(spec.pattern[i], spec.width, sides) for i in order),
     )
 
 

@@ -1,4 +1,4 @@
-"""The work of the smaller parts: one formula for each kind of norm, feed-forward layer, door, scheme and head.
+"""The work of the smaller parts: a formula for each kind of norm, feed-forward layer, door, scheme and head.
 
 A part counts what is kept of the tensors it makes inside. Its input and its answer are counted by whoever
 stands around it, except where a docstring says otherwise. Vectors are tokens times rows.
@@ -11,7 +11,7 @@ from functools import singledispatch
 from ...errors import UnsupportedError
 from ...nn.embed import Embed, Tokens
 from ...nn.feedforward import MLP, FeedForward, Gated
-from ...nn.heads import Head, Labels, Pooled, Span, Tags, TokenHead, Transform
+from ...nn.heads import Head, Labels, Pool, Pooled, Span, Tags, TokenHead, Transform
 from ...nn.norm import RMS, Layer, Norm
 from ...nn.positions import Alibi, Learned, NoPositions, Positions, RelativeBuckets, Sinusoidal
 from ...nn.rope import Rope
@@ -138,6 +138,15 @@ def _(part: RelativeBuckets, dims: Dims, width: int, length: int, call: Call) ->
     return Work(parameters=part.buckets * dims.heads, saved=INDEX * length * length)
 
 
+def shared_bias(part: Positions, dims: Dims, length: int, call: Call) -> int:
+    """The bytes of a bias that all layers share, held where they are recomputed and otherwise not kept.
+
+    A fixed one is kept either way; joined with a mask it is held twice.
+    """
+    held = bias_of(part) == "learned" or (bias_of(part) == "fixed" and dims.causal)
+    return call.number * dims.heads * length * length if held else 0
+
+
 def bias_of(part: Positions) -> Bias:
     """What a scheme adds to the scores."""
     if isinstance(part, RelativeBuckets):
@@ -167,7 +176,8 @@ def _(part: Labels, width: int, table_width: int, batch: int, length: int, call:
     work = linear(batch, width, part.count, bias=part.bias)
     if part.transform is not None:
         work += transform(part.transform, batch, width, width, call)
-    return work + Work(saved=call.number * batch * width + call.noise(batch * width, part.dropout))
+    kept = call.number * batch * width + call.noise(batch * width, part.dropout)
+    return work + Work(saved=kept + pooling(part.pool, batch, length, width))
 
 
 @head.register(Tags)
@@ -182,13 +192,20 @@ def _(part: Tags | Span, width: int, table_width: int, batch: int, length: int, 
 def _(part: Pooled, width: int, table_width: int, batch: int, length: int, call: Call) -> Work:
     work = linear(batch, width, part.count, bias=False) if part.count else Work()
     kept = width if part.count else 0
-    unit = (part.count or width) if part.unit else 0
-    return work + Work(saved=call.number * batch * (kept + unit))
+    unit = (part.count or width) + 2 if part.unit else 0  # the vector, and its length twice
+    return work + Work(saved=call.number * batch * (kept + unit) + pooling(part.pool, batch, length, width))
+
+
+def pooling(pool: Pool, batch: int, length: int, width: int) -> int:
+    """The bytes kept to find the way back from one vector to many: which token was taken, or was real."""
+    if pool in ("first", "last"):
+        return 2 * INDEX * batch
+    return batch * length + INDEX * batch * (width if pool == "max" else 1)
 
 
 def transform(part: Transform, vectors: int, width: int, inner: int, call: Call) -> Work:
     """A dense layer, an activation and perhaps a norm; what it is given is kept."""
-    besides, answer = ACTIVATIONS[part.act]
+    besides, _ = ACTIVATIONS[part.act]
     # The activation's answer is kept by the norm; without one it is what the head is given, counted there.
     tensors = besides + (1 if part.norm is not None else 0)
     work = linear(vectors, width, inner, bias=True)

@@ -1,4 +1,4 @@
-"""The cost of a whole model: a spec and a call in, one value with every count out. Nothing is built or run."""
+"""The cost of a whole model: a spec and a call in, one value with every count out. Nothing is built."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from ...nn.attention import Attention
 from ...nn.embed import Tokens
+from ...nn.heads import Head
 from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
 from ...nn.work import Call, Device, Work
@@ -54,23 +55,26 @@ class Whole:
     towers: dict[str, TowerWork]
     head: Work
     shared: int = 0  # parameters that stand in two towers and exist once
+    second: int = 0  # parameters of a second head, which a call does not use
 
 
 def whole(spec: Model, call: Call) -> Whole:
     """The work of every part of a model in one call."""
     if isinstance(spec, Pair):
         target = call.target or call.length
-        first, second = spec.encoder, spec.decoder
-        back = Sides(call.batch, target, call.length, first.width)
-        source = tower(first, Sides(call.batch, call.length), call)
-        aim = tower(second, back, call)
+        width = spec.encoder.width
+        sides = {
+            "encoder": tower(spec.encoder, Sides(call.batch, call.length), call),
+            "decoder": tower(spec.decoder, Sides(call.batch, target, call.length, width), call),
+        }
         # The memory is kept once, for the keys and values of all layers.
-        memory = Work(saved=call.number * call.batch * call.length * first.width)
-        read = _head(spec, second, target, call) + memory
-        return Whole({"encoder": source, "decoder": aim}, read, _table(second) if spec.shared else 0)
+        memory = Work(saved=call.number * call.batch * call.length * width)
+        read = _head(spec.head, spec.decoder, target, call) + memory
+        return Whole(sides, read, shared=_table(spec.decoder) if spec.shared else 0)
     assert isinstance(spec, Single)
     only = tower(spec.tower, Sides(call.batch, call.length), call)
-    return Whole({"tower": only}, _head(spec, spec.tower, call.length, call))
+    second = _head(spec.second, spec.tower, call.length, call).parameters
+    return Whole({"tower": only}, _head(spec.head, spec.tower, call.length, call), second=second)
 
 
 def cost(
@@ -127,10 +131,10 @@ def _per_token(attention: Attention, width: int) -> int:
     return (attention.kv_heads or attention.heads) * (head + (attention.value_dim or head))
 
 
-def _head(spec: Pair | Single, side: Tower, length: int, call: Call) -> Work:
-    if spec.head is None:
+def _head(head: Head | None, side: Tower, length: int, call: Call) -> Work:
+    if head is None:
         return Work()
-    return parts.head(spec.head, side.width, side.embed.inner(side.width), call.batch, length, call)
+    return parts.head(head, side.width, side.embed.inner(side.width), call.batch, length, call)
 
 
 def _table(side: Tower) -> int:
@@ -147,5 +151,5 @@ def _parts(work: Whole) -> dict[str, int]:
     }
     if work.shared:
         counted["decoder.embed"] -= work.shared
-    counted["head"] = work.head.parameters
+    counted |= {"head": work.head.parameters, "second": work.second}
     return {part: count for part, count in counted.items() if count}
