@@ -52,7 +52,7 @@ class Bundle:
     def cost(
         self, batch: int = 1, length: int = 128, *, target: int | None = None, training: bool = False
     ) -> Cost:
-        """Parameters, operations and bytes of one call, by closed formulas; `target` is a pair's second text."""
+        """Parameters, operations and bytes of one call, by formulas; `target` is a pair's second length."""
         number = next(self.model.parameters()).element_size()
         return cost(self.spec, batch=batch, length=length, target=target, training=training, number=number)
 

@@ -111,7 +111,8 @@ def _named(what: str) -> tuple[Family, Model]:
     return family, spec_of(family, config, "tokens")
 
 
-def _spec(what: str) -> Model:
+def spec_from(what: str) -> Model:
+    """The spec of a named size, a folder or a hub id."""
     return _named(what)[1] if _is_name(what) else _load(what).spec
 
 
@@ -125,7 +126,7 @@ def _load(what: str) -> Bundle:
 
 
 def _diff(one: str, two: str, length: int, *, json: bool) -> None:
-    first, second = _spec(one), _spec(two)
+    first, second = spec_from(one), spec_from(two)
     before, after = (cost(spec, length=length) for spec in (first, second))
     changes = differences(first, second, length)
     if json:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ...errors import InputError
 from ...nn.attention import Attention
 from ...nn.embed import Tokens
 from ...nn.heads import Head
@@ -57,6 +58,14 @@ class Whole:
     shared: int = 0  # parameters that stand in two towers and exist once
     second: int = 0  # parameters of a second head, which a call does not use
 
+    @property
+    def flops(self) -> int:
+        return self.head.flops + sum(side.flops for side in self.towers.values())
+
+    @property
+    def backward(self) -> int:
+        return self.head.backward + sum(side.backward for side in self.towers.values())
+
 
 def whole(spec: Model, call: Call) -> Whole:
     """The work of every part of a model in one call."""
@@ -88,12 +97,14 @@ def cost(
     device: Device = "cpu",
 ) -> Cost:
     """`target` is the length of the second text of a pair; `number` the bytes of one number."""
+    for name, given in (("batch", batch), ("length", length), ("target", target)):
+        if given is not None and given < 1:
+            raise InputError(f"{name} is {given}; expected 1 or more")
     call = Call(batch=batch, length=length, target=target, training=training, number=number, device=device)
-    work = whole(spec, call)
+    work = whole(spec, replace(call, training=True))
     counted = _parts(work)
     total = sum(counted.values())
-    forward = work.head.flops + sum(side.flops for side in work.towers.values())
-    backward = work.head.backward + sum(side.backward for side in work.towers.values())
+    learning = work.flops + work.backward
     kept = work.head.saved + sum(side.saved for side in work.towers.values())
     peak = kept + max(side.recomputed for side in work.towers.values())
     return Cost(
@@ -101,8 +112,8 @@ def cost(
         length=length,
         training=training,
         parts=counted,
-        flops=forward,
-        training_flops=forward + backward,
+        flops=work.flops if training else whole(spec, call).flops,
+        training_flops=learning,
         weights=number * total,
         gradients=number * total if training else 0,
         # In half precision the optimiser has the weights in float32, too.
