@@ -123,20 +123,19 @@ def _whole(what: str, whole: Cost, precision: str) -> None:
 
 
 def _layouts(found: Plan, device: Device, memory: str, job: Job) -> None:
-    unit, size = ("GB", 1e9) if max(row.memory for row in found.rows) >= 1e9 else ("MB", 1e6)
+    unit, size = ("GB", 1e9) if max(row.memory for row in found.rows) >= 1e10 else ("MB", 1e6)
     kinds = ["weights", "gradients", "optimizer", "activations"] if job.training else ["weights", "cache"]
     heads = ["weights", "grads", "Adam", "kept"] if job.training else kinds
-    columns = ["data", "tensor", "pipe", "ZeRO", *heads, "all", "sent", "fits"]
-    listing = table(*columns, right=tuple(range(len(columns) - 1)))
+    columns = ["data", "tensor", "pipe", "ZeRO", *heads, "all", "sent", "redo", "fits"]
+    listing = table(*columns, right=tuple(range(len(columns) - 2)))
     for row in found.rows:
         at = row.layout
         sizes = [*(getattr(row, kind) for kind in kinds), row.memory, row.traffic]
-        fits = ("yes" if device.fits(row) else "no") + (", recomputing" if at.recompute else "")
+        words = ("yes" if at.recompute else "no", "yes" if device.fits(row) else "no")
         ways = (f"{n:,}" for n in (at.data, at.tensor, at.pipeline, at.zero))
-        listing.add_row(*ways, *(_short(n / size) for n in sizes), fits)
-    OUT.print(
-        f"\n{unit} of one device, what it sends in a step, and whether it fits into {ROOM:.0%} of {memory}"
-    )
+        listing.add_row(*ways, *(_short(n / size) for n in sizes), *words)
+    OUT.print(f"\n{unit} of one device, what it sends in a step, whether layers are computed again in the")
+    OUT.print(f"backward pass (redo), and whether it fits into {ROOM:.0%} of {memory}")
     OUT.print(listing)
     if found.best is None:
         least = min(found.rows, key=lambda row: row.memory)
@@ -176,7 +175,7 @@ def _complexity(what: str, spec: Model, length: int, *, json: bool) -> None:
     for side, tower in towers(spec).items():
         made = sides[side]
         OUT.print(f"[bold]{what}[/] · one layer of the {side}, n = {length:,} tokens, d = {tower.width:,}")
-        columns = ("", "grows with", "operations", "share", "parameters", "made", "in turn", "path")
+        columns = ("", "grows with", "operations", "share", "weights", "made", "in turn", "path")
         listing = table(*columns, right=(2, 3, 4, 5, 6, 7), whole=(0, 1))
         layer = sum(row.flops for row in made[:3])
         for row in made:
@@ -184,8 +183,9 @@ def _complexity(what: str, spec: Model, length: int, *, json: bool) -> None:
         OUT.print(listing)
         OUT.print(f"the n^2 part costs more than the projections from n = {crossing(made, length):,} on\n")
     OUT.print(
-        f"The last two are layers of the same width beside it (convolution of {TAPS} taps). made: numbers where\n"
-        "nothing is fused; in turn: steps that wait for one another; path: between the tokens furthest apart."
+        f"The last two are layers of the same width beside it (convolution of {TAPS} taps). made: numbers\n"
+        "where nothing is fused; in turn: steps that wait for one another; path: between the tokens\n"
+        "furthest apart."
     )
 
 

@@ -1,8 +1,8 @@
 """The complexity table with real numbers: a tower and a length in, one row for each kind of layer out.
 
 Beside the parts of a Transformer layer stand a recurrent and a convolutional layer of the same width. The
-table that is often shown has n^2 d against n d^2 alone: it leaves out the projections, which below n = 2 d cost
-more than the attention they serve, and the feed-forward layer, which costs as much as both at n = 2 d.
+table that is often shown has n^2 d against n d^2 alone: it leaves out the projections, which below n = 2 d
+cost more than the attention they serve, and the feed-forward layer, which costs as much as both at n = 2 d.
 """
 
 from __future__ import annotations
