@@ -23,6 +23,7 @@ app = App(
 # Named by strings, so that a command is imported when it is called and `--help` stays quick.
 COMMANDS = {
     "inspect": "Say what a model is: a folder, a hub id, or a named size such as bert-base or gpt3.",
+    "plan": "Say what a model costs before it is built: operations, memory, how to split it over devices.",
     "families": "List the families, and the tree of their descent.",
     "demo": "The main job in a minute: train a small English-Chinese translator, use it, see where it looks.",
     "train": "Train a recipe on its built-in corpus or on your file.",
