@@ -157,5 +157,6 @@ def _multiply_split(steps: Tensor, matrix: Any) -> Tensor:
     """Twice as many bits: the whole steps and, as more rows of the same product, what is left of each."""
     whole = steps.round()
     left = (steps - whole).mul_(2 * STEPS)
+    coarse: Tensor
     coarse, fine = _multiply(torch.stack((whole, left)), matrix)
     return coarse.add_(fine, alpha=1 / (2 * STEPS))
