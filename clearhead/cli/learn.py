@@ -1,0 +1,10 @@
+"""`clearhead learn`: lessons, experiments, the clinic and cards, in a terminal."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from .clinic import clinic
+
+learn = App(name="learn", help="Learn Transformers: lessons, experiments, broken code to mend, cards.")
+learn.command(clinic)
