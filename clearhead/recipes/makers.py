@@ -62,8 +62,8 @@ def _sizes(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    return [list(encoding.ids) for encoding in tokenizer.encode_batch(texts)]
+def _encoded(tokenizer: Tokenizer, texts: Sequence[str], *, specials: bool = True) -> list[list[int]]:
+    return [list(encoding.ids) for encoding in tokenizer.encode_batch(texts, specials=specials)]
 
 
 def _common(run: Run, rows: Rows) -> dict[str, Any]:
@@ -75,7 +75,8 @@ def translate(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> M
     one, two = ("src", "tgt") if rows.shape.form == "pair" else ("prompt", "completion")
     splits: dict[str, list[Pair]] = {}
     for name, split in rows.splits.items():
-        sides = (_encoded(tokenizer, [row[side] for row in split]) for side in (one, two))
+        # Bare: the task puts start and end around them.
+        sides = (_encoded(tokenizer, [row[side] for row in split], specials=False) for side in (one, two))
         pairs = [Pair(source, target) for source, target in zip(*sides, strict=True)]
         kept = [p for p in pairs if max(len(p.source), len(p.target)) < run.data.length]
         if len(kept) < len(pairs):
@@ -117,7 +118,7 @@ def _repair(
 ) -> Made:
     ids = _ids(tokenizer)
     splits = {
-        name: [Pair(text, text) for text in _pieces(tokenizer, split, run.data.length - 2)]
+        name: [Pair(text, text) for text in _pieces(tokenizer, split, run.data.length - 2, specials=False)]
         for name, split in rows.splits.items()
     }
     task = TextToText(
@@ -220,9 +221,9 @@ def answer(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made
 
 
 MAKERS = {
-    "translate": Maker(translate),
-    "denoise": Maker(denoise),
-    "spans": Maker(spans),
+    "translate": Maker(translate, frame="eos"),
+    "denoise": Maker(denoise, frame="eos"),
+    "spans": Maker(spans, frame="eos"),
     "causal": Maker(causal),
     "masked": Maker(masked, frame="cls-sep", lower=True),
     "classify": Maker(classify, frame="cls-sep", lower=True),
@@ -263,10 +264,12 @@ def _tagged(tokenizer: Tokenizer, row: Row, names: Mapping[str, int], length: in
     return Tagged(ids[: length - 1] + end, tags[: length - 1] + [NOTHING] * len(end))
 
 
-def _pieces(tokenizer: Tokenizer, rows: Sequence[Row], length: int) -> list[list[int]]:
+def _pieces(
+    tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, specials: bool = True
+) -> list[list[int]]:
     """Texts as pieces of at most `length` tokens."""
     pieces = []
-    for ids in _encoded(tokenizer, [row["text"] for row in rows]):
+    for ids in _encoded(tokenizer, [row["text"] for row in rows], specials=specials):
         pieces += [ids[at : at + length] for at in range(0, len(ids), length)]
     return [piece for piece in pieces if len(piece) > 3]
 
