@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,11 @@ from ..nn.model import Model, PairModel, SingleModel
 from ..text.tokenizer import Tokenizer
 from .answer import Answer, Asked
 from .report import Report
+
+if TYPE_CHECKING:
+    from ..lens.change import Value
+    from ..lens.trace import Trace
+    from .tracing import Text
 
 # Words of sentence-transformers for what we can do.
 POOLS: dict[str, Pool] = {"cls": "first", "max": "max", "mean": "mean", "lasttoken": "last"}
@@ -121,6 +126,34 @@ class Bundle:
         rows = [self._cut(list(encoding.ids)) for encoding in encoded]
         parts = [self._embed(rows[i : i + batch]) for i in range(0, len(rows), batch)]
         return torch.cat(parts) if parts else torch.zeros(0, self.spec_width)
+
+    def trace(
+        self,
+        text: Text,
+        target: Text | None = None,
+        *,
+        generate: bool = False,
+        beams: int | None = None,
+        max_new_tokens: int = 32,
+    ) -> Trace:
+        """One text through the model, and everything that happened inside, on demand.
+
+        An encoder-decoder without a target is traced over its own answer; with `generate` a writer goes on
+        with the text, with `beams` it keeps the whole search; an encoder reads text and target as a pair.
+        """
+        from .tracing import trace
+
+        new = max_new_tokens if generate else 0
+        return trace(self, text, target, new=new, beams=beams, limit=max_new_tokens)
+
+    def without(self, *parts: str, set: Mapping[str, Value] | None = None) -> Bundle:
+        """This bundle with parts of its model switched off (`"head:3.7"`, `"positions"`), or replaced.
+
+        The weights are shared and unchanged; see `clearhead.lens.change` for the words.
+        """
+        from ..lens.change import changed
+
+        return replace(self, model=changed(self.model, parts, set))
 
     @property
     def spec_width(self) -> int:

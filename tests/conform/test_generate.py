@@ -12,13 +12,10 @@ import torch
 from references import REFERENCES, Reference
 from tolerance import TOLERANCE
 from torch import Tensor
-from zoo import DECODERS, PAIRS, ids
 
 import clearhead as ch
-from clearhead.bundle import Bundle
-from clearhead.generate import Beam, Contrastive, EndTokens, Greedy, Prompt, Sample, Settings, generate
-from clearhead.generate.search import Strategy
-from clearhead.nn import PairModel, SingleModel
+from clearhead.generate import Prompt, Settings, generate
+from clearhead.nn import PairModel
 
 SPEAKS = {
     name: reference
