@@ -7,11 +7,13 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ...data.corrupt import NOISES, drop_spans
-from ...generate import EndTokens, Prompt, generate
-from ...nn.model import PairModel
+from ...generate import EndTokens, Prompt, Sample, generate
+from ...generate.shaping import Temperature
+from ...nn.model import PairModel, SingleModel
 from ...tasks.causal import CausalLM
 from ...tasks.translate import Ids, Pair, TextToText
 from ...text.tokenizer import Tokenizer
@@ -25,7 +27,8 @@ def translate(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> M
     one, two = ("src", "tgt") if rows.shape.form == "pair" else ("prompt", "completion")
     splits: dict[str, list[Pair]] = {}
     for name, split in rows.splits.items():
-        sides = (encoded(tokenizer, [row[side] for row in split]) for side in (one, two))
+        # Bare: the task puts start and end around them.
+        sides = (encoded(tokenizer, [row[side] for row in split], specials=False) for side in (one, two))
         pairs = [Pair(source, target) for source, target in zip(*sides, strict=True)]
         kept = [p for p in pairs if max(len(p.source), len(p.target)) < run.data.length]
         if len(kept) < len(pairs):
@@ -67,7 +70,7 @@ def _repair(
 ) -> Made:
     ids = ids_of(tokenizer)
     splits = {
-        name: [Pair(text, text) for text in pieces(tokenizer, split, run.data.length - 2)]
+        name: [Pair(text, text) for text in pieces(tokenizer, split, run.data.length - 2, specials=False)]
         for name, split in rows.splits.items()
     }
     task = TextToText(
@@ -89,6 +92,7 @@ def causal(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made
         rows=run.data.rows,
         pad=ids_of(tokenizer).pad,
         trained=trained,
+        speak=partial(_go_on, tokenizer=tokenizer, length=run.data.length),
         **common(run, rows),
     )
     return Made(task, "tokens", sizes(tokenizer))
@@ -128,3 +132,13 @@ def _decode(model: PairModel, source: Tensor, mask: Tensor, limit: int, *, ids: 
     start = source.new_full((len(source), 1), ids.start)
     run = generate(model, Prompt(source, mask, start), stops=(EndTokens((ids.end,)),), limit=limit)
     return [answers[0].said for answers in run.finish()]
+
+
+def _go_on(model: SingleModel, ids: list[int], *, tokenizer: Tokenizer, length: int) -> str:
+    """The beginning of a text, and how the model goes on: drawn, as language models are used."""
+    begin = ids[: min(16, length // 4)]
+    heat = (Temperature(0.8),)
+    limit = min(80, length - len(begin))
+    run = generate(model, Prompt(torch.tensor([begin])), strategy=Sample(), filters=heat, limit=limit)
+    said = run.finish()[0][0].said
+    return f"{tokenizer.decode(begin)} … {tokenizer.decode(said)}"
