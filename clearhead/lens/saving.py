@@ -118,8 +118,7 @@ def _matrix(trace: Trace, chosen: Chosen) -> Tensor:
 
 
 def _heat(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
-    rows, columns = trace.sides(chosen.kind)
-    return pictures.heat_map(_matrix(trace, chosen), labels(rows), labels(columns), name_of(trace, chosen))
+    return pictures.heat_map(_matrix(trace, chosen), *trace.labels(chosen.kind), name_of(trace, chosen))
 
 
 def _grid(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
@@ -130,14 +129,13 @@ def _grid(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
 
 
 def _two(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
-    rows, columns = trace.sides(chosen.kind)
     heads = trace.heads(chosen.kind)
     head = chosen.head or 0
     beside = chosen.other or (chosen.layer, (head + 1) % heads)
     pair = [(chosen.layer, head), beside]
     one, two = (trace.attention(chosen.kind, at, which) for at, which in pair)
     titles = tuple(f"layer {at}, head {which}" for at, which in pair)
-    return pictures.side_by_side(one, two, labels(rows), labels(columns), (titles[0], titles[1]))
+    return pictures.side_by_side(one, two, *trace.labels(chosen.kind), (titles[0], titles[1]))
 
 
 def _arcs(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
@@ -150,8 +148,7 @@ def _arcs(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
 
 
 def _lines(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
-    rows, columns = trace.sides(chosen.kind)
-    return pictures.bipartite(_matrix(trace, chosen), labels(rows), labels(columns), name_of(trace, chosen))
+    return pictures.bipartite(_matrix(trace, chosen), *trace.labels(chosen.kind), name_of(trace, chosen))
 
 
 def _alignment(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:

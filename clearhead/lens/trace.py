@@ -32,7 +32,7 @@ from .frames import Frame, frames
 from .guesses import Guesses, logit_lens
 from .record import Inside, Kind, inside
 from .steps import Steps, steps
-from .tokens import Token
+from .tokens import Token, of_ids
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,6 +111,13 @@ class Trace:
         self._addresses(kind)
         rows = self.tokens if kind == "self" else self.target_tokens
         return rows, self.target_tokens if kind == "decoder" else self.tokens
+
+    def labels(self, kind: Kind = "self") -> tuple[list[str], list[str]]:
+        """The words for rows and columns. A row of cross-attention is named by what it made the model say."""
+        rows, columns = self.sides(kind)
+        if kind == "cross" and self.about.speaks and self.answer.ndim == 2:
+            rows = [*rows[1:], *of_ids([int(self.answer[-1].argmax())], self.tokenizer)]
+        return [token.label for token in rows], [token.label for token in columns]
 
     def call(self, kind: Kind, layer: int) -> Call:
         """What the kernel of this layer was given: q, k, v, who may look at whom, bias, scale."""

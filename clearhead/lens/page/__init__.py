@@ -54,15 +54,16 @@ def bytes_of(weights: Tensor) -> bytes:
 
 
 def _kind(trace: Trace, kind: Kind) -> dict[str, Any]:
-    rows, columns = trace.sides(kind)
+    rows, columns = trace.labels(kind)
+    special = [[token.special for token in side] for side in trace.sides(kind)]
     layers, heads = trace.layers(kind), trace.heads(kind)
     raw = b"".join(bytes_of(trace.attention(kind, layer)) for layer in range(layers))
     scores = head_scores(trace, kind)
     return {
         "layers": layers,
         "heads": heads,
-        "rows": [[token.label, int(token.special)] for token in rows],
-        "columns": [[token.label, int(token.special)] for token in columns],
+        "rows": [[label, int(is_special)] for label, is_special in zip(rows, special[0], strict=True)],
+        "columns": [[label, int(is_special)] for label, is_special in zip(columns, special[1], strict=True)],
         "roles": [[scores.role(layer, head) for head in range(heads)] for layer in range(layers)],
         "weights": base64.b64encode(gzip.compress(raw, 6, mtime=0)).decode(),
     }

@@ -75,10 +75,10 @@ function drawOverview() {
 
 function drawMatrix() {
   const k = kind(), canvas = $("matrix"), Q = k.rows.length, K = k.columns.length, scale = devicePixelRatio || 1;
-  const room = Math.min(canvas.parentElement.clientWidth, 900), few = Math.max(Q, K) <= 64;
+  const room = Math.min(canvas.parentElement.clientWidth - 52, 900), few = Math.max(Q, K) <= 64;
   const left = few ? 96 : 8, above = few ? 84 : 8;
   const cell = few ? Math.max(7, Math.min(26, Math.floor((room - left) / K))) : Math.max(1, (room - left) / Math.max(K, Q));
-  const width = left + cell * K, height = above + cell * Q;
+  const width = left + cell * K + (few ? 52 : 0), height = above + cell * Q;
   canvas.width = width * scale; canvas.height = height * scale;
   canvas.style.width = `${width}px`;
   const context = canvas.getContext("2d"), bytes = head(state.layer, state.head), buffer = document.createElement("canvas");
@@ -131,7 +131,7 @@ function drawSaid() {
   const said = $("said"), strong = document.createElement("b");
   strong.textContent = `${name}${role ? " · " + role : ""}`;
   const shown = state.column >= 0 ? [state.column] : order;
-  const links = shown.map((c) => `${k.rows[state.row][0]} → ${k.columns[c][0]} ${row[c].toFixed(3)}`).join("   ");
+  const links = shown.map((c) => `${k.rows[state.row][0]} → ${k.columns[c][0]} ${row[c].toFixed(3)}`).join(" · ");
   said.replaceChildren(strong, document.createTextNode("   " + links));
 }
 
