@@ -26,8 +26,9 @@ from ..errors import InputError, nearest
 from ..nn.heads import TokenHead
 from ..nn.kernels.kernel import Call
 from ..nn.model import PairModel, SingleModel
-from ..nn.tap import Recorder, sites
+from ..nn.tap import Recorder
 from ..text.tokenizer import Tokenizer
+from .change import no_site
 from .frames import Frame, frames
 from .guesses import Guesses, logit_lens
 from .record import Inside, Kind, inside
@@ -160,7 +161,7 @@ class Trace:
         model, seen = self.needs_model("an activation by address"), Recorder()
         inside(model, self.fed.ids, self.fed.target_ids, types=self.fed.types, tap=seen.tap(address))
         if not seen:
-            raise InputError(f"no activation is called {address!r}; {nearest(address, sites(model))}")
+            raise no_site(model, address)
         return next(iter(seen.values()))[0]
 
     def save(self, path: str | Path, **options: Any) -> Path:

@@ -21,7 +21,7 @@ def beam_tree(branches: Sequence[Branch], title: str = "") -> Picture:
         for branch in branches:
             x, y = branch.step + 1, -rows[branch.id]
             parent = at.get(branch.parent)
-            x0, y0 = (parent.step + 1, -rows[parent.id]) if parent else (0, -height / 2)
+            x0, y0 = (parent.step + 1, -rows[parent.id]) if parent else (0, 0)
             colour = COLOURS[branch.fate]
             axes.plot([x0 + 0.28, x - 0.3], [y0, y], color=colour, linewidth=1.4, zorder=1,
                       alpha=0.45 if branch.fate == "pruned" else 0.9)  # fmt: skip
@@ -29,7 +29,7 @@ def beam_tree(branches: Sequence[Branch], title: str = "") -> Picture:
             axes.text(x, y + 0.05, shortened(branch.token.label, 12), ha="center", va="bottom", fontsize=10,
                       color=ink, zorder=3)  # fmt: skip
             axes.text(x, y - 0.05, f"{branch.score:.2f}", ha="center", va="top", fontsize=6.5, color=ink)
-        axes.text(0, -height / 2, "start", ha="center", va="center", fontsize=9, color=FAINT)
+        axes.text(0, 0, "start", ha="center", va="center", fontsize=9, color=FAINT)
         for fate, colour in COLOURS.items():
             axes.plot([], [], color=colour, label=fate)
         axes.legend(loc="upper left", frameon=False, fontsize=8, ncols=3)
@@ -38,18 +38,18 @@ def beam_tree(branches: Sequence[Branch], title: str = "") -> Picture:
         axes.axis("off")
         axes.set_title(title, pad=8)
 
-    return picture(1.05 * steps + 1.2, 0.36 * height + 1.2, draw)
+    return picture(1.05 * steps + 1.2, 0.42 * height + 1.2, draw)
 
 
-def _places(branches: Sequence[Branch]) -> tuple[dict[int, float], int]:
-    """A row for every branch that ends a path; the others stand in the middle of those that continue them."""
+def _places(branches: Sequence[Branch]) -> tuple[dict[int, int], int]:
+    """A row for every branch that ends a path; the others stand beside the best of those that continue them."""
     children: dict[int, list[Branch]] = {}
     known = {branch.id for branch in branches}
     for branch in branches:
         children.setdefault(branch.parent if branch.parent in known else -1, []).append(branch)
-    rows: dict[int, float] = {}
+    rows: dict[int, int] = {}
     count = 0
-    # From the deepest step upwards every child is placed before its parent; leaves in the order of a walk.
+    # A walk gives the leaves their rows from the top; backwards, every child is placed before its parent.
     walk, order = [*reversed(_ranked(children.get(-1, [])))], []
     while walk:
         branch = walk.pop()
@@ -61,8 +61,7 @@ def _places(branches: Sequence[Branch]) -> tuple[dict[int, float], int]:
             count += 1
     for branch in reversed(order):
         if branch.id in children:
-            below = [rows[child.id] for child in children[branch.id]]
-            rows[branch.id] = sum(below) / len(below)
+            rows[branch.id] = min(rows[child.id] for child in children[branch.id])
     return rows, max(count, 1)
 
 
