@@ -9,6 +9,7 @@ bench = App(name="bench", help="Measure ours beside every peer that is installed
 # Named by strings, so that a bench is imported when it is called.
 WHAT = {
     "decode": "Decoding: new tokens a second; float32 and int8, beside transformers and CTranslate2.",
+    "train": "Training: real tokens a second, beside Hugging Face's trainer.",
     "embed": "Sentence vectors: texts a second; float32 and int8, beside sentence-transformers.",
 }
 for name, purpose in WHAT.items():

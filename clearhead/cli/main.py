@@ -32,7 +32,6 @@ COMMANDS = {
     "chat": "Talk to a model, in the words of its own chat template.",
     "certify": "Prove a checkpoint: the reference's numbers, and five invariances.",
     "learn": "Learn Transformers, in English or Chinese: lessons, experiments, broken code to mend, cards.",
-
     "bench": "Measure ours beside every peer that is installed, in one run.",
     "data": "Look at data before training on it: columns, shape, faults, and what the loss counts.",
 }
