@@ -28,6 +28,7 @@ COMMANDS = {
     "train": "Train a recipe on its built-in corpus or on your file.",
     "eval": "Score a run on its own held-out rows, or on any file.",
     "certify": "Prove a checkpoint: the reference's numbers, and five invariances.",
+    "studio": "Open the studio in a browser: see inside your models, generate, train and compare.",
     "data": "Look at data before training on it: columns, shape, faults, and what the loss counts.",
 }
 for name, purpose in COMMANDS.items():

@@ -1,0 +1,159 @@
+"""The shelf: folders in, ids out. A page names models and runs by id; only here is an id a path."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..bundle import Bundle, load
+from ..errors import ClearheadError, LoadError
+from ..store.line import one_line
+
+OPEN = 3  # bundles kept in memory
+MOST = 200  # folders listed
+CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+
+
+class UnknownError(ClearheadError):
+    """An id that stands for nothing here: mistyped, or of a server that was restarted since."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    id: str
+    path: Path
+
+    @property
+    def name(self) -> str:
+        match = CHECKPOINT.fullmatch(self.path.name)
+        return f"{self.path.parent.name} · {int(match[1])}" if match else self.path.name
+
+    @property
+    def is_run(self) -> bool:
+        return (self.path / "metrics.jsonl").is_file() or (self.path / "settings.yaml").is_file()
+
+    @property
+    def is_model(self) -> bool:
+        return (self.path / "config.json").is_file()
+
+    def family(self) -> str | None:
+        """What config.json calls itself; None where there is no model yet."""
+        try:
+            return str(json.loads((self.path / "config.json").read_bytes())["model_type"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def checkpoints(self) -> list[tuple[int, Path]]:
+        found = [(CHECKPOINT.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*")]
+        return sorted((int(m[1]), path) for m, path in found if m and (path / "config.json").is_file())
+
+
+class Shelf:
+    """What was found or opened. Bundles are loaded when first used; the least used one leaves."""
+
+    def __init__(self, given: Iterable[str] = (), *, home: Path | None = None) -> None:
+        self.home = (home or Path.cwd()).resolve()
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._bundles: OrderedDict[str, Bundle] = OrderedDict()
+        self._lock = threading.Lock()
+        for path in given:
+            self.put(path)
+        self.scan()
+
+    @property
+    def runs(self) -> Path:
+        """Where runs that are started from the page go."""
+        return self.home / "runs"
+
+    def put(self, path: str | Path) -> Entry:
+        """A folder the user named. It must be a model, or a run that may become one."""
+        folder = Path(path).expanduser()
+        folder = folder if folder.is_absolute() else self.home / folder
+        entry = self._entry(folder.resolve())
+        if not folder.is_dir():
+            raise LoadError(one_line(f"there is no folder {path}; type the path of one with config.json"))
+        if not (entry.is_model or entry.is_run):
+            raise LoadError(
+                one_line(f"{path} is no model and no run: it has no config.json, no metrics.jsonl")
+            )
+        with self._lock:
+            self._entries.setdefault(entry.id, entry)
+        return self._entries[entry.id]
+
+    def scan(self) -> None:
+        """Look into ./runs and the folder the studio was started in, one level deep."""
+        for root in (self.runs, self.home):
+            for folder in sorted(root.iterdir()) if root.is_dir() else ():
+                entry = self._entry(folder)
+                if len(self._entries) < MOST and folder.is_dir() and (entry.is_model or entry.is_run):
+                    with self._lock:
+                        self._entries.setdefault(entry.id, entry)
+
+    def entries(self) -> Iterator[Entry]:
+        with self._lock:
+            return iter(list(self._entries.values()))
+
+    def find(self, id: str) -> Entry:
+        with self._lock:
+            found = self._entries.get(id)
+        if found is not None:
+            return found
+        for entry in self.entries():  # a checkpoint of a run has an id of its own
+            for _, path in entry.checkpoints():
+                if self._entry(path).id == id:
+                    return self._entry(path)
+        raise UnknownError(f"no model or run is called {one_line(id)!r} here; choose one on the home screen")
+
+    def id_of(self, path: Path) -> str:
+        return self._entry(path).id
+
+    def bundle(self, id: str) -> Bundle:
+        entry = self.find(id)
+        with self._lock:
+            if id in self._bundles:
+                self._bundles.move_to_end(id)
+                return self._bundles[id]
+        bundle = load(str(entry.path))
+        with self._lock:
+            self._bundles[id] = bundle
+            while len(self._bundles) > OPEN:
+                self._bundles.popitem(last=False)
+        return bundle
+
+    def forget(self, id: str) -> None:
+        """A run was written anew: its bundle is read again when it is next used."""
+        with self._lock:
+            self._bundles.pop(id, None)
+
+    def _entry(self, path: Path) -> Entry:
+        digest = hashlib.sha256(str(path).encode()).hexdigest()[:6]
+        name = re.sub(r"[^a-z0-9]+", "-", f"{path.name}".lower()).strip("-")[:40] or "model"
+        return Entry(f"{name}-{digest}", path)
+
+    def where(self, entry: Entry) -> str:
+        """The folder as the user would type it."""
+        path = entry.path
+        return str(path.relative_to(self.home)) if path.is_relative_to(self.home) else str(path)
+
+
+def first_sample(entry: Entry) -> str | None:
+    """A text the run itself was shown: what stands before the arrow in its last samples."""
+    from ..train.log import read_log
+
+    try:
+        records: list[dict[str, Any]] = read_log(entry.path)
+    except (OSError, ValueError):
+        return None
+    for record in reversed(records):
+        for sample in record.get("samples") or ():
+            before = str(sample).split(" → ")[0].strip()
+            if before:
+                return before
+    return None
