@@ -1,1 +1,1 @@
-"""Serving: models and runs of this machine in, the studio's page and its API out. Local unless a key says more."""
+"""Serving: models and runs of this machine in; the studio page and its API out, to this machine alone."""

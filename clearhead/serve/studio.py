@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from .desk import Desk
+from .runs import Runs
 from .shelf import Shelf
 
 
@@ -12,3 +14,7 @@ from .shelf import Shelf
 class Studio:
     shelf: Shelf
     desk: Desk = field(default_factory=Desk)
+
+    @cached_property
+    def runs(self) -> Runs:
+        return Runs(self.shelf)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,15 @@ import yaml
 
 TAIL = 65536  # bytes at the end of a log that tell where it stands
 LOCKS = Path("/proc/locks")
-FRESH = 20.0  # seconds; where locks cannot be listed, a log this young is being written
 
 
 def status(folder: Path) -> dict[str, Any]:
     """Where a run stands: its last step, how many there will be, whether somebody is at work in it."""
-    steps, step = _steps(folder), _last(folder)
+    steps, step, pid = _steps(folder), _last(folder), worker(folder)
     if not folder.is_dir():
         word = "gone"
-    elif at_work(folder):
-        word = "training"
+    elif pid is not None:
+        word = "paused" if _is_held(pid) else "training"
     elif step is not None and steps is not None and step < steps:
         word = "stopped"
     else:
@@ -35,15 +33,28 @@ def status(folder: Path) -> dict[str, Any]:
     return {"status": word, "step": step, "steps": steps}
 
 
-def at_work(folder: Path) -> bool:
-    """A trainer holds a lock on its folder while it lives. The list of locks is read; trying to take it
-    would get in the way of a trainer that is just starting."""
+def worker(folder: Path) -> int | None:
+    """The process that trains here: it holds a lock on the folder while it lives.
+
+    The system's list of locks is read. Trying to take the lock would get in the way of a trainer that is just
+    starting, and a number in a file may by now be somebody else's.
+    """
     try:
         inode = (folder / ".lock").stat().st_ino
-        return any(line.split()[5].endswith(f":{inode}") for line in LOCKS.read_text().splitlines())
+        rows = [line.split() for line in LOCKS.read_text().splitlines()]
+    except OSError:
+        return None
+    held = [row for row in rows if len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(f":{inode}")]
+    pids = [int(row[4]) for row in held if row[4].isdigit()]
+    return pids[0] if pids and pids[0] > 1 else None
+
+
+def _is_held(pid: int) -> bool:
+    """Whether a process is stopped for the moment (SIGSTOP)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     except (OSError, IndexError):
-        log = folder / "metrics.jsonl"
-        return not LOCKS.exists() and log.exists() and time.time() - log.stat().st_mtime < FRESH
+        return False
 
 
 def settings(folder: Path) -> dict[str, Any]:
@@ -62,7 +73,7 @@ async def events(folder: Path, after: int) -> AsyncIterator[str]:
     """
     line, offset, quiet = 0, 0, 0
     while True:
-        alive = at_work(folder)
+        alive = worker(folder) is not None
         text, size = _read(folder / "metrics.jsonl", offset)
         if size < offset:  # the run was begun anew, or resumed from before what was written last
             line, offset, after = 0, 0, 0
