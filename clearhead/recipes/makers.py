@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from .. import generate
 from ..data.corrupt import NOISES, drop_spans
 from ..data.packing import NOTHING
 from ..errors import DataError
 from ..families import Task as Head
+from ..generate import EndTokens, Prompt, generate
 from ..nn.model import PairModel
 from ..tasks.answer import Answer, Asked
 from ..tasks.causal import CausalLM
@@ -302,4 +302,6 @@ def _generation(run: Run, ids: Ids) -> dict[str, Any]:
 
 
 def _decode(model: PairModel, source: Tensor, mask: Tensor, limit: int, *, ids: Ids) -> list[list[int]]:
-    return generate.answer(model, source, mask, start=ids.start, end=ids.end, limit=limit)
+    start = source.new_full((len(source), 1), ids.start)
+    run = generate(model, Prompt(source, mask, start), stops=(EndTokens((ids.end,)),), limit=limit)
+    return [answers[0].said for answers in run.finish()]
