@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..generate import answer
+from ..generate import EndTokens, Prompt
+from ..generate import generate as said_by
 from ..lens.tokens import Token, of_encoding, of_ids
 from ..lens.trace import Fed, Trace, trace_ids
 from ..nn.model import PairModel, SingleModel
@@ -71,9 +72,10 @@ def _pair(bundle: Bundle, text: Text, target: Text | None, new: int) -> Fed:
         model = bundle.model
         assert isinstance(model, PairModel)
         source = torch.tensor([ids], device=next(model.parameters()).device)
-        said = answer(
-            model, source, torch.ones_like(source), start=start, end=-1 if end is None else end, limit=new
-        )[0]
+        begun = torch.tensor([[start]], device=source.device)
+        stops = () if end is None else (EndTokens((end,)),)
+        run = said_by(model, Prompt(source, torch.ones_like(source), begun), limit=new, stops=stops)
+        said = run.finish()[0][0].said
         words = of_ids(said, bundle.tokenizer)
     else:
         said, words = _read(bundle, target)
