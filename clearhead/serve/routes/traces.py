@@ -22,6 +22,7 @@ from ..wire import answer, packed, roots, thumbnail_size, thumbnails
 
 LONGEST = 2048  # tokens of a trace: beyond it one layer's weights alone fill a gigabyte
 Kind = Literal["self", "decoder", "cross"]
+Id = Annotated[int, Field(ge=0, le=10_000_000)]
 Index = Annotated[int, Query(ge=0, le=1_000_000)]
 
 
@@ -29,6 +30,7 @@ class Asked(BaseModel):
     model: str = Field(min_length=1, max_length=120)
     text: str = Field(min_length=1, max_length=100_000)
     target: str | None = Field(default=None, max_length=100_000)
+    target_ids: list[Id] | None = Field(default=None, max_length=2048)  # an answer token by token
     generate: bool = False
     max_new: int = Field(default=32, ge=1, le=256)
 
@@ -48,9 +50,8 @@ def routes(studio: Studio) -> APIRouter:
             bundle = studio.shelf.bundle(asked.model)
             _fits(bundle, asked)
             began = time.perf_counter()
-            made = bundle.trace(
-                asked.text, asked.target or None, generate=asked.generate, max_new_tokens=asked.max_new
-            )
+            target = asked.target_ids or asked.target or None
+            made = bundle.trace(asked.text, target, generate=asked.generate, max_new_tokens=asked.max_new)
             return about(bundle, desk.keep(made, asked.model_dump(), began))
 
     @router.get("/{id}/overview")
