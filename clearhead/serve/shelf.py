@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ..bundle import Bundle, load
-from ..errors import ClearheadError, LoadError
+from ..errors import ClearheadError, LoadError, SpecError
+from ..families import of_type
 from ..store.line import one_line
 
 OPEN = 3  # bundles kept in memory
 MOST = 200  # folders listed
+NAMELESS = ("model", "final", "best", "checkpoint", "main")  # folders that say nothing without their parent
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
@@ -33,7 +35,9 @@ class Entry:
     @property
     def name(self) -> str:
         match = CHECKPOINT.fullmatch(self.path.name)
-        return f"{self.path.parent.name} · {int(match[1])}" if match else self.path.name
+        if match:
+            return f"{self.path.parent.name} · {int(match[1])}"
+        return f"{self.path.parent.name}/{self.path.name}" if self.path.name in NAMELESS else self.path.name
 
     @property
     def is_run(self) -> bool:
@@ -44,10 +48,10 @@ class Entry:
         return (self.path / "config.json").is_file()
 
     def family(self) -> str | None:
-        """What config.json calls itself; None where there is no model yet."""
+        """The family that config.json names; None where there is no model yet."""
         try:
-            return str(json.loads((self.path / "config.json").read_bytes())["model_type"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return of_type(str(json.loads((self.path / "config.json").read_bytes())["model_type"])).title
+        except (OSError, ValueError, KeyError, TypeError, SpecError):
             return None
 
     def checkpoints(self) -> list[tuple[int, Path]]:

@@ -13,23 +13,17 @@ export interface Card {
   id: string;
   name: string;
   where: string; // the folder as the user knows it
-  kind: "model" | "run" | "example";
-  family: string | null;
-  about: string;
-  status: "ready" | "training" | "stopped" | "gone";
+  kind: "model" | "run";
+  family: string | null; // null: no model yet
+  status: "ready" | "training" | "paused" | "stopped" | "gone";
   steps: number | null;
   step: number | null;
   checkpoints: { id: string; step: number }[];
-}
-export interface Examples {
-  text: string;
-  model: string;
 }
 export interface Home {
   version: string;
   folder: string;
   cards: Card[];
-  samples: Record<string, string>;
   recipes: string[];
 }
 export interface Facts {
@@ -79,11 +73,9 @@ export interface Guess {
   text: string;
   p: number;
 }
-export interface Said {
-  id: number;
-  text: string;
+export interface Said extends Token {
   p: number;
-  forced?: boolean;
+  forced: boolean;
   others: Guess[];
 }
 
