@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +17,7 @@ from ..text.tokenizer import Tokenizer
 from .report import Report
 
 if TYPE_CHECKING:
+    from ..lens.change import Value
     from ..lens.trace import Trace
     from .tracing import Text
 
@@ -79,6 +80,15 @@ class Bundle:
         from .tracing import trace
 
         return trace(self, text, target, generate=generate, beams=beams, max_new_tokens=max_new_tokens)
+
+    def without(self, *parts: str, set: Mapping[str, Value] | None = None) -> Bundle:
+        """This bundle with parts of its model switched off (`"head:3.7"`, `"positions"`), or replaced.
+
+        The weights are shared and unchanged; see `clearhead.lens.change` for the words.
+        """
+        from ..lens.change import changed
+
+        return replace(self, model=changed(self.model, parts, set))
 
     @property
     def spec_width(self) -> int:

@@ -64,25 +64,31 @@ def _single(bundle: Bundle, text: Text, target: Text | None, new: int) -> Fed:
 
 
 def _pair(bundle: Bundle, text: Text, target: Text | None, new: int) -> Fed:
-    start, end = _frame(bundle)
+    """Texts are framed as the checkpoint says; ids are taken as they are."""
     ids, tokens = _read(bundle, text)
+    if target is not None and not isinstance(target, str):
+        fed, words = _read(bundle, target)
+        return Fed(ids, tokens, None, fed, words)
+    start, end = _frame(bundle)
     if isinstance(text, str) and end is not None and (not ids or ids[-1] != end):
         ids, tokens = [*ids, end], [*tokens, *of_ids([end], bundle.tokenizer)]
     if target is None:
-        model = bundle.model
-        assert isinstance(model, PairModel)
-        source = torch.tensor([ids], device=next(model.parameters()).device)
-        begun = torch.tensor([[start]], device=source.device)
-        stops = () if end is None else (EndTokens((end,)),)
-        run = said_by(model, Prompt(source, torch.ones_like(source), begun), limit=new, stops=stops)
-        said = run.finish()[0][0].said
+        said = _answered(bundle, ids, start, end, new)
         words = of_ids(said, bundle.tokenizer)
     else:
         said, words = _read(bundle, target)
-        if isinstance(target, str) and end is not None and said and said[-1] == end:
+        if end is not None and said and said[-1] == end:
             said, words = said[:-1], words[:-1]
-    fed = [start, *said]
-    return Fed(ids, tokens, None, fed, [*of_ids([start], bundle.tokenizer), *words], prompt=1)
+    return Fed(ids, tokens, None, [start, *said], [*of_ids([start], bundle.tokenizer), *words])
+
+
+def _answered(bundle: Bundle, ids: list[int], start: int, end: int | None, new: int) -> list[int]:
+    model = bundle.model
+    assert isinstance(model, PairModel)
+    source = torch.tensor([ids], device=next(model.parameters()).device)
+    begun, stops = torch.tensor([[start]], device=source.device), () if end is None else (EndTokens((end,)),)
+    run = said_by(model, Prompt(source, torch.ones_like(source), begun), limit=new, stops=stops)
+    return run.finish()[0][0].said
 
 
 def _read(bundle: Bundle, text: Text, *, specials: bool = True) -> tuple[list[int], list[Token]]:

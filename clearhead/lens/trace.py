@@ -23,14 +23,14 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, nearest
-from ..nn.kernels.kernel import ALL, Call
+from ..nn.heads import TokenHead
+from ..nn.kernels.kernel import Call
 from ..nn.model import PairModel, SingleModel
-from ..nn.tap import OFF, Recorder, Tap
+from ..nn.tap import Recorder, sites
 from ..text.tokenizer import Tokenizer
 from .frames import Frame, frames
 from .guesses import Guesses, logit_lens
 from .record import Inside, Kind, inside
-from .several import several
 from .steps import Steps, steps
 from .tokens import Token
 
@@ -50,30 +50,39 @@ class Fed:
     prompt: int = 1  # how many tokens (of the target, where there is one) were given; the rest was said
 
 
+@dataclass(frozen=True)
+class About:
+    """What must be known of a model to read a trace of it."""
+
+    title: str
+    kinds: dict[Kind, str]  # kind of attention -> its addresses: "decoder.blocks.{}.cross"
+    speaks: bool  # says one token after another
+    has_head: bool  # the answer is a guess (words, labels), not the last states
+
+
 class Trace:
     def __init__(
         self,
         fed: Fed,
         seen: Inside,
+        about: About,
         *,
-        kinds: dict[Kind, str],
         model: SingleModel | PairModel | None = None,
         tokenizer: Tokenizer | None = None,
-        title: str = "",
-        tap: Tap = OFF,
         guesses: Guesses | None = None,
     ) -> None:
-        self.fed, self.inside, self.title = fed, seen, title
+        self.fed, self.inside, self.about = fed, seen, about
         self.tokens: list[Token] = fed.tokens
         self.target_tokens: list[Token] = fed.target_tokens or []
         self.answer: Tensor = seen.answer  # what the model said: logits (T, V), labels (C,), or states
-        self._kinds, self._model, self._tokenizer, self._tap = kinds, model, tokenizer, tap
+        self.tokenizer = tokenizer
+        self._model = model
         self._guesses = guesses
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of attention there are, the most telling one last."""
-        return tuple(self._kinds)
+        return tuple(self.about.kinds)
 
     def layers(self, kind: Kind = "self") -> int:
         """How many layers have this kind of attention."""
@@ -87,7 +96,7 @@ class Trace:
         """Weights before dropout, rows that sum to one: (L, H, Q, K), without what was chosen."""
         if layer is None:
             return torch.stack([self.attention(kind, i, head) for i in range(self.layers(kind))])
-        address = self._address(kind, layer)
+        address = self.address(kind, layer)
         if head is None:
             return self.inside.pattern(address)
         number = _chosen("head", head, self.heads(kind), f"layer {layer} of {kind} attention")
@@ -101,7 +110,7 @@ class Trace:
 
     def call(self, kind: Kind, layer: int) -> Call:
         """What the kernel of this layer was given: q, k, v, who may look at whom, bias, scale."""
-        return self.inside.calls[self._address(kind, layer)]
+        return self.inside.calls[self.address(kind, layer)]
 
     def steps(self, kind: Kind = "self", layer: int = 0, head: int = 0) -> Steps:
         """One head, step by step: q, k, v, scores, scaled, masked, weights, mix."""
@@ -122,13 +131,13 @@ class Trace:
     @property
     def reads(self) -> str:
         """The side whose last states the head reads."""
-        return "decoder" if "decoder" in self._kinds else next(iter(self.inside.streams)).split(".")[0]
+        return "decoder" if "decoder" in self.about.kinds else next(iter(self.inside.streams)).split(".")[0]
 
     def logit_lens(self, top: int = 5) -> Guesses:
         """What the model would have answered after each layer: its own last norm and head read the stream."""
         if self._guesses is not None:
             return self._guesses
-        return logit_lens(self._needs_model("the logit lens"), self.hidden(), self._tokenizer, top)
+        return logit_lens(self.needs_model("the logit lens"), self.hidden(), self.tokenizer, top)
 
     @cached_property
     def frames(self) -> list[Frame]:
@@ -137,13 +146,9 @@ class Trace:
 
     def activation(self, address: str) -> Tensor:
         """Any tensor inside, by its address (`clearhead.nn.sites(model)` lists them), the batch taken off."""
-        model, seen = self._needs_model("an activation by address"), Recorder()
-        fed = self.fed
-        tap = several(self._tap, seen.tap(address))
-        inside(model, fed.ids, fed.target_ids, types=fed.types, tap=tap)
+        model, seen = self.needs_model("an activation by address"), Recorder()
+        inside(model, self.fed.ids, self.fed.target_ids, types=self.fed.types, tap=seen.tap(address))
         if not seen:
-            from ..nn.tap import sites
-
             raise InputError(f"no activation is called {address!r}; {nearest(address, sites(model))}")
         return next(iter(seen.values()))[0]
 
@@ -153,50 +158,46 @@ class Trace:
 
         return save(self, path, **options)
 
-    def _needs_model(self, what: str) -> SingleModel | PairModel:
+    def needs_model(self, what: str) -> SingleModel | PairModel:
+        """The model, for what cannot be had without it."""
         if self._model is None:
             raise InputError(f"{what} needs the model, and this trace was opened from a file")
         return self._model
 
     def _addresses(self, kind: Kind) -> list[str]:
-        if kind not in self._kinds:
-            there = ", ".join(self._kinds)
+        if kind not in self.about.kinds:
+            there = ", ".join(self.about.kinds)
             raise InputError(f"this model has no {kind!r} attention; it has {there}")
-        where = self._kinds[kind]
+        where = self.about.kinds[kind]
         return [where.format(i) for i in range(self.inside.depth(where.split(".")[0]))]
 
-    def _address(self, kind: Kind, layer: int) -> str:
+    def address(self, kind: Kind, layer: int) -> str:
+        """Where taps find this attention: `decoder.blocks.3.cross`."""
         there = self._addresses(kind)
         return there[_chosen("layer", layer, len(there), f"{kind} attention")]
 
 
 def trace_ids(
-    model: SingleModel | PairModel,
-    fed: Fed,
-    *,
-    tokenizer: Tokenizer | None = None,
-    title: str = "",
-    tap: Tap = OFF,
+    model: SingleModel | PairModel, fed: Fed, *, tokenizer: Tokenizer | None = None, title: str = ""
 ) -> Trace:
     """One pass, watched. Everything else is computed when it is asked for."""
-    seen = inside(model, fed.ids, fed.target_ids, types=fed.types, tap=tap)
-    return Trace(fed, seen, kinds=_kinds(model), model=model, tokenizer=tokenizer, title=title, tap=tap)
+    seen = inside(model, fed.ids, fed.target_ids, types=fed.types)
+    return Trace(fed, seen, _about(model, title), model=model, tokenizer=tokenizer)
 
 
-def _kinds(model: SingleModel | PairModel) -> dict[Kind, str]:
+def _about(model: SingleModel | PairModel, title: str) -> About:
     if isinstance(model, PairModel):
-        return {
+        kinds: dict[Kind, str] = {
             "self": "encoder.blocks.{}.attn",
             "decoder": "decoder.blocks.{}.attn",
             "cross": "decoder.blocks.{}.cross",
         }
-    return {"self": "tower.blocks.{}.attn"}
+        return About(title, kinds, speaks=model.head is not None, has_head=model.head is not None)
+    writes = model.spec.tower.causal and isinstance(model.spec.head, TokenHead)
+    return About(title, {"self": "tower.blocks.{}.attn"}, speaks=writes, has_head=model.head is not None)
 
 
 def _chosen(what: str, number: int, count: int, where: str) -> int:
     if not -count <= number < count:
         raise InputError(f"there is no {what} {number} in {where}; it has {count}, from 0 to {count - 1}")
     return number % count
-
-
-__all__ = ["ALL", "Fed", "Trace", "trace_ids"]

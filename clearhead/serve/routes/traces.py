@@ -139,7 +139,7 @@ def _token(token: Token) -> dict[str, Any]:
 
 def _last_word(trace: Trace) -> list[Token]:
     """What the decoder says behind its last token: usually that it is done."""
-    return of_ids([int(trace.answer[-1].argmax())], trace._tokenizer)
+    return of_ids([int(trace.answer[-1].argmax())], trace.tokenizer)
 
 
 def _answer(bundle: Bundle, trace: Trace) -> str:
