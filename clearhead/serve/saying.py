@@ -45,7 +45,7 @@ def say(bundle: Bundle, asked: Settings, *, record: bool = False) -> Decoding:
         raise InputError(f"a forced token is {max(asked.forced)}; this model knows 0 to {vocab - 1}")
     return generate(
         bundle.model,
-        _prompt(bundle, asked.text),
+        prompt(bundle, asked.text),
         limit=asked.max_new,
         strategy=_strategy(asked),
         filters=_filters(asked),
@@ -82,7 +82,7 @@ def _stops(bundle: Bundle) -> tuple[EndTokens, ...]:
     return (EndTokens(tuple(int(i) for i in ids)),) if ids else ()
 
 
-def _prompt(bundle: Bundle, text: str) -> Prompt:
+def prompt(bundle: Bundle, text: str) -> Prompt:
     ids = bundle.encode(text)
     if not isinstance(bundle.model, PairModel):
         return Prompt(torch.tensor([ids]))

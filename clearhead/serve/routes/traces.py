@@ -12,11 +12,15 @@ from starlette.responses import Response
 
 from ...bundle import Bundle
 from ...errors import InputError
+from ...lens.heads import head_scores
 from ...lens.tokens import Token, of_ids
 from ...lens.trace import Trace
+from ...nn.model import PairModel
+from ..answers import without_head
 from ..desk import Held
 from ..facts import causal, generates, kinds
 from ..files import export
+from ..saying import prompt
 from ..studio import Studio
 from ..wire import answer, packed, roots, thumbnail_size, thumbnails
 
@@ -48,11 +52,8 @@ def routes(studio: Studio) -> APIRouter:
     def trace(asked: Asked) -> dict[str, Any]:
         with desk.turn():
             bundle = studio.shelf.bundle(asked.model)
-            _fits(bundle, asked)
             began = time.perf_counter()
-            target = asked.target_ids or asked.target or None
-            made = bundle.trace(asked.text, target, generate=asked.generate, max_new_tokens=asked.max_new)
-            return about(bundle, desk.keep(made, asked.model_dump(), began))
+            return about(bundle, desk.keep(traced(bundle, asked), asked.model_dump(), began))
 
     @router.get("/{id}/overview")
     def overview(id: str, kind: Kind = "self") -> Response:
@@ -98,6 +99,14 @@ def routes(studio: Studio) -> APIRouter:
         layer, position = _within("layer", layer, layers), _within("position", position, positions)
         return {"top": _guesses(guesses, layer, position)}
 
+    @router.post("/{id}/without")
+    def without(id: str, head: Head) -> dict[str, Any]:
+        """The answer with one head switched off."""
+        held = desk.trace(id)
+        with desk.turn():
+            bundle = studio.shelf.bundle(held.asked["model"])
+            return without_head(bundle, held.trace, head.kind, head.layer, head.head)
+
     @router.get("/{id}/file/{ending}")
     def file(
         id: str,
@@ -111,6 +120,17 @@ def routes(studio: Studio) -> APIRouter:
             return export(held.trace, ending, kind, layer, head)
 
     return router
+
+
+def traced(bundle: Bundle, asked: Asked) -> Trace:
+    """One text, with an answer that was given as words or as tokens, or with the model's own."""
+    _fits(bundle, asked)
+    if asked.target_ids is not None and isinstance(bundle.model, PairModel):
+        begun = prompt(bundle, asked.text)
+        assert begun.start_BT is not None
+        return bundle.trace(begun.ids_BT[0], [*begun.start_BT[0].tolist(), *asked.target_ids])
+    target = asked.target_ids or asked.target or None
+    return bundle.trace(asked.text, target, generate=asked.generate, max_new_tokens=asked.max_new)
 
 
 def about(bundle: Bundle, held: Held) -> dict[str, Any]:
@@ -179,7 +199,8 @@ def _overview(trace: Trace, kind: Kind) -> bytes:
     layers, heads = trace.layers(kind), trace.heads(kind)
     size = thumbnail_size(layers * heads)
     thumbs = [thumbnails(trace.attention(kind, layer), size) for layer in range(layers)]
-    return packed(thumbs=torch.stack(thumbs))
+    scores = {f"score.{name}": x.float() for name, x in vars(head_scores(trace, kind)).items()}
+    return packed(thumbs=torch.stack(thumbs), **{k: x for k, x in scores.items() if not x.isnan().all()})
 
 
 def _cell(trace: Trace, kind: Kind, layer: int, head: int, q: int, k: int) -> dict[str, Any]:

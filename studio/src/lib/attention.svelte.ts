@@ -1,7 +1,7 @@
 // What the Attention screen is looking at: a trace on the server, and the pieces of it that were fetched.
 import { post, tensors, type TraceInfo } from "./api";
 import { cropped, withoutFirst, type Weights } from "./matrix";
-import type { Tile } from "./overview";
+import { ordered, type Tile } from "./overview";
 import { report } from "./report.svelte";
 
 export type Mode = "heat" | "lines" | "tinted" | "align";
@@ -60,6 +60,7 @@ class AttentionState {
       this.model = model;
       this.show(trace);
       await this.choose(known ? this.kind : trace.kinds[trace.kinds.length - 1].kind);
+      if (!known) await this.start();
     });
     this.busy = false;
   }
@@ -84,6 +85,13 @@ class AttentionState {
     const id = this.trace!.id;
     const [seen] = await Promise.all([tensors(`/api/traces/${id}/overview?kind=${kind}`), this.look(this.layer, this.head)]);
     if (this.trace?.id === id && this.kind === kind) this.overview = readOverview(seen);
+  }
+
+  /** Where to begin with a new model: of cross-attention the head that points most clearly. */
+  private async start(): Promise<void> {
+    const entropy = this.kind === "cross" ? this.overview?.scores.entropy : undefined;
+    const [first] = entropy ? ordered(entropy.length, entropy[0].length, entropy.map((row) => row.map((e) => -e))) : [{ layer: 0, head: 0 }];
+    await this.look(first.layer, first.head);
   }
 
   /** Look closely at one head; with `add`, lay it over those already chosen (eight at most). */
