@@ -73,12 +73,12 @@ class _Lesson:
         after = {"attn": "cross.stream", "cross": "ff.stream"}[self.part]
         after = after if after in self.seen else "ff.stream"
         embedded, placed, scheme = self._front()
+        keys, values = self._wide("K", made.k_KE, self.columns), self._wide("V", made.v_KE, self.columns)
         return [
             {"key": "tokens", "tokens": _tokens(self.rows), "shape": [len(self.rows)]},
             _step("embedding", embedded.shape, self._wide("x", embedded)),
             _step("positions", placed.shape, self._wide("p", placed), words=scheme),
-            _step("qkv", made.q_QE.shape, self._wide("Q", made.q_QE), self._wide("K", made.k_KE, self.columns),
-                  self._wide("V", made.v_KE, self.columns)),
+            _step("qkv", made.q_QE.shape, self._wide("Q", made.q_QE), keys, values),
             _step("scores", made.scores.shape, self._square("QKᵀ", made.scores)),
             _step("scale", made.scaled.shape, self._square("QKᵀ · s", made.scaled), number=made.scale),
             _step("mask", made.masked.shape, self._square("mask", made.masked)),
