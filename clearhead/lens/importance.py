@@ -62,9 +62,9 @@ def _run(model: SingleModel | PairModel, trace: Trace, rows: int, tap: Tap) -> T
 
 def _moved(before: Tensor, after: Tensor, *, states: bool) -> Tensor:
     if states:
-        return (after - before).norm() / before.norm()
-    moved: Tensor = divergence(before, after).mean()
-    return moved
+        apart: Tensor = torch.linalg.vector_norm(after - before)
+        return apart / torch.linalg.vector_norm(before)
+    return divergence(before, after).mean()
 
 
 def divergence(before: Tensor, after: Tensor) -> Tensor:

@@ -37,6 +37,8 @@ from .tokens import Token
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from .tree import Tree
+
 
 @dataclass(frozen=True)
 class Fed:
@@ -78,6 +80,7 @@ class Trace:
         self.tokenizer = tokenizer
         self._model = model
         self._guesses = guesses
+        self.tree: Tree | None = None  # of a beam search that said this text
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
