@@ -14,8 +14,9 @@ from starlette.responses import StreamingResponse
 from ...bundle import Bundle
 from ...errors import ClearheadError
 from ...generate import Decoding, Step
+from ...lens.tokens import Token, of_ids
 from ...store.line import one_line
-from ..saying import Settings, say, tokens
+from ..saying import Settings, say
 from ..studio import Studio
 
 
@@ -83,6 +84,10 @@ def _told(bundle: Bundle, step: Step, ids: list[int], *, forced: bool) -> dict[s
         "forced": forced,
         "others": [{"id": i, "text": tokens(bundle, [i])[0].label, "p": math.exp(p)} for i, p in others],
     }
+
+
+def tokens(bundle: Bundle, ids: list[int]) -> list[Token]:
+    return of_ids(ids, bundle.tokenizer)
 
 
 def _text(bundle: Bundle, ids: list[int]) -> str:

@@ -20,7 +20,6 @@ from ..answers import without_head
 from ..desk import Held
 from ..facts import causal, generates, kinds
 from ..files import export
-from ..saying import prompt
 from ..studio import Studio
 from ..wire import answer, packed, roots, thumbnail_size, thumbnails
 
@@ -125,10 +124,10 @@ def routes(studio: Studio) -> APIRouter:
 def traced(bundle: Bundle, asked: Asked) -> Trace:
     """One text, with an answer that was given as words or as tokens, or with the model's own."""
     _fits(bundle, asked)
-    if asked.target_ids is not None and isinstance(bundle.model, PairModel):
-        begun = prompt(bundle, asked.text)
-        assert begun.start_BT is not None
-        return bundle.trace(begun.ids_BT[0], [*begun.start_BT[0].tolist(), *asked.target_ids])
+    if asked.target_ids and isinstance(bundle.model, PairModel):
+        empty = bundle.trace(asked.text, max_new_tokens=1).fed  # framed as this model's texts are
+        assert empty.target_ids is not None
+        return bundle.trace(list(empty.ids), [empty.target_ids[0], *asked.target_ids])
     target = asked.target_ids or asked.target or None
     return bundle.trace(asked.text, target, generate=asked.generate, max_new_tokens=asked.max_new)
 
@@ -143,10 +142,10 @@ def about(bundle: Bundle, held: Held) -> dict[str, Any]:
         "source": [_token(t) for t in trace.tokens],
         "target": [_token(t) for t in said],
         "said": [_token(t) for t in [*said[1:], *_last_word(trace)]] if said else [],
-        "prompt": 0 if said else trace.fed.prompt if trace.fed.prompt > 1 else len(trace.tokens),
+        "prompt": 0 if said else trace.fed.prompt if _goes_on(held) else len(trace.tokens),
         "kinds": kinds(bundle),
         "causal": causal(bundle),
-        "answer": _answer(bundle, trace),
+        "answer": _answer(bundle, held),
         "seconds": held.seconds,
         "bytes": held.size,
         "lens": getattr(bundle.spec, "head", None) is not None,
@@ -162,9 +161,15 @@ def _last_word(trace: Trace) -> list[Token]:
     return of_ids([int(trace.answer[-1].argmax())], trace.tokenizer)
 
 
-def _answer(bundle: Bundle, trace: Trace) -> str:
+def _goes_on(held: Held) -> bool:
+    """Whether something was said behind the text, by the model or by hand."""
+    return bool(held.asked["generate"] or held.asked["target"] or held.asked["target_ids"])
+
+
+def _answer(bundle: Bundle, held: Held) -> str:
     """The model's answer in words, where it has one for a whole text."""
-    if trace.target_tokens or (generates(bundle) and trace.fed.prompt > 1):
+    trace = held.trace
+    if trace.target_tokens or (generates(bundle) and _goes_on(held)):
         tokens = trace.target_tokens[1:] or trace.tokens[trace.fed.prompt :]
         return bundle.tokenizer.decode([t.id for t in tokens]) if bundle.tokenizer else ""
     if generates(bundle):
