@@ -65,7 +65,7 @@ class Shelf:
     def __init__(self, given: Iterable[str] = (), *, home: Path | None = None) -> None:
         self.home = (home or Path.cwd()).resolve()
         self._entries: OrderedDict[str, Entry] = OrderedDict()
-        self._bundles: OrderedDict[str, Bundle] = OrderedDict()
+        self._bundles: OrderedDict[tuple[str, str | None], Bundle] = OrderedDict()
         self._lock = threading.Lock()
         for path in given:
             self.put(path)
@@ -118,15 +118,16 @@ class Shelf:
     def id_of(self, path: Path) -> str:
         return self._entry(path).id
 
-    def bundle(self, id: str) -> Bundle:
-        entry = self.find(id)
+    def bundle(self, id: str, kernel: str | None = None) -> Bundle:
+        """The model of an id; with another attention kernel in the place of its own, where one is named."""
+        entry, key = self.find(id), (id, kernel)
         with self._lock:
-            if id in self._bundles:
-                self._bundles.move_to_end(id)
-                return self._bundles[id]
-        bundle = load(str(entry.path))
+            if key in self._bundles:
+                self._bundles.move_to_end(key)
+                return self._bundles[key]
+        bundle = load(str(entry.path), edit={"Attention.kernel": kernel} if kernel else None)
         with self._lock:
-            self._bundles[id] = bundle
+            self._bundles[key] = bundle
             while len(self._bundles) > OPEN:
                 self._bundles.popitem(last=False)
         return bundle
@@ -134,7 +135,8 @@ class Shelf:
     def forget(self, id: str) -> None:
         """A run was written anew: its bundle is read again when it is next used."""
         with self._lock:
-            self._bundles.pop(id, None)
+            for key in [key for key in self._bundles if key[0] == id]:
+                del self._bundles[key]
 
     def _entry(self, path: Path) -> Entry:
         digest = hashlib.sha256(str(path).encode()).hexdigest()[:6]

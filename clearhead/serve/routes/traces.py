@@ -34,6 +34,7 @@ class Asked(BaseModel):
     text: str = Field(min_length=1, max_length=100_000)
     target: str | None = Field(default=None, max_length=100_000)
     target_ids: list[Id] | None = Field(default=None, max_length=2048)  # an answer token by token
+    edit: str | None = Field(default=None, max_length=200)  # another kernel, such as Window(left=4)
     generate: bool = False
     max_new: int = Field(default=32, ge=1, le=256)
 
@@ -50,9 +51,10 @@ def routes(studio: Studio) -> APIRouter:
     @router.post("")
     def trace(asked: Asked) -> dict[str, Any]:
         with desk.turn():
-            bundle = studio.shelf.bundle(asked.model)
+            bundle = studio.shelf.bundle(asked.model, asked.edit)
             began = time.perf_counter()
-            return about(bundle, desk.keep(traced(bundle, asked), asked.model_dump(), began))
+            held = desk.keep(traced(bundle, asked), asked.model_dump(), began)
+            return {**about(bundle, held), "own": _own(bundle, held)}
 
     @router.get("/{id}/overview")
     def overview(id: str, kind: Kind = "self") -> Response:
@@ -103,7 +105,7 @@ def routes(studio: Studio) -> APIRouter:
         """The answer with one head switched off."""
         held = desk.trace(id)
         with desk.turn():
-            bundle = studio.shelf.bundle(held.asked["model"])
+            bundle = studio.shelf.bundle(held.asked["model"], held.asked["edit"])
             return without_head(bundle, held.trace, head.kind, head.layer, head.head)
 
     @router.get("/{id}/file/{ending}")
@@ -179,6 +181,14 @@ def _answer(bundle: Bundle, held: Held) -> str:
         best = int(trace.answer.argmax())
         return str(names.get(str(best), names.get(best, best)))
     return ""
+
+
+def _own(bundle: Bundle, held: Held) -> str:
+    """What the model says by itself, also where the words of the trace were put into its mouth."""
+    given = held.asked["target"] or held.asked["target_ids"]
+    if not given or not isinstance(bundle.model, PairModel):
+        return _answer(bundle, held)
+    return str(bundle.generate(held.asked["text"], max_new_tokens=held.asked["max_new"]))
 
 
 def _fits(bundle: Bundle, asked: Asked) -> None:

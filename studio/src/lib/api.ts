@@ -63,6 +63,7 @@ export interface TraceInfo {
   prompt: number; // how many tokens were given, the rest is generated
   kinds: Kind[];
   answer: string;
+  own: string; // what it says by itself, also where the answer was given
   seconds: number;
   bytes: number;
   lens: boolean; // has words to read at every layer

@@ -32,7 +32,10 @@ export function grown(nodes: Node[], answer: number[], pruned: boolean): Leafy {
 }
 
 export function placed(root: Leafy, across: number, down: number): { nodes: Placed[]; width: number; height: number } {
-  const laid = tree<Leafy>().nodeSize([down, across])(hierarchy(root, (leaf) => leaf.children));
+  // The best last: the way to the answer then runs from the top left to the bottom right, as one reads.
+  const likely = (leaf: Leafy) => (leaf.best ? 1 : (leaf.node?.logprob ?? 0) - 1);
+  const joined = hierarchy(root, (leaf) => leaf.children).sort((a, b) => likely(a.data) - likely(b.data));
+  const laid = tree<Leafy>().nodeSize([down, across])(joined);
   const nodes = laid.descendants();
   const top = Math.min(...nodes.map((n) => n.x));
   for (const n of nodes) n.x -= top - down / 2; // the first row begins at the top
