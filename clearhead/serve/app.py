@@ -15,7 +15,7 @@ from ..store.line import one_line
 from .desk import BusyError
 from .guard import Guard, addresses
 from .page import pages
-from .routes import generate, models, runs, steps, traces
+from .routes import families, generate, models, runs, steps, traces
 from .shelf import UnknownError
 from .studio import Studio
 
@@ -28,7 +28,7 @@ def create_app(
     app.add_exception_handler(ClearheadError, _refused)
     app.add_exception_handler(RequestValidationError, _misshapen)
     app.add_exception_handler(HTTPException, _http)
-    for screen in (models, traces, generate, steps, runs):
+    for screen in (models, traces, generate, steps, runs, families):
         app.include_router(screen.routes(studio))
     app.include_router(pages())
     return Guard(app, hosts=addresses(host, port), key=key)
