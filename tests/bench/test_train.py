@@ -23,7 +23,18 @@ def test_a_batch_of_theirs_has_as_many_padded_tokens_as_ours() -> None:
 
 @pytest.mark.parametrize("kind", ["ragged", "dense"])
 def test_both_sides_are_measured(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--source", "grammar-en-zh", "--tokens", "300", "--steps", "2", "--rounds", "1", "--threads", "1"]
+    words = [
+        "--source",
+        "grammar-en-zh",
+        "--tokens",
+        "300",
+        "--steps",
+        "2",
+        "--rounds",
+        "1",
+        "--threads",
+        "1",
+    ]
     with pytest.raises(SystemExit) as done:
         main(["bench", "train", kind, *words, "--json"])
     said = capsys.readouterr()
