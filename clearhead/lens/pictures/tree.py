@@ -42,28 +42,24 @@ def beam_tree(branches: Sequence[Branch], title: str = "") -> Picture:
 
 
 def _places(branches: Sequence[Branch]) -> tuple[dict[int, int], int]:
-    """A row for every branch that ends a path; the others stand beside the best of those that continue them."""
-    children: dict[int, list[Branch]] = {}
+    """The row of every branch. A hypothesis runs straight on in its best continuation; such runs are packed,
+    the best on top, long ones before short ones, so that no two share a place."""
+    best: dict[int, Branch] = {}
+    for branch in sorted(branches, key=lambda b: b.score):
+        best[branch.parent] = branch
     known = {branch.id for branch in branches}
-    for branch in branches:
-        children.setdefault(branch.parent if branch.parent in known else -1, []).append(branch)
+    heads = [b for b in branches if b.parent not in known or best[b.parent].id != b.id]
+    runs = []
+    for branch in heads:
+        run = [branch]
+        while run[-1].id in best:
+            run.append(best[run[-1].id])
+        runs.append(run)
+    runs.sort(key=lambda run: (run[0].id != best.get(-1, run[0]).id, -len(run), -run[0].score))
     rows: dict[int, int] = {}
-    count = 0
-    # A walk gives the leaves their rows from the top; backwards, every child is placed before its parent.
-    walk, order = [*reversed(_ranked(children.get(-1, [])))], []
-    while walk:
-        branch = walk.pop()
-        order.append(branch)
-        walk += reversed(_ranked(children.get(branch.id, [])))
-    for branch in order:
-        if branch.id not in children:
-            rows[branch.id] = count
-            count += 1
-    for branch in reversed(order):
-        if branch.id in children:
-            rows[branch.id] = min(rows[child.id] for child in children[branch.id])
-    return rows, max(count, 1)
-
-
-def _ranked(branches: list[Branch]) -> list[Branch]:
-    return sorted(branches, key=lambda branch: -branch.score)
+    taken: set[tuple[int, int]] = set()
+    for run in runs:
+        row = next(r for r in range(len(runs)) if not any((b.step, r) in taken for b in run))
+        taken |= {(b.step, row) for b in run}
+        rows |= {b.id: row for b in run}
+    return rows, max(rows.values(), default=0) + 1
