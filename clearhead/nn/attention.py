@@ -18,6 +18,7 @@ from ..spec import Spec
 from .cache import KV
 from .context import Context
 from .kernels import Mixing, Softmax
+from .kernels.kernel import Need
 from .layers import Linear
 from .masks import Everyone, Mask, Window
 from .norm import Norm
@@ -82,6 +83,10 @@ class MultiHead(nn.Module):
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         raise NotImplementedError
 
+    def require(self, needs: set[Need]) -> None:
+        """Refuse at once what the kernel could only refuse when it is called."""
+        self.kernel.require(needs)
+
     def queries(self, x_BTD: Tensor) -> Tensor:
         q = _heads(self.q(x_BTD), self.head_dim)
         return q if self.q_norm is None else self.q_norm(q)
@@ -96,9 +101,13 @@ class MultiHead(nn.Module):
     def mix(self, q: Tensor, kv: KV, view: View, bias: Tensor | None, ctx: Context) -> Tensor:
         tap = ctx.tap
         q, k, v = tap("q", q), tap("k", kv[0]), tap("v", kv[1])
-        mixed = self.kernel(q, k, v, view=view, bias=bias, scale=self.scale, tap=tap)
+        mixed = self.blend(q, (k, v), view, bias, ctx)
         out: Tensor = self.out(tap("mix", mixed).transpose(1, 2).flatten(2))
         return tap("out", out)
+
+    def blend(self, q: Tensor, kv: KV, view: View, bias: Tensor | None, ctx: Context) -> Tensor:
+        mixed: Tensor = self.kernel(q, *kv, view=view, bias=bias, scale=self.scale, tap=ctx.tap)
+        return mixed
 
 
 class SelfAttention(MultiHead):
@@ -107,14 +116,24 @@ class SelfAttention(MultiHead):
     def __init__(self, spec: Attention, width: int) -> None:
         super().__init__(spec, width, width)
         self.rule: Mask = Window(*spec.window) if spec.window else Everyone()
+        if spec.window:
+            self.require({"window"})
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         place = ctx.place
         q = place.turn_q(self.queries(x_BTD))
         k, v = place.turn_k(self.keys(x_BTD)), self.values(x_BTD)
-        if ctx.cache is not None:
+        if ctx.cache is not None and self.kernel.keeps == "keys":
             k, v = ctx.cache.append(k, v)
         return self.mix(q, (k, v), ctx.view.under(self.rule), place.bias(ctx.layer, q, k), ctx)
+
+    def blend(self, q: Tensor, kv: KV, view: View, bias: Tensor | None, ctx: Context) -> Tensor:
+        if ctx.cache is None or self.kernel.keeps == "keys":
+            return super().blend(q, kv, view, bias, ctx)
+        mixed, ctx.cache.state = self.kernel.step(
+            q, *kv, view=view, bias=bias, scale=self.scale, tap=ctx.tap, state=ctx.cache.state
+        )
+        return mixed
 
 
 class CrossAttention(MultiHead):
@@ -123,7 +142,13 @@ class CrossAttention(MultiHead):
     def __init__(self, spec: Attention, width: int, memory_width: int) -> None:
         if spec.window is not None:
             raise SpecError("a window counts tokens of one text; cross-attention cannot have one")
+        if spec.kernel.one_text:
+            raise SpecError(
+                f"{type(spec.kernel).__name__} attention is for tokens of one text; "
+                f"give cross-attention another kernel, such as Softmax"
+            )
         super().__init__(spec, width, memory_width)
+        self.require({"uneven"})
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         if ctx.memory is None or ctx.memory_view is None:

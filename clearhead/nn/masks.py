@@ -30,6 +30,10 @@ class Mask:
         """(B, K) numbers, where known: equal = one text, below zero = padding. Positions follow from it."""
         return None
 
+    def parts(self) -> tuple[Mask, ...]:
+        """The rules that must all allow: what `&` put together, taken apart."""
+        return (self,)
+
     def fit(self, batch: int, queries: int, keys: int) -> None:
         """Refuse a tensor inside the rule that does not cover exactly these rows and slots."""
 
@@ -51,6 +55,9 @@ class Everyone(Mask):
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (q >= 0) & (k >= 0)
+
+    def parts(self) -> tuple[Mask, ...]:
+        return ()
 
 
 @dataclass(frozen=True)
@@ -192,6 +199,9 @@ class _Both(Mask):
             return two if one is None else one
         both = one * (two.max() + 2) + two  # a number of its own for every pair of numbers
         return both.masked_fill((one < 0) | (two < 0), -1)
+
+    def parts(self) -> tuple[Mask, ...]:
+        return self.one.parts() + self.two.parts()
 
     def fit(self, batch: int, queries: int, keys: int) -> None:
         self.one.fit(batch, queries, keys)

@@ -70,6 +70,9 @@ class Stack(nn.Module):
         self.positions = spec.positions.build(dims, spec.embed.inner(spec.width))
         own = spec.distinct or spec.depth
         blocks = [spec.pattern[i % len(spec.pattern)].build(spec.width, memory_width) for i in range(own)]
+        if spec.causal:
+            for block in blocks:
+                block.attn.require({"causal"})
         # A shared layer stands in the list once for each of its places, so every place has an address.
         self.blocks = nn.ModuleList(blocks[i * own // spec.depth] for i in range(spec.depth))
         self.norm = spec.last_norm.build(spec.width) if spec.last_norm else None
@@ -140,4 +143,4 @@ def _across(view: View, segment_BK: Tensor | None, memory: States) -> View:
         if segment_BK is not None and int(segment_BK.max()) > 0:  # several texts in a row
             rule = Across(segment_BK, theirs)
     k_pos = torch.arange(keys, device=view.q_pos.device)[None]
-    return View(rule, rows, view.q_pos, k_pos, view.start)
+    return View(rule, rows, view.q_pos, k_pos, view.start, across=True)

@@ -1,6 +1,12 @@
 """The kernels: one file each. A new one is a `Mixing` spec, its machine, and a line here."""
 
 from .kernel import Kernel, Mixing
+from .linear import Linear
+from .linformer import Linformer
+from .nystrom import Nystrom
+from .performer import Performer
 from .softmax import Softmax
+from .summary import Summary
+from .tiled import Tiled
 
-__all__ = ["Kernel", "Mixing", "Softmax"]
+__all__ = ["Kernel", "Linear", "Linformer", "Mixing", "Nystrom", "Performer", "Softmax", "Summary", "Tiled"]

@@ -8,23 +8,31 @@ from torch import Tensor, nn
 
 from ...errors import UnsupportedError
 from ...spec import Spec
+from ..cache import State
 from ..tap import Tap
 from ..view import View
 
-Need = Literal["causal", "mask", "bias", "uneven", "pattern"]
+Need = Literal["causal", "padding", "documents", "window", "mask", "bias", "uneven", "pattern"]
 NEEDS: dict[Need, str] = {
     "causal": "a causal mask",
-    "mask": "a mask (padding, window, documents)",
+    "padding": "a mask of padding",
+    "documents": "a mask of packed texts",
+    "window": "a mask with a window",
+    "mask": "a mask of any kind",
     "bias": "a bias on its scores",
     "uneven": "fewer queries than keys (a cache, or cross-attention)",
     "pattern": "to show its attention pattern",
 }
+MASKS: frozenset[Need] = frozenset({"padding", "documents", "window"})  # whoever can take any mask, can these
 
 
 class Kernel(nn.Module):
     """How values are mixed. `supports` names what it can honour; any other need is one clear error."""
 
     supports: ClassVar[frozenset[Need]]
+    keeps: ClassVar[Literal["keys", "state"]] = "keys"  # what a cache holds for it between two calls
+    why: ClassVar[dict[Need, str]] = {}  # why it cannot do what it does not, where a reason helps
+    shares: bool = True  # whether its weights are shares: none below zero, and one in all for each query
 
     def forward(
         self,
@@ -38,14 +46,45 @@ class Kernel(nn.Module):
         tap: Tap,
     ) -> Tensor:
         """Keys and values may have fewer heads than queries; the answer has the queries' heads."""
-        unmet = _needs(view, bias, tap) - self.supports
+        self.require(_needs(view, bias, tap))
+        return self.mix(q_BHQE, k_BHKE, v_BHKE, view=view, bias=bias, scale=scale, tap=tap)
+
+    def step(
+        self,
+        q_BHTE: Tensor,
+        k_BHTE: Tensor,
+        v_BHTE: Tensor,
+        *,
+        view: View,
+        bias: Tensor | None,
+        scale: float,
+        tap: Tap,
+        state: State | None,
+    ) -> tuple[Tensor, State]:
+        """As `forward`, for a kernel that keeps a state: keys and values are of the new tokens alone."""
+        self.require(_needs(view, bias, tap) - {"uneven"})
+        if tap.wants("pattern"):
+            raise UnsupportedError(
+                f"{type(self).__name__.lstrip('_')} attention keeps a running state in its cache, not keys: "
+                f"to see its pattern, run the whole text at once, without a cache"
+            )
+        return self.carry(q_BHTE, k_BHTE, v_BHTE, view=view, scale=scale, state=state)
+
+    def carry(
+        self, q_BHTE: Tensor, k_BHTE: Tensor, v_BHTE: Tensor, *, view: View, scale: float, state: State | None
+    ) -> tuple[Tensor, State]:
+        raise NotImplementedError
+
+    def require(self, needs: set[Need]) -> None:
+        """Refuse, in one sentence, what it cannot honour."""
+        unmet = needs - self.supports - (MASKS if "mask" in self.supports else frozenset())
         if unmet:
             asked = " and ".join(NEEDS[need] for need in sorted(unmet))
+            reason = "; ".join(self.why[need] for need in sorted(unmet) if need in self.why)
             raise UnsupportedError(
-                f"{type(self).__name__.lstrip('_')} attention cannot take {asked}; "
-                f"choose another kernel, or Softmax, which can"
+                f"{type(self).__name__.lstrip('_')} attention cannot take {asked}"
+                f"{f' ({reason})' if reason else ''}; choose another kernel, or Softmax, which can"
             )
-        return self.mix(q_BHQE, k_BHKE, v_BHKE, view=view, bias=bias, scale=scale, tap=tap)
 
     def mix(
         self,
@@ -64,14 +103,20 @@ class Kernel(nn.Module):
 class Mixing(Spec):
     """The choice of a kernel."""
 
+    one_text: ClassVar[bool] = False  # it counts distances within a text: no use between two texts
+
     def build(self, heads: int, head_dim: int) -> Kernel:
         raise NotImplementedError
 
 
 def _needs(view: View, bias: Tensor | None, tap: Tap) -> set[Need]:
+    outline = view.outline
     asked: dict[Need, bool] = {
-        "causal": view.is_causal,
-        "mask": not view.is_open and not view.is_causal,
+        "causal": outline.causal,
+        "padding": outline.padding,
+        "documents": outline.packed,
+        "window": outline.window is not None,
+        "mask": outline.more,
         "bias": bias is not None,
         "uneven": view.queries != view.keys,
         "pattern": tap.wants("pattern"),
