@@ -53,7 +53,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name.split(".")[0]: folder / name for name in made}
 
 
-SOURCES = {"classify": "label", "tag": "tags", "summarize": "pairs", "denoise": "texts", "bert-mini": "texts",
+SOURCES = {"classify": "label", "tag": "tags", "summarize": "pairs", "denoise": "texts", "bert-mini": "prose",
            "gpt-chars": "prose", "answer": "asked", "translate-en-zh": "pairs"}  # fmt: skip
 
 
