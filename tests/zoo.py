@@ -25,7 +25,7 @@ from clearhead.spec import Spec
 VOCAB, WIDTH, HEADS, DEPTH = 31, 24, 4, 2
 # Sizes of kernels: small enough that a text of a few tokens is cut into several parts.
 SMALL = {"features": 16, "rank": 5, "landmarks": 3, "block": 4, "tile": 4, "left": 2}
-SAMPLES = {"length": 16, "hidden": 40, "vocab": VOCAB, "count": 3, "factor": 2.0, "heads": HEADS}
+SAMPLES = {"length": 16, "hidden": 40, "vocab": VOCAB, "count": 3, "factor": 2.0, "heads": HEADS, "window": 3}
 
 
 def sample(kind: type[Spec]) -> Spec:
@@ -42,8 +42,7 @@ def can(attention: cn.Attention, need: Need) -> bool:
 
 def fitting(attention: cn.Attention, need: Need) -> cn.Attention:
     """The same attention; with softmax where its own kernel could not stand at that place."""
-    out_of_place = need == "uneven" and attention.kernel.one_text
-    return attention if can(attention, need) and not out_of_place else replace(attention, kernel=cn.Softmax())
+    return attention if can(attention, need) else replace(attention, kernel=cn.Softmax())
 
 
 def attention(**changes: object) -> cn.Attention:
@@ -75,12 +74,17 @@ def single(head: Head | None = None, **changes: object) -> cn.Single:
 def pair(**changes: object) -> cn.Pair:
     encoder = tower(**changes)
     crossed = tuple(
-        replace(b, attention=fitting(b.attention, "causal"), cross=fitting(b.attention, "uneven"))
+        replace(b, attention=fitting(b.attention, "causal"), cross=_cross(fitting(b.attention, "uneven")))
         for b in encoder.pattern
     )
-    crossed = tuple(b.edit(cn.Attention, window=None) if b.cross.window else b for b in crossed)
     decoder = replace(encoder, causal=True, block=crossed)
     return cn.Pair(encoder=encoder, decoder=decoder, head=cn.TokenHead(vocab=VOCAB), init=START)
+
+
+def _cross(own: cn.Attention) -> cn.Attention:
+    """The same attention between two texts: without what counts distances within one."""
+    near = own.kernel.one_text or own.window
+    return replace(own, window=None, project="each", kernel=cn.Softmax()) if near else own
 
 
 START = cn.Normal(std=0.3)  # large enough that every part matters to the answer
@@ -113,6 +117,7 @@ def _choices() -> dict[str, dict[str, object]]:
         "capped": {"kernel": cn.Softmax(cap=5.0)},
         "dropped": {"kernel": cn.Softmax(dropout=0.1)},
         "window": {"window": (2, 1)},
+        "longformer-dilated": {"kernel": cn.Longformer(window=2, dilation=2, always=(1,), dropout=0.1)},
     }
     made |= {name: {"block": block(attention=attention(**changes))} for name, changes in heads.items()}
     near = block(attention=attention(window=(2, 0)))
@@ -129,7 +134,12 @@ def _choices() -> dict[str, dict[str, object]]:
 
 
 CHOICES = _choices()
-ENCODERS: dict[str, Model] = {n: single(**c) for n, c in CHOICES.items()}
+# What only an encoder can have: no cache keeps the second set.
+OPEN = {
+    "own-globals": {"block": block(attention=attention(
+        kernel=cn.Longformer(window=2, always=(0, 2)), project="twice", bias="qvo"))},
+}  # fmt: skip
+ENCODERS: dict[str, Model] = {n: single(**c) for n, c in (CHOICES | OPEN).items()}
 DECODERS: dict[str, Model] = {
     n: single(causal=True, **c)
     for n, c in CHOICES.items()

@@ -14,7 +14,9 @@ from . import (
     gemma2,
     gpt2,
     gpt_neox,
+    led,
     llama,
+    longformer,
     mistral,
     openai_gpt,
     qwen2,
@@ -46,6 +48,8 @@ FAMILIES: dict[str, Family] = {
         t5.MT5,
         bart.FAMILY,
         bart.MBART,
+        longformer.FAMILY,
+        led.FAMILY,
     )
 }
 SIZES: dict[str, Family] = {size: family for family in FAMILIES.values() for size in family.sizes}

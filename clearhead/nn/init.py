@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..spec import Spec
 from .attention import MultiHead
-from .draw import generator
+from .draw import generator as generator
 from .layers import Spread
 from .tower import Stack
 

@@ -3,10 +3,14 @@
 from .kernel import Kernel, Mixing
 from .linear import Linear
 from .linformer import Linformer
+from .longformer import Longformer
 from .nystrom import Nystrom
 from .performer import Performer
 from .softmax import Softmax
 from .summary import Summary
 from .tiled import Tiled
 
-__all__ = ["Kernel", "Linear", "Linformer", "Mixing", "Nystrom", "Performer", "Softmax", "Summary", "Tiled"]
+__all__ = [
+    "Kernel", "Linear", "Linformer", "Longformer", "Mixing", "Nystrom", "Performer", "Softmax",
+    "Summary", "Tiled",
+]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from torch import Tensor, nn
@@ -12,7 +13,8 @@ from ..cache import State
 from ..tap import Tap
 from ..view import View
 
-Need = Literal["causal", "padding", "documents", "window", "mask", "bias", "uneven", "pattern"]
+QKV = tuple[Tensor, Tensor, Tensor]
+Need = Literal["causal", "padding", "documents", "window", "mask", "bias", "uneven", "pattern", "second"]
 NEEDS: dict[Need, str] = {
     "causal": "a causal mask",
     "padding": "a mask of padding",
@@ -22,6 +24,7 @@ NEEDS: dict[Need, str] = {
     "bias": "a bias on its scores",
     "uneven": "fewer queries than keys (a cache, or cross-attention)",
     "pattern": "to show its attention pattern",
+    "second": "projections of their own for global tokens",
 }
 MASKS: frozenset[Need] = frozenset({"padding", "documents", "window"})  # whoever can take any mask, can these
 
@@ -44,9 +47,15 @@ class Kernel(nn.Module):
         bias: Tensor | None,
         scale: float,
         tap: Tap,
+        second: Callable[[], QKV] | None = None,
     ) -> Tensor:
-        """Keys and values may have fewer heads than queries; the answer has the queries' heads."""
-        self.require(_needs(view, bias, tap))
+        """Keys and values may have fewer heads than queries; the answer has the queries' heads.
+
+        `second` makes the queries, keys and values that global tokens look with, where they have their own.
+        """
+        self.require(_needs(view, bias, tap, second))
+        if second is not None:
+            return self.mix_two((q_BHQE, k_BHKE, v_BHKE), second, view=view, bias=bias, scale=scale, tap=tap)
         return self.mix(q_BHQE, k_BHKE, v_BHKE, view=view, bias=bias, scale=scale, tap=tap)
 
     def step(
@@ -86,6 +95,18 @@ class Kernel(nn.Module):
                 f"{f' ({reason})' if reason else ''}; choose another kernel, or Softmax, which can"
             )
 
+    def mix_two(
+        self,
+        first: QKV,
+        second: Callable[[], QKV],
+        *,
+        view: View,
+        bias: Tensor | None,
+        scale: float,
+        tap: Tap,
+    ) -> Tensor:
+        raise NotImplementedError
+
     def mix(
         self,
         q_BHQE: Tensor,
@@ -109,7 +130,7 @@ class Mixing(Spec):
         raise NotImplementedError
 
 
-def _needs(view: View, bias: Tensor | None, tap: Tap) -> set[Need]:
+def _needs(view: View, bias: Tensor | None, tap: Tap, second: object = None) -> set[Need]:
     outline = view.outline
     asked: dict[Need, bool] = {
         "causal": outline.causal,
@@ -120,5 +141,6 @@ def _needs(view: View, bias: Tensor | None, tap: Tap) -> set[Need]:
         "bias": bias is not None,
         "uneven": view.queries != view.keys,
         "pattern": tap.wants("pattern"),
+        "second": second is not None,
     }
     return {need for need, wanted in asked.items() if wanted}
