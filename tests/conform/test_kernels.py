@@ -16,12 +16,12 @@ from clearhead import nn as cn
 from clearhead.errors import ClearheadError, InputError, SpecError, UnsupportedError
 from clearhead.nn import kernels
 from clearhead.nn.kernels.features import CHUNK
+from clearhead.nn.kernels.nearby import near
 from clearhead.nn.kernels.performer import directions
 from clearhead.nn.kernels.softmax import pattern
 from clearhead.nn.kernels.texts import texts
 
 LONG = 2 * CHUNK + 40  # three chunks, the last one not full
-OURS = [kernels.Linear, kernels.Performer, kernels.Linformer, kernels.Nystrom, kernels.Summary, kernels.Tiled]
 every_kernel = pytest.mark.parametrize("spec", KERNELS.values(), ids=KERNELS)
 STATEFUL = {n: s for n, s in KERNELS.items() if s.build(2, 4).keeps == "state"}
 CAUSAL = {n: s for n, s in KERNELS.items() if "causal" in s.build(2, 4).supports}
@@ -143,6 +143,31 @@ def test_exact_kernels_equal_softmax_under_the_same_mask(rule: cn.Mask) -> None:
         assert_close(got.transpose(1, 2)[real], want.transpose(1, 2)[real], tolerance=limit)
 
 
+@pytest.mark.parametrize("rule", masks(LONG).values(), ids=masks(LONG))
+def test_a_window_by_blocks_equals_the_mask_of_that_name(rule: cn.Mask) -> None:
+    """All at once, for the newest tokens alone, with a bias and with grouped heads; forwards and backwards."""
+    q, bias = noise(2, 4, LONG, 6), noise(1, 4, LONG, LONG, seed=3)
+    k, v = noise(2, 2, LONG, 6, seed=1), noise(2, 2, LONG, 5, seed=2)
+    for left, right, newest in ((5, 5, LONG), (70, 3, LONG), (5, 5, 1), (9, 0, 50), (2 * LONG, LONG, LONG)):
+        start = LONG - newest
+        over = view(rule, 2, newest, LONG, start)
+        given = [x.requires_grad_() for x in (q[:, :, start:].clone(), k.clone(), v.clone())]
+        banded = over.under(cn.Window(left, right))
+        assert (near(banded) is None) == (left > LONG)  # the blocks are really used
+        for b in (None, bias[:, :, start:]):
+            got = mix(kernels.Window(left=left, right=right), *given, over, bias=b)
+            by_rule = mix(cn.Softmax(), *given, banded, bias=b)
+            plain = pattern(*given[:2], view=banded, bias=b, scale=6**-0.5) @ given[2].repeat_interleave(2, 1)
+            real = asking(rule, LONG)[:, start:]
+            assert_close(got.transpose(1, 2)[real], plain.transpose(1, 2)[real])
+            assert torch.equal(got, by_rule)
+            grads = [
+                torch.autograd.grad(out.transpose(1, 2)[real].square().sum(), given) for out in (got, plain)
+            ]
+            for one, two in zip(*grads, strict=True):
+                assert_close(one, two, tolerance=1e-10)
+
+
 def test_a_summary_of_equal_keys_loses_nothing() -> None:
     """Where all keys of a block are alike, the block as a whole weighs what its tokens weigh."""
     q, k, v = qkv(12)
@@ -226,9 +251,9 @@ def test_what_is_kept_for_the_way_back_grows_with_the_length_alone() -> None:
             call(q, k, v, view=view(cn.Causal(), 1, length, length), bias=None, scale=0.3, tap=cn.OFF)
         return sum(sizes.values())
 
-    for kind in (kernels.Linear, kernels.Performer, kernels.Tiled):
-        kernel = kind().build(1, 8).double()
-        assert kept(kernel, 1024) / kept(kernel, 512) < 2.3, kind.__name__
+    for spec in (kernels.Linear(), kernels.Performer(), kernels.Tiled(), kernels.Window(left=64)):
+        kernel = spec.build(1, 8).double()
+        assert kept(kernel, 1024) / kept(kernel, 512) < 2.3, spec
     plain = lambda q, k, v, **more: pattern(q, k, view=more["view"], bias=None, scale=0.3) @ v  # noqa: E731
     assert kept(plain, 1024) / kept(plain, 512) > 3.5
 
@@ -264,6 +289,7 @@ def test_what_makes_no_sense_is_refused_when_the_model_is_built(case: str) -> No
         (lambda: kernels.Nystrom(landmarks=0), "landmarks and iterations are 1 or more"),
         (lambda: kernels.Summary(block=0), "Summary.block is 0"),
         (lambda: kernels.Tiled(tile=0), "Tiled.tile is 0"),
+        (lambda: kernels.Window(left=-1), "0 or more tokens to each side"),
     ],
 )
 def test_sizes_that_mean_nothing_are_refused(make, words: str) -> None:
@@ -278,7 +304,7 @@ def test_a_text_longer_than_linformer_knows_is_refused() -> None:
 
 
 def test_cross_attention_refuses_kernels_of_one_text() -> None:
-    for kernel in (kernels.Nystrom(), kernels.Summary()):
+    for kernel in (kernels.Nystrom(), kernels.Summary(), kernels.Window(left=2)):
         with pytest.raises(ClearheadError, match="is for tokens of one text"):
             cn.Attention(heads=2, kernel=kernel).build_cross(8, 8)
 

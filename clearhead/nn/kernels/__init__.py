@@ -9,8 +9,9 @@ from .performer import Performer
 from .softmax import Softmax
 from .summary import Summary
 from .tiled import Tiled
+from .window import Window
 
 __all__ = [
-    "Kernel", "Linear", "Linformer", "Longformer", "Mixing", "Nystrom", "Performer", "Softmax",
-    "Summary", "Tiled",
+    "Kernel", "Linear", "Linformer", "Longformer", "Mixing", "Nystrom", "Performer", "Softmax", "Summary",
+    "Tiled", "Window",
 ]  # fmt: skip
