@@ -28,8 +28,30 @@ from .norm import Norm
 from .view import View
 
 
+class Mixer(Spec):
+    """What lets the tokens of a text know of each other: attention, or one of the baselines in `mixers`."""
+
+    def build(self, width: int) -> TokenMixer:
+        raise NotImplementedError
+
+    def sizes(self, width: int) -> tuple[int, int]:
+        """Heads, and the width of one: what a position scheme is made for."""
+        return 1, width
+
+
+class TokenMixer(nn.Module):
+    """The machine of a `Mixer` spec."""
+
+    def require(self, asked: set[Need]) -> None:
+        """Refuse when it is built what it could only refuse when it is called."""
+        raise NotImplementedError
+
+    def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, kw_only=True)
-class Attention(Spec):
+class Attention(Mixer):
     """`bias` names the projections that carry one: "qkvo" (GPT-2), "qvo" (Whisper), "" (LLaMA).
 
     `project` is "each" (q, k and v) or "twice" (global tokens look with a second q, k and v; Longformer).
@@ -61,6 +83,9 @@ class Attention(Spec):
             )
         return self.head_dim or width // self.heads
 
+    def sizes(self, width: int) -> tuple[int, int]:
+        return self.heads, self.head_width(width)
+
     def build(self, width: int) -> MultiHead:
         return SelfAttention(self, width)
 
@@ -68,7 +93,7 @@ class Attention(Spec):
         return CrossAttention(self, width, memory_width)
 
 
-class MultiHead(nn.Module):
+class MultiHead(TokenMixer):
     """What self- and cross-attention share: the projections, and the way from heads back to the stream."""
 
     SITES = ("q", "k", "v", "pattern", "mix", "out")
@@ -87,12 +112,8 @@ class MultiHead(nn.Module):
         self.scale = self.head_dim**-0.5 if spec.scale is None else spec.scale
         self.kernel = spec.kernel.build(spec.heads, self.head_dim)
 
-    def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
-        raise NotImplementedError
-
-    def require(self, needs: set[Need]) -> None:
-        """Refuse at once what the kernel could only refuse when it is called."""
-        self.kernel.require(needs)
+    def require(self, asked: set[Need]) -> None:
+        self.kernel.require(asked)
 
     def queries(self, x_BTD: Tensor) -> Tensor:
         q = _heads(self.q(x_BTD), self.head_dim)
@@ -116,23 +137,14 @@ class MultiHead(nn.Module):
     ) -> Tensor:
         tap = ctx.tap
         q, k, v = tap("q", q), tap("k", kv[0]), tap("v", kv[1])
-        mixed = self.blend(q, (k, v), view, bias, ctx, second)
+        if ctx.cache is not None and self.kernel.keeps == "state" and not view.across:
+            mixed, ctx.cache.state = self.kernel.step(
+                q, k, v, view=view, bias=bias, scale=self.scale, tap=tap, state=ctx.cache.state
+            )
+        else:
+            mixed = self.kernel(q, k, v, view=view, bias=bias, scale=self.scale, tap=tap, second=second)
         out: Tensor = self.out(tap("mix", mixed).transpose(1, 2).flatten(2))
         return tap("out", out)
-
-    def blend(
-        self,
-        q: Tensor,
-        kv: KV,
-        view: View,
-        bias: Tensor | None,
-        ctx: Context,
-        second: Callable[[], QKV] | None,
-    ) -> Tensor:
-        mixed: Tensor = self.kernel(
-            q, *kv, view=view, bias=bias, scale=self.scale, tap=ctx.tap, second=second
-        )
-        return mixed
 
 
 class SelfAttention(MultiHead):
@@ -166,22 +178,6 @@ class SelfAttention(MultiHead):
             )
         q, k = (_heads(project(x_BTD), self.head_dim) for project in (self.q_global, self.k_global))
         return q, k, _heads(self.v_global(x_BTD), self.value_dim)
-
-    def blend(
-        self,
-        q: Tensor,
-        kv: KV,
-        view: View,
-        bias: Tensor | None,
-        ctx: Context,
-        second: Callable[[], QKV] | None,
-    ) -> Tensor:
-        if ctx.cache is None or self.kernel.keeps == "keys":
-            return super().blend(q, kv, view, bias, ctx, second)
-        mixed, ctx.cache.state = self.kernel.step(
-            q, *kv, view=view, bias=bias, scale=self.scale, tap=ctx.tap, state=ctx.cache.state
-        )
-        return mixed
 
 
 class CrossAttention(MultiHead):

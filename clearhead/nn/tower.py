@@ -57,12 +57,12 @@ class Stack(nn.Module):
 
     def __init__(self, spec: Tower, memory_width: int) -> None:
         super().__init__()
-        attention = spec.pattern[0].attention
+        heads, head_dim = spec.pattern[0].attention.sizes(spec.width)
         dims = Dims(
             width=spec.width,
             depth=spec.depth,
-            heads=attention.heads,
-            head_dim=attention.head_width(spec.width),
+            heads=heads,
+            head_dim=head_dim,
             causal=spec.causal,
         )
         self.spec = spec

@@ -145,7 +145,7 @@ def test_exact_kernels_equal_softmax_under_the_same_mask(rule: cn.Mask) -> None:
 
 @pytest.mark.parametrize("rule", masks(LONG).values(), ids=masks(LONG))
 def test_a_window_by_blocks_equals_the_mask_of_that_name(rule: cn.Mask) -> None:
-    """All at once, for the newest tokens alone, with a bias and with grouped heads; forwards and backwards."""
+    """All at once, for the newest tokens alone, with a bias, with grouped heads; forwards and backwards."""
     q, bias = noise(2, 4, LONG, 6), noise(1, 4, LONG, LONG, seed=3)
     k, v = noise(2, 2, LONG, 6, seed=1), noise(2, 2, LONG, 5, seed=2)
     for left, right, newest in ((5, 5, LONG), (70, 3, LONG), (5, 5, 1), (9, 0, 50), (2 * LONG, LONG, LONG)):

@@ -53,7 +53,7 @@ class Kernel(nn.Module):
 
         `second` makes the queries, keys and values that global tokens look with, where they have their own.
         """
-        self.require(_needs(view, bias, tap, second))
+        self.require(needs(view, bias, tap, second))
         if second is not None:
             return self.mix_two((q_BHQE, k_BHKE, v_BHKE), second, view=view, bias=bias, scale=scale, tap=tap)
         return self.mix(q_BHQE, k_BHKE, v_BHKE, view=view, bias=bias, scale=scale, tap=tap)
@@ -71,7 +71,7 @@ class Kernel(nn.Module):
         state: State | None,
     ) -> tuple[Tensor, State]:
         """As `forward`, for a kernel that keeps a state: keys and values are of the new tokens alone."""
-        self.require(_needs(view, bias, tap) - {"uneven"})
+        self.require(needs(view, bias, tap) - {"uneven"})
         if tap.wants("pattern"):
             raise UnsupportedError(
                 f"{type(self).__name__.lstrip('_')} attention keeps a running state in its cache, not keys: "
@@ -84,16 +84,11 @@ class Kernel(nn.Module):
     ) -> tuple[Tensor, State]:
         raise NotImplementedError
 
-    def require(self, needs: set[Need]) -> None:
+    def require(self, asked: set[Need]) -> None:
         """Refuse, in one sentence, what it cannot honour."""
-        unmet = needs - self.supports - (MASKS if "mask" in self.supports else frozenset())
-        if unmet:
-            asked = " and ".join(NEEDS[need] for need in sorted(unmet))
-            reason = "; ".join(self.why[need] for need in sorted(unmet) if need in self.why)
-            raise UnsupportedError(
-                f"{type(self).__name__.lstrip('_')} attention cannot take {asked}"
-                f"{f' ({reason})' if reason else ''}; choose another kernel, or Softmax, which can"
-            )
+        unmet = asked - self.supports - (MASKS if "mask" in self.supports else frozenset())
+        name = type(self).__name__.lstrip("_")
+        refuse(f"{name} attention", unmet, self.why, "choose another kernel, or Softmax, which can")
 
     def mix_two(
         self,
@@ -130,7 +125,16 @@ class Mixing(Spec):
         raise NotImplementedError
 
 
-def _needs(view: View, bias: Tensor | None, tap: Tap, second: object = None) -> set[Need]:
+def refuse(who: str, unmet: set[Need], why: dict[Need, str], instead: str) -> None:
+    """One sentence, if there is anything unmet."""
+    if unmet:
+        asked = " and ".join(NEEDS[need] for need in sorted(unmet))
+        reason = "; ".join(why[need] for need in sorted(unmet) if need in why)
+        raise UnsupportedError(f"{who} cannot take {asked}{f' ({reason})' if reason else ''}; {instead}")
+
+
+def needs(view: View, bias: Tensor | None, tap: Tap, second: object = None) -> set[Need]:
+    """What a call asks of whoever answers it."""
     outline = view.outline
     asked: dict[Need, bool] = {
         "causal": outline.causal,
