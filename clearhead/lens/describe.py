@@ -87,8 +87,8 @@ def sentence(tower: Tower) -> str:
 def _mixing(mixer: Mixer) -> str:
     """What mixes the tokens, where it is not the softmax of all scores."""
     if not isinstance(mixer, Attention):
-        return repr(mixer)
-    return "" if isinstance(mixer.kernel, Softmax) else repr(mixer.kernel)
+        return str(mixer)
+    return "" if isinstance(mixer.kernel, Softmax) else str(mixer.kernel)
 
 
 def cache_values(spec: Model) -> int:
