@@ -45,7 +45,8 @@ def can(attention: Mixer, need: Need) -> bool:
 
 def fitting(mixer: Mixer, need: Need) -> Mixer:
     """The same mixer; softmax attention where it could not stand at that place."""
-    if can(mixer, need):
+    out_of_place = need == "uneven" and isinstance(mixer, cn.Attention) and mixer.kernel.one_text
+    if can(mixer, need) and not out_of_place:
         return mixer
     return replace(mixer, kernel=cn.Softmax()) if isinstance(mixer, cn.Attention) else attention()
 
@@ -79,17 +80,12 @@ def single(head: Head | None = None, **changes: object) -> cn.Single:
 def pair(**changes: object) -> cn.Pair:
     encoder = tower(**changes)
     crossed = tuple(
-        replace(b, attention=fitting(b.attention, "causal"), cross=_cross(fitting(b.attention, "uneven")))
+        replace(b, attention=fitting(b.attention, "causal"), cross=fitting(b.attention, "uneven"))
         for b in encoder.pattern
     )
+    crossed = tuple(b.edit(cn.Attention, window=None) if b.cross.window else b for b in crossed)
     decoder = replace(encoder, causal=True, block=crossed)
     return cn.Pair(encoder=encoder, decoder=decoder, head=cn.TokenHead(vocab=VOCAB), init=START)
-
-
-def _cross(own: cn.Attention) -> cn.Attention:
-    """The same attention between two texts: without what counts distances within one."""
-    near = own.kernel.one_text or own.window
-    return replace(own, window=None, project="each", kernel=cn.Softmax()) if near else own
 
 
 START = cn.Normal(std=0.3)  # large enough that every part matters to the answer

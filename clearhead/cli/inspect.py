@@ -114,8 +114,9 @@ def _named(what: str, edit: Edits) -> tuple[Family, Model]:
     return family, edited(spec_of(family, config, "tokens"), edit)
 
 
-def _spec(what: str, edit: Edits) -> Model:
-    return _named(what, edit)[1] if _is_name(what) else _load(what, edit).spec
+def spec_from(what: str, edit: Edits | None = None) -> Model:
+    """The spec of a named size, a folder or a hub id, edited."""
+    return _named(what, edit or {})[1] if _is_name(what) else _load(what, edit or {}).spec
 
 
 def _load(what: str, edit: Edits) -> Bundle:
@@ -129,11 +130,13 @@ def _load(what: str, edit: Edits) -> Bundle:
 
 def _diff(one: str, two: str, length: int, edit: Edits, *, json: bool) -> None:
     """What is set is set in the second: `inspect gpt2 --diff gpt2 --set ...` says what it does."""
-    first, second = _spec(one, {}), _spec(two, edit)
-    before, after = cost(first, length), cost(second, length)
+    first, second = spec_from(one), spec_from(two, edit)
+    before, after = (cost(spec, length=length) for spec in (first, second))
     changes = differences(first, second, length)
     if json:
-        print_json({"before": vars(before), "after": vars(after), "changes": [_plain(c) for c in changes]})
+        print_json(
+            {"before": before.to_dict(), "after": after.to_dict(), "changes": [_plain(c) for c in changes]}
+        )
         return
     listing = table(
         "choice",
@@ -153,7 +156,7 @@ def _diff(one: str, two: str, length: int, edit: Edits, *, json: bool) -> None:
     OUT.print(listing)
     OUT.print(
         f"{one}: {before.parameters:,} parameters, {amount(before.flops)}FLOP for {length} tokens, "
-        f"{before.cache:,} cached numbers per token"
+        f"{amount(before.cache)}B of cache"
     )
 
 
@@ -171,4 +174,4 @@ def _delta(a: int, b: int) -> str:
 
 
 def _plain(change: Change) -> dict[str, Any]:
-    return vars(change) | {"cost": vars(change.cost) if change.cost else None}
+    return vars(change) | {"cost": change.cost.to_dict() if change.cost else None}

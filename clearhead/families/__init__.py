@@ -10,6 +10,7 @@ from . import (
     albert,
     bart,
     bert,
+    big_bird,
     distilbert,
     gemma2,
     gpt2,
@@ -50,6 +51,7 @@ FAMILIES: dict[str, Family] = {
         bart.MBART,
         longformer.FAMILY,
         led.FAMILY,
+        big_bird.FAMILY,
     )
 }
 SIZES: dict[str, Family] = {size: family for family in FAMILIES.values() for size in family.sizes}

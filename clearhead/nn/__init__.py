@@ -10,6 +10,7 @@ from .feedforward import MLP, Gated
 from .heads import Labels, Pooled, Span, Tags, TokenHead, Transform
 from .init import FanIn, Normal, ResidualNormal, Xavier
 from .kernels import (
+    BigBird,
     Kernel,
     Linear,
     Linformer,
@@ -47,8 +48,8 @@ __all__ = [
     "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets",
     "LinearStretch", "DynamicNTK", "Yarn", "Llama3",
     # kernels; the window, a mask here, is kernels.Window there
-    "kernels", "Softmax", "Longformer", "Linear", "Performer", "Linformer", "Nystrom", "Summary", "Tiled",
-    "Recurrent", "Convolution", "Xavier", "Normal", "ResidualNormal", "FanIn",
+    "kernels", "Softmax", "Longformer", "BigBird", "Linear", "Performer", "Linformer", "Nystrom", "Summary",
+    "Tiled", "Recurrent", "Convolution", "Xavier", "Normal", "ResidualNormal", "FanIn",
     # masks
     "Mask", "Everyone", "Causal", "Window", "Padding", "Prefix", "Documents", "Global", "Globals", "View",
     "doors", "check_mask",

@@ -12,8 +12,9 @@ from tokenizers import Tokenizer as Engine
 
 from ..errors import ClearheadError, InputError, LoadError
 from . import legacy
+from .chat import Message, render
 from .pieces import Encoding
-from .settings import Files, Settings
+from .settings import ROLES, Files, Settings
 
 FILES = (
     "tokenizer.json",
@@ -62,6 +63,7 @@ class Tokenizer:
             )
         self._engine = Engine.from_str(NOTHING)
         self.specials: frozenset[int] = frozenset()
+        self._bytes: frozenset[int] = frozenset()
         reading = "tokenizer_config.json"
         try:
             settings = Settings(files)
@@ -74,7 +76,7 @@ class Tokenizer:
             raise LoadError(f"{where}: {reading} is broken: {' '.join(str(error).split())}") from None
         self.chat_template: str | None = settings.chat_template
         self.model_max_length: int | None = settings.model_max_length
-        self._tidies = settings.tidies and type(self._engine.model).__name__ != "BPE"
+        self.tidies = settings.tidies and type(self._engine.model).__name__ != "BPE"
 
     @classmethod
     def read(cls, folder: str | Path) -> Tokenizer | None:
@@ -126,7 +128,34 @@ class Tokenizer:
             if not 0 <= i < 2**32:
                 raise InputError(f"{i} is no token id; this tokenizer knows 0 to {self.vocab - 1}")
         text = self._engine.decode(list(ids), skip_special_tokens=not specials)
-        return _tidied(text) if self._tidies else text
+        return _tidied(text) if self.tidies else text
+
+    def chat(self, messages: Sequence[Message], *, reply: bool = True) -> str:
+        """Messages as the checkpoint's template writes them; with `reply`, up to where the answer begins.
+
+        The template writes special tokens itself: encode the text with `specials=False`.
+        """
+        return self.chats([(messages, reply)])[0]
+
+    def chats(self, chats: Sequence[tuple[Sequence[Message], bool]]) -> list[str]:
+        """Many at once, each with whether a reply is to follow."""
+        if self.chat_template is None:
+            raise InputError(
+                "this checkpoint has no chat template; it was not made for chats: generate from text"
+            )
+        roles = {f"{role}_token": getattr(self, role) for role in ROLES}
+        named = {name: special.text for name, special in roles.items() if special is not None}
+        given = [(messages, {**named, "add_generation_prompt": reply}) for messages, reply in chats]
+        return render(self.chat_template, given)
+
+    def learn_chats(self, template: str) -> None:
+        """Take this template, and keep it with the files."""
+        self.chat_template = template
+        self.files["chat_template.jinja"] = template.encode()
+
+    def is_byte(self, token: int) -> bool:
+        """Whether an id is one byte of a character the vocabulary lacks (`<0xE4>`, SentencePiece)."""
+        return token in self._bytes
 
     def _open(self, files: Files, settings: Settings) -> None:
         names = {role: token.content for role, token in settings.named.items()}
@@ -142,6 +171,9 @@ class Tokenizer:
         _keep_spaces(self._engine)
         ids = {name: i for i, name in _special(self._engine).items()}
         self.specials = frozenset(ids.values())
+        if self._engine.decoder is not None and b"ByteFallback" in self._engine.decoder.__getstate__():
+            numbers = (self._engine.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
+            self._bytes = frozenset(number for number in numbers if number is not None)
         for role, name in names.items():
             setattr(self, role, Special(ids[name], name))
 

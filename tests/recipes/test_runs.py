@@ -246,3 +246,20 @@ def test_swaps_that_cannot_be_are_one_line(
         main(["train", *words])
     lines = capsys.readouterr().err.splitlines()
     assert done.value.code == 2 and said in lines[-1]
+
+
+def test_back_translations_are_learned_beside_the_pairs(files: dict[str, Path], tmp_path: Path) -> None:
+    """The reverse model says something to every text; those are the new sources, the texts the targets."""
+    reverse = prepare(quick("translate-en-zh", f"data.source={files['pairs']}")).bundle
+    with torch.no_grad():
+        reverse.model.head.bias[7] = 50.0  # whatever it is asked, it says the seventh token
+    reverse.generation["max_length"] = 4
+    ch.save(reverse, tmp_path / "reverse")
+    (tmp_path / "more.txt").write_text("only target one\nonly target two\n", encoding="utf-8")
+    words = [f"data.back.model={tmp_path / 'reverse'}", f"data.back.texts={tmp_path / 'more.txt'}"]
+    plain = prepare(quick("translate-en-zh", f"data.source={files['pairs']}"))
+    more = prepare(quick("translate-en-zh", f"data.source={files['pairs']}", *words))
+    new = more.rows.splits["train"][len(plain.rows.splits["train"]) :]
+    assert [row["tgt"] for row in new] == ["only target one", "only target two"]
+    assert all(row["src"] == reverse.generate(row["tgt"]) and row["src"].strip() for row in new)
+    assert "more.txt" in " ".join(more.rows.hashes)

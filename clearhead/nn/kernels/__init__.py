@@ -1,5 +1,6 @@
 """The kernels: one file each. A new one is a `Mixing` spec, its machine, and a line here."""
 
+from .bigbird import BigBird
 from .kernel import Kernel, Mixing
 from .linear import Linear
 from .linformer import Linformer
@@ -12,6 +13,6 @@ from .tiled import Tiled
 from .window import Window
 
 __all__ = [
-    "Kernel", "Linear", "Linformer", "Longformer", "Mixing", "Nystrom", "Performer", "Softmax", "Summary",
-    "Tiled", "Window",
+    "BigBird", "Kernel", "Linear", "Linformer", "Longformer", "Mixing", "Nystrom", "Performer", "Softmax",
+    "Summary", "Tiled", "Window",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from torch import Tensor, nn
@@ -10,8 +11,9 @@ from torch import Tensor, nn
 from ...errors import UnsupportedError
 from ...spec import Spec
 from ..cache import State
-from ..tap import Tap
+from ..tap import Recorder, Tap
 from ..view import View
+from ..work import Meeting, Work
 
 QKV = tuple[Tensor, Tensor, Tensor]
 Need = Literal["causal", "padding", "documents", "window", "mask", "bias", "uneven", "pattern", "second"]
@@ -27,6 +29,21 @@ NEEDS: dict[Need, str] = {
     "second": "projections of their own for global tokens",
 }
 MASKS: frozenset[Need] = frozenset({"padding", "documents", "window"})  # whoever can take any mask, can these
+ALL = slice(None)
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What a kernel was given once: enough to ask it again which weights it used."""
+
+    kernel: Kernel
+    q_BHQE: Tensor
+    k_BHKE: Tensor
+    v_BHKE: Tensor
+    view: View
+    bias: Tensor | None
+    scale: float
+    second: Callable[[], QKV] | None = None
 
 
 class Kernel(nn.Module):
@@ -54,6 +71,7 @@ class Kernel(nn.Module):
         `second` makes the queries, keys and values that global tokens look with, where they have their own.
         """
         self.require(needs(view, bias, tap, second))
+        tap.hears(Call(self, q_BHQE, k_BHKE, v_BHKE, view, bias, scale, second))
         if second is not None:
             return self.mix_two((q_BHQE, k_BHKE, v_BHKE), second, view=view, bias=bias, scale=scale, tap=tap)
         return self.mix(q_BHQE, k_BHKE, v_BHKE, view=view, bias=bias, scale=scale, tap=tap)
@@ -90,6 +108,13 @@ class Kernel(nn.Module):
         name = type(self).__name__.lstrip("_")
         refuse(f"{name} attention", unmet, self.why, "choose another kernel, or Softmax, which can")
 
+    def pattern(self, call: Call, heads: slice = ALL) -> Tensor:
+        """(B, H, Q, K): the weights of some heads, or those its answer amounts to, from what it was given."""
+        seen = Recorder()
+        given = {"view": call.view, "bias": call.bias, "scale": call.scale, "second": call.second}
+        self(call.q_BHQE, call.k_BHKE, call.v_BHKE, **given, tap=seen.tap("pattern"))
+        return seen["pattern"][:, heads]
+
     def mix_two(
         self,
         first: QKV,
@@ -123,6 +148,10 @@ class Mixing(Spec):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         raise NotImplementedError
+
+    def work(self, at: Meeting) -> Work:
+        """What one call costs, as a formula; `nn/work.py` says how to write it."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it costs; give it a `work`")
 
 
 def refuse(who: str, unmet: set[Need], why: dict[Need, str], instead: str) -> None:

@@ -6,7 +6,7 @@ the choice of a kernel, so that it can be put into any model. Either way no pair
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
@@ -15,7 +15,7 @@ from ...errors import SpecError, UnsupportedError
 from .. import masks
 from ..tap import Tap
 from ..view import View
-from .kernel import Kernel
+from .kernel import ALL, Call, Kernel
 from .softmax import Exact, _Softmax
 
 
@@ -40,6 +40,9 @@ class _Window(_Softmax):
     def __init__(self, spec: Window, heads: int) -> None:
         super().__init__(spec, heads)
         self.rule = masks.Window(spec.left, spec.left if spec.right is None else spec.right)
+
+    def pattern(self, call: Call, heads: slice = ALL) -> Tensor:
+        return super().pattern(replace(call, view=call.view.under(self.rule)), heads)
 
     def mix(
         self,
