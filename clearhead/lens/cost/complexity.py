@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...errors import InputError
+from ...nn.attention import Attention
 from ...nn.tower import Tower
 from ...nn.work import Call, Meeting, Work, product
 from . import parts
@@ -32,6 +34,8 @@ def table(spec: Tower, length: int) -> list[Row]:
     """One layer of this tower over one text."""
     n, d = length, spec.width
     block = spec.pattern[0]
+    if not isinstance(block.attention, Attention):
+        raise InputError(f"the table is about attention; this model mixes tokens with {block.attention}")
     attention, call = block.attention, Call(batch=1, length=n)
     head, groups = attention.head_width(d), attention.kv_heads or attention.heads
     value = attention.value_dim or head

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...nn.attention import Attention
+from ...errors import UnsupportedError
+from ...nn.attention import Attention, Mixer
 from ...nn.block import Block
 from ...nn.positions import Positions
 from ...nn.rope import Rope
@@ -47,6 +48,12 @@ class Scheme:
 SILENT = Scheme("none", joined=False)
 
 
+def mixer(spec: Mixer, width: int, sides: Sides, call: Call, *, causal: bool, scheme: Scheme) -> Work:
+    if not isinstance(spec, Attention):
+        raise UnsupportedError(f"{type(spec).__name__} does not say what it costs; attention does")
+    return attention(spec, width, sides, call, "causal" if causal else "open", scheme)
+
+
 def attention(spec: Attention, width: int, sides: Sides, call: Call, rule: Rule, scheme: Scheme) -> Work:
     """Self-attention: four projections and the kernel between them."""
     return _attention(spec, width, (width, sides.length), sides, call, rule, scheme)
@@ -73,6 +80,7 @@ def _attention(
         head_dim=head,
         value_dim=value,
         rule=rule,
+        window=spec.window,
         bias=scheme.bias,
         joined=scheme.joined,
         training=call.training,
@@ -112,9 +120,8 @@ class BlockWork:
 
 def block(spec: Block, width: int, sides: Sides, call: Call, *, causal: bool, scheme: Scheme) -> BlockWork:
     """Every sub-layer keeps two tensors of the stream: what its norm is given, and what the norm gives."""
-    rule: Rule = "mask" if spec.attention.window else "causal" if causal else "open"
     steps = [
-        attention(spec.attention, width, sides, call, rule, scheme),
+        mixer(spec.attention, width, sides, call, causal=causal, scheme=scheme),
         parts.feedforward(spec.feedforward, sides.vectors, width, call),
     ]
     if spec.cross is not None:
@@ -185,12 +192,12 @@ class TowerWork:
 
 
 def tower(spec: Tower, sides: Sides, call: Call) -> TowerWork:
-    attended = spec.pattern[0].attention
+    heads, head_dim = spec.pattern[0].attention.sizes(spec.width)
     dims = Dims(
         width=spec.width,
         depth=spec.depth,
-        heads=attended.heads,
-        head_dim=attended.head_width(spec.width),
+        heads=heads,
+        head_dim=head_dim,
         causal=spec.causal,
     )
     inner, stream = spec.embed.inner(spec.width), call.number * sides.vectors * spec.width

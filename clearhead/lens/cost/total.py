@@ -132,13 +132,15 @@ def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -
     kept = 0
     for i in range(side.depth):
         here = side.pattern[i % len(side.pattern)]
-        kept += own * _per_token(here.attention, side.width)
+        kept += own * _per_token(here.attention, side.width) if isinstance(here.attention, Attention) else 0
         kept += length * _per_token(here.cross, side.width) if here.cross else 0
     return batch * kept
 
 
 def _per_token(attention: Attention, width: int) -> int:
     head = attention.head_width(width)
+    if attention.kernel.build(attention.heads, head).keeps == "state":
+        return 0  # a matrix of constant size, however many tokens there were
     return (attention.kv_heads or attention.heads) * (head + (attention.value_dim or head))
 
 

@@ -16,17 +16,22 @@ SMALLEST = 64  # queries of a block, at least: small products cost more than the
 
 def near(view: View) -> Blocks | None:
     """The blocks of a view with a window; `None` without one, or where it is hardly shorter than the text."""
-    if view.outline.window is None:
+    if view.outline.window is None or view.across:
         return None
     left, right = view.outline.window
     right = 0 if view.outline.causal else right
     queries, at = view.queries, view.k_pos.device
-    width = min(max(left + right, SMALLEST), queries)
-    listed = left + width + right
-    if view.across or 2 * listed > view.keys:
+    width = taken(left, right, queries, view.keys)
+    if width is None:
         return None
     first_C1 = torch.arange(0, queries, width, device=at)[:, None]
     q_CW = first_C1 + torch.arange(width, device=at)
     k_CS = first_C1 + view.start + torch.arange(-left, width + right, device=at)
     inside = (k_CS >= 0) & (k_CS < view.keys)
     return Blocks(q_CW.masked_fill(q_CW >= queries, -1)[None], k_CS.masked_fill(~inside, -1)[None, None])
+
+
+def taken(left: int, right: int, queries: int, keys: int) -> int | None:
+    """How many queries are taken together; `None` where their keys would be more than half of all."""
+    width = min(max(left + right, SMALLEST), queries)
+    return None if 2 * (left + width + right) > keys else width

@@ -8,7 +8,7 @@ Shape suffixes: B batch, H heads, Q queries, K keys, E head width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ from ..view import View
 from ..work import Meeting, Work, product
 from .blocks import Call as Asked
 from .kernel import ALL, Call, Kernel, Mixing
-from .nearby import near
+from .nearby import near, taken
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,18 +40,15 @@ class Exact(Mixing):
                 f"{type(self).__name__}.cap is {self.cap}, expected a number above 0, or None for no cap"
             )
 
-
-@dataclass(frozen=True, kw_only=True)
-class Softmax(Exact):
-    """Everyone that the mask allows. Of a window (`Attention.window`) only the inside is computed."""
-
-    def build(self, heads: int, head_dim: int) -> Kernel:
-        return _Softmax(self, heads)
-
     def work(self, at: Meeting) -> Work:
+        if at.window is None:
+            return self._of_all(at)
+        return self._by_blocks(at, *at.window) or self._of_all(replace(at, rule="mask"))
+
+    def _of_all(self, at: Meeting) -> Work:
         """Scores and mix: two products a head. Backwards the fused call makes the scores once more."""
         rows = at.batch * at.heads
-        scores = product(rows, at.queries, at.head_dim, at.keys)
+        scores = product(rows, at.queries, at.head_dim, at.keys) + Work(parameters=at.heads * self.sink)
         both = scores + product(rows, at.queries, at.keys, at.value_dim)
         if not at.training:
             return both
@@ -63,20 +60,44 @@ class Softmax(Exact):
         """Whether torch has one call for it; on the CPU not with dropout, nowhere with a learned bias."""
         dropped = self.dropout > 0 and at.device == "cpu"
         learned = at.bias == "learned"
-        return self.cap is None and not dropped and not learned and at.value_dim == at.head_dim
+        return (
+            self.cap is None and not self.sink and not dropped and not learned and at.value_dim == at.head_dim
+        )
 
     def _kept_by_plain(self, at: Meeting) -> int:
         """Queries and keys times their scale, values, answer; and (Q, K) a head: weights, dropout twice."""
         rows = at.batch * at.heads
         vectors = rows * (at.queries + at.keys) * (at.head_dim + at.value_dim)
         squares = 1 + 2 * (self.dropout > 0)
-        if self.cap is None:
+        if self.cap is None and not self.sink:
             return at.number * (vectors + squares * rows * at.queries * at.keys)
         blocked = at.rule != "open"  # two flags a score, and the weights once more
-        squares += 1 + blocked
+        squares += (self.cap is not None) + blocked
         return at.number * (vectors + squares * rows * at.queries * at.keys) + (
             2 * blocked * at.queries * at.keys
         )
+
+    def _by_blocks(self, at: Meeting, left: int, right: int) -> Work | None:
+        """Of a window only the inside: blocks of queries, each with its keys, are rows of one call."""
+        right = 0 if at.rule == "causal" else right
+        width = taken(left, right, at.queries, at.keys)
+        if width is None or self.cap is not None or self.sink:
+            return None
+        rows, keys = at.batch * -(-at.queries // width), left + width + right
+        inner = replace(at, batch=rows, queries=width, keys=keys, rule="open", joined=False)
+        mask = at.number * rows * width * keys * (1 if at.bias == "none" else at.heads)
+        answer = (
+            at.number * at.batch * at.heads * at.queries * at.value_dim
+        )  # back in the order of the queries
+        return self._of_all(inner) + Work(saved=mask + answer if at.training else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Softmax(Exact):
+    """Everyone that the mask allows. Of a window (`Attention.window`) only the inside is computed."""
+
+    def build(self, heads: int, head_dim: int) -> Kernel:
+        return _Softmax(self, heads)
 
 
 class _Softmax(Kernel):

@@ -27,6 +27,7 @@ from ...errors import SpecError
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
+from ..work import Meeting, Work, product
 from .kernel import Kernel, Mixing
 from .softmax import pattern
 
@@ -41,6 +42,16 @@ class Tiled(Mixing):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Tiled(self)
+
+    def work(self, at: Meeting) -> Work:
+        """All pairs, as the plain formula has them, and once more on the way back; only vectors are kept."""
+        rows = at.batch * at.heads
+        pairs = product(rows, at.queries, at.head_dim, at.keys) + product(
+            rows, at.queries, at.keys, at.value_dim
+        )
+        vectors = at.number * rows * (at.queries + at.keys) * (at.head_dim + at.value_dim)
+        slots = 8 * at.queries
+        return pairs + Work(backward=pairs.flops, saved=vectors + slots if at.training else 0)
 
 
 class _Tiled(Kernel):

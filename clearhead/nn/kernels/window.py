@@ -15,6 +15,7 @@ from ...errors import SpecError, UnsupportedError
 from .. import masks
 from ..tap import Tap
 from ..view import View
+from ..work import Meeting, Work
 from .kernel import ALL, Call, Kernel
 from .softmax import Exact, _Softmax
 
@@ -34,6 +35,11 @@ class Window(Exact):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Window(self, heads)
+
+    def work(self, at: Meeting) -> Work:
+        own = (self.left, self.left if self.right is None else self.right)
+        narrow = own if at.window is None else (min(own[0], at.window[0]), min(own[1], at.window[1]))
+        return super().work(replace(at, window=narrow))
 
 
 class _Window(_Softmax):
