@@ -20,7 +20,7 @@ from clearhead import nn as cn
 from clearhead.lens.cost import Cost, cost
 from clearhead.lens.cost.total import whole
 from clearhead.nn.model import Model
-from clearhead.nn.work import Call
+from clearhead.nn.work import Usage
 
 BATCH, SOURCE, TARGET = 3, 9, 11
 ATEN = torch.ops.aten
@@ -45,10 +45,10 @@ ALL = EVERY | families()
 PLAIN = {name: spec.edit(cn.Tower, recompute=False) for name, spec in ALL.items()}
 
 
-def call(spec: Model) -> Call:
+def call(spec: Model) -> Usage:
     """Singles are called with the target alone."""
     length = SOURCE if isinstance(spec, cn.Pair) else TARGET
-    return Call(batch=BATCH, length=length, target=TARGET, training=True)
+    return Usage(batch=BATCH, length=length, target=TARGET, training=True)
 
 
 def of(spec: Model, *, training: bool = False) -> Cost:

@@ -19,7 +19,7 @@ from ..norm import capped, widen
 from ..tap import Tap
 from ..view import View
 from ..work import Meeting, Work, product
-from .kernel import Kernel, Mixing
+from .kernel import ALL, Call, Kernel, Mixing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +105,16 @@ class _Softmax(Kernel):
             enable_gqa=q_BHQE.shape[1] != k_BHKE.shape[1],
         )
 
+    def pattern(self, call: Call, heads: slice = ALL) -> Tensor:
+        """Heads do not know of each other, so those that nobody asked for are not computed."""
+        if call.view.dense is not None and call.view.dense.shape[1] > 1:
+            return super().pattern(call, heads)  # a mask of its own for every head
+        count, group = call.q_BHQE.shape[1], call.q_BHQE.shape[1] // call.k_BHKE.shape[1]
+        k = call.k_BHKE[:, [head // group for head in range(count)[heads]]]
+        bias = call.bias if call.bias is None or call.bias.shape[1] == 1 else call.bias[:, heads]
+        q, view = call.q_BHQE[:, heads], call.view
+        return pattern(q, k, view=view, bias=bias, scale=call.scale, cap=self.cap)
+
 
 def _kept_by_fused(at: Meeting) -> int:
     """Queries, keys, values and answer as they are, one sum a query, and a rendered mask as numbers."""
@@ -112,9 +122,7 @@ def _kept_by_fused(at: Meeting) -> int:
     offered = at.batch * at.kv_heads * at.keys
     vectors = (asking + offered) * (at.head_dim + at.value_dim)
     mask = at.queries * at.keys if at.rule == "mask" and at.bias == "none" else 0
-    again = (
-        asking * at.value_dim if at.joined else 0
-    )  # answered in their order, then brought into the stream's
+    again = asking * at.value_dim if at.joined else 0  # copied from their order into the stream's
     return at.number * (vectors + mask + again) + 4 * asking
 
 
