@@ -29,6 +29,7 @@ COMMANDS = {
     "train": "Train a recipe on its built-in corpus or on your file.",
     "eval": "Score a run on its own held-out rows, or on any file.",
     "certify": "Prove a checkpoint: the reference's numbers, and five invariances.",
+    "doctor": "Is this machine fit, and how is that run doing? What looks wrong, and what to try.",
     "data": "Look at data before training on it: columns, shape, faults, and what the loss counts.",
 }
 for name, purpose in COMMANDS.items():
