@@ -63,8 +63,8 @@ def loss(curves: Curves, vocab: int | None) -> Finding:
     return Finding("loss", said)
 
 
-def gradient(curves: Curves, clip: float | None) -> Finding:
-    """`clip` is None where nothing is clipped, or where it is not known."""
+def gradient(curves: Curves, clip: float | None, *, known: bool = True) -> Finding:
+    """A run that clips survives a jump; one that does not is ill. Without settings it is not known."""
     norms = curves.of("grad_norm")
     if not norms:
         return Finding("gradient", "none logged")
@@ -78,7 +78,8 @@ def gradient(curves: Curves, clip: float | None) -> Finding:
     jump = _jump(norms)
     if jump > SPIKE and (clip is None or max(norms) > SPIKE * clip):
         advice = "a lower learning rate, a longer warm-up" + ("" if clip else ", clipping at 1.0")
-        return Finding("gradient", f"{said}: it jumped {jump:.0f}-fold", "note" if clip else "wrong", advice)
+        bare = known and clip is None
+        return Finding("gradient", f"{said}: it jumped {jump:.0f}-fold", "wrong" if bare else "note", advice)
     if cut > OFTEN:
         return Finding(
             "gradient", said, "note", "the clip sets the step: raise it, or lower the learning rate"

@@ -19,7 +19,6 @@ from .curves import Curves
 from .finding import Finding
 
 SETTINGS, CONFIG = "settings.yaml", "config.json"
-REPEATS = 50  # times that every row is seen, above which a model has learned them by heart
 LARGER = ("accuracy", "f1", "bleu", "exact")  # scores of which more is better
 
 
@@ -41,9 +40,7 @@ def examine(folder: str | Path) -> list[Finding]:
 def _progress(found: Curves, run: Run | None) -> Iterator[Finding]:
     done = int(found.steps[-1]["step"]) if found.steps else 0
     if run is None:
-        yield Finding(
-            "steps", f"{done:,} taken", "note", "no settings.yaml: the plan of this run is not known"
-        )
+        yield Finding("steps", f"{done:,} taken; without {SETTINGS} nobody knows of how many")
     elif done < run.train.steps:
         said = f"{done:,} of {run.train.steps:,}"
         yield Finding("steps", said, "note", "at work, or stopped: clearhead train --resume goes on")
@@ -55,7 +52,7 @@ def _curves(found: Curves, run: Run | None, place: Path) -> Iterator[Finding]:
     config = _config(place)
     training = run.train if run is not None else None
     yield curves.loss(found, config.get("vocab_size") if _predicts_words(run) else None)
-    yield curves.gradient(found, training.clip if training else None)
+    yield curves.gradient(found, training.clip if training else None, known=training is not None)
     warmup = getattr(training.schedule, "warmup", None) if training else None
     post = config.get("model_type") in ("bert", "roberta", "marian", "bart", "albert", "distilbert")
     yield curves.rate(found, training.steps if training else None, warmup, post_norm=post)

@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 from zoo import EVERY, run
 
 from clearhead import nn as cn
+from clearhead.errors import UnsupportedError
 from clearhead.lens.cost import Cost, cost
 from clearhead.lens.cost.total import whole
 from clearhead.nn.model import Model
@@ -41,8 +42,17 @@ def families() -> dict[str, Model]:
     return made
 
 
+def says(spec: Model) -> bool:
+    """Whether every part of a model says what it costs."""
+    try:
+        cost(spec)
+    except UnsupportedError:
+        return False
+    return True
+
+
 ALL = EVERY | families()
-PLAIN = {name: spec.edit(cn.Tower, recompute=False) for name, spec in ALL.items()}
+PLAIN = {name: spec.edit(cn.Tower, recompute=False) for name, spec in ALL.items() if says(spec)}
 
 
 def call(spec: Model) -> Usage:

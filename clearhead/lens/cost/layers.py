@@ -92,11 +92,22 @@ def _attention(
         + linear(asking, spec.heads * value, width, bias="o" in spec.bias)
         + spec.kernel.work(meeting)
     )
+    if spec.project == "twice":
+        work += _second(spec, width, sides.vectors)
     if spec.qk_norm is not None:
         for vectors in (asking * spec.heads, offered * groups):
             own = parts.norm(spec.qk_norm, vectors, head, call)
             work += replace(own, saved=own.saved + call.number * vectors * head)
     return work
+
+
+def _second(spec: Attention, width: int, vectors: int) -> Work:
+    """The projections of global tokens; they are used where the kernel itself makes tokens global."""
+    head, groups = spec.head_width(width), spec.kv_heads or spec.heads
+    sizes = {"q": spec.heads * head, "k": groups * head, "v": groups * (spec.value_dim or head)}
+    made = [linear(vectors, width, size, bias=name in spec.bias) for name, size in sizes.items()]
+    work = sum(made, Work())
+    return work if getattr(spec.kernel, "always", ()) else Work(parameters=work.parameters)
 
 
 @dataclass(frozen=True)
