@@ -149,7 +149,9 @@ class Sizes:
     def _kept(self, at: Meeting, rows: int, dropout: float) -> int:
         """The mask as numbers, where it goes into the fused call; slots, of keys and again of values."""
         fused = dropout == 0 or at.device != "cpu"
-        pairs = rows * self.queries * self.keys * (1 if at.bias == "none" else at.heads) if fused else 0
+        pairs = (
+            rows * self.queries * self.keys * (self.lists if at.bias == "none" else at.heads) if fused else 0
+        )
         answer = rows * at.heads * self.queries * at.value_dim if self.into else 0
         slots = self.blocks * (2 * self.queries + 2 * self.lists * self.keys)
         return at.number * (pairs + answer) + INDEX * slots
