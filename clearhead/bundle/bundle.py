@@ -41,6 +41,7 @@ class Bundle:
     generation: dict[str, Any] = field(default_factory=dict)  # decoding defaults of the checkpoint
     pooling: dict[str, Any] | None = None  # how the checkpoint makes one vector of a sentence
     report: Report = field(default_factory=Report)
+    edits: dict[str, str] = field(default_factory=dict)  # where the spec is not as the family builds it
     files: dict[str, bytes] = field(default_factory=dict)  # carried along, written back as they are
 
     def __repr__(self) -> str:
