@@ -152,8 +152,7 @@ class Bundle:
         """
         from .tracing import trace
 
-        new = max_new_tokens if generate else 0
-        return trace(self, text, target, new=new, beams=beams, limit=max_new_tokens)
+        return trace(self, text, target, generate=generate, beams=beams, limit=max_new_tokens)
 
     def without(self, *parts: str, set: Mapping[str, Value] | None = None) -> Bundle:
         """This bundle with parts of its model switched off (`"head:3.7"`, `"positions"`), or replaced.
