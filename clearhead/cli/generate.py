@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from json import dumps
 from math import exp
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,12 +26,22 @@ from .decoding import AS_STORED, Decoding
 CHUNK = 128  # lines of a file that are read before the first is answered: like lengths share a batch
 
 
+TEXT = "what to translate, sum up or go on from; - reads stdin line by line and answers each at once"
+
+
 def generate(
-    model: str,
-    text: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,  # for `-`, which is stdin
+    model: Annotated[str, Parameter(help="a folder, a hub id, or a .gguf file")],
+    text: Annotated[str | None, Parameter(help=TEXT, allow_leading_hyphen=True)] = None,
+    /,
     *,
     file: Annotated[str | None, Parameter(help="answer every line of this file")] = None,
-    n: Annotated[int | None, Parameter(help="so many answers, best first; needs --beams or --sample")] = None,
+    n: Annotated[
+        int | None,
+        Parameter(
+            name=["--n", "--num-return-sequences"],
+            help="so many answers, best first; needs --beams or --sample",
+        ),
+    ] = None,
     decoding: Decoding = AS_STORED,
     draft: Annotated[str | None, Parameter(help="a smaller model that guesses ahead; same answer")] = None,
     batch: Annotated[int, Parameter(help="with --file: texts at a time")] = 16,
@@ -67,8 +78,10 @@ def generate(
         if plain:
             sys.stdout.write(said.text.replace("\n", "\\n") + "\n")
             sys.stdout.flush()
+        elif json:  # a document per line, so that they can be read one by one
+            sys.stdout.write(dumps(said.to_dict(), ensure_ascii=False) + "\n")
         else:
-            _print(bundle, said, show_beams=show_beams, json=json)
+            _print(bundle, said, show_beams=show_beams, json=False)
 
 
 def _lines(text: str | None, file: str | None) -> Iterable[str]:
