@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..families import Family, Task
+from ..lens.cost import Cost, cost
 from ..nn.heads import Pool, pooled
 from ..nn.model import Model, PairModel, SingleModel
 from ..text.tokenizer import Tokenizer
@@ -112,6 +113,13 @@ class Bundle:
         from .speaking import generate_ids
 
         return generate_ids(self, ids, mask, settings, assistant)
+
+    def cost(
+        self, batch: int = 1, length: int = 128, *, target: int | None = None, training: bool = False
+    ) -> Cost:
+        """Parameters, operations and bytes of one call, by formulas; `target` is a pair's second length."""
+        number = next(self.model.parameters()).element_size()
+        return cost(self.spec, batch=batch, length=length, target=target, training=training, number=number)
 
     @torch.no_grad()
     def embed(self, texts: Sequence[str], batch: int = 32) -> Tensor:

@@ -29,6 +29,7 @@ CAN = {  # what a model that does not speak can do instead
     "tags": "labels tokens: clearhead predict does that",
     "span": "finds answers in a text: clearhead predict does that",
     "pair": "says whether two texts follow each other: clearhead predict does that",
+    "pretrain": "fills in masked words: clearhead predict does that",
 }
 # What older files keep in config.json, not in generation_config.json; some write defaults nobody chose.
 UNSAID = {"max_length": 20, "top_k": 50}
