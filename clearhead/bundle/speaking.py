@@ -298,7 +298,9 @@ def _stored(bundle: Bundle) -> dict[str, Any]:
     """What the checkpoint says about decoding: generation_config.json, or an older config.json."""
     config = bundle.family.config(bundle.config) if bundle.family else bundle.config
     ids = {name: config.get(name) for name in SPECIAL}
-    if ids["decoder_start_token_id"] is None:
+    if not isinstance(bundle.spec, Pair):
+        del ids["decoder_start_token_id"]
+    elif ids["decoder_start_token_id"] is None:
         ids["decoder_start_token_id"] = config.get("bos_token_id")
     tokenizer = bundle.tokenizer
     if ids["eos_token_id"] is None and tokenizer is not None and tokenizer.eos is not None:
