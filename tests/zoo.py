@@ -125,6 +125,7 @@ HEADED: dict[str, Model] = {n: single(sample(k)) for n, k in Head.kinds().items(
         embed=cn.Tokens(vocab=VOCAB, factor=10, norm=cn.norm.Layer()),
     ),
 }
+HEADED["two-heads"] = replace(single(), second=cn.Labels(count=2, transform=cn.Transform(act="tanh")))
 BARE = {"headless": cn.Single(tower=tower(), init=START)}
 STARTS: dict[str, Model] = {n: replace(single(), init=sample(k)) for n, k in Init.kinds().items()}
 SINGLES = (

@@ -9,7 +9,6 @@ from typing import Annotated
 import torch
 from cyclopts import Parameter
 
-from .. import generate
 from ..lens.picture import chinese_font, heat_map
 from ..nn.model import PairModel
 from ..nn.tap import Recorder
@@ -71,23 +70,21 @@ def _scores(prepared: Prepared) -> None:
 def translate(prepared: Prepared, text: str) -> str:
     assert prepared.bundle.tokenizer is not None and isinstance(prepared.bundle.model, PairModel)
     ids = _source(prepared, text)
-    said = generate.answer(
-        prepared.bundle.model,
-        ids,
-        torch.ones_like(ids),
-        start=_ids(prepared)[0],
-        end=_ids(prepared)[1],
-        limit=64,
-    )
-    return prepared.bundle.tokenizer.decode(said[0])
+    return prepared.bundle.tokenizer.decode(_answer(prepared, ids))
+
+
+def _answer(prepared: Prepared, source: torch.Tensor) -> list[int]:
+    task, model = prepared.task, prepared.bundle.model
+    assert isinstance(task, TextToText) and isinstance(model, PairModel) and task.decode is not None
+    return task.decode(model, source, torch.ones_like(source), 64)[0]
 
 
 def _picture(prepared: Prepared, folder: Path) -> Path:
     """Cross-attention of the last layer, its heads taken together, for one sentence of the grammar."""
     tokenizer, model = prepared.bundle.tokenizer, prepared.bundle.model
     assert tokenizer is not None and isinstance(model, PairModel)
-    source, (start_id, end_id) = _source(prepared, SENTENCE), _ids(prepared)
-    said = generate.answer(model, source, torch.ones_like(source), start=start_id, end=end_id, limit=64)[0]
+    source, (start_id, _) = _source(prepared, SENTENCE), _ids(prepared)
+    said = _answer(prepared, source)
     seen, depth = Recorder(), model.spec.decoder.depth
     with torch.no_grad():
         model(source, torch.tensor([[start_id, *said]]), tap=seen.tap("decoder.*.cross.pattern"))

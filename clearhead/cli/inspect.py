@@ -24,6 +24,7 @@ CAN: dict[Task, str] = {
     "tags": "a label for every token",
     "span": "the span of an answer",
     "pair": "whether two texts follow each other",
+    "pretrain": "words at every token, and whether two texts follow each other",
 }
 
 

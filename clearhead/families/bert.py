@@ -17,7 +17,7 @@ from .words import activation, encoder_head, encoder_head_rows
 
 
 def spec(c: Config, task: Task) -> Single:
-    norm = Layer(eps=c["layer_norm_eps"])
+    norm, pooler = Layer(eps=c["layer_norm_eps"]), Transform(act="tanh")
     dropout = c["hidden_dropout_prob"]
     return Single(
         tower=Tower(
@@ -37,7 +37,8 @@ def spec(c: Config, task: Task) -> Single:
                 dropout=dropout,
             ),
         ),
-        head=encoder_head(c, task, norm, pooler=Transform(act="tanh")),
+        head=encoder_head(c, task, norm, pooler),
+        second=encoder_head(c, "pair", norm, pooler) if task == "pretrain" else None,
         init=Normal(std=c["initializer_range"]),
     )
 
@@ -95,7 +96,7 @@ FAMILY = Family(
     architectures={
         "tokens": "BertForMaskedLM", "labels": "BertForSequenceClassification",
         "tags": "BertForTokenClassification", "span": "BertForQuestionAnswering",
-        "pair": "BertForNextSentencePrediction", "hidden": "BertModel",
+        "pair": "BertForNextSentencePrediction", "pretrain": "BertForPreTraining", "hidden": "BertModel",
     },
     defaults=DEFAULTS,
     sizes={

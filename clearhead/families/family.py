@@ -10,15 +10,16 @@ from ..errors import SpecError, nearest
 from ..nn.model import Model
 from ..weights import Table
 
-Task = Literal["hidden", "tokens", "labels", "tags", "span", "pair"]
-"""What the head answers: states, words, a label, a label per token, a span, whether two texts follow."""
+Task = Literal["hidden", "tokens", "labels", "tags", "span", "pair", "pretrain"]
+"""What the head answers: states, words, a label, a label per token, a span, whether two texts follow;
+`pretrain` is words with a second head that says whether two texts follow."""
 
 # The end of a class name in `architectures` says which head a checkpoint has.
 ENDINGS: dict[str, Task] = {
     "ForCausalLM": "tokens",
     "LMHeadModel": "tokens",
     "ForMaskedLM": "tokens",
-    "ForPreTraining": "tokens",
+    "ForPreTraining": "pretrain",
     "ForConditionalGeneration": "tokens",
     "MTModel": "tokens",
     "ForSequenceClassification": "labels",
@@ -75,7 +76,7 @@ class Family:
         named = given.get("architectures") or [""]
         for ending, task in ENDINGS.items():
             if str(named[0]).endswith(ending):
-                return task
+                return task if task != "pretrain" or task in self.architectures else "tokens"
         return "tokens"
 
 

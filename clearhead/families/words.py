@@ -104,7 +104,7 @@ def encoder_head(c: Config, task: Task, norm: Norm, pooler: Transform) -> Head |
         "tags": Tags(count=c.labels, dropout=dropout),
         "span": Span(),
     }
-    return heads[task]
+    return heads["tokens" if task == "pretrain" else task]
 
 
 def decoder_head(c: Config, task: Task, tokens: TokenHead) -> Head | None:
@@ -129,18 +129,20 @@ def encoder_head_rows(c: Config, task: Task, names: Mapping[str, str]) -> Table:
 
     What belongs to a head that this model does not have is known and kept, not used.
     """
-    words = {"dense": "transform.dense.{p}", "norm": "transform.norm.{p}", "bias": "bias"}
-    pooled: dict[str, str] = {"pooler": "transform.dense.{p}"}
+    words = {"dense": "head.transform.dense.{p}", "norm": "head.transform.norm.{p}", "bias": "head.bias"}
+    pooled = {"pooler": "head.transform.dense.{p}"}
+    second = {"pooler": "second.transform.dense.{p}", "pair": "second.project.{p}"}
     used: dict[Task, dict[str, str]] = {
         "hidden": {},
         "tokens": words,
-        "labels": {**pooled, "classifier": "project.{p}"},
-        "pair": {**pooled, "pair": "project.{p}"},
-        "tags": {"classifier": "project.{p}"},
-        "span": {"span": "project.{p}"},
+        "labels": {**pooled, "classifier": "head.project.{p}"},
+        "pair": {**pooled, "pair": "head.project.{p}"},
+        "pretrain": {**words, **second},
+        "tags": {"classifier": "head.project.{p}"},
+        "span": {"span": "head.project.{p}"},
     }
-    rows: list[Row] = [Name(names[part], f"head.{ours}") for part, ours in used[task].items()]
-    if task == "tokens":
+    rows: list[Row] = [Name(names[part], ours) for part, ours in used[task].items()]
+    if "bias" in used[task]:
         bias = names["decoder"].replace("weight", "bias")
         tied = c["tie_word_embeddings"]
         table = "tower.embed.table.weight"

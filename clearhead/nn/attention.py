@@ -128,7 +128,9 @@ class CrossAttention(MultiHead):
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         if ctx.memory is None or ctx.memory_view is None:
             raise InputError("this tower has cross-attention; call it with a memory")
-        return self.mix(self.queries(x_BTD), self._memory(ctx.memory, ctx), ctx.memory_view, None, ctx)
+        # Rows that share a source (beams) become more queries of one row: its keys are held and read once.
+        q = self.queries(x_BTD.reshape(len(ctx.memory), -1, x_BTD.shape[-1]))
+        return self.mix(q, self._memory(ctx.memory, ctx), ctx.memory_view, None, ctx).reshape_as(x_BTD)
 
     def _memory(self, memory_BKD: Tensor, ctx: Context) -> KV:
         if ctx.cache is None:

@@ -43,9 +43,24 @@ class LayerCache:
         v[:, :, start : self.length] = v_BHTE
         return k[:, :, : self.length], v[:, :, : self.length]
 
-    def reorder(self, rows: Tensor) -> None:
-        self._held = self._held and (self._held[0][rows], self._held[1][rows])
-        self.cross = self.cross and (self.cross[0][rows], self.cross[1][rows])
+    def reorder(self, rows: Tensor, sources: Tensor | None) -> None:
+        if self._held is not None:
+            k, v = self._held
+            self._held = self._moved(k, rows), self._moved(v, rows)
+        if self.cross is not None and sources is not None:
+            self.cross = self.cross[0][sources], self.cross[1][sources]
+
+    def _moved(self, x_BHTE: Tensor, rows: Tensor) -> Tensor:
+        """The kept rows in their new order; what is pre-allocated and has as many of them is not copied."""
+        if self.capacity is None:
+            return x_BHTE[rows]
+        if len(rows) != len(x_BHTE):
+            room = _room(x_BHTE[:1].expand(len(rows), -1, -1, -1), self.capacity)
+            room[:, :, : self.length] = x_BHTE[rows, :, : self.length]
+            return room
+        changed = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
+        x_BHTE[changed, :, : self.length] = x_BHTE[rows[changed], :, : self.length]
+        return x_BHTE
 
     def trim(self, length: int) -> None:
         self.length = length
@@ -79,11 +94,16 @@ class Cache:
         old = self.real_BK
         self.real_BK = real_BT if old is None else torch.cat([old, real_BT], dim=1)
 
-    def reorder(self, rows: Tensor) -> None:
-        """Keep the given batch rows, in that order (beam search)."""
-        self.real_BK = None if self.real_BK is None else self.real_BK[rows]
+    def reorder(self, rows: Tensor, sources: Tensor | None = None) -> None:
+        """Keep the given batch rows, in that order (beam search).
+
+        `sources` are the rows of the memory to keep, where several rows share one (`States.each`).
+        """
+        memory = rows if sources is None else sources
         for layer in self.layers:
-            layer.reorder(rows)
+            same = layer.cross is not None and identity(memory, len(layer.cross[0]))
+            layer.reorder(rows, None if same else memory)
+        self.real_BK = None if self.real_BK is None else self.real_BK[rows]
 
     def trim(self, length: int) -> None:
         """Forget everything after the first `length` tokens (speculative decoding)."""
@@ -92,6 +112,11 @@ class Cache:
         self.real_BK = None if self.real_BK is None else self.real_BK[:, :length]
         for layer in self.layers:
             layer.trim(length)
+
+
+def identity(rows: Tensor, count: int) -> bool:
+    """Whether these are all rows, each in its place."""
+    return len(rows) == count and bool((rows == torch.arange(count, device=rows.device)).all())
 
 
 def _room(x_BHTE: Tensor, capacity: int) -> Tensor:

@@ -18,6 +18,7 @@ class States:
 
     x_BTD: Tensor
     segment_BT: Tensor | None = None  # below zero = padding; None = one real text throughout
+    each: int = 1  # how many rows of a decoder look back at each row, side by side (beams share a source)
 
     @property
     def real_BT(self) -> Tensor | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from ..errors import SpecError
+from ..errors import InputError, SpecError
 from ..spec import Spec
 from .cache import Cache
 from .context import States
@@ -56,7 +56,7 @@ class Model(Spec):
         parts: Counter[str] = Counter()
         for name, parameter in self.empty().named_parameters():
             side, part = name.split(".")[:2]
-            parts["head" if side == "head" else f"{side}.{part}"] += parameter.numel()
+            parts[side if side in ("head", "second") else f"{side}.{part}"] += parameter.numel()
         return dict(parts)
 
 
@@ -66,6 +66,9 @@ class Single(Model):
 
     tower: Tower
     head: Head | None = None  # None: the answer is the hidden states
+    second: Head | None = (
+        None  # another answer, for whoever asks for it (BERT: does this text follow that one)
+    )
     init: Init = field(default_factory=Normal)
 
     def check(self) -> None:
@@ -83,6 +86,7 @@ class SingleModel(nn.Module):
         super().__init__()
         self.spec, self.tower = spec, spec.tower.build()
         self.head = _build_head(spec.head, spec.tower)
+        self.second = _build_head(spec.second, spec.tower)
 
     def forward(
         self,
@@ -123,6 +127,14 @@ class SingleModel(nn.Module):
     def read(self, states: States) -> Tensor:
         """What the head makes of the states."""
         return _read(self.head, states, self.tower)
+
+    def read_second(self, states: States) -> Tensor:
+        """What the second head makes of the same states."""
+        if self.second is None:
+            raise InputError(
+                "this model has one head; a second one is a field of its spec: Single(second=...)"
+            )
+        return _read(self.second, states, self.tower)
 
     def cache(self, capacity: int | None = None) -> Cache:
         return Cache(self.spec.tower.depth, capacity)

@@ -129,15 +129,20 @@ class Stack(nn.Module):
 def _across(view: View, segment_BK: Tensor | None, memory: States) -> View:
     """The view of cross-attention: every real token of the memory, or of the same packed text."""
     rows, keys = memory.x_BTD.shape[:2]
-    if rows != view.batch:
+    if rows * memory.each != view.batch:
+        shared = "" if memory.each == 1 else f", shared by {memory.each} each"
         raise InputError(
-            f"the memory has {rows} rows, the target {view.batch}; each target needs its own source"
+            f"the memory has {rows} rows{shared}, the target {view.batch}; each target needs its own source"
         )
     theirs = memory.segment_BT
     rule: Mask = Everyone()
     if theirs is not None:
         rule = Padding(theirs >= 0)
         if segment_BK is not None and int(segment_BK.max()) > 0:  # several texts in a row
+            if memory.each > 1:
+                raise InputError("packed texts cannot share a source; give each row its own")
             rule = Across(segment_BK, theirs)
     k_pos = torch.arange(keys, device=view.q_pos.device)[None]
-    return View(rule, rows, view.q_pos, k_pos, view.start)
+    # Rows that share a source are further queries of it: see CrossAttention.
+    q_pos = view.q_pos if memory.each == 1 else view.q_pos.expand(view.batch, -1).reshape(rows, -1)
+    return View(rule, rows, q_pos, k_pos, view.start)

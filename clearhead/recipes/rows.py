@@ -22,6 +22,7 @@ FORMS: dict[str, tuple[str, ...]] = {
     "translate": ("pair", "prompt"),
     "causal": ("text", "prompt", "pair"),
     "masked": ("text",),
+    "pretrain": ("text",),
     "denoise": ("text",),
     "spans": ("text",),
     "classify": ("label",),
@@ -87,9 +88,11 @@ def _canonical(source: Source, shape: Shape, split: str, notes: list[str]) -> li
 
 
 def _is_prose(run: Run, source: Source) -> bool:
-    """A plain text file is one text to a language model, line ends included; elsewhere a line is a row."""
+    """Where order matters a plain text file is one text; elsewhere a line is a row."""
     names = [Path(file.name) for file in source.files]
-    return run.task == "causal" and bool(names) and all(".txt" in name.suffixes for name in names)
+    return (
+        run.task in ("causal", "pretrain") and bool(names) and all(".txt" in name.suffixes for name in names)
+    )
 
 
 def _held_out(splits: Mapping[str, list[Row]], notes: list[str]) -> dict[str, list[Row]]:

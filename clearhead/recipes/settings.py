@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -18,7 +18,9 @@ from ..errors import InputError, SpecError, nearest
 from ..spec import Spec
 from ..train import Training
 
-TaskName = Literal["translate", "causal", "masked", "classify", "tag", "answer", "denoise", "spans"]
+TaskName = Literal[
+    "translate", "causal", "masked", "pretrain", "classify", "tag", "answer", "denoise", "spans"
+]  # fmt: skip
 FOLDER = files("clearhead.recipes") / "shelf"
 RECIPES = sorted(path.name.removesuffix(".yaml") for path in FOLDER.iterdir() if path.name.endswith(".yaml"))
 
@@ -35,6 +37,11 @@ class Data:
     tokens: int = 2000  # padded tokens a batch
     rows: int = 12  # rows a batch, for causal models
     smoothing: float = 0.0
+    augment: dict[str, Any] | None = (
+        None  # changed copies of training rows: copies, delete, swap, letters, ...
+    )
+    back: dict[str, Any] | None = None  # back-translation: model (of the reverse direction), texts (targets)
+    masking: Literal["dynamic", "static"] = "dynamic"  # other words hidden each time, or always the same
 
 
 @dataclass(frozen=True)
@@ -134,7 +141,9 @@ def _read(recipe: str) -> dict[str, Any]:
 def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
     *parents, last = path
     for name in parents:
-        if not isinstance(tree.setdefault(name, {}), dict):
+        if tree.get(name) is None:
+            tree[name] = {}
+        if not isinstance(tree[name], dict):
             raise InputError(f"{'.'.join(path)}: {name} is {tree[name]!r}, which has no parts")
         tree = tree[name]
     tree[last] = value
@@ -151,8 +160,17 @@ def _run(tree: Mapping[str, Any]) -> Run:
         given = tree.get(name) or {}
         _known(name, given, [f.name for f in fields(kind)])
         made[name] = kind(**{key: _float(kind, key, value) for key, value in given.items()})
+        _check_words(name, made[name])
     made["train"] = _training(tree.get("train") or {})
     return Run(**made)
+
+
+def _check_words(name: str, made: Data | Words) -> None:
+    """Settings that are one of a few words."""
+    for key, hint in get_type_hints(type(made)).items():
+        value = getattr(made, key)
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            raise InputError(f"{name}.{key} is {value!r}; {nearest(str(value), get_args(hint))}")
 
 
 def _float(kind: type, key: str, value: Any) -> Any:

@@ -90,12 +90,16 @@ def test_same_numbers_as_the_reference(reference: Reference, dtype: torch.dtype,
             assert_close(seen[f"{side}.out"][row, where], layers[-1][0], tolerance)
         per_token = answer.ndim == 3 and not isinstance(ours, cn.PairModel)
         assert_close(answer[row, real] if per_token else answer[row], _answer(want), tolerance)
+        if "seq_relationship_logits" in want:
+            second = ours.read_second(ours.states(batch.ids, batch.mask))
+            assert_close(second[row], want["seq_relationship_logits"][0], tolerance)
 
 
 def _answer(want: Any) -> Tensor:
     if "end_logits" in want:
         return torch.stack([want["start_logits"][0], want["end_logits"][0]], dim=-1)
-    return (want["logits"] if "logits" in want else want["last_hidden_state"])[0]
+    names = ("logits", "prediction_logits", "last_hidden_state")
+    return next(want[name] for name in names if name in want)[0]
 
 
 def _reference_run(reference: Reference, dtype: torch.dtype, folder: Path, batch: Batch) -> list[Any]:

@@ -88,6 +88,9 @@ def test_every_parameter_gets_gradient(spec: Model) -> None:
     answer = run(model, source, target, **types)
     weights = torch.randn(answer.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     (answer * weights).sum().backward()
+    if isinstance(spec, cn.Single) and spec.second:
+        second = model.read_second(model.states(target))
+        (second * weights.flatten()[: second.numel()].reshape(second.shape)).sum().backward()
     for name, parameter in model.named_parameters():
         if name.endswith(("positions.table.weight", "embed.table.weight")):
             used = parameter.grad.abs().sum(1) > 0

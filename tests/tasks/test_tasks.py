@@ -1,7 +1,10 @@
 """Tasks: batches as functions of numbers, losses that padding does not touch, scores that say what is."""
 
 import math
+import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -10,12 +13,13 @@ from tolerance import assert_close
 from zoo import VOCAB, pair, single
 
 from clearhead import nn as cn
+from clearhead.data.following import Following, following, sentences
 from clearhead.data.packing import NOTHING
 from clearhead.errors import DataError, InputError
 from clearhead.tasks.answer import Answer, Asked, best_span
 from clearhead.tasks.causal import CausalLM
 from clearhead.tasks.classify import Classify, Labelled, Tag, Tagged
-from clearhead.tasks.masked import MaskedLM
+from clearhead.tasks.masked import Hide, MaskedLM, Pretrain
 from clearhead.tasks.translate import Ids, Pair, TextToText
 
 TEXTS = [[5 + (i * j) % 20 for j in range(1, 3 + i % 7)] for i in range(1, 40)]
@@ -33,9 +37,16 @@ def translate(**more: object) -> TextToText:
     return TextToText({"train": pairs, "valid": pairs[:9]}, **{"ids": IDS, "tokens": 60, "seed": 1} | more)
 
 
-def masked() -> MaskedLM:
-    splits = {"train": TEXTS, "valid": TEXTS[:9]}
-    return MaskedLM(splits, mask=4, pad=0, vocab=VOCAB, special=frozenset(range(5)), tokens=60, seed=1)
+HIDE = Hide(mask=4, vocab=VOCAB, special=frozenset(range(5)), seed=1)
+
+
+def masked(hide: Hide = HIDE) -> MaskedLM:
+    return MaskedLM({"train": TEXTS, "valid": TEXTS[:9]}, hide=hide, pad=0, tokens=60, seed=1)
+
+
+def pretrain() -> Pretrain:
+    rows = [Following(a, b, len(a) % 2 == 0) for a, b in pairwise(TEXTS)]
+    return Pretrain({"train": rows, "valid": rows[:9]}, hide=HIDE, pad=0, start=1, end=2, tokens=60, seed=1)
 
 
 def classify() -> Classify:
@@ -52,6 +63,7 @@ MODELS = {
     "causal": (causal, single(causal=True)),
     "translate": (translate, pair()),
     "masked": (masked, single()),
+    "pretrain": (pretrain, replace(single(embed=cn.Tokens(vocab=VOCAB, types=2)), second=cn.Labels(count=2))),
     "classify": (classify, single(cn.Labels(count=3))),
     "tag": (tag, single(cn.Tags(count=3))),
 }
@@ -195,3 +207,62 @@ def test_nothing_to_learn_from_is_refused() -> None:
         CausalLM({"train": [[5], [6]]}, length=4, rows=1, pad=0)
     with pytest.raises(DataError, match="no usable rows"):
         Classify({"train": []}, pad=0, tokens=60)
+
+
+def test_masking_is_other_words_each_time_or_always_the_same() -> None:
+    text = [list(range(5, 25))]
+    for masking, same in (("dynamic", False), ("static", True)):
+        task = masked(replace(HIDE, masking=masking))
+        one, two = task.collate(text, key=1), task.collate([[7, 8, 9], *text], key=2)
+        assert torch.equal(one.ids_BT[0], two.ids_BT[1]) is same
+
+
+def test_two_texts_are_framed_and_asked_as_bert_was() -> None:
+    batch = pretrain().collate([Following([7, 8], [9], True), Following([5], [6], False)], key=0)
+    whole = torch.where(batch.labels_BT != NOTHING, batch.labels_BT, batch.ids_BT)
+    assert whole.tolist() == [[1, 7, 8, 2, 9, 2], [1, 5, 2, 6, 2, 0]]
+    assert batch.types_BT.tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0]]
+    assert batch.mask_BT.tolist() == [[1] * 6, [1] * 5 + [0]]
+    assert batch.follows_B.tolist() == [0, 1]  # theirs: 0 is "it follows"
+
+
+def test_the_two_losses_are_those_of_the_reference() -> None:
+    """transformers' BertForPreTraining adds two means; with one part and equal lengths ours is that sum."""
+    transformers = pytest.importorskip("transformers")
+    import clearhead as ch
+
+    bundle = ch.build("bert", task="pretrain", vocab_size=VOCAB, hidden_size=24, num_hidden_layers=2,
+                      num_attention_heads=4, intermediate_size=40, max_position_embeddings=48)  # fmt: skip
+    rows = [Following(list(range(5, 15)), list(range(15, 25)), i % 3 == 0) for i in range(6)]
+    task = Pretrain({"train": rows}, hide=HIDE, pad=0, start=1, end=2, tokens=10**6, seed=1)
+    batch = task.batch(1, 0)
+    assert batch.targets == 6 * 3 == 6 * task.weight  # 15 % of twenty words
+    ours = float(task.loss(bundle.model, batch).detach()) / batch.targets
+    with tempfile.TemporaryDirectory() as folder:
+        ch.save(bundle, folder)
+        theirs = transformers.BertForPreTraining.from_pretrained(folder, local_files_only=True).eval()
+    said = theirs(
+        input_ids=batch.ids_BT, attention_mask=batch.mask_BT, token_type_ids=batch.types_BT,
+        labels=batch.labels_BT, next_sentence_label=batch.follows_B,
+    )  # fmt: skip
+    assert math.isclose(ours, said.loss.item(), rel_tol=1e-5)
+
+
+def test_texts_follow_half_of_the_time_and_strangers_come_from_elsewhere() -> None:
+    documents = [[[100 * d + s] * 5 for s in range(40)] for d in range(50)]
+    pairs = following(documents, length=22, seed=3)
+    assert pairs == following(documents, length=22, seed=3) != following(documents, length=22, seed=4)
+    assert 0.4 < sum(pair.follows for pair in pairs) / len(pairs) < 0.6
+    for first, second, follows in pairs:
+        assert len(first) > 0 and len(second) > 0 and len(first) + len(second) <= 22
+        assert (first[0] // 100 == second[0] // 100) is follows
+        if follows:
+            assert second[0] == first[-1] + 1
+    with pytest.raises(DataError, match="expected two texts"):
+        following([[[1], [2]]], length=8, seed=0)
+
+
+def test_sentences_end_where_people_end_them() -> None:
+    text = "One. Two? 3.5 is three\nand a half!\n\nTitle\n\n你好。再见！"
+    assert sentences(text) == ["One.", "Two?", "3.5 is three\nand a half!", "Title", "你好。", "再见！"]
+    assert sentences("a line\nand another") == ["a line", "and another"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
 from ...errors import UnsupportedError
 from ...spec import Spec
-from ..tap import Tap
+from ..tap import Recorder, Tap
 from ..view import View
 
 Need = Literal["causal", "mask", "bias", "uneven", "pattern"]
@@ -19,6 +20,20 @@ NEEDS: dict[Need, str] = {
     "uneven": "fewer queries than keys (a cache, or cross-attention)",
     "pattern": "to show its attention pattern",
 }
+ALL = slice(None)
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What a kernel was given once: enough to ask it again which weights it used."""
+
+    kernel: Kernel
+    q_BHQE: Tensor
+    k_BHKE: Tensor
+    v_BHKE: Tensor
+    view: View
+    bias: Tensor | None
+    scale: float
 
 
 class Kernel(nn.Module):
@@ -45,7 +60,15 @@ class Kernel(nn.Module):
                 f"{type(self).__name__.lstrip('_')} attention cannot take {asked}; "
                 f"choose another kernel, or Softmax, which can"
             )
+        tap.hears(Call(self, q_BHQE, k_BHKE, v_BHKE, view, bias, scale))
         return self.mix(q_BHQE, k_BHKE, v_BHKE, view=view, bias=bias, scale=scale, tap=tap)
+
+    def pattern(self, call: Call, heads: slice = ALL) -> Tensor:
+        """(B, H, Q, K): the weights of some heads, or those its answer amounts to, from what it was given."""
+        seen = Recorder()
+        q, k, v = call.q_BHQE, call.k_BHKE, call.v_BHKE
+        self(q, k, v, view=call.view, bias=call.bias, scale=call.scale, tap=seen.tap("pattern"))
+        return seen["pattern"][:, heads]
 
     def mix(
         self,

@@ -1,0 +1,143 @@
+"""Tasks whose answer is text: translation, repair, continuation. Rows and a tokenizer in; a task out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...data.corrupt import NOISES, drop_spans
+from ...generate import EndTokens, Prompt, Sample, generate
+from ...generate.shaping import Temperature
+from ...nn.model import PairModel, SingleModel
+from ...tasks.causal import CausalLM
+from ...tasks.translate import Ids, Pair, TextToText
+from ...text.tokenizer import Tokenizer
+from ..rows import Rows
+from ..settings import Run
+from .maker import MASK, Made, common, encoded, ids_of, pieces, sizes
+
+
+def translate(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
+    ids = ids_of(tokenizer)
+    one, two = ("src", "tgt") if rows.shape.form == "pair" else ("prompt", "completion")
+    splits: dict[str, list[Pair]] = {}
+    for name, split in rows.splits.items():
+        sides = (encoded(tokenizer, [row[side] for row in split]) for side in (one, two))
+        pairs = [Pair(source, target) for source, target in zip(*sides, strict=True)]
+        kept = [p for p in pairs if max(len(p.source), len(p.target)) < run.data.length]
+        if len(kept) < len(pairs):
+            notes.append(
+                f"{name}: {len(pairs) - len(kept):,} pairs longer than {run.data.length} tokens left out"
+            )
+        splits[name] = kept
+    task = TextToText(
+        splits, ids=ids, tokens=run.data.tokens, text=tokenizer.decode, decode=partial(_decode, ids=ids),
+        language=run.data.language, smoothing=run.data.smoothing, **common(run, rows),
+    )  # fmt: skip
+    return Made(task, "tokens", _pair_config(tokenizer), _generation(run, ids))
+
+
+def denoise(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
+    """BART: one of the five kinds of damage, another each time."""
+    mask = tokenizer.mask.id if tokenizer.mask else MASK
+
+    def damage(text: Sequence[int], draw: Random) -> tuple[list[int], list[int]]:
+        kind = list(NOISES)[int(draw.random() * len(NOISES))]
+        return NOISES[kind](text, draw, mask, 0.3), list(text)
+
+    return _repair(run, rows, tokenizer, damage)
+
+
+def spans(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
+    """T5: the last hundred ids of the vocabulary are its sentinels."""
+    vocab = tokenizer.vocab
+    sentinels = range(vocab + 99, vocab - 1, -1)
+    made = _repair(run, rows, tokenizer, lambda text, draw: drop_spans(text, draw, sentinels=sentinels))
+    return Made(made.task, "tokens", {**made.config, "vocab_size": vocab + 100}, made.generation)
+
+
+def _repair(
+    run: Run,
+    rows: Rows,
+    tokenizer: Tokenizer,
+    damage: Callable[[Sequence[int], Random], tuple[list[int], list[int]]],
+) -> Made:
+    ids = ids_of(tokenizer)
+    splits = {
+        name: [Pair(text, text) for text in pieces(tokenizer, split, run.data.length - 2)]
+        for name, split in rows.splits.items()
+    }
+    task = TextToText(
+        splits,
+        ids=ids,
+        tokens=run.data.tokens,
+        corrupt=damage,
+        smoothing=run.data.smoothing,
+        **common(run, rows),
+    )
+    return Made(task, "tokens", _pair_config(tokenizer), _generation(run, ids))
+
+
+def causal(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
+    splits, trained = _continued(rows, tokenizer)
+    task = CausalLM(
+        splits,
+        length=run.data.length,
+        rows=run.data.rows,
+        pad=ids_of(tokenizer).pad,
+        trained=trained,
+        speak=partial(_go_on, tokenizer=tokenizer, length=run.data.length),
+        **common(run, rows),
+    )
+    return Made(task, "tokens", sizes(tokenizer))
+
+
+Split = dict[str, list[list[int]]]
+
+
+def _continued(rows: Rows, tokenizer: Tokenizer) -> tuple[Split, Split | None]:
+    """Plain texts as they are; prompts with completion and end, of which the prompt is not learned."""
+    if rows.shape.form == "text":
+        texts = {name: [row["text"] for row in split] for name, split in rows.splits.items()}
+        return {name: encoded(tokenizer, split) for name, split in texts.items()}, None
+    one, two = ("src", "tgt") if rows.shape.form == "pair" else ("prompt", "completion")
+    end = ids_of(tokenizer).end
+    splits: Split = {}
+    trained: Split = {}
+    for name, split in rows.splits.items():
+        sides = [encoded(tokenizer, [row[side] for row in split]) for side in (one, two)]
+        pairs = list(zip(*sides, strict=True))
+        splits[name] = [[*asked, *answer, end] for asked, answer in pairs]
+        trained[name] = [[0] * len(asked) + [1] * (len(answer) + 1) for asked, answer in pairs]
+    return splits, trained
+
+
+def _pair_config(tokenizer: Tokenizer) -> dict[str, Any]:
+    ids = ids_of(tokenizer)
+    return {**sizes(tokenizer), "decoder_start_token_id": ids.start, "forced_eos_token_id": None}
+
+
+def _generation(run: Run, ids: Ids) -> dict[str, Any]:
+    said = {"pad_token_id": ids.pad, "eos_token_id": ids.end, "decoder_start_token_id": ids.start}
+    return {**said, "max_length": run.data.length}
+
+
+def _decode(model: PairModel, source: Tensor, mask: Tensor, limit: int, *, ids: Ids) -> list[list[int]]:
+    start = source.new_full((len(source), 1), ids.start)
+    run = generate(model, Prompt(source, mask, start), stops=(EndTokens((ids.end,)),), limit=limit)
+    return [answers[0].said for answers in run.finish()]
+
+
+def _go_on(model: SingleModel, ids: list[int], *, tokenizer: Tokenizer, length: int) -> str:
+    """The beginning of a text, and how the model goes on: drawn, as language models are used."""
+    begin = ids[: min(16, length // 4)]
+    heat = (Temperature(0.8),)
+    limit = min(80, length - len(begin))
+    run = generate(model, Prompt(torch.tensor([begin])), strategy=Sample(), filters=heat, limit=limit)
+    said = run.finish()[0][0].said
+    return f"{tokenizer.decode(begin)} … {tokenizer.decode(said)}"
