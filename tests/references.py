@@ -23,6 +23,8 @@ TINY = {
     "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_heads": 4, "encoder_attention_heads": 4,
     "decoder_attention_heads": 2, "num_key_value_heads": 2, "d_kv": 8, "head_dim": 8,
     "intermediate_size": 48, "hidden_dim": 48, "d_ff": 48, "encoder_ffn_dim": 48, "decoder_ffn_dim": 40,
+    "attention_window": 4, "block_size": 1, "num_random_blocks": 2,
+    "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 48,
     "max_position_embeddings": 64, "n_positions": 64, "sliding_window": 5, "query_pre_attn_scalar": 10,
     "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2,
     "id2label": {0: "a", 1: "b", 2: "c"}, "forced_eos_token_id": 2,
@@ -71,8 +73,16 @@ VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "few-buckets": {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10},
         "gated-silu": {"feed_forward_proj": "gated-silu", "d_kv": 6},
     },
+    "big_bird": {
+        "full": {"attention_type": "original_full"},
+        "rescaled": {"rescale_embeddings": True, "use_bias": False, "num_random_blocks": 1},
+    },
+    "longformer": {"many-windows": {"attention_window": [4, 8, 4, 16]}},
+    "led": {"many-windows": {"attention_window": [8, 4]}},
     "bart": {"scaled": {"scale_embedding": True, "activation_function": "relu"}},
 }  # fmt: skip
+
+GLOBAL = {"longformer", "led"}  # called with global tokens, too
 
 
 @dataclass(frozen=True)
@@ -81,6 +91,11 @@ class Reference:
     task: Task
     name: str
     changes: dict[str, Any]
+
+    @property
+    def takes_globals(self) -> bool:
+        """Classifiers make the first token global themselves."""
+        return self.family.name in GLOBAL and self.task != "labels"
 
     def config(self) -> Any:
         """Theirs, with the sizes of TINY where it has such a key."""

@@ -15,6 +15,7 @@ from clearhead.nn.feedforward import ACTIVATIONS, FeedForward
 from clearhead.nn.heads import Head
 from clearhead.nn.init import Init
 from clearhead.nn.kernels import Mixing
+from clearhead.nn.kernels.kernel import Need
 from clearhead.nn.model import Model
 from clearhead.nn.norm import Norm
 from clearhead.nn.positions import Positions
@@ -22,12 +23,27 @@ from clearhead.nn.rope import Stretch
 from clearhead.spec import Spec
 
 VOCAB, WIDTH, HEADS, DEPTH = 31, 24, 4, 2
-SAMPLES = {"length": 16, "hidden": 40, "vocab": VOCAB, "count": 3, "factor": 2.0, "heads": HEADS}
+# Sizes of kernels: small enough that a text of a few tokens is cut into several parts.
+SMALL = {"block": 4}
+SAMPLES = {"length": 16, "hidden": 40, "vocab": VOCAB, "count": 3, "factor": 2.0, "heads": HEADS, "window": 3}
 
 
 def sample(kind: type[Spec]) -> Spec:
     needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
-    return kind(**{name: SAMPLES[name] for name in needed})
+    small = {f.name: SMALL[f.name] for f in fields(kind) if issubclass(kind, Mixing) and f.name in SMALL}
+    return kind(**{name: SAMPLES[name] for name in needed if name not in small}, **small)
+
+
+def can(attention: cn.Attention, need: Need) -> bool:
+    """Whether the kernel of an attention can honour a need."""
+    supports = attention.kernel.build(HEADS, WIDTH // HEADS).supports
+    return need in supports
+
+
+def fitting(attention: cn.Attention, need: Need) -> cn.Attention:
+    """The same attention; with softmax where its own kernel could not stand at that place."""
+    out_of_place = need == "uneven" and attention.kernel.one_text
+    return attention if can(attention, need) and not out_of_place else replace(attention, kernel=cn.Softmax())
 
 
 def attention(**changes: object) -> cn.Attention:
@@ -58,7 +74,10 @@ def single(head: Head | None = None, **changes: object) -> cn.Single:
 
 def pair(**changes: object) -> cn.Pair:
     encoder = tower(**changes)
-    crossed = tuple(replace(b, cross=b.attention) for b in encoder.pattern)
+    crossed = tuple(
+        replace(b, attention=fitting(b.attention, "causal"), cross=fitting(b.attention, "uneven"))
+        for b in encoder.pattern
+    )
     crossed = tuple(b.edit(cn.Attention, window=None) if b.cross.window else b for b in crossed)
     decoder = replace(encoder, causal=True, block=crossed)
     return cn.Pair(encoder=encoder, decoder=decoder, head=cn.TokenHead(vocab=VOCAB), init=START)
@@ -94,6 +113,7 @@ def _choices() -> dict[str, dict[str, object]]:
         "capped": {"kernel": cn.Softmax(cap=5.0)},
         "dropped": {"kernel": cn.Softmax(dropout=0.1)},
         "window": {"window": (2, 1)},
+        "longformer-dilated": {"kernel": cn.Longformer(window=2, dilation=2, always=(1,), dropout=0.1)},
     }
     made |= {name: {"block": block(attention=attention(**changes))} for name, changes in heads.items()}
     near = block(attention=attention(window=(2, 0)))
@@ -110,8 +130,17 @@ def _choices() -> dict[str, dict[str, object]]:
 
 
 CHOICES = _choices()
-ENCODERS: dict[str, Model] = {n: single(**c) for n, c in CHOICES.items()}
-DECODERS: dict[str, Model] = {n: single(causal=True, **c) for n, c in CHOICES.items()}
+# What only an encoder can have: no cache keeps the second set.
+OPEN = {
+    "own-globals": {"block": block(attention=attention(
+        kernel=cn.Longformer(window=2, always=(0, 2)), project="twice", bias="qvo"))},
+}  # fmt: skip
+ENCODERS: dict[str, Model] = {n: single(**c) for n, c in (CHOICES | OPEN).items()}
+DECODERS: dict[str, Model] = {
+    n: single(causal=True, **c)
+    for n, c in CHOICES.items()
+    if all(can(b.attention, "causal") for b in tower(**c).pattern)
+}
 PAIRS: dict[str, Model] = {n: pair(**c) for n, c in CHOICES.items()}
 HEADED: dict[str, Model] = {n: single(sample(k)) for n, k in Head.kinds().items()} | {
     "untied": single(cn.TokenHead(vocab=VOCAB, tied=False, bias=True, scale=0.5, cap=4.0)),

@@ -10,11 +10,14 @@ from . import (
     albert,
     bart,
     bert,
+    big_bird,
     distilbert,
     gemma2,
     gpt2,
     gpt_neox,
+    led,
     llama,
+    longformer,
     mistral,
     openai_gpt,
     qwen2,
@@ -46,6 +49,9 @@ FAMILIES: dict[str, Family] = {
         t5.MT5,
         bart.FAMILY,
         bart.MBART,
+        longformer.FAMILY,
+        led.FAMILY,
+        big_bird.FAMILY,
     )
 }
 SIZES: dict[str, Family] = {size: family for family in FAMILIES.values() for size in family.sizes}

@@ -9,8 +9,8 @@ from .embed import Tokens
 from .feedforward import MLP, Gated
 from .heads import Labels, Pooled, Span, Tags, TokenHead, Transform
 from .init import FanIn, Normal, ResidualNormal, Xavier
-from .kernels import Kernel, Mixing, Softmax
-from .masks import Causal, Documents, Everyone, Global, Mask, Padding, Prefix, Window
+from .kernels import BigBird, Kernel, Longformer, Mixing, Softmax
+from .masks import Causal, Documents, Everyone, Global, Globals, Mask, Padding, Prefix, Window
 from .model import Model, Pair, PairModel, Single, SingleModel
 from .positions import (
     Alibi,
@@ -34,9 +34,9 @@ __all__ = [
     "Tokens", "MLP", "Gated", "norm", "TokenHead", "Labels", "Tags", "Span", "Pooled", "Transform",
     "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets",
     "LinearStretch", "DynamicNTK", "Yarn", "Llama3",
-    "Softmax", "Xavier", "Normal", "ResidualNormal", "FanIn",
+    "Softmax", "Longformer", "BigBird", "Xavier", "Normal", "ResidualNormal", "FanIn",
     # masks
-    "Mask", "Everyone", "Causal", "Window", "Padding", "Prefix", "Documents", "Global", "View",
+    "Mask", "Everyone", "Causal", "Window", "Padding", "Prefix", "Documents", "Global", "Globals", "View",
     "doors", "check_mask",
     # running, watching, extending
     "Cache", "Tap", "OFF", "Recorder", "sites",

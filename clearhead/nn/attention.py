@@ -9,15 +9,19 @@ Shape suffixes: B batch, T tokens, D width, H query heads, G key/value heads, Q 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
 
 from torch import Tensor, nn
 
-from ..errors import InputError, SpecError
+from ..errors import InputError, SpecError, UnsupportedError
 from ..spec import Spec
 from .cache import KV
 from .context import Context
 from .kernels import Mixing, Softmax
+from .kernels.kernel import QKV
 from .layers import Linear
 from .masks import Everyone, Mask, Window
 from .norm import Norm
@@ -26,7 +30,10 @@ from .view import View
 
 @dataclass(frozen=True, kw_only=True)
 class Attention(Spec):
-    """`bias` names the projections that carry one: "qkvo" (GPT-2), "qvo" (Whisper), "" (LLaMA)."""
+    """`bias` names the projections that carry one: "qkvo" (GPT-2), "qvo" (Whisper), "" (LLaMA).
+
+    `project` is "each" (q, k and v) or "twice" (global tokens look with a second q, k and v; Longformer).
+    """
 
     heads: int
     kv_heads: int | None = None  # fewer than heads: several queries share a key (Ainslie 2023)
@@ -36,6 +43,7 @@ class Attention(Spec):
     scale: float | None = None  # None: head_dim ** -0.5
     qk_norm: Norm | None = None  # on each head of q and k (Qwen 3)
     window: tuple[int, int] | None = None  # look at most this many tokens back, and ahead
+    project: Literal["each", "twice"] = "each"
     kernel: Mixing = field(default_factory=Softmax)
 
     def check(self) -> None:
@@ -93,10 +101,18 @@ class MultiHead(nn.Module):
     def values(self, x_BTD: Tensor) -> Tensor:
         return _heads(self.v(x_BTD), self.value_dim)
 
-    def mix(self, q: Tensor, kv: KV, view: View, bias: Tensor | None, ctx: Context) -> Tensor:
+    def mix(
+        self,
+        q: Tensor,
+        kv: KV,
+        view: View,
+        bias: Tensor | None,
+        ctx: Context,
+        second: Callable[[], QKV] | None = None,
+    ) -> Tensor:
         tap = ctx.tap
         q, k, v = tap("q", q), tap("k", kv[0]), tap("v", kv[1])
-        mixed = self.kernel(q, k, v, view=view, bias=bias, scale=self.scale, tap=tap)
+        mixed = self.kernel(q, k, v, view=view, bias=bias, scale=self.scale, tap=tap, second=second)
         out: Tensor = self.out(tap("mix", mixed).transpose(1, 2).flatten(2))
         return tap("out", out)
 
@@ -104,9 +120,16 @@ class MultiHead(nn.Module):
 class SelfAttention(MultiHead):
     """Queries, keys and values from one stream."""
 
+    TOGETHER = ("q", "k", "v")  # layers of one input: inference may make one product of them
+
     def __init__(self, spec: Attention, width: int) -> None:
         super().__init__(spec, width, width)
         self.rule: Mask = Window(*spec.window) if spec.window else Everyone()
+        self.twice = spec.project == "twice"
+        if self.twice:
+            self.q_global = Linear(width, self.q.out_features, bias="q" in spec.bias)
+            self.k_global = Linear(width, self.k.out_features, bias="k" in spec.bias)
+            self.v_global = Linear(width, self.v.out_features, bias="v" in spec.bias)
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         place = ctx.place
@@ -114,15 +137,32 @@ class SelfAttention(MultiHead):
         k, v = place.turn_k(self.keys(x_BTD)), self.values(x_BTD)
         if ctx.cache is not None:
             k, v = ctx.cache.append(k, v)
-        return self.mix(q, (k, v), ctx.view.under(self.rule), place.bias(ctx.layer, q, k), ctx)
+        view, bias = ctx.view.under(self.rule), place.bias(ctx.layer, q, k)
+        return self.mix(q, (k, v), view, bias, ctx, partial(self._second, x_BTD, ctx) if self.twice else None)
+
+    def _second(self, x_BTD: Tensor, ctx: Context) -> QKV:
+        """What global tokens look with."""
+        if ctx.cache is not None:
+            raise UnsupportedError(
+                "global tokens with projections of their own cannot be used with a cache, which keeps one set"
+            )
+        q, k = (_heads(project(x_BTD), self.head_dim) for project in (self.q_global, self.k_global))
+        return q, k, _heads(self.v_global(x_BTD), self.value_dim)
 
 
 class CrossAttention(MultiHead):
     """Queries from the stream; keys and values from the memory, projected once per decoding run."""
 
+    TOGETHER = ("k", "v")
+
     def __init__(self, spec: Attention, width: int, memory_width: int) -> None:
         if spec.window is not None:
             raise SpecError("a window counts tokens of one text; cross-attention cannot have one")
+        if spec.kernel.one_text or spec.project == "twice":
+            raise SpecError(
+                f"{type(spec.kernel).__name__} attention is for tokens of one text; "
+                f"give cross-attention another kernel, such as Softmax"
+            )
         super().__init__(spec, width, memory_width)
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:

@@ -2,6 +2,7 @@
 
 real(mask_BT)       1 = real token, as Hugging Face's attention_mask     -> Padding
 padded(mask_BT)     1 = padding                                          -> Padding
+globally(mask_BT)   1 = global token, as global_attention_mask           -> Everyone | Globals
 allowed(mask)       True = may attend; (Q,K), (B,Q,K) or (B,H,Q,K)       -> Given
 blocked(mask)       1 = may not attend; the same shapes                  -> Given
 additive(mask)      0 = may attend, -inf = may not; the same shapes      -> Given
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .masks import Everyone, Given, Mask, Padding
+from .masks import Everyone, Given, Globals, Mask, Padding, stands_alone
 
 
 def real(mask_BT: Tensor) -> Mask:
@@ -27,6 +28,11 @@ def real(mask_BT: Tensor) -> Mask:
 def padded(mask_BT: Tensor) -> Mask:
     """1 or True = padding."""
     return real(~_flags("padded", mask_BT))
+
+
+def globally(mask_BT: Tensor) -> Mask:
+    """1 or True = sees everyone and is seen by everyone (Longformer); join it to others with `&`."""
+    return Everyone() | Globals(_flags("globally", mask_BT))
 
 
 def allowed(mask: Tensor) -> Mask:
@@ -71,6 +77,10 @@ def at_model(mask: Mask | Tensor | None, batch: int, length: int, past_BK: Tenso
             flags_BT = torch.cat([past_BK, flags_BT], dim=1)
         return real(flags_BT)
     rule = Everyone() if mask is None else mask
+    if stands_alone(rule):
+        raise InputError(
+            "Global alone lets nobody see a neighbour; write Everyone() | Global(...) or doors.globally(mask)"
+        )
     rule.fit(batch, past + length, past + length)
     if past_BK is None or bool(past_BK.all()):
         return rule

@@ -48,10 +48,10 @@ class TokenHead(Head):
     transform: Transform | None = None
 
     def build(self, width: int, table_width: int) -> nn.Module:
-        return _TokenHead(self, width, table_width)
+        return TokenLogits(self, width, table_width)
 
 
-class _TokenHead(nn.Module):
+class TokenLogits(nn.Module):
     def __init__(self, spec: TokenHead, width: int, table_width: int) -> None:
         super().__init__()
         inner = table_width if spec.tied else width

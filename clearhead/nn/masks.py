@@ -4,6 +4,8 @@ One meaning everywhere: True = may attend. Rules combine with `&`, `|`, `~`:
 
     Causal() & Padding(real_BK)                a decoder over a padded batch
     Window(left=2, right=2) | Global(at=(0,))  Longformer
+    Everyone() | Global(at=(0,))               everyone, and whatever local rule a layer has of its own
+                                               (a window, blocks) does not bind token 0
 
 A slot is an index into the sequence, cached tokens included; a position is what the position scheme
 counts. They differ when a row starts with padding or holds several documents.
@@ -28,6 +30,10 @@ class Mask:
 
     def segments(self) -> Tensor | None:
         """(B, K) numbers, where known: equal = one text, below zero = padding. Positions follow from it."""
+        return None
+
+    def globals(self, keys: int) -> Tensor | None:
+        """(1 or B, K) flags of the tokens named global, where there are any: no local rule binds them."""
         return None
 
     def fit(self, batch: int, queries: int, keys: int) -> None:
@@ -93,8 +99,42 @@ class Global(Mask):
     at: tuple[int, ...]
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        at = torch.tensor(self.at, device=q.device)
+        at = torch.tensor(self.at, dtype=torch.long, device=q.device)
         return torch.isin(q, at) | torch.isin(k, at)
+
+    def globals(self, keys: int) -> Tensor:
+        return torch.isin(torch.arange(keys), torch.tensor(self.at, dtype=torch.long))[None]
+
+    def fit(self, batch: int, queries: int, keys: int) -> None:
+        outside = [at for at in self.at if not 0 <= at < keys]
+        if outside:
+            raise InputError(
+                f"global position {outside[0]} is outside the text; it has {keys} tokens, 0 to {keys - 1}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Globals(Mask):
+    """The same with flags, so that each row has its own: True = global."""
+
+    global_BK: Tensor
+
+    def __post_init__(self) -> None:
+        if self.global_BK.dtype != torch.bool or self.global_BK.ndim != 2:
+            raise InputError(
+                f"Globals takes a boolean (batch, length) tensor, True = global; given "
+                f"{_what(self.global_BK)}"
+            )
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        row = b if len(self.global_BK) > 1 else torch.zeros_like(b)
+        return self.global_BK[row, q] | self.global_BK[row, k]
+
+    def globals(self, keys: int) -> Tensor:
+        return self.global_BK
+
+    def fit(self, batch: int, queries: int, keys: int) -> None:
+        _must_cover("mask of global tokens", self.global_BK, batch, keys)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +206,8 @@ class Given(Mask):
         rows, heads = self.allowed_BHQK.shape[:2]
         b = torch.zeros_like(b[:1]) if rows == 1 else b
         # `h` counts heads only where the mask differs between them; see View.dense.
-        h = torch.zeros_like(h) if heads == 1 else torch.arange(heads, device=h.device)[:, None, None]
+        by_head = (heads, *(1,) * (q.ndim - 2))
+        h = torch.zeros_like(h) if heads == 1 else torch.arange(heads, device=h.device).reshape(by_head)
         return self.allowed_BHQK[b, h, q, k]
 
     def fit(self, batch: int, queries: int, keys: int) -> None:
@@ -193,6 +234,9 @@ class _Both(Mask):
         both = one * (two.max() + 2) + two  # a number of its own for every pair of numbers
         return both.masked_fill((one < 0) | (two < 0), -1)
 
+    def globals(self, keys: int) -> Tensor | None:
+        return _any(self.one.globals(keys), self.two.globals(keys))
+
     def fit(self, batch: int, queries: int, keys: int) -> None:
         self.one.fit(batch, queries, keys)
         self.two.fit(batch, queries, keys)
@@ -205,6 +249,9 @@ class _Either(Mask):
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return self.one.allows(b, h, q, k) | self.two.allows(b, h, q, k)
+
+    def globals(self, keys: int) -> Tensor | None:
+        return _any(self.one.globals(keys), self.two.globals(keys))
 
     def fit(self, batch: int, queries: int, keys: int) -> None:
         self.one.fit(batch, queries, keys)
@@ -220,6 +267,19 @@ class _Not(Mask):
 
     def fit(self, batch: int, queries: int, keys: int) -> None:
         self.rule.fit(batch, queries, keys)
+
+
+def stands_alone(rule: Mask) -> bool:
+    """Whether a rule of global tokens was joined with `&`, or with nothing, where `|` was meant."""
+    if isinstance(rule, _Both):
+        return stands_alone(rule.one) or stands_alone(rule.two)
+    return isinstance(rule, Global | Globals)
+
+
+def _any(one: Tensor | None, two: Tensor | None) -> Tensor | None:
+    if one is None or two is None:
+        return two if one is None else one
+    return one | two
 
 
 def _must_cover(what: str, x: Tensor, batch: int, keys: int) -> None:

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .masks import Causal, Everyone, Mask
+from .masks import Causal, Everyone, Globals, Mask
 
 
 def places(segment_BK: Tensor) -> Tensor:
@@ -54,12 +54,36 @@ class View:
             return self.keys + self.room
         return int(self.k_pos.max()) + 1 + self.room
 
+    @cached_property
+    def globals_BK(self) -> Tensor | None:
+        """(1 or B, K) flags of the tokens that no local rule binds; `None` when the mask names none."""
+        flags = self.mask.globals(self.keys)
+        return None if flags is None else flags.to(self.k_pos.device)
+
+    @cached_property
+    def real_BK(self) -> Tensor | None:
+        """(B, K) flags of the tokens that are not padding, where the mask knows of any padding."""
+        segment_BK = self.mask.segments()
+        return None if segment_BK is None else segment_BK >= 0
+
+    def allows(self, q: Tensor, k: Tensor) -> Tensor | None:
+        """Whether the queries in these slots may look at the keys in those; `None` when all may.
+
+        The index tensors broadcast, (1 or B, 1 or H, ...) each: what a sparse kernel asks about the few
+        pairs that it looks at.
+        """
+        if self.is_open:
+            return None
+        b = torch.arange(self.batch, device=q.device).reshape(-1, *(1,) * (q.ndim - 1))
+        return self.mask.allows(b, torch.zeros_like(b), q, k)
+
     def under(self, rule: Mask) -> View:
-        """This view with one more rule; layers that share a rule share what was rendered for it."""
+        """This view with one more local rule; layers that share one share what was rendered for it."""
         if isinstance(rule, Everyone):
             return self
         if rule not in self._under:
-            self._under[rule] = replace(self, mask=self.mask & rule, _under={}, _biased={})
+            local = rule if self.globals_BK is None else rule | Globals(self.globals_BK)
+            self._under[rule] = replace(self, mask=self.mask & local, _under={}, _biased={})
         return self._under[rule]
 
     @property

@@ -200,6 +200,8 @@ def test_an_all_blocked_row_is_zero_with_zero_gradient(spec: kernels.Mixing) -> 
                 assert torch.equal(out[:, :, 1], torch.zeros_like(out[:, :, 1]))
                 assert torch.equal(q.grad[:, :, 1], torch.zeros_like(q.grad[:, :, 1]))
                 assert all(bool(x.grad.isfinite().all()) for x in (q, k, v))
+                if "uneven" not in kernel.supports:
+                    continue  # it cannot be asked about the other rows alone
                 alone = [x.detach().clone().requires_grad_() for x in (q, k, v)]
                 rows = view(cn.doors.allowed(allowed[[0, 2]]), 1, 2, 3)
                 less = None if bias is None else bias[:, :, [0, 2]]

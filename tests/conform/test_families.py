@@ -33,35 +33,51 @@ class Batch:
     ids: Tensor
     mask: Tensor
     target: Tensor
+    wide: Tensor | None  # which tokens are global, for the families that have such
 
     @staticmethod
-    def of(config: Any) -> "Batch":
+    def of(reference: Reference) -> "Batch":
+        config = reference.config()
         key = torch.Generator().manual_seed(4)
         vocab = min(config.vocab_size, getattr(config, "decoder_vocab_size", None) or config.vocab_size)
         ids = torch.randint(3, vocab, (3, LENGTH), generator=key)
         mask = torch.ones(3, LENGTH, dtype=torch.long)
         mask[1, -5:], mask[2, :4] = 0, 0
         ids[mask == 0] = config.pad_token_id or 0
-        return Batch(ids, mask, torch.randint(3, vocab, (3, 11), generator=key))
+        wide = torch.zeros_like(mask)
+        wide[0, [0, 9]], wide[1, 3], wide[2, [4, 5, 17]] = 1, 1, 1
+        target = torch.randint(3, vocab, (3, 11), generator=key)
+        return Batch(ids, mask, target, wide if reference.takes_globals else None)
 
-    def rows(self) -> list[tuple[Tensor, Tensor]]:
-        """Each row without its padding, and its target."""
-        return [(self.ids[i, self.mask[i] == 1][None], self.target[i][None]) for i in range(3)]
+    def rows(self) -> list[dict[str, Tensor]]:
+        """Each row without its padding, as theirs take it."""
+        real = [self.mask[i] == 1 for i in range(3)]
+        rows = [{"input_ids": self.ids[i, real[i]][None]} for i in range(3)]
+        if self.wide is not None:
+            for i, row in enumerate(rows):
+                row["global_attention_mask"] = self.wide[i, real[i]][None]
+        return rows
+
+    def rule(self) -> Tensor | cn.Mask:
+        """The mask of the whole batch, as ours take it."""
+        if self.wide is None:
+            return self.mask
+        return cn.doors.real(self.mask) & cn.doors.globally(self.wide)
 
 
 def run_theirs(theirs: Any, batch: Batch) -> list[Any]:
     more = {"output_hidden_states": True}
     if theirs.config.is_encoder_decoder:
-        return [
-            theirs(input_ids=ids, decoder_input_ids=tgt, use_cache=False, **more) for ids, tgt in batch.rows()
-        ]
-    return [theirs(input_ids=ids, **more) for ids, _ in batch.rows()]
+        more["use_cache"] = False
+        pairs = zip(batch.rows(), batch.target, strict=True)
+        return [theirs(**row, decoder_input_ids=target[None], **more) for row, target in pairs]
+    return [theirs(**row, **more) for row in batch.rows()]
 
 
 def run_ours(ours: Any, batch: Batch, tap: cn.Tap = cn.OFF) -> Tensor:
     if isinstance(ours, cn.PairModel):
-        return ours(batch.ids, batch.target, batch.mask, tap=tap)
-    return ours(batch.ids, batch.mask, tap=tap)
+        return ours(batch.ids, batch.target, batch.rule(), tap=tap)
+    return ours(batch.ids, batch.rule(), tap=tap)
 
 
 @every
@@ -70,7 +86,7 @@ def run_ours(ours: Any, batch: Batch, tap: cn.Tap = cn.OFF) -> Tensor:
 def test_same_numbers_as_the_reference(reference: Reference, dtype: torch.dtype, tmp_path: Path) -> None:
     """Answers and every hidden layer, padded on either side, in both precisions."""
     tolerance = {torch.float32: 1e-5, torch.float64: 1e-10}[dtype]
-    batch = Batch.of(reference.config())
+    batch = Batch.of(reference)
     wanted = _reference_run(reference, dtype, tmp_path, batch)
     ours, seen = ch.load(tmp_path).model, cn.Recorder()
     answer = run_ours(ours, batch, tap=seen.tap("*.out"))
@@ -126,7 +142,7 @@ def test_load_then_save_gives_back_the_same_folder(reference: Reference, tmp_pat
     assert set(after) == set(before)
     assert all(torch.equal(after[name], x) for name, x in before.items())
     again = type(theirs).from_pretrained(tmp_path / "two", local_files_only=True).eval()
-    batch = Batch.of(reference.config())
+    batch = Batch.of(reference)
     for one, two in zip(run_theirs(theirs, batch), run_theirs(again, batch), strict=True):
         assert torch.equal(_answer(one), _answer(two))
 

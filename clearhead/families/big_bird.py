@@ -1,0 +1,81 @@
+"""BigBird (Zaheer 2020): BERT over blocks: the neighbours, both ends of the text, and a few drawn ones.
+
+The reference turns to full attention when a text is short, and stays with it; here `attention_type` says what
+is done, for any length.
+"""
+
+from dataclasses import replace
+
+from ..errors import SpecError, nearest
+from ..nn.attention import Attention
+from ..nn.embed import Tokens
+from ..nn.heads import Transform
+from ..nn.kernels import BigBird
+from ..nn.model import Single
+from ..nn.tower import Tower
+from ..weights import Table
+from . import bert
+from .family import Config, Task
+from .words import activation, encoder_head, encoder_head_rows
+
+KINDS = ("block_sparse", "original_full")
+
+
+def spec(c: Config, task: Task) -> Single:
+    whole = bert.spec(c, task).edit(Attention, bias="qkvo" if c["use_bias"] else "o")
+    if c["rescale_embeddings"]:
+        whole = whole.edit(Tokens, scale=c["hidden_size"] ** 0.5)
+    if task == "labels":  # their classifier bends as the rest of the model does
+        pooler = Transform(act=activation(c["hidden_act"]))
+        whole = replace(whole, head=encoder_head(c, task, whole.tower.pattern[0].norm, pooler))
+    if c["attention_type"] not in KINDS:
+        raise SpecError(f"attention_type is {c['attention_type']!r}; {nearest(c['attention_type'], KINDS)}")
+    if c["attention_type"] == "original_full":
+        return whole
+    blocks = tuple(
+        whole.tower.pattern[0].edit(Attention, kernel=_kernel(c, layer))
+        for layer in range(c["num_hidden_layers"])
+    )
+    return whole.edit(Tower, block=blocks)
+
+
+def _kernel(c: Config, layer: int) -> BigBird:
+    """The number of a layer is its seed."""
+    return BigBird(
+        block=c["block_size"],
+        random=c["num_random_blocks"],
+        seed=layer,
+        longest=c["max_position_embeddings"],
+        resting="first",
+    )
+
+
+def weights(c: Config, task: Task) -> Table:
+    names = {**bert.HEAD, "pooler": "bert.pooler.{p}"}
+    if task == "labels":
+        names |= {"pooler": "classifier.dense.{p}", "classifier": "classifier.out_proj.{p}"}
+        names |= {"unused": "bert.pooler.{p}"}
+    return bert.tower_rows("bert.") + encoder_head_rows(c, task, names)
+
+
+FAMILY = replace(
+    bert.FAMILY,
+    name="big_bird",
+    title="BigBird",
+    year=2020,
+    paper="https://arxiv.org/abs/2007.14062",
+    uses="labels and tags in long documents",
+    spec=spec,
+    weights=weights,
+    parent="bert",
+    architectures={
+        "tokens": "BigBirdForMaskedLM", "labels": "BigBirdForSequenceClassification",
+        "tags": "BigBirdForTokenClassification", "hidden": "BigBirdModel",
+    },
+    defaults={
+        **bert.DEFAULTS, "vocab_size": 50358, "hidden_act": "gelu_new", "max_position_embeddings": 4096,
+        "bos_token_id": 1, "eos_token_id": 2, "sep_token_id": 66, "attention_type": "block_sparse",
+        "use_bias": True, "rescale_embeddings": False, "block_size": 64, "num_random_blocks": 3,
+    },
+    sizes={"bigbird-base": {}, "bigbird-large": bert.LARGE},
+)  # fmt: skip

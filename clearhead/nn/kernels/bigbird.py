@@ -1,0 +1,134 @@
+"""BigBird attention (Zaheer 2020): blocks that see their neighbours, both ends of the text, and a few others.
+
+    a block in the middle     itself, one to each side, the first, the last, and `random` drawn ones
+    the first and the last    everyone
+
+Blocks are counted within each text, from its first real token to its last: padding and packing change
+nothing, and a short text stays sparse. Work grows with length times block.
+Shape suffixes: B batch, H heads, C blocks, W queries of a block, S keys of a block, R random blocks, K keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...errors import SpecError, UnsupportedError
+from ..tap import Tap
+from ..view import View
+from .bigbird_plan import Ints, random_blocks
+from .blocks import Blocks, Call
+from .kernel import Kernel, Mixing
+
+
+@dataclass(frozen=True, kw_only=True)
+class BigBird(Mixing):
+    """Which blocks are drawn follows from `seed` and the length of a text; layers differ by their seed."""
+
+    block: int = 64
+    random: int = 3
+    seed: int = 0
+    longest: int = 4096  # the length the plan of the paper was drawn for
+    resting: Literal["drawn", "first"] = "drawn"  # "first": outside of training the first block stands in for
+    # every drawn one, and counts that often more (as `transformers` does)
+    dropout: float = 0.0
+
+    one_text: ClassVar[bool] = True
+
+    def check(self) -> None:
+        if self.block < 1 or self.random < 0:
+            raise SpecError(
+                f"BigBird(block={self.block}, random={self.random}): a block has 1 token or more, and 0 or "
+                f"more blocks are drawn"
+            )
+
+    def build(self, heads: int, head_dim: int) -> Kernel:
+        return _BigBird(self)
+
+
+class _BigBird(Kernel):
+    supports = frozenset({"mask", "bias", "pattern"})
+
+    def __init__(self, spec: BigBird) -> None:
+        super().__init__()
+        self.spec = spec
+
+    def mix(
+        self,
+        q_BHQE: Tensor,
+        k_BHKE: Tensor,
+        v_BHKE: Tensor,
+        *,
+        view: View,
+        bias: Tensor | None,
+        scale: float,
+        tap: Tap,
+    ) -> Tensor:
+        if view.globals_BK is not None:
+            raise UnsupportedError("BigBird attention has global blocks of its own; it takes no Global mask")
+        call = Call(view, bias, scale, self.spec.dropout if self.training else 0.0)
+        middle, everyone = self._blocks(view, q_BHQE.shape[1])
+        if tap.wants("pattern"):
+            plain = q_BHQE.new_zeros(*q_BHQE.shape[:3], view.keys)
+            for blocks in (everyone, middle):
+                plain = blocks.pattern(q_BHQE, k_BHKE, call, into=plain)
+            seen = tap("pattern", plain)
+            if seen is not plain:
+                groups = q_BHQE.shape[1] // v_BHKE.shape[1]
+                return F.dropout(seen, call.dropout) @ v_BHKE.repeat_interleave(groups, dim=1)
+        mixed = q_BHQE.new_zeros(*q_BHQE.shape[:3], v_BHKE.shape[-1])
+        for blocks in (everyone, middle):
+            mixed = blocks.mix(q_BHQE, k_BHKE, v_BHKE, call, into=mixed)
+        return mixed
+
+    def _blocks(self, view: View, heads: int) -> tuple[Blocks, Blocks]:
+        """The blocks in the middle of the texts with their lists, and the tokens that see everyone."""
+        rows = [[self._text(slots, heads) for slots in texts] for texts in _texts(view)]
+        count = max(sum(len(q) for q, _, _ in row) for row in rows)
+        width = max(sum(len(ends) for _, _, ends in row) for row in rows)
+        size, keys = self.spec.block, (5 + self.spec.random) * self.spec.block
+        q, k = np.full((len(rows), count, size), -1), np.full((len(rows), heads, count, keys), -1)
+        ends = np.full((len(rows), 1, width), -1)
+        for b, row in enumerate(rows):
+            middle = sum(len(text[0]) for text in row)
+            q[b, :middle] = np.concatenate([text[0] for text in row])
+            k[b, :, :middle] = np.concatenate([text[1] for text in row], axis=1)
+            wide = np.concatenate([text[2] for text in row])
+            ends[b, 0, : len(wide)] = wide
+        at = view.k_pos.device
+        everyone = torch.arange(view.keys, device=at)[None, None, None]
+        places = [torch.from_numpy(x).to(at) for x in (q, k, ends)]
+        return Blocks(places[0], places[1]), Blocks(places[2], everyone)
+
+    def _text(self, slots: Ints, heads: int) -> tuple[Ints, Ints, Ints]:
+        """One text: queries (C, W) and keys (H, C, S) of its middle blocks, and the slots of its two ends."""
+        spec, blocks = self.spec, -(-len(slots) // self.spec.block)
+        grid: Ints = np.full((blocks, spec.block), -1)
+        grid.flat[: len(slots)] = slots
+        if blocks < 3:
+            nothing = np.empty((heads, 0, (5 + spec.random) * spec.block), dtype=np.int64)
+            return grid[:0], nothing, slots
+        i = np.arange(1, blocks - 1)
+        left, right = np.where(i == 1, -1, i - 1), np.where(i == blocks - 2, -1, i + 1)
+        near = np.stack([0 * i, left, i, right, 0 * i + blocks - 1], axis=1)
+        drawn = np.zeros((heads, blocks - 2, spec.random), dtype=np.int64)
+        if self.training or spec.resting == "drawn":
+            drawn = random_blocks(blocks, spec.block, heads, spec.random, spec.seed, spec.longest)
+        lists = np.concatenate([np.broadcast_to(near, (heads, *near.shape)), drawn], axis=2)
+        keys = np.where(lists[..., None] < 0, -1, grid[lists]).reshape(heads, blocks - 2, -1)
+        ends = np.concatenate([grid[0], grid[-1]])
+        return grid[1:-1], keys, ends[ends >= 0]
+
+
+def _texts(view: View) -> list[list[Ints]]:
+    """For each row (or once for all) the slots of each of its texts, without padding."""
+    segment_BK = view.mask.segments()
+    if segment_BK is None:
+        return [[np.arange(view.keys)]]
+    rows = segment_BK.cpu().numpy()
+    return [[np.flatnonzero(row == text) for text in np.unique(row[row >= 0])] for row in rows]

@@ -1,0 +1,131 @@
+"""Exact attention over few keys: blocks of queries and, for each, a list of keys in; mixed values out.
+
+A sparse kernel says which keys a block of queries looks at; everything else happens here, once. The mask of
+the call is asked about those pairs only, so that no tensor of all pairs is ever made.
+Shape suffixes: B batch, H query heads, G key/value heads, C blocks, W queries of a block, S keys of a block,
+Q queries, K keys, E head width (of keys or of values).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..norm import widen
+from ..view import View
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a kernel was asked, beside queries, keys and values."""
+
+    view: View
+    bias: Tensor | None
+    scale: float
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Which slots each block looks at; -1 where there is none. Query slots count from the first query."""
+
+    q_BCW: Tensor  # (1 or B, C, W)
+    k_BHCS: Tensor  # (1 or B, 1 or H, C, S); no slot twice in one list
+    near: Tensor | None = (
+        None  # what the kernel's own rule allows of these pairs; broadcasts to (B, H, C, W, S)
+    )
+
+    def mix(
+        self,
+        q_BHQE: Tensor,
+        k_BGKE: Tensor,
+        v_BGKE: Tensor,
+        call: Call,
+        into: Tensor | None = None,
+    ) -> Tensor:
+        """The answer, by torch's fused call: every block is a row of its batch."""
+        q, k, v = self._queries(q_BHQE), self._keys(k_BGKE), self._keys(v_BGKE)
+        mask = self._allowed(call.view)
+        if call.bias is not None:
+            mask = self._pairs(call.bias).masked_fill(~mask, float("-inf"))
+        mixed = F.scaled_dot_product_attention(
+            _rows(q),
+            _rows(k),
+            _rows(v),
+            _rows(mask.expand(len(q), *mask.shape[1:])),
+            dropout_p=call.dropout,
+            scale=call.scale,
+            enable_gqa=q.shape[1] != k.shape[1],
+        )
+        mixed = mixed.reshape(len(q), -1, *mixed.shape[1:]).transpose(1, 2)
+        return self._home(mixed, q_BHQE.shape[2], into)
+
+    def pattern(self, q_BHQE: Tensor, k_BGKE: Tensor, call: Call, into: Tensor | None = None) -> Tensor:
+        """The weights as one (B, H, Q, K) matrix, zero outside the lists: for whoever watches."""
+        q, k = self._queries(q_BHQE), self._keys(k_BGKE)
+        scores = widen(q) @ widen(k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)).mT * call.scale
+        if call.bias is not None:
+            scores = scores + self._pairs(call.bias)
+        blocked = ~self._allowed(call.view)
+        lowest = torch.finfo(scores.dtype).min
+        weights = scores.masked_fill(blocked, lowest).softmax(dim=-1).masked_fill(blocked, 0.0)
+        columns = self.k_BHCS.clamp(min=0)[..., None, :].expand(weights.shape)
+        dense = weights.new_zeros(*weights.shape[:-1], k_BGKE.shape[2]).scatter_add(-1, columns, weights)
+        return self._home(dense.type_as(q_BHQE), q_BHQE.shape[2], into)
+
+    def _allowed(self, view: View) -> Tensor:
+        """(1 or B, 1 or H, C, W, S): what the lists, the kernel's rule and the mask of the call all allow."""
+        q, k = self.q_BCW[:, None, :, :, None], self.k_BHCS[..., None, :]
+        allowed = (k >= 0) & (q >= 0)
+        if self.near is not None:
+            allowed = allowed & self.near
+        asked = view.allows(q.clamp(min=0) + view.start, k.clamp(min=0))
+        return allowed if asked is None else allowed & asked
+
+    def _queries(self, q_BHQE: Tensor) -> Tensor:
+        return _take(q_BHQE, self.q_BCW[:, None])
+
+    def _keys(self, x_BGKE: Tensor) -> Tensor:
+        lists = self.k_BHCS.shape[1]
+        if lists > x_BGKE.shape[1]:  # lists differ between heads that share a key
+            x_BGKE = x_BGKE.repeat_interleave(lists // x_BGKE.shape[1], dim=1)
+        return _take(x_BGKE, self.k_BHCS)
+
+    def _pairs(self, bias_BHQK: Tensor) -> Tensor:
+        """The bias of the pairs in the lists, (B, H, C, W, S)."""
+        rows = _take(bias_BHQK, self.q_BCW[:, None])
+        columns = self.k_BHCS.clamp(min=0)[..., None, :]
+        shape = [max(pair) for pair in zip(rows.shape[:-1], columns.shape[:-1], strict=True)]
+        return rows.expand(*shape, -1).gather(-1, columns.expand(*shape, -1))
+
+    def _home(self, x_BHCWE: Tensor, queries: int, into_BHQE: Tensor | None) -> Tensor:
+        """Rows back in the order of the queries; `into` is the answer for the queries of no block."""
+        x_BHNE, at_BN = x_BHCWE.flatten(2, 3), self.q_BCW.flatten(1)
+        b, n = (at_BN >= 0).nonzero(as_tuple=True)
+        if into_BHQE is None:  # every query is in some block, the same one in every row
+            where = at_BN.new_empty(queries)
+            where[at_BN[b, n]] = n
+            return x_BHNE[:, :, where]
+        if len(at_BN) == 1:
+            return into_BHQE.index_copy(2, at_BN[0, n], x_BHNE[:, :, n])
+        rows = into_BHQE.transpose(1, 2).index_put((b, at_BN[b, n]), x_BHNE.transpose(1, 2)[b, n])
+        return rows.transpose(1, 2)
+
+
+def _rows(x_BHCWE: Tensor) -> Tensor:
+    """(B * C, H, W, E): what is one block to us is one row of a batch to torch."""
+    return x_BHCWE.transpose(1, 2).flatten(0, 1)
+
+
+def _take(x_BHKE: Tensor, slots_BHCS: Tensor) -> Tensor:
+    """(B, H, C, S, E): the vectors in these slots."""
+    slots = slots_BHCS.clamp(min=0)
+    if slots.shape[:2] == (1, 1):
+        return x_BHKE[:, :, slots[0, 0]]
+    batch, heads = max(len(slots), len(x_BHKE)), x_BHKE.shape[1]
+    b = torch.arange(batch, device=slots.device)[:, None, None, None]
+    h = torch.arange(heads, device=slots.device)[None, :, None, None]
+    return x_BHKE.expand(batch, -1, -1, -1)[b, h, slots]

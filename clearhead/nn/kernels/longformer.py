@@ -1,0 +1,156 @@
+"""Longformer attention (Beltagy 2020): a window around every token, and a few tokens that see everyone.
+
+    local token    the keys within `window` steps of `dilation` to each side, and every global key
+    global token   every key; with projections of its own where the attention has a second set
+
+Work and memory grow with length times window. Which tokens are global is said by the mask of the call
+(`Everyone() | Global(at=(0,))`) and by `always`.
+Shape suffixes: B batch, H heads, C blocks, W queries of a block, S keys of a block, N global tokens, K keys,
+E head width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...errors import SpecError
+from ..tap import Tap
+from ..view import View
+from .blocks import Blocks, Call
+from .kernel import QKV, Kernel, Mixing
+
+SMALLEST = 32  # queries of a block, at least: small products cost more than the pairs they save
+
+
+@dataclass(frozen=True, kw_only=True)
+class Longformer(Mixing):
+    """`window` tokens to each side (their `attention_window` counts both sides)."""
+
+    window: int
+    dilation: int = 1  # look at every second, third, ... neighbour, and that much further
+    always: tuple[
+        int, ...
+    ] = ()  # positions in each text that are global in every call (a classifier's first)
+    dropout: float = 0.0
+
+    one_text: ClassVar[bool] = True
+
+    def check(self) -> None:
+        if self.window < 1 or self.dilation < 1:
+            raise SpecError(
+                f"Longformer(window={self.window}, dilation={self.dilation}): both must be 1 or more"
+            )
+        if any(at < 0 for at in self.always):
+            raise SpecError(f"Longformer.always is {self.always}, expected positions, 0 or more")
+
+    def build(self, heads: int, head_dim: int) -> Kernel:
+        return _Longformer(self)
+
+
+class _Longformer(Kernel):
+    supports = frozenset({"causal", "mask", "bias", "uneven", "pattern", "second"})
+
+    def __init__(self, spec: Longformer) -> None:
+        super().__init__()
+        self.spec = spec
+
+    def mix(
+        self,
+        q_BHQE: Tensor,
+        k_BHKE: Tensor,
+        v_BHKE: Tensor,
+        *,
+        view: View,
+        bias: Tensor | None,
+        scale: float,
+        tap: Tap,
+    ) -> Tensor:
+        one = (q_BHQE, k_BHKE, v_BHKE)
+        return self.mix_two(one, lambda: one, view=view, bias=bias, scale=scale, tap=tap)
+
+    def mix_two(
+        self,
+        first: QKV,
+        second: Callable[[], QKV],
+        *,
+        view: View,
+        bias: Tensor | None,
+        scale: float,
+        tap: Tap,
+    ) -> Tensor:
+        call = Call(view, bias, scale, self.spec.dropout if self.training else 0.0)
+        wide_BK = self._globals(view)
+        local, everyone = self._local(view, wide_BK), _rows(view, wide_BK)
+        (q, k, v), two = first, second() if everyone else first
+        if tap.wants("pattern"):
+            plain = local.pattern(q, k, call)
+            plain = everyone.pattern(two[0], two[1], call, into=plain) if everyone else plain
+            seen = tap("pattern", plain)
+            if seen is not plain:
+                mixed, wide = (F.dropout(seen, call.dropout) @ _per_head(x, q) for x in (v, two[2]))
+                return mixed if wide_BK is None else torch.where(_of_queries(wide_BK, view), wide, mixed)
+        mixed = local.mix(q, k, v, call)
+        return everyone.mix(*two, call, into=mixed) if everyone else mixed
+
+    def _globals(self, view: View) -> Tensor | None:
+        """(1 or B, K) flags of the global tokens, or `None` if there are none."""
+        wide_BK = view.globals_BK
+        for position in self.spec.always:
+            here = view.k_pos == position
+            here = here if view.real_BK is None else here & view.real_BK
+            wide_BK = here if wide_BK is None else wide_BK | here
+        return wide_BK if wide_BK is not None and bool(wide_BK.any()) else None
+
+    def _local(self, view: View, wide_BK: Tensor | None) -> Blocks:
+        """Every query, the keys around it, and the global keys before those in each list."""
+        reach, step, at = self.spec.window, self.spec.dilation, view.k_pos.device
+        queries = -(-view.queries // step)  # of each remainder: with dilation, only those see each other
+        block = min(max(reach, SMALLEST), queries)
+        place = torch.arange(-(-queries // block) * block, device=at).reshape(-1, block)
+        remainder = torch.arange(step, device=at)[:, None, None]
+        q_CW = (place * step + remainder).flatten(0, 1)
+        q_CW = q_CW.masked_fill(q_CW >= view.queries, -1)
+        around = torch.arange(-reach, block + reach, device=at)
+        k_CS = ((place[:, :1] + around) * step + remainder).flatten(0, 1) + view.start
+        k_BHCS = k_CS.masked_fill((k_CS < 0) | (k_CS >= view.keys), -1)[None, None]
+        near = (around - torch.arange(block, device=at)[:, None]).abs() <= reach
+        if wide_BK is None:
+            return Blocks(q_CW[None], k_BHCS, near)
+        # A global key stands in front, once; where it is a neighbour, too, it is taken out there.
+        k_BHCS = k_BHCS.masked_fill(wide_BK[:, k_BHCS[0, 0].clamp(min=0)][:, None], -1)
+        wide_BN = _slots(wide_BK)
+        front = wide_BN[:, None, None].expand(-1, 1, len(q_CW), -1)
+        return Blocks(
+            q_CW[None], torch.cat([front, k_BHCS], dim=-1), F.pad(near, (wide_BN.shape[1], 0), value=True)
+        )
+
+
+def _rows(view: View, wide_BK: Tensor | None) -> Blocks | None:
+    """The queries that see every key, as one block."""
+    if wide_BK is None:
+        return None
+    wide_BQ = wide_BK[:, view.start : view.start + view.queries]
+    if not bool(wide_BQ.any()):
+        return None
+    return Blocks(_slots(wide_BQ)[:, None], torch.arange(view.keys, device=wide_BK.device)[None, None, None])
+
+
+def _slots(flags_BK: Tensor) -> Tensor:
+    """(1 or B, N): where the flags are, -1 behind the last in rows that have fewer."""
+    count_B = flags_BK.sum(1)
+    slots = torch.argsort(~flags_BK, dim=1, stable=True)[:, : int(count_B.max())]
+    return slots.masked_fill(torch.arange(slots.shape[1], device=slots.device) >= count_B[:, None], -1)
+
+
+def _of_queries(wide_BK: Tensor, view: View) -> Tensor:
+    return wide_BK[:, None, view.start : view.start + view.queries, None]
+
+
+def _per_head(v_BGKE: Tensor, q_BHQE: Tensor) -> Tensor:
+    return v_BGKE.repeat_interleave(q_BHQE.shape[1] // v_BGKE.shape[1], dim=1)
