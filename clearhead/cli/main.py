@@ -28,9 +28,12 @@ COMMANDS = {
     "demo": "The main job in a minute: train a small English-Chinese translator, use it, see where it looks.",
     "train": "Train a recipe on its built-in corpus or on your file.",
     "eval": "Score a run on its own held-out rows, or on any file.",
+    "generate": "Generate text: a translation, a summary or a continuation, by what the model is.",
+    "chat": "Talk to a model, in the words of its own chat template.",
     "certify": "Prove a checkpoint: the reference's numbers, and five invariances.",
     "studio": "Open the studio in a browser: see inside your models, generate, train and compare.",
     "learn": "Learn Transformers, in English or Chinese: lessons, experiments, broken code to mend, cards.",
+    "bench": "Measure ours beside every peer that is installed, in one run.",
     "data": "Look at data before training on it: columns, shape, faults, and what the loss counts.",
 }
 for name, purpose in COMMANDS.items():

@@ -51,6 +51,8 @@ def _texts(rows: Rows) -> list[str]:
     def words(value: Any) -> Iterable[str]:
         if isinstance(value, str):
             yield value
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            yield "\n".join(f"{message['role']}: {message['content']}" for message in value)
         elif isinstance(value, list):
             yield " ".join(str(item) for item in value)
 

@@ -15,6 +15,7 @@ from clearhead.recipes.settings import Run, changed, overrides
 
 TINY = {
     "transformer": ["model.d_model=16", "model.encoder_ffn_dim=24", "model.decoder_ffn_dim=24"],
+    "mbart": ["model.d_model=16", "model.encoder_ffn_dim=24", "model.decoder_ffn_dim=24"],
     "bart": ["model.d_model=16", "model.encoder_ffn_dim=24", "model.decoder_ffn_dim=24"],
     "gpt2": ["model.n_embd=16", "model.n_layer=2"],
     "bert": ["model.hidden_size=16", "model.intermediate_size=24", "model.num_hidden_layers=1"],
@@ -54,7 +55,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 SOURCES = {"classify": "label", "tag": "tags", "summarize": "pairs", "denoise": "texts", "bert-mini": "prose",
-           "gpt-chars": "prose", "answer": "asked", "translate-en-zh": "pairs"}  # fmt: skip
+           "gpt-chars": "prose", "answer": "asked", "translate-en-zh": "pairs", "translate": "pairs"}  # fmt: skip
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -197,3 +198,20 @@ def test_augmentation_is_refused_in_one_line(
 ) -> None:
     with pytest.raises(InputError, match=said):
         prepare(quick(recipe, f"data.source={files[source]}", *words))
+
+
+def test_back_translations_are_learned_beside_the_pairs(files: dict[str, Path], tmp_path: Path) -> None:
+    """The reverse model says something to every text; those are the new sources, the texts the targets."""
+    reverse = prepare(quick("translate-en-zh", f"data.source={files['pairs']}")).bundle
+    with torch.no_grad():
+        reverse.model.head.bias[7] = 50.0  # whatever it is asked, it says the seventh token
+    reverse.generation["max_length"] = 4
+    ch.save(reverse, tmp_path / "reverse")
+    (tmp_path / "more.txt").write_text("only target one\nonly target two\n", encoding="utf-8")
+    words = [f"data.back.model={tmp_path / 'reverse'}", f"data.back.texts={tmp_path / 'more.txt'}"]
+    plain = prepare(quick("translate-en-zh", f"data.source={files['pairs']}"))
+    more = prepare(quick("translate-en-zh", f"data.source={files['pairs']}", *words))
+    new = more.rows.splits["train"][len(plain.rows.splits["train"]) :]
+    assert [row["tgt"] for row in new] == ["only target one", "only target two"]
+    assert all(row["src"] == reverse.generate(row["tgt"]) and row["src"].strip() for row in new)
+    assert "more.txt" in " ".join(more.rows.hashes)

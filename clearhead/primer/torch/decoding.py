@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
-from ...generate import answer
+from ...generate import EndTokens, Prompt, generate
 from .masks import MaskLike, at_source
 from .model import Transformer
 
@@ -34,7 +34,9 @@ def greedy_decode(
     mask = torch.ones_like(src) if real is None else real >= 0
     limit, training = max_len - 1, model.training
     model.eval()
-    said = answer(model.inner, src, mask, start=start_symbol, end=end_symbol, limit=limit)
+    prompt = Prompt(src, mask, src.new_full((len(src), 1), start_symbol))
+    run = generate(model.inner, prompt, stops=(EndTokens((end_symbol,)),), limit=limit)
+    said = [answers[0].said for answers in run.finish()]
     model.train(training)
     rows = [[start_symbol, *words, *([end_symbol] if len(words) < limit else [])] for words in said]
     width = max(map(len, rows))

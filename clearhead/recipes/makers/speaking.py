@@ -19,6 +19,7 @@ from ...tasks.translate import Ids, Pair, TextToText
 from ...text.tokenizer import Tokenizer
 from ..rows import Rows
 from ..settings import Run
+from .chats import chats
 from .maker import MASK, Made, common, encoded, ids_of, pieces, sizes
 
 
@@ -27,7 +28,8 @@ def translate(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> M
     one, two = ("src", "tgt") if rows.shape.form == "pair" else ("prompt", "completion")
     splits: dict[str, list[Pair]] = {}
     for name, split in rows.splits.items():
-        sides = (encoded(tokenizer, [row[side] for row in split]) for side in (one, two))
+        # Bare: the task puts start and end around them.
+        sides = (encoded(tokenizer, [row[side] for row in split], specials=False) for side in (one, two))
         pairs = [Pair(source, target) for source, target in zip(*sides, strict=True)]
         kept = [p for p in pairs if max(len(p.source), len(p.target)) < run.data.length]
         if len(kept) < len(pairs):
@@ -69,7 +71,7 @@ def _repair(
 ) -> Made:
     ids = ids_of(tokenizer)
     splits = {
-        name: [Pair(text, text) for text in pieces(tokenizer, split, run.data.length - 2)]
+        name: [Pair(text, text) for text in pieces(tokenizer, split, run.data.length - 2, specials=False)]
         for name, split in rows.splits.items()
     }
     task = TextToText(
@@ -101,14 +103,19 @@ Split = dict[str, list[list[int]]]
 
 
 def _continued(rows: Rows, tokenizer: Tokenizer) -> tuple[Split, Split | None]:
-    """Plain texts as they are; prompts with completion and end, of which the prompt is not learned."""
+    """Plain texts as they are; of prompts the completion is learned, of chats what the assistant says."""
     if rows.shape.form == "text":
         texts = {name: [row["text"] for row in split] for name, split in rows.splits.items()}
         return {name: encoded(tokenizer, split) for name, split in texts.items()}, None
-    one, two = ("src", "tgt") if rows.shape.form == "pair" else ("prompt", "completion")
-    end = ids_of(tokenizer).end
     splits: Split = {}
     trained: Split = {}
+    if rows.shape.form == "messages":
+        for name, split in rows.splits.items():
+            flagged = chats(tokenizer, split)
+            splits[name], trained[name] = [ids for ids, _ in flagged], [flags for _, flags in flagged]
+        return splits, trained
+    one, two = ("src", "tgt") if rows.shape.form == "pair" else ("prompt", "completion")
+    end = ids_of(tokenizer).end
     for name, split in rows.splits.items():
         sides = [encoded(tokenizer, [row[side] for row in split]) for side in (one, two)]
         pairs = list(zip(*sides, strict=True))
