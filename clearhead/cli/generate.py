@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from math import exp
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,7 +27,7 @@ CHUNK = 128  # lines of a file that are read before the first is answered: like 
 
 def generate(
     model: str,
-    text: str | None = None,
+    text: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,  # for `-`, which is stdin
     *,
     file: Annotated[str | None, Parameter(help="answer every line of this file")] = None,
     n: Annotated[int | None, Parameter(help="so many answers, best first; needs --beams or --sample")] = None,
@@ -71,6 +72,8 @@ def generate(
 
 
 def _lines(text: str | None, file: str | None) -> Iterable[str]:
+    if text is not None and text.startswith("--"):
+        raise InputError(f"there is no option {text!r}; see clearhead generate --help")
     if (text is None) == (file is None):
         raise InputError('give a text, - for stdin, or --file: clearhead generate MODEL "some text"')
     if file is None:
@@ -136,22 +139,21 @@ def _print(bundle: Bundle, said: Answer, *, show_beams: bool, json: bool) -> Non
         line = each.text if len(answers) == 1 else f"{i + 1}  {each.score:8.4f}  {each.text}"
         OUT.print(line, markup=False)
         if any(token.alternatives for token in each.tokens):
-            _alternatives(each)
+            _alternatives(each, bundle.tokenizer)
 
 
-def _alternatives(said: Answer) -> None:
+def _alternatives(said: Answer, tokenizer: Tokenizer) -> None:
     listing = table("token", "chance", "or else", right=(1,), whole=(0,))
     for token in said.tokens:
         others = "  ".join(
             f"{c.text!r} {_percent(c.logprob)}" for c in token.alternatives if c.id != token.id
         )
-        listing.add_row(Text(repr(token.text)), _percent(token.logprob), Text(others))
+        shown = repr(token.text) if token.text else tokenizer.decode([token.id], specials=True)
+        listing.add_row(Text(shown), _percent(token.logprob), Text(others))
     OUT.print(listing)
 
 
 def _percent(logprob: float) -> str:
-    from math import exp
-
     return f"{100 * exp(logprob):.1f}%"
 
 
