@@ -43,24 +43,24 @@ class LayerCache:
         v[:, :, start : self.length] = v_BHTE
         return k[:, :, : self.length], v[:, :, : self.length]
 
-    def reorder(self, rows: Tensor, sources: Tensor | None) -> None:
-        if self._held is not None:
-            k, v = self._held
-            self._held = self._moved(k, rows), self._moved(v, rows)
-        if self.cross is not None and sources is not None:
-            self.cross = self.cross[0][sources], self.cross[1][sources]
-
-    def _moved(self, x_BHTE: Tensor, rows: Tensor) -> Tensor:
-        """The kept rows in their new order; what is pre-allocated and has as many of them is not copied."""
+    def reorder(self, rows: Tensor) -> None:
+        """What is pre-allocated is moved inside its memory, if there are as many rows as before."""
+        if self._held is None:
+            return
+        k, v = self._held
         if self.capacity is None:
-            return x_BHTE[rows]
-        if len(rows) != len(x_BHTE):
-            room = _room(x_BHTE[:1].expand(len(rows), -1, -1, -1), self.capacity)
-            room[:, :, : self.length] = x_BHTE[rows, :, : self.length]
-            return room
-        changed = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
-        x_BHTE[changed, :, : self.length] = x_BHTE[rows[changed], :, : self.length]
-        return x_BHTE
+            self._held = k[rows], v[rows]
+        elif len(rows) != len(k):
+            self._held = self._copied(k, rows), self._copied(v, rows)
+        else:
+            changed = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
+            for x_BHTE in (k, v):
+                x_BHTE[changed, :, : self.length] = x_BHTE[rows[changed], :, : self.length]
+
+    def _copied(self, x_BHTE: Tensor, rows: Tensor) -> Tensor:
+        room = _room(x_BHTE[:1].expand(len(rows), -1, -1, -1), self.capacity or 0)
+        room[:, :, : self.length] = x_BHTE[rows, :, : self.length]
+        return room
 
     def trim(self, length: int) -> None:
         self.length = length
@@ -99,11 +99,14 @@ class Cache:
 
         `sources` are the rows of the memory to keep, where several rows share one (`States.each`).
         """
-        memory = rows if sources is None else sources
-        for layer in self.layers:
-            same = layer.cross is not None and identity(memory, len(layer.cross[0]))
-            layer.reorder(rows, None if same else memory)
-        self.real_BK = None if self.real_BK is None else self.real_BK[rows]
+        memory, held = rows if sources is None else sources, self.layers[0].cross
+        if self.real_BK is not None and not identity(rows, len(self.real_BK)):
+            self.real_BK = self.real_BK[rows]
+            for layer in self.layers:
+                layer.reorder(rows)
+        if held is not None and not identity(memory, len(held[0])):
+            for layer in self.layers:
+                layer.cross = layer.cross and (layer.cross[0][memory], layer.cross[1][memory])
 
     def trim(self, length: int) -> None:
         """Forget everything after the first `length` tokens (speculative decoding)."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...errors import UnsupportedError
 from ...spec import Spec
-from ..tap import Recorder, Tap
+from ..tap import OFF, Recorder, Tap
 from ..view import View
 from ..work import Meeting, Work
 
@@ -69,7 +69,8 @@ class Kernel(nn.Module):
                 f"{type(self).__name__.lstrip('_')} attention cannot take {asked}; "
                 f"choose another kernel, or Softmax, which can"
             )
-        tap.hears(Call(self, q_BHQE, k_BHKE, v_BHKE, view, bias, scale, second))
+        if tap is not OFF:
+            tap.hears(Call(self, q_BHQE, k_BHKE, v_BHKE, view, bias, scale, second))
         if second is not None:
             return self.mix_two((q_BHQE, k_BHKE, v_BHKE), second, view=view, bias=bias, scale=scale, tap=tap)
         return self.mix(q_BHQE, k_BHKE, v_BHKE, view=view, bias=bias, scale=scale, tap=tap)
