@@ -21,8 +21,9 @@ from torch import Tensor
 from ...errors import SpecError, UnsupportedError
 from ..tap import Tap
 from ..view import View
+from ..work import Meeting, Work
 from .bigbird_plan import Ints, random_blocks
-from .blocks import Blocks, Call
+from .blocks import Blocks, Call, Sizes
 from .kernel import Kernel, Mixing
 
 
@@ -49,6 +50,17 @@ class BigBird(Mixing):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _BigBird(self)
+
+    def work(self, at: Meeting) -> Work:
+        """The blocks in the middle of one text, a list for every head, and the two ends that see everyone."""
+        count = -(-at.queries // self.block)
+        middle = max(count - 2, 0)
+        ends = at.queries - middle * self.block
+        keys = (5 + self.random) * self.block
+        found = Sizes(middle, self.block, keys, lists=at.heads).work(at, self.dropout)
+        found += Sizes(1, ends, at.keys).work(at, self.dropout)
+        answer = at.batch * at.heads * at.queries * at.value_dim
+        return found + Work(saved=at.number * answer if at.training else 0)
 
 
 class _BigBird(Kernel):

@@ -152,7 +152,7 @@ class Mixing(Spec):
 
     def work(self, at: Meeting) -> Work:
         """What one call costs, as a formula; `nn/work.py` says how to write it."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it costs; give it a `work`")
+        raise UnsupportedError(f"{type(self).__name__} does not say what it costs; give it a `work`")
 
 
 def refuse(who: str, unmet: set[Need], why: dict[Need, str], instead: str) -> None:

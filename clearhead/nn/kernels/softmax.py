@@ -139,9 +139,7 @@ def _kept_by_fused(at: Meeting) -> int:
     offered = at.batch * at.kv_heads * at.keys
     vectors = (asking + offered) * (at.head_dim + at.value_dim)
     mask = at.queries * at.keys if at.rule == "mask" and at.bias == "none" else 0
-    again = (
-        asking * at.value_dim if at.joined else 0
-    )  # answered in their order, then brought into the stream's
+    again = asking * at.value_dim if at.joined else 0  # copied from their order into the stream's
     return at.number * (vectors + mask + again) + 4 * asking
 
 
