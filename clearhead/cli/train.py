@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from datetime import timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +16,7 @@ from ..recipes import RECIPES, Prepared, Run, changed, load_run, prepare
 from ..train import Result, Trainer, watching
 from ..train.estimate import estimate
 from .console import ERR, OUT, amount, print_json, table
+from .swap import Edits, Set, edits
 
 SETTINGS = "settings.yaml"
 Flag = Annotated[bool, Parameter(negative="")]
@@ -23,6 +26,8 @@ def train(
     *words: Annotated[str, Parameter(allow_leading_hyphen=True, help="RECIPE [FILE] [--train.lr 3e-4 ...]")],
     out: Annotated[str | None, Parameter(help="the run's folder")] = None,
     seed: Annotated[int | None, Parameter(help="everything random depends on it")] = None,
+    from_: Annotated[str | None, Parameter(name="--from", help="a model's folder to start from")] = None,
+    set_: Set = None,
     resume: Annotated[str | None, Parameter(help="go on with the run in this folder")] = None,
     time_budget: Annotated[
         float | None, Parameter(help="seconds; then it saves and stops, resumable")
@@ -36,7 +41,10 @@ def train(
     if list_:
         _list(json=json)
         return
-    run, folder = _resumed(resume, words) if resume else _fresh(words, out)
+    if resume and (from_ or set_):
+        raise InputError("--resume goes on with the model as it is; leave out --from and --set")
+    run, folder = _resumed(resume, words) if resume else _fresh(words, out, from_)
+    run = _starting(run, from_, edits(set_))
     changes = [f"--train.seed={seed}"] if seed is not None else []
     changes += [f"--train.time_budget={time_budget}"] if time_budget is not None else []
     run = changed(run, changes)
@@ -60,8 +68,19 @@ def start(prepared: Prepared, folder: Path) -> Result:
     return trainer.run()
 
 
-def _fresh(words: tuple[str, ...], out: str | None) -> tuple[Run, Path]:
-    plain = [word for word in words[:2] if not word.startswith("--") and "=" not in word]
+def _starting(run: Run, folder: str | None, edit: Edits) -> Run:
+    """The run with another model to start from, or with other choices in it."""
+    model: dict[str, Any] = run.model if folder is None else {"family": folder}
+    return replace(run, model={**model, "edit": {**model.get("edit", {}), **edit}} if edit else model)
+
+
+def _fresh(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[Run, Path]:
+    if from_ is not None and not Path(from_).is_dir():
+        raise InputError(f"--from names a model's folder; there is none called {from_}")
+    plain = list(takewhile(lambda word: not word.startswith("--") and "=" not in word, words[:2]))
+    if not plain and from_ is not None and (Path(from_) / SETTINGS).is_file():
+        run = load_run(str(Path(from_) / SETTINGS), words)  # as it was trained
+        return run, Path(out or f"runs/{Path(from_).name}-again")
     if not plain:
         raise InputError(f"name a recipe: {', '.join(RECIPES)} (clearhead train --list says more)")
     settings = list(words[len(plain) :])

@@ -2,7 +2,17 @@
 
 from .bigbird import BigBird
 from .kernel import Kernel, Mixing
+from .linear import Linear
+from .linformer import Linformer
 from .longformer import Longformer
+from .nystrom import Nystrom
+from .performer import Performer
 from .softmax import Softmax
+from .summary import Summary
+from .tiled import Tiled
+from .window import Window
 
-__all__ = ["BigBird", "Kernel", "Longformer", "Mixing", "Softmax"]
+__all__ = [
+    "BigBird", "Kernel", "Linear", "Linformer", "Longformer", "Mixing", "Nystrom", "Performer", "Softmax",
+    "Summary", "Tiled", "Window",
+]  # fmt: skip

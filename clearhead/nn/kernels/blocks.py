@@ -108,11 +108,9 @@ class Blocks:
     def _home(self, x_BHCWE: Tensor, queries: int, into_BHQE: Tensor | None) -> Tensor:
         """Rows back in the order of the queries; `into` is the answer for the queries of no block."""
         x_BHNE, at_BN = x_BHCWE.flatten(2, 3), self.q_BCW.flatten(1)
-        b, n = (at_BN >= 0).nonzero(as_tuple=True)
         if into_BHQE is None:  # every query is in some block, the same one in every row
-            where = at_BN.new_empty(queries)
-            where[at_BN[b, n]] = n
-            return x_BHNE[:, :, where]
+            return x_BHNE[:, :, at_BN[0].masked_fill(at_BN[0] < 0, queries).argsort()[:queries]]
+        b, n = (at_BN >= 0).nonzero(as_tuple=True)
         if len(at_BN) == 1:
             return into_BHQE.index_copy(2, at_BN[0, n], x_BHNE[:, :, n])
         rows = into_BHQE.transpose(1, 2).index_put((b, at_BN[b, n]), x_BHNE.transpose(1, 2)[b, n])
