@@ -57,13 +57,13 @@ def mixer(spec: Mixer, width: int, sides: Sides, call: Usage, *, causal: bool, s
 
 @mixer.register
 def _(spec: Convolution, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme) -> Work:
-    """What the convolution is given with its margins, what the gate is given, and what it gives."""
+    """What the convolution is given is a copy with margins, kept instead of the input; then the gate."""
     margin = sides.batch * (spec.size - 1)
     work = product(1, sides.vectors, spec.size * width, 2 * width) + linear(
         sides.vectors, width, width, bias=True
     )
     work += Work(parameters=2 * width * (spec.size * width + 1))
-    return work + Work(saved=call.number * width * (4 * sides.vectors + margin))
+    return work + Work(saved=call.number * width * (3 * sides.vectors + margin))
 
 
 @mixer.register
