@@ -131,8 +131,13 @@ class Reference:
         return f"{self.family.name}/{self.task}/{self.name}"
 
 
+# What the installed package no longer has is proven by golden tensors: see tests/golden.
+GOLDEN = {"transfo-xl"}
+KNOWN = {name: family for name, family in FAMILIES.items() if name not in GOLDEN}
+
+
 def references() -> Iterator[Reference]:
-    for family in FAMILIES.values():
+    for family in KNOWN.values():
         for task in family.architectures:
             yield Reference(family, task, "plain", {})
         for name, changes in VARIATIONS.get(family.name, {}).items():

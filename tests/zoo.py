@@ -149,6 +149,10 @@ HEADED: dict[str, Model] = {n: single(sample(k)) for n, k in Head.kinds().items(
     "mean-labels": single(cn.Labels(count=3, pool="mean")),
     "last-labels": single(cn.Labels(count=3, pool="last", bias=False)),
     "max-unit": single(cn.Pooled(pool="max", unit=True, count=5)),
+    "adaptive": single(
+        cn.AdaptiveHead(vocab=VOCAB, cutoffs=(9, 20), inner_width=20),
+        embed=cn.Adaptive(vocab=VOCAB, cutoffs=(9, 20), inner_width=20, shrink=2, dropout=0.1),
+    ),
     "factored": single(
         cn.TokenHead(vocab=VOCAB, bias=True, transform=cn.Transform(act="gelu_tanh")),
         embed=cn.Tokens(vocab=VOCAB, factor=10, norm=cn.norm.Layer()),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,7 +14,13 @@ from ..families import Family, Task
 from ..nn.heads import Pool, pooled
 from ..nn.model import Model, PairModel, SingleModel
 from ..text.tokenizer import Tokenizer
+from .answer import Answer
 from .report import Report
+
+if TYPE_CHECKING:
+    from ..lens.change import Value
+    from ..lens.trace import Trace
+    from .tracing import Text
 
 # Words of sentence-transformers for what we can do.
 POOLS: dict[str, Pool] = {"cls": "first", "max": "max", "mean": "mean", "lasttoken": "last"}
@@ -48,6 +54,62 @@ class Bundle:
         """Ids of a text, with the special tokens the checkpoint expects."""
         return list(self._tokenizer("text").encode(text).ids)
 
+    def generate(
+        self, text: str | Sequence[str], *, assistant: Bundle | None = None, batch: int = 16, **settings: Any
+    ) -> str | list[str]:
+        """The new text: a continuation, a translation, a summary, by what the model is; for a list, a list.
+
+        Settings are those of `generate.Settings`, under Hugging Face's names: max_new_tokens, num_beams,
+        do_sample, temperature, top_k, top_p, repetition_penalty, stop, seed, ... `assistant` is a smaller
+        model that guesses ahead. With num_return_sequences above 1 the answers to one text follow each other.
+        """
+        from .speaking import answer
+
+        texts = [text] if isinstance(text, str) else list(text)
+        answers = answer(self, texts, settings, assistant, batch=batch)
+        said = [each.text for best in answers for each in (best, *best.others)]
+        return said[0] if isinstance(text, str) and len(said) == 1 else said
+
+    def answer(
+        self,
+        text: str | Sequence[str],
+        *,
+        assistant: Bundle | None = None,
+        batch: int = 16,
+        alternatives: int = 0,
+        record: bool = False,
+        **settings: Any,
+    ) -> Answer | list[Answer]:
+        """As `generate`, with everything there is to know: tokens, log-probabilities, runners-up.
+
+        `alternatives` tells so many likeliest tokens at each place; `record` every hypothesis of the beams.
+        """
+        from .speaking import answer
+
+        texts = [text] if isinstance(text, str) else list(text)
+        answers = answer(
+            self, texts, settings, assistant, batch=batch, alternatives=alternatives, record=record
+        )
+        return answers[0] if isinstance(text, str) else answers
+
+    def stream(self, text: str, *, assistant: Bundle | None = None, **settings: Any) -> Iterator[str]:
+        """The new text in pieces, as it is said; together they are what `generate` gives."""
+        from .speaking import Speaking
+
+        speaking = Speaking(self, settings, assistant)
+        return speaking.stream(*speaking.prompts([text]))
+
+    def generate_ids(
+        self, ids: Tensor, mask: Tensor | None = None, *, assistant: Bundle | None = None, **settings: Any
+    ) -> Tensor:
+        """`generate` on tensors, as in transformers: (B, T) prompt and answer, or what the decoder says.
+
+        `mask` has a 1 for every real token, wherever the padding stands; without one the padding token tells.
+        """
+        from .speaking import generate_ids
+
+        return generate_ids(self, ids, mask, settings, assistant)
+
     @torch.no_grad()
     def embed(self, texts: Sequence[str], batch: int = 32) -> Tensor:
         """(N, width): one vector per text, pooled and normalised as the checkpoint's modules.json says."""
@@ -61,6 +123,34 @@ class Bundle:
         rows = [self._cut(list(encoding.ids)) for encoding in encoded]
         parts = [self._embed(rows[i : i + batch]) for i in range(0, len(rows), batch)]
         return torch.cat(parts) if parts else torch.zeros(0, self.spec_width)
+
+    def trace(
+        self,
+        text: Text,
+        target: Text | None = None,
+        *,
+        generate: bool = False,
+        beams: int | None = None,
+        max_new_tokens: int = 32,
+    ) -> Trace:
+        """One text through the model, and everything that happened inside, on demand.
+
+        An encoder-decoder without a target is traced over its own answer; with `generate` a writer goes on
+        with the text, with `beams` it keeps the whole search; an encoder reads text and target as a pair.
+        """
+        from .tracing import trace
+
+        new = max_new_tokens if generate else 0
+        return trace(self, text, target, new=new, beams=beams, limit=max_new_tokens)
+
+    def without(self, *parts: str, set: Mapping[str, Value] | None = None) -> Bundle:
+        """This bundle with parts of its model switched off (`"head:3.7"`, `"positions"`), or replaced.
+
+        The weights are shared and unchanged; see `clearhead.lens.change` for the words.
+        """
+        from ..lens.change import changed
+
+        return replace(self, model=changed(self.model, parts, set))
 
     @property
     def spec_width(self) -> int:

@@ -24,6 +24,7 @@ from . import (
     qwen3,
     roberta,
     t5,
+    transfo_xl,
     transformer,
 )
 from .family import Config, Family, Task
@@ -52,6 +53,7 @@ FAMILIES: dict[str, Family] = {
         longformer.FAMILY,
         led.FAMILY,
         big_bird.FAMILY,
+        transfo_xl.FAMILY,
     )
 }
 SIZES: dict[str, Family] = {size: family for family in FAMILIES.values() for size in family.sizes}

@@ -1,21 +1,25 @@
 """Generating: a model and a beginning in, ids out. Generators deal in ids, never in text.
 
-Speaker     a model in the middle of a run           speaker.py
-Strategy    how the next token is chosen             strategies.py, beams.py
-Filter      what may be chosen                       filters.py
-Stop        when a text has ended                    stops.py
-generate    the loop, an iterator of steps           loop.py
+Prompt, Speaker   a model in the middle of a run            speaker.py, speculate.py
+Strategy          how the next token is chosen              rows.py, beams.py, contrastive.py
+Filter            what may be chosen                        filters.py, shaping.py
+Stop              when a text has ended                     stops.py
+generate          the loop, an iterator of steps            loop.py
+Settings          all of it under Hugging Face's names      settings.py
 """
 
 from .beams import Beam
+from .contrastive import Contrastive
+from .filters import Filter
 from .loop import Decoding, generate
-from .records import Hypothesis, Node, Step
+from .records import Hypothesis, Node, Row, Step
+from .rows import Greedy, Sample
+from .settings import Settings
 from .speaker import Prompt
-from .stops import EndTokens, StopStrings
-from .strategies import Greedy, Sample
+from .speculate import Draft
+from .stops import EndTokens, Stop, StopStrings
 
 __all__ = [
-    "generate", "Decoding", "Prompt", "Step", "Hypothesis", "Node",
-    "Greedy", "Sample", "Beam",
-    "EndTokens", "StopStrings",
+    "generate", "Decoding", "Prompt", "Draft", "Step", "Row", "Hypothesis", "Node",
+    "Greedy", "Sample", "Beam", "Contrastive", "Filter", "Stop", "EndTokens", "StopStrings", "Settings",
 ]  # fmt: skip

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .records import Hypothesis, Step
+from .records import Fate, Hypothesis, Node, Row, Step
 from .said import Said
+from .search import Rules, Search, Strategy, gumbel, seed_of
+from .speaker import Speaker
 from .stops import EndTokens
-from .strategies import Rules, Search, Strategy, gumbel, seed_of
 
 Early = bool | Literal["never"]
 """When a request is done, once it has as many ended hypotheses as beams: True at once; False when the best
@@ -49,8 +50,8 @@ class Beam(Strategy):
     def rows(self) -> int:
         return self.width
 
-    def search(self, rules: Rules, said: Said, requests: int) -> Search:
-        return _Beams(self, rules, said, requests)
+    def search(self, rules: Rules, said: Said, voice: Speaker, requests: int) -> Search:
+        return _Beams(self, rules, said, voice, requests)
 
 
 @dataclass
@@ -93,8 +94,8 @@ class _Candidates:
 
 
 class _Beams(Search):
-    def __init__(self, strategy: Beam, rules: Rules, said: Said, requests: int) -> None:
-        super().__init__(rules, said, requests)
+    def __init__(self, strategy: Beam, rules: Rules, said: Said, voice: Speaker, requests: int) -> None:
+        super().__init__(rules, said, voice, requests)
         self.strategy, self.each, self.size = strategy, strategy.width, strategy.width // strategy.groups
         self.requests = list(range(requests))
         # Only the first beam of a group counts at first: they all are the same beginning.
@@ -120,8 +121,9 @@ class _Beams(Search):
         logprobs_R = logp_RV[rows_R, tokens_R]
         for g, group in enumerate(groups):
             self._collect(g, group, logp_RV, scores_SW[:, g * self.size])
-        requests_R = torch.tensor(self.requests).repeat_interleave(self.each)
-        step = Step(requests_R, tokens_R, logprobs_R)
+        nodes = self._tell(groups, logp_RV) if self.rules.record else ()
+        rows = [Row(request, n) for request in self.requests for n in range(self.each)]
+        step = Step(rows, tokens_R, logprobs_R, nodes=nodes)
         return step, self._go_on(rows_R, tokens_R, logprobs_R, scores_SW)
 
     def _choose(self, scores_RV: Tensor) -> list[_Candidates]:
@@ -173,6 +175,32 @@ class _Beams(Search):
             if not pool.open and not pool.ended:
                 raise InputError("the filters leave no token to say; loosen them")
 
+    def _tell(self, groups: list[_Candidates], logp_RV: Tensor) -> tuple[Node, ...]:
+        """Every candidate of this step as a node of the tree, and what became of it."""
+        told: list[Node] = []
+        at_SW: list[list[int]] = [[] for _ in self.requests]
+        for group in groups:
+            columns = (group.rows_SK, group.tokens_SK, group.scores_SK, group.codes_SK, group.kept_SW)
+            for s, (rows, tokens, scores, codes, kept) in enumerate(
+                zip(*(x.tolist() for x in columns), strict=True)
+            ):
+                ids = [len(told) + self.node_count + k for k in range(len(rows))]
+                at_SW[s] += [ids[k] for k in kept]
+                for k, (row, token) in enumerate(zip(rows, tokens, strict=True)):
+                    fate: Fate = "pruned"
+                    if codes[k] >= 0 and k < self.size:
+                        fate = "finished"
+                    elif k in kept and codes[k] < 0:
+                        fate = "kept"
+                    logprob = float(logp_RV[row, token])
+                    told.append(
+                        Node(ids[k], self.nodes[row], self.requests[s], self.said.count, token, logprob,
+                             scores[k], fate)
+                    )  # fmt: skip
+        self.node_count += len(told)
+        self.nodes = [node for each in at_SW for node in each]
+        return tuple(node for node in told if node.score > float("-inf"))
+
     def _go_on(self, rows_R: Tensor, tokens_R: Tensor, logprobs_R: Tensor, scores_SW: Tensor) -> Tensor:
         """Leave out requests whose pools are all closed; the rows of the others go on."""
         alive = [s for s, pools in enumerate(self.pools) if any(pool.open for pool in pools)]
@@ -186,6 +214,7 @@ class _Beams(Search):
             )
             scores_SW = scores_SW[keep]
             self.requests, self.pools = [self.requests[s] for s in alive], [self.pools[s] for s in alive]
+            self.nodes = [self.nodes[s * self.each + w] for s in alive for w in range(self.each)]
         self.scores_SW = scores_SW
         self.said.keep(rows_R)
         self.said.add(tokens_R, logprobs_R)

@@ -114,13 +114,15 @@ class Suppressed(Filter):
 
 @dataclass(frozen=True)
 class AtLeast(Filter):
-    """No end token before `count` new tokens."""
+    """No end token before `count` new tokens, nor before `total` tokens with the prompt."""
 
-    count: int
     ends: tuple[int, ...]
+    count: int = 0
+    total: int = 0
 
     def __call__(self, scores_RV: Tensor, said: Said) -> Tensor:
-        return Suppressed(self.ends)(scores_RV, said) if said.count < self.count else scores_RV
+        short_R = (said.real_RT.sum(1) < self.total) | (said.count < self.count)
+        return torch.where(short_R[:, None], Suppressed(self.ends)(scores_RV, said), scores_RV)
 
 
 @dataclass(frozen=True)

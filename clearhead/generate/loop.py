@@ -17,10 +17,12 @@ from ..errors import InputError
 from ..nn.model import PairModel, SingleModel
 from .filters import Filter
 from .records import Hypothesis, Step
+from .rows import Greedy
 from .said import Said
+from .search import Rules, Search, Strategy
 from .speaker import Prompt, Speaker, speaker
+from .speculate import Draft, Speculator
 from .stops import Stop
-from .strategies import Greedy, Rules, Search, Strategy
 
 
 def generate(
@@ -31,6 +33,7 @@ def generate(
     strategy: Strategy | None = None,
     filters: Sequence[Filter] = (),
     stops: Sequence[Stop] = (),
+    draft: Draft | None = None,
     alternatives: int = 0,
     record: bool = False,
 ) -> Decoding:
@@ -42,7 +45,7 @@ def generate(
             f"limit is {limit}, expected a number above 0, or one for each of {requests} requests"
         )
     rules = Rules(filters, stops, alternatives, record)
-    return Decoding(model, prompt, strategy or Greedy(), rules, limits)
+    return Decoding(model, prompt, strategy or Greedy(), rules, limits, draft)
 
 
 class Decoding:
@@ -55,8 +58,9 @@ class Decoding:
         strategy: Strategy,
         rules: Rules,
         limits: list[int],
+        draft: Draft | None,
     ) -> None:
-        self._model, self._prompt, self._limits = model, prompt, limits
+        self._model, self._prompt, self._limits, self._draft = model, prompt, limits, draft
         self._strategy, self._rules = strategy, rules
         self._search: Search | None = None
 
@@ -72,7 +76,10 @@ class Decoding:
 
     def __iter__(self) -> Iterator[Step]:
         with torch.inference_mode():
-            voice = speaker(self._model, self._prompt, max(self._limits))
+            voice = speaker(self._model, self._prompt, room := max(self._limits))
+            if self._draft is not None:
+                helper = speaker(self._draft.model, self._prompt, room)
+                voice = Speculator(voice, helper, self._draft.ahead)
         steps = self._steps(voice)
         while True:
             # Entered anew for each step: a mode must not stay on in the hands of whoever iterates.
@@ -88,10 +95,11 @@ class Decoding:
         first = torch.arange(requests, device=logits_RV.device).repeat_interleave(rows)
         limits_R = torch.tensor(self._limits, device=logits_RV.device)[first]
         said = Said(voice.begun_RT[first], voice.real_RT[first], limits_R)
-        search = self._search = self._strategy.search(self._rules, said, requests)
+        search = self._search = self._strategy.search(self._rules, said, voice, requests)
         going_R, logits_RV = first, logits_RV[first]
         if rows > 1:
             voice.keep(going_R, search.each)
+        voice.follow(search)
         while True:
             step, going_R = search.turn(logits_RV)
             yield step

@@ -44,11 +44,18 @@ class Node(NamedTuple):
     fate: Fate
 
 
+class Row(NamedTuple):
+    """One of the answers to one request: sample or beam number `number`."""
+
+    request: int
+    number: int
+
+
 @dataclass(frozen=True)
 class Step:
     """What one turn decided for every row that was speaking."""
 
-    requests_R: Tensor  # whose row it is
+    rows: list[Row]
     tokens_R: Tensor
     logprobs_R: Tensor  # of the model itself, before any filter
     alternatives: tuple[Tensor, Tensor] | None = None  # (R, A) likeliest tokens and their log-probabilities

@@ -57,6 +57,14 @@ class Said:
         self._ids, self._real = self._ids[rows_R], self._real[rows_R]
         self._logprobs, self._limits_R = self._logprobs[rows_R], self._limits_R[rows_R]
 
+    @property
+    def capacity(self) -> int:
+        return self._ids.shape[1]
+
+    def undo(self, count: int) -> None:
+        """Take back the last tokens."""
+        self.length -= count
+
     def add(self, tokens_R: Tensor, logprobs_R: Tensor) -> None:
         self._ids[:, self.length] = tokens_R
         self._logprobs[:, self.count] = logprobs_R

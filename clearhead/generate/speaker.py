@@ -8,6 +8,7 @@ Shape suffixes: B requests, R rows, T tokens, V vocabulary, D width.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -57,8 +58,23 @@ class Speaker:
         """Take back the last `count` tokens."""
         raise NotImplementedError
 
+    def follow(self, search: Chooser) -> None:
+        """Told once, before anything is said: who will choose. Only a speaker that guesses cares."""
+
     def _run(self, new_RT: Tensor, real_RT: Tensor | None) -> Tensor:
         raise NotImplementedError
+
+
+class Chooser(Protocol):
+    """What a guessing speaker asks of a strategy in the middle of its run."""
+
+    def guess(self, logits_RV: Tensor) -> Tensor:
+        """The tokens it would choose; they count as said until they are taken back."""
+
+    def take_back(self, count: int) -> None: ...
+
+    def left(self) -> int:
+        """How many tokens may still be said."""
 
 
 def speaker(model: SingleModel | PairModel, prompt: Prompt, room: int) -> Speaker:

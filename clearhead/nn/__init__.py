@@ -10,6 +10,7 @@ from .feedforward import MLP, Gated
 from .heads import Labels, Pooled, Span, Tags, TokenHead, Transform
 from .init import FanIn, Normal, ResidualNormal, Xavier
 from .kernels import BigBird, Kernel, Longformer, Mixing, Softmax
+from .long import Adaptive, AdaptiveHead, Memory, RelativeWaves
 from .masks import Causal, Documents, Everyone, Global, Globals, Mask, Padding, Prefix, Window
 from .model import Model, Pair, PairModel, Single, SingleModel
 from .positions import (
@@ -31,14 +32,15 @@ __all__ = [
     # a model and its parts
     "Single", "Pair", "Tower", "Block", "Attention", "Model", "SingleModel", "PairModel",
     # the choices
+    "Adaptive", "AdaptiveHead",
     "Tokens", "MLP", "Gated", "norm", "TokenHead", "Labels", "Tags", "Span", "Pooled", "Transform",
-    "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets",
+    "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets", "RelativeWaves",
     "LinearStretch", "DynamicNTK", "Yarn", "Llama3",
     "Softmax", "Longformer", "BigBird", "Xavier", "Normal", "ResidualNormal", "FanIn",
     # masks
     "Mask", "Everyone", "Causal", "Window", "Padding", "Prefix", "Documents", "Global", "Globals", "View",
     "doors", "check_mask",
     # running, watching, extending
-    "Cache", "Tap", "OFF", "Recorder", "sites",
+    "Cache", "Memory", "Tap", "OFF", "Recorder", "sites",
     "Kernel", "Mixing", "Positions", "PositionScheme", "Placed",
 ]  # fmt: skip

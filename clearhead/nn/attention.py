@@ -132,7 +132,8 @@ class SelfAttention(MultiHead):
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         place = ctx.place
         q = place.turn_q(self.queries(x_BTD))
-        k, v = place.turn_k(self.keys(x_BTD)), self.values(x_BTD)
+        read_BKD = x_BTD if ctx.cache is None else ctx.cache.recall(x_BTD)
+        k, v = place.turn_k(self.keys(read_BKD)), self.values(read_BKD)
         if ctx.cache is not None:
             k, v = ctx.cache.append(k, v)
         view, bias = ctx.view.under(self.rule), place.bias(ctx.layer, q, k)

@@ -38,8 +38,6 @@ class Block(Spec):
 
 
 class BlockModule(nn.Module):
-    SITES = ("in", "out")
-
     def __init__(self, spec: Block, width: int, memory_width: int) -> None:
         super().__init__()
         self.order = spec.order
@@ -51,11 +49,13 @@ class BlockModule(nn.Module):
         self.ff = spec.feedforward.build(width)
         self.ff_norm, self.ff_after = _norms(spec, width)
         self.has_cross = spec.cross is not None
+        self.steps = ("attn", "cross", "ff") if self.has_cross else ("attn", "ff")
+        self.SITES = ("in", "out", *(f"{name}.stream" for name in self.steps))
         self.dropout = nn.Dropout(spec.dropout)
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         x = stream = ctx.tap("in", x_BTD)
-        for name in ("attn", "cross", "ff") if self.has_cross else ("attn", "ff"):
+        for name in self.steps:
             # In a parallel block every step reads the stream as it came in.
             x = self._step(name, x, stream if self.order == "parallel" else x, ctx.at(name))
         return ctx.tap("out", x)
@@ -66,7 +66,7 @@ class BlockModule(nn.Module):
         inner = step(read if self.order == "post" else norm(read), ctx)
         if self.order == "sandwich":
             inner = getattr(self, f"{name}_after")(inner)
-        x = x + self.dropout(inner)
+        x = ctx.tap("stream", x) + self.dropout(inner)
         return norm(x) if self.order == "post" else x
 
 

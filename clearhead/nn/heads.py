@@ -12,7 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..errors import SpecError
 from ..spec import Spec
+from .embed import Embed, Tokens
 from .feedforward import ACTIVATIONS, Activation
 from .layers import Linear
 from .norm import Norm, capped
@@ -26,6 +28,9 @@ class Head(Spec):
 
     def build(self, width: int, table_width: int) -> nn.Module:
         raise NotImplementedError
+
+    def fits(self, embed: Embed, width: int) -> None:
+        """Refuse, in one sentence, an embedding whose table this head cannot share."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +54,19 @@ class TokenHead(Head):
 
     def build(self, width: int, table_width: int) -> nn.Module:
         return _TokenHead(self, width, table_width)
+
+    def fits(self, embed: Embed, width: int) -> None:
+        if not self.tied:
+            return
+        if not isinstance(embed, Tokens) or embed.vocab != self.vocab:
+            raise SpecError(
+                f"a tied head needs the embedding's vocabulary; head {self.vocab}, embedding {embed}"
+            )
+        inner = embed.inner(width)
+        if inner != width and self.transform is None:
+            raise SpecError(
+                f"the table is {inner} wide and the stream {width}; a tied head needs a transform between"
+            )
 
 
 class _TokenHead(nn.Module):

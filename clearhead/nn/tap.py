@@ -2,27 +2,33 @@
 
 Modules call `x = tap("pattern", x)` at named sites. A site's address is the path of its module and its
 name, as in `decoder.blocks.3.cross.pattern`. The default tap does nothing and costs one call.
+A kernel also says what it was given, `tap.hears(call)`, so that a listener can ask it again later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+if TYPE_CHECKING:
+    from .kernels.kernel import Call
+
 Visit = Callable[[str, Tensor], Tensor]
+Hear = Callable[[str, "Call"], None]
 
 
 class Tap:
     """Shows `visit(address, x)` every site whose address matches a glob, and goes on with what it returns."""
 
-    def __init__(self, sites: str, visit: Visit, path: str = "") -> None:
-        self._sites, self._visit, self._path = sites, visit, path
+    def __init__(self, sites: str, visit: Visit, path: str = "", hear: Hear | None = None) -> None:
+        self._sites, self._visit, self._path, self._hear = sites, visit, path, hear
 
     def at(self, name: str | int) -> Tap:
         """This tap, one module further down."""
-        return Tap(self._sites, self._visit, f"{self._path}.{name}".lstrip("."))
+        return Tap(self._sites, self._visit, f"{self._path}.{name}".lstrip("."), self._hear)
 
     def wants(self, site: str) -> bool:
         """Ask before making a tensor that only a watcher needs."""
@@ -32,6 +38,11 @@ class Tap:
         if not self.wants(site):
             return x
         return self._visit(f"{self._path}.{site}".lstrip("."), x)
+
+    def hears(self, call: Call) -> None:
+        """What the kernel of this attention was given: `hear(address of the attention, call)`."""
+        if self._hear is not None:
+            self._hear(self._path, call)
 
 
 class _Off(Tap):

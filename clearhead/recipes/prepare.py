@@ -13,6 +13,7 @@ from ..tasks.task import Task
 from ..text.tokenizer import Tokenizer
 from ..text.training import train_tokenizer
 from . import makers
+from .enlarge import enlarge
 from .rows import Rows, read
 from .settings import Run
 
@@ -28,7 +29,7 @@ class Prepared:
 
 def prepare(run: Run, say: Callable[[str], None] = lambda line: None) -> Prepared:
     """Read the rows, get or train the tokenizer, build or load the model, and put the task together."""
-    rows = read(run)
+    rows = enlarge(run, read(run))
     maker = makers.MAKERS[run.task]
     base = _base(run)
     tokenizer = base.tokenizer if base is not None else None

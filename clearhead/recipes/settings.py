@@ -37,6 +37,10 @@ class Data:
     tokens: int = 2000  # padded tokens a batch
     rows: int = 12  # rows a batch, for causal models
     smoothing: float = 0.0
+    augment: dict[str, Any] | None = (
+        None  # changed copies of training rows: copies, delete, swap, letters, ...
+    )
+    back: dict[str, Any] | None = None  # back-translation: model (of the reverse direction), texts (targets)
     masking: Literal["dynamic", "static"] = "dynamic"  # other words hidden each time, or always the same
 
 
@@ -137,7 +141,9 @@ def _read(recipe: str) -> dict[str, Any]:
 def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
     *parents, last = path
     for name in parents:
-        if not isinstance(tree.setdefault(name, {}), dict):
+        if tree.get(name) is None:
+            tree[name] = {}
+        if not isinstance(tree[name], dict):
             raise InputError(f"{'.'.join(path)}: {name} is {tree[name]!r}, which has no parts")
         tree = tree[name]
     tree[last] = value

@@ -6,7 +6,7 @@ Documents are packed into rows of one length; texts that share a row do not see 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -20,6 +20,8 @@ from ..nn.model import SingleModel
 from .bucketed import AnyModel
 from .losses import Smoothing, token_loss
 from .task import Better
+
+Speak = Callable[[SingleModel, list[int]], str]  # a text -> its beginning, and the model's continuation
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class CausalLM:
         rows: int,
         pad: int,
         trained: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        speak: Speak | None = None,
         seed: int = 0,
         parts: int = 1,
         smoothing: float = 0.0,
@@ -57,7 +60,7 @@ class CausalLM:
             if not any(len(document) > 1 for document in documents):
                 raise DataError(f"the split {name!r} has no text of two tokens or more: nothing to predict")
         self.splits, self.length, self.rows, self.pad = splits, length, rows, pad
-        self.trained, self.seed, self.parts = trained, seed, parts
+        self.trained, self.speak, self.seed, self.parts = trained, speak, seed, parts
         self.smoothing = Smoothing(smoothing, unreal=(pad,) if smoothing else ())
         said = {"length": length, "rows": rows, "seed": seed, "parts": parts, "smoothing": smoothing}
         self.fingerprint = {**{name: str(value) for name, value in said.items()}, **(fingerprint or {})}
@@ -90,7 +93,11 @@ class CausalLM:
         return {"loss": total / count, "perplexity": math.exp(min(total / count, 700.0))}
 
     def samples(self, model: AnyModel) -> list[str]:
-        return []
+        """How the first held-out texts begin, and how the model goes on."""
+        if self.speak is None or "valid" not in self.splits:
+            return []
+        assert isinstance(model, SingleModel)
+        return [self.speak(model, list(ids)) for ids in self.splits["valid"][:2] if len(ids) > 1]
 
     def _planned(self, split: str, epoch: int) -> list[list[Piece]]:
         """Rows are filled to the end; a document that does not fit goes on in the next row."""

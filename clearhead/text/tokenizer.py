@@ -62,6 +62,7 @@ class Tokenizer:
             )
         self._engine = Engine.from_str(NOTHING)
         self.specials: frozenset[int] = frozenset()
+        self._bytes: frozenset[int] = frozenset()
         reading = "tokenizer_config.json"
         try:
             settings = Settings(files)
@@ -74,7 +75,7 @@ class Tokenizer:
             raise LoadError(f"{where}: {reading} is broken: {' '.join(str(error).split())}") from None
         self.chat_template: str | None = settings.chat_template
         self.model_max_length: int | None = settings.model_max_length
-        self._tidies = settings.tidies and type(self._engine.model).__name__ != "BPE"
+        self.tidies = settings.tidies and type(self._engine.model).__name__ != "BPE"
 
     @classmethod
     def read(cls, folder: str | Path) -> Tokenizer | None:
@@ -126,7 +127,11 @@ class Tokenizer:
             if not 0 <= i < 2**32:
                 raise InputError(f"{i} is no token id; this tokenizer knows 0 to {self.vocab - 1}")
         text = self._engine.decode(list(ids), skip_special_tokens=not specials)
-        return _tidied(text) if self._tidies else text
+        return _tidied(text) if self.tidies else text
+
+    def is_byte(self, token: int) -> bool:
+        """Whether an id is one byte of a character the vocabulary lacks (`<0xE4>`, SentencePiece)."""
+        return token in self._bytes
 
     def _open(self, files: Files, settings: Settings) -> None:
         names = {role: token.content for role, token in settings.named.items()}
@@ -142,6 +147,9 @@ class Tokenizer:
         _keep_spaces(self._engine)
         ids = {name: i for i, name in _special(self._engine).items()}
         self.specials = frozenset(ids.values())
+        if self._engine.decoder is not None and b"ByteFallback" in self._engine.decoder.__getstate__():
+            numbers = (self._engine.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
+            self._bytes = frozenset(number for number in numbers if number is not None)
         for role, name in names.items():
             setattr(self, role, Special(ids[name], name))
 

@@ -8,7 +8,7 @@ import torch
 
 import clearhead as ch
 from clearhead.cli.main import main
-from clearhead.errors import ClearheadError
+from clearhead.errors import ClearheadError, InputError
 from clearhead.nn.model import PairModel
 from clearhead.recipes import RECIPES, load_run, prepare
 from clearhead.recipes.settings import Run, changed, overrides
@@ -77,6 +77,8 @@ def test_every_recipe_trains_scores_and_saves_on_a_users_file(
     scores = json.loads(said.out)["scores"]
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     last = [row for row in logged if "valid" in json.dumps(row)][-1]
+    if recipe in ("gpt-chars", "translate-en-zh", "summarize"):  # what speaks shows what it says
+        assert last["samples"] and all(last["samples"])
     assert abs(scores["loss"] - _found(last, "loss")) < 1e-6
 
 
@@ -161,3 +163,37 @@ def test_listing_and_printing(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["train", "gpt-chars", "--print-config", "--seed", "5"])
     assert "seed: 5" in capsys.readouterr().out
+
+
+def test_copies_change_what_is_shown_and_nothing_else(files: dict[str, Path]) -> None:
+    source = f"data.source={files['label']}"
+    plain = prepare(quick("classify", source))
+    words = ["data.augment.delete=0.3", "data.augment.copies=2", "data.augment.swap=0.2"]
+    more = prepare(quick("classify", source, *words))
+    assert more.rows.splits["valid"] == plain.rows.splits["valid"]
+    kept, new = plain.rows.splits["train"], more.rows.splits["train"]
+    assert new[: len(kept)] == kept and len(kept) < len(new) <= 3 * len(kept)
+    assert any("changed copies" in note for note in more.notes)
+    for row in new[len(kept) :]:
+        assert row["text"].strip() and row not in kept
+        assert any(set(row["text"].split()) <= set(k["text"].split()) and k["label"] == row["label"]
+                   for k in kept)  # fmt: skip
+    assert prepare(quick("classify", source, *words)).rows.splits["train"] == new
+
+
+@pytest.mark.parametrize(
+    ("recipe", "source", "words", "said"),
+    [
+        ("tag", "tags", ["data.augment.delete=0.1"], "rows of tags cannot be augmented"),
+        ("classify", "label", ["data.augment.remove=0.1"], "data.augment has no setting 'remove'"),
+        ("classify", "label", ["data.augment.delete=2"], "delete is 2"),
+        ("classify", "label", ["data.augment.copies=0"], "copies is 0"),
+        ("translate-en-zh", "pairs", ["data.back.model=x"], "data.back needs both"),
+        ("bert-mini", "prose", ["data.masking=fixed"], "data.masking is 'fixed'"),
+    ],
+)
+def test_augmentation_is_refused_in_one_line(
+    recipe: str, source: str, words: list[str], said: str, files: dict[str, Path]
+) -> None:
+    with pytest.raises(InputError, match=said):
+        prepare(quick(recipe, f"data.source={files[source]}", *words))

@@ -22,7 +22,7 @@ from ...errors import SpecError, UnsupportedError
 from ..tap import Tap
 from ..view import View
 from .bigbird_plan import Ints, random_blocks
-from .blocks import Blocks, Call
+from .blocks import Asked, Blocks
 from .kernel import Kernel, Mixing
 
 
@@ -71,19 +71,19 @@ class _BigBird(Kernel):
     ) -> Tensor:
         if view.globals_BK is not None:
             raise UnsupportedError("BigBird attention has global blocks of its own; it takes no Global mask")
-        call = Call(view, bias, scale, self.spec.dropout if self.training else 0.0)
+        asked = Asked(view, bias, scale, self.spec.dropout if self.training else 0.0)
         middle, everyone = self._blocks(view, q_BHQE.shape[1])
         if tap.wants("pattern"):
             plain = q_BHQE.new_zeros(*q_BHQE.shape[:3], view.keys)
             for blocks in (everyone, middle):
-                plain = blocks.pattern(q_BHQE, k_BHKE, call, into=plain)
+                plain = blocks.pattern(q_BHQE, k_BHKE, asked, into=plain)
             seen = tap("pattern", plain)
             if seen is not plain:
                 groups = q_BHQE.shape[1] // v_BHKE.shape[1]
-                return F.dropout(seen, call.dropout) @ v_BHKE.repeat_interleave(groups, dim=1)
+                return F.dropout(seen, asked.dropout) @ v_BHKE.repeat_interleave(groups, dim=1)
         mixed = q_BHQE.new_zeros(*q_BHQE.shape[:3], v_BHKE.shape[-1])
         for blocks in (everyone, middle):
-            mixed = blocks.mix(q_BHQE, k_BHKE, v_BHKE, call, into=mixed)
+            mixed = blocks.mix(q_BHQE, k_BHKE, v_BHKE, asked, into=mixed)
         return mixed
 
     def _blocks(self, view: View, heads: int) -> tuple[Blocks, Blocks]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
 from ...errors import UnsupportedError
 from ...spec import Spec
-from ..tap import Tap
+from ..tap import Recorder, Tap
 from ..view import View
 
 QKV = tuple[Tensor, Tensor, Tensor]
@@ -22,6 +23,21 @@ NEEDS: dict[Need, str] = {
     "pattern": "to show its attention pattern",
     "second": "projections of their own for global tokens",
 }
+ALL = slice(None)
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What a kernel was given once: enough to ask it again which weights it used."""
+
+    kernel: Kernel
+    q_BHQE: Tensor
+    k_BHKE: Tensor
+    v_BHKE: Tensor
+    view: View
+    bias: Tensor | None
+    scale: float
+    second: Callable[[], QKV] | None = None
 
 
 class Kernel(nn.Module):
@@ -52,9 +68,25 @@ class Kernel(nn.Module):
                 f"{type(self).__name__.lstrip('_')} attention cannot take {asked}; "
                 f"choose another kernel, or Softmax, which can"
             )
+        tap.hears(Call(self, q_BHQE, k_BHKE, v_BHKE, view, bias, scale, second))
         if second is not None:
             return self.mix_two((q_BHQE, k_BHKE, v_BHKE), second, view=view, bias=bias, scale=scale, tap=tap)
         return self.mix(q_BHQE, k_BHKE, v_BHKE, view=view, bias=bias, scale=scale, tap=tap)
+
+    def pattern(self, call: Call, heads: slice = ALL) -> Tensor:
+        """(B, H, Q, K): the weights of some heads, or those its answer amounts to, from what it was given."""
+        seen = Recorder()
+        self(
+            call.q_BHQE,
+            call.k_BHKE,
+            call.v_BHKE,
+            view=call.view,
+            bias=call.bias,
+            scale=call.scale,
+            tap=seen.tap("pattern"),
+            second=call.second,
+        )
+        return seen["pattern"][:, heads]
 
     def mix_two(
         self,

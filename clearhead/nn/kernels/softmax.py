@@ -18,7 +18,7 @@ from ...errors import SpecError
 from ..norm import capped, widen
 from ..tap import Tap
 from ..view import View
-from .kernel import Kernel, Mixing
+from .kernel import ALL, Call, Kernel, Mixing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +73,16 @@ class _Softmax(Kernel):
             scale=scale,
             enable_gqa=q_BHQE.shape[1] != k_BHKE.shape[1],
         )
+
+    def pattern(self, call: Call, heads: slice = ALL) -> Tensor:
+        """Heads do not know of each other, so those that nobody asked for are not computed."""
+        if call.view.dense is not None and call.view.dense.shape[1] > 1:
+            return super().pattern(call, heads)  # a mask of its own for every head
+        count, group = call.q_BHQE.shape[1], call.q_BHQE.shape[1] // call.k_BHKE.shape[1]
+        k = call.k_BHKE[:, [head // group for head in range(count)[heads]]]
+        bias = call.bias if call.bias is None or call.bias.shape[1] == 1 else call.bias[:, heads]
+        q, view = call.q_BHQE[:, heads], call.view
+        return pattern(q, k, view=view, bias=bias, scale=call.scale, cap=self.cap)
 
 
 def pattern(

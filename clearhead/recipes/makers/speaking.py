@@ -7,11 +7,13 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ...data.corrupt import NOISES, drop_spans
-from ...generate import EndTokens, Prompt, generate
-from ...nn.model import PairModel
+from ...generate import EndTokens, Prompt, Sample, generate
+from ...generate.shaping import Temperature
+from ...nn.model import PairModel, SingleModel
 from ...tasks.causal import CausalLM
 from ...tasks.translate import Ids, Pair, TextToText
 from ...text.tokenizer import Tokenizer
@@ -89,6 +91,7 @@ def causal(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made
         rows=run.data.rows,
         pad=ids_of(tokenizer).pad,
         trained=trained,
+        speak=partial(_go_on, tokenizer=tokenizer, length=run.data.length),
         **common(run, rows),
     )
     return Made(task, "tokens", sizes(tokenizer))
@@ -128,3 +131,13 @@ def _decode(model: PairModel, source: Tensor, mask: Tensor, limit: int, *, ids: 
     start = source.new_full((len(source), 1), ids.start)
     run = generate(model, Prompt(source, mask, start), stops=(EndTokens((ids.end,)),), limit=limit)
     return [answers[0].said for answers in run.finish()]
+
+
+def _go_on(model: SingleModel, ids: list[int], *, tokenizer: Tokenizer, length: int) -> str:
+    """The beginning of a text, and how the model goes on: drawn, as language models are used."""
+    begin = ids[: min(16, length // 4)]
+    heat = (Temperature(0.8),)
+    limit = min(80, length - len(begin))
+    run = generate(model, Prompt(torch.tensor([begin])), strategy=Sample(), filters=heat, limit=limit)
+    said = run.finish()[0][0].said
+    return f"{tokenizer.decode(begin)} … {tokenizer.decode(said)}"

@@ -1,0 +1,189 @@
+"""Training speed against Hugging Face's trainer: one model, the same rows, the same tokens a batch, in turns.
+
+Ragged: pairs of texts of all lengths. Dense: rows that are full to the last token, so no padding anywhere.
+What is counted are real tokens, the ones that are not padding, in a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import torch
+
+from ..bundle import Bundle, build, save
+from ..data.packing import NOTHING
+from ..errors import MissingError
+from ..nn.init import generator
+from ..recipes import changed, load_run, prepare
+from ..tasks.causal import CausalLM
+from ..tasks.task import Task
+from ..tasks.translate import TextToText
+from ..train import Trainer, Training
+
+Kind = Literal["ragged", "dense"]
+PLAIN, GROUPED = "transformers", "transformers, grouped by length"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What both sides train: a model, its task, and the same examples as rows of theirs."""
+
+    bundle: Bundle
+    task: Task[Any]
+    rows: list[dict[str, list[int]]]
+    batch: int  # rows a batch of theirs, so that its padded tokens are as many as ours
+    pad: int
+
+
+def compare(
+    kind: Kind, *, source: str, tokens: int, steps: int, rounds: int, say: Callable[[str], None]
+) -> dict[str, float]:
+    """Real tokens a second by name, the median of the rounds; ours is "clearhead"."""
+    work = ragged(source, tokens) if kind == "ragged" else dense(tokens)
+    sides: dict[str, Callable[[Path], float]] = {
+        "clearhead": lambda folder: ours(work, steps, folder),
+        PLAIN: lambda folder: theirs(work, steps, folder, group=False),
+    }
+    if kind == "ragged":
+        sides[GROUPED] = lambda folder: theirs(work, steps, folder, group=True)
+    speeds: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(1, rounds + 1):
+        for name, run in sides.items():
+            with TemporaryDirectory() as folder:
+                speeds[name].append(run(Path(folder)))
+            say(f"round {turn} of {rounds}: {name} {median(speeds[name]):,.0f} tokens/s")
+    return {name: median(found) for name, found in speeds.items()}
+
+
+def ragged(source: str, tokens: int) -> Work:
+    """A small encoder-decoder on pairs of texts."""
+    sizes = {"d_model": 256, "encoder_layers": 3, "decoder_layers": 3}
+    words = [f"data.source={source}", f"data.tokens={tokens}", "data.length=128", "tokenizer.vocab=6000"]
+    run = changed(load_run("translate-en-zh"), [*words, "model.max_position_embeddings=160"])
+    run = changed(run, [f"model.{name}={size}" for name, size in sizes.items()])
+    made = prepare(run)
+    assert isinstance(made.task, TextToText)
+    ids = made.task.ids
+    rows = [
+        {"input_ids": [*pair.source, ids.end], "labels": [*pair.target, ids.end]}
+        for pair in made.task.splits["train"]
+    ]
+    batch = _fitting([tuple(map(len, row.values())) for row in rows], tokens)
+    return Work(made.bundle, made.task, rows, batch, ids.pad)
+
+
+def dense(tokens: int, length: int = 256) -> Work:
+    """A small GPT-2 on rows of one length."""
+    bundle = build("gpt2", vocab_size=8000, n_embd=256, n_layer=4, n_head=8, n_positions=length)
+    rows = max(1, tokens // length)
+    ids = torch.randint(1, 8000, (rows * 64, length), generator=generator(0, "bench"))
+    texts = ids.tolist()
+    task = CausalLM({"train": texts}, length=length, rows=rows, pad=0)
+    return Work(bundle, task, [{"input_ids": text, "labels": text} for text in texts], rows, 0)
+
+
+def _fitting(sizes: Sequence[tuple[int, ...]], tokens: int) -> int:
+    """How many rows, drawn at random, fill a padded batch of so many tokens on average."""
+    key = generator(0, "bench")
+
+    def padded(rows: int) -> float:
+        drawn = torch.randint(0, len(sizes), (50, rows), generator=key).tolist()
+        batches = [[sizes[i] for i in batch] for batch in drawn]
+        return float(sum(rows * sum(map(max, zip(*batch, strict=True))) for batch in batches)) / len(batches)
+
+    rows = 1
+    while padded(rows + 1) <= tokens:
+        rows += 1
+    return rows
+
+
+def ours(work: Work, steps: int, folder: Path) -> float:
+    """Real tokens a second from the end of the first step on, by the clock on the wall."""
+    real: list[int] = []
+    stamps: list[float] = []
+
+    def listen(record: Mapping[str, Any]) -> None:
+        stamps.append(time.perf_counter())
+
+    counted = _Counted(work.task, real)
+    training = Training(steps=steps, lr=3e-4, save_every=steps + 1)
+    Trainer(work.bundle, counted, training, folder / "run", log=listen).run()
+    return _speed(real, stamps)
+
+
+class _Counted:
+    """A task whose real tokens are counted as they are asked for."""
+
+    def __init__(self, task: Task[Any], real: list[int]) -> None:
+        self._task, self._real = task, real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def batch(self, step: int, micro: int) -> Any:
+        batch = self._task.batch(step, micro)
+        source = int(batch.mask_BT.sum()) if hasattr(batch, "mask_BT") else 0
+        self._real.append(source + int((batch.labels_BT != NOTHING).sum()))
+        return batch
+
+
+def theirs(work: Work, steps: int, folder: Path, *, group: bool) -> float:
+    """The same for transformers' Trainer with its padding collator."""
+    try:
+        import_module("accelerate")  # their trainer cannot do without
+        transformers: Any = import_module("transformers")
+    except ImportError:
+        raise MissingError("transformers[torch]", "a comparison with its trainer") from None
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    save(work.bundle, folder / "model")
+    kind = getattr(transformers, work.bundle.config["architectures"][0])
+    model = kind.from_pretrained(folder / "model", local_files_only=True)
+    real: list[int] = []
+    stamps: list[float] = []
+
+    class Clock(transformers.TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            stamps.append(time.perf_counter())
+
+    def collate(rows: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
+        real.append(sum(len(side) for row in rows for side in _sides(row)))
+        source, mask = _filled([row["input_ids"] for row in rows], work.pad)
+        labels, _ = _filled([row["labels"] for row in rows], NOTHING)
+        return {"input_ids": source, "attention_mask": mask, "labels": labels}
+
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder / "out"), max_steps=steps, per_device_train_batch_size=work.batch,
+        learning_rate=3e-4, lr_scheduler_type="constant", report_to=[], save_strategy="no", use_cpu=True,
+        disable_tqdm=True, logging_strategy="no", remove_unused_columns=False, weight_decay=0.01,
+        train_sampling_strategy="group_by_length" if group else "random",
+    )  # fmt: skip
+    trainer = transformers.Trainer(
+        model=model, args=arguments, train_dataset=work.rows, data_collator=collate, callbacks=[Clock()]
+    )
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.train()
+    return _speed(real, stamps)
+
+
+def _sides(row: Mapping[str, list[int]]) -> list[list[int]]:
+    """What a row holds: two texts of a pair; a text for a language model, whose labels are itself."""
+    return [row["labels"]] if row["labels"] is row["input_ids"] else [*row.values()]
+
+
+def _filled(rows: Sequence[list[int]], filler: int) -> tuple[torch.Tensor, torch.Tensor]:
+    length = max(map(len, rows))
+    ids = torch.tensor([row + [filler] * (length - len(row)) for row in rows])
+    return ids, torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows])
+
+
+def _speed(real: Sequence[int], stamps: Sequence[float]) -> float:
+    """The first step warms up; its end is where the clock starts."""
+    return sum(real[1 : len(stamps)]) / (stamps[-1] - stamps[0])

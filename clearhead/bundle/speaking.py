@@ -1,0 +1,311 @@
+"""Speaking: a bundle, texts and settings in; texts, answers, pieces of text or ids out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..generate import Decoding, Draft, Hypothesis, Node, Prompt, Row, Settings, generate
+from ..generate.settings import several
+from ..nn.heads import TokenHead
+from ..nn.model import Pair, PairModel, Single
+from ..nn.positions import Learned
+from ..nn.tower import Tower
+from ..text.streaming import Cutter, Detokenizer
+from ..text.tokenizer import Tokenizer
+from .answer import Answer, Choice, Token
+from .bundle import Bundle
+
+CAN = {  # what a model that does not speak can do instead
+    "hidden": "gives hidden states: clearhead embed makes sentence vectors of them",
+    "tokens": "fills in masked words: clearhead predict does that",
+    "labels": "labels texts: clearhead predict does that",
+    "tags": "labels tokens: clearhead predict does that",
+    "span": "finds answers in a text: clearhead predict does that",
+    "pair": "says whether two texts follow each other: clearhead predict does that",
+}
+# What older files keep in config.json, not in generation_config.json; some write defaults nobody chose.
+UNSAID = {"max_length": 20, "top_k": 50}
+LEGACY = (
+    "max_length", "min_length", "num_beams", "length_penalty", "early_stopping", "no_repeat_ngram_size",
+    "repetition_penalty", "do_sample", "temperature", "top_k", "top_p", "bad_words_ids",
+    "forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens",
+)  # fmt: skip
+SPECIAL = ("eos_token_id", "pad_token_id", "decoder_start_token_id")
+
+Alternatives = dict[Row, list[tuple[list[int], list[float]]]]
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What one request got."""
+
+    hypotheses: list[Hypothesis]
+    alternatives: list[list[tuple[list[int], list[float]]]]  # per hypothesis, per token
+    tree: tuple[Node, ...]
+
+
+class Speaking:
+    """A bundle that is about to speak under certain settings; made for one call."""
+
+    def __init__(self, bundle: Bundle, given: Mapping[str, Any], assistant: Bundle | None = None) -> None:
+        tower = _speaks(bundle)
+        self.bundle, self.model, self.tokenizer = bundle, bundle.model, bundle.tokenizer
+        self.window = _window(tower)
+        assert isinstance(bundle.spec.head, TokenHead)  # type: ignore[attr-defined]
+        self.vocab = bundle.spec.head.vocab  # type: ignore[attr-defined]
+        settings, notes = Settings.read(_stored(bundle), given)
+        self.settings = _known_ids(settings, self.vocab)
+        self.notes = tuple(notes)
+        self.draft = None
+        if assistant is not None:
+            small = _window(_speaks(assistant))
+            self.window = min((w for w in (self.window, small) if w is not None), default=None)
+            self.draft = Draft(assistant.model, self.settings.num_assistant_tokens)
+
+    def prompts(self, texts: Sequence[str]) -> list[list[int]]:
+        """Texts as ids, with the special tokens the checkpoint expects."""
+        for text in texts:
+            if not text:
+                raise InputError("the prompt is empty; give at least a word to go on from")
+        return [list(encoding.ids) for encoding in self._tokenizer.encode_batch(texts)]
+
+    def told(
+        self, rows: Sequence[Sequence[int]], batch: int, *, alternatives: int = 0, record: bool = False
+    ) -> list[_Told]:
+        """What is said to each prompt. Prompts of like length share a batch, which changes no answer."""
+        if batch < 1:
+            raise InputError(f"batch is {batch}, expected 1 or more")
+        size = 1 if self.draft is not None else batch
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        found: dict[int, _Told] = {}
+        for at in range(0, len(order), size):
+            chosen = order[at : at + size]
+            run = self.run([rows[i] for i in chosen], chosen, alternatives=alternatives, record=record)
+            found.update(zip(chosen, _listened(run), strict=True))
+        return [found[i] for i in range(len(rows))]
+
+    def run(
+        self,
+        rows: Sequence[Sequence[int]],
+        requests: Sequence[int] = (0,),
+        *,
+        alternatives: int = 0,
+        record: bool = False,
+    ) -> Decoding:
+        """A run over prompts of unequal length; `requests` are their numbers, where each has its own seed."""
+        if not all(rows):
+            raise InputError("a prompt has no tokens; give at least one")
+        length = max(map(len, rows))
+        ids = torch.tensor([[0] * (length - len(row)) + list(row) for row in rows])
+        real = torch.tensor([[False] * (length - len(row)) + [True] * len(row) for row in rows])
+        return self.decoding(ids, real, requests, alternatives=alternatives, record=record)
+
+    def decoding(
+        self,
+        ids_BT: Tensor,
+        real_BT: Tensor,
+        requests: Sequence[int],
+        *,
+        alternatives: int = 0,
+        record: bool = False,
+    ) -> Decoding:
+        settings, device = self.settings, next(self.model.parameters()).device
+        seed = settings.seed
+        if not isinstance(seed, int):
+            if len(seed) <= max(requests):
+                raise InputError(
+                    f"{len(seed)} seeds for {max(requests) + 1} requests; give one, or one for each"
+                )
+            settings = replace(settings, seed=[seed[i] for i in requests])
+        lengths, start = real_BT.sum(1).tolist(), None
+        if isinstance(self.model, PairModel):
+            self._check_source(max(lengths))
+            first = several(settings.decoder_start_token_id)
+            if not first:
+                raise InputError(
+                    "nothing says which token the decoder starts with; set decoder_start_token_id"
+                )
+            start = torch.tensor([first] * len(ids_BT), device=device)
+            lengths = [len(first)] * len(ids_BT)
+        decode = self.tokenizer.decode if self.tokenizer is not None else None
+        return generate(
+            self.model,
+            Prompt(ids_BT.to(device), real_BT.to(device), start),
+            limit=settings.limits(lengths, self.window),
+            strategy=settings.strategy(),
+            filters=settings.filters(),
+            stops=settings.stops(decode),
+            draft=self.draft,
+            alternatives=alternatives,
+            record=record,
+        )
+
+    def text(self, hypothesis: Hypothesis) -> str:
+        cutter = Cutter(self.settings.stop_strings)
+        return cutter.feed(self._tokenizer.decode(hypothesis.said)) + cutter.end()
+
+    def answer(self, prompt: str, told: _Told) -> Answer:
+        """The hypotheses of one request as an answer with its runners-up."""
+        answers = [
+            Answer(prompt, self.text(h), self._tokens(h, more), h.score, h.reason)
+            for h, more in zip(told.hypotheses, told.alternatives, strict=True)
+        ]
+        return replace(answers[0], others=tuple(answers[1:]), tree=told.tree, notes=self.notes)
+
+    def stream(self, rows: Sequence[int]) -> Iterator[str]:
+        """Pieces of the answer to one prompt, as they are said. Of beams nothing is certain until the end."""
+        run = self.run([rows])
+        if self.settings.strategy().rows > 1:
+            yield self.text(run.finish()[0][0])
+            return
+        spoken, cutter = Detokenizer(self._tokenizer), Cutter(self.settings.stop_strings)
+        for step in run:
+            token = int(step.tokens_R[0])
+            if token not in self.settings.ends and (piece := cutter.feed(spoken.feed(token))):
+                yield piece
+        if rest := cutter.feed(spoken.end()) + cutter.end():
+            yield rest
+
+    def _tokens(self, hypothesis: Hypothesis, more: list[tuple[list[int], list[float]]]) -> tuple[Token, ...]:
+        spoken = Detokenizer(self._tokenizer)
+        texts = [spoken.feed(i) for i in hypothesis.said]
+        if texts:
+            texts[-1] += spoken.end()
+        texts += [""] * (len(hypothesis.ids) - len(texts))
+        others = [tuple(map(self._choice, *each)) for each in more] or [()] * len(texts)
+        return tuple(map(Token, hypothesis.ids, texts, hypothesis.logprobs, others))
+
+    def _choice(self, token: int, logprob: float) -> Choice:
+        return Choice(token, self._tokenizer.decode([token], specials=True), logprob)
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise InputError("text needs a tokenizer, and this model came without one; use generate_ids")
+        return self.tokenizer
+
+    def _check_source(self, length: int) -> None:
+        assert isinstance(self.bundle.spec, Pair)
+        window = _window(self.bundle.spec.encoder)
+        if window is not None and length > window:
+            raise InputError(
+                f"the text has {length} tokens, the encoder {window} positions; shorten the text"
+            )
+
+
+def answer(
+    bundle: Bundle,
+    texts: Sequence[str],
+    settings: Mapping[str, Any],
+    assistant: Bundle | None = None,
+    *,
+    batch: int = 16,
+    alternatives: int = 0,
+    record: bool = False,
+) -> list[Answer]:
+    """An answer to each text."""
+    speaking = Speaking(bundle, settings, assistant)
+    told = speaking.told(speaking.prompts(texts), batch, alternatives=alternatives, record=record)
+    return [speaking.answer(*pair) for pair in zip(texts, told, strict=True)]
+
+
+def generate_ids(
+    bundle: Bundle,
+    ids_BT: Tensor,
+    mask_BT: Tensor | None,
+    settings: Mapping[str, Any],
+    assistant: Bundle | None,
+) -> Tensor:
+    """As in transformers: prompt and answer side by side, or the decoder's ids; filled up with padding."""
+    if ids_BT.ndim != 2 or 0 in ids_BT.shape or ids_BT.is_floating_point():
+        raise InputError(f"ids must be whole numbers of shape (batch, length); given {tuple(ids_BT.shape)}")
+    speaking = Speaking(bundle, settings, assistant)
+    said = speaking.settings
+    if mask_BT is None:  # padding tells itself, unless padding and end are the same token
+        pad = said.pad_token_id
+        real = ids_BT != pad if pad is not None and pad not in said.ends else torch.ones_like(ids_BT).bool()
+    else:
+        real = mask_BT.bool()
+    if speaking.draft is not None and len(ids_BT) > 1:
+        raise InputError("a draft guesses for one request at a time; call generate_ids row by row")
+    answers = speaking.decoding(ids_BT, real, range(len(ids_BT))).finish()
+    count = said.num_return_sequences
+    rows = [[h.ids for h in answer] + [[]] * (count - len(answer)) for answer in answers]
+    longest = max(len(ids) for row in rows for ids in row)
+    # transformers fills up beams with the end token where padding is token 0; so that ids compare equal.
+    fill = said.ends[0] if said.num_beams > 1 and said.pad == 0 and said.ends else said.pad
+    new = torch.tensor([ids + [fill] * (longest - len(ids)) for row in rows for ids in row])
+    begun = (
+        torch.tensor([several(said.decoder_start_token_id)] * len(ids_BT))
+        if isinstance(bundle.model, PairModel)
+        else ids_BT
+    )
+    return torch.cat([begun.to(ids_BT.device).repeat_interleave(count, 0), new.to(ids_BT.device)], dim=1)
+
+
+def _listened(run: Decoding) -> list[_Told]:
+    """A run heard to its end, with what its steps told on the way."""
+    others: Alternatives = defaultdict(list)
+    trees: dict[int, list[Node]] = defaultdict(list)
+    for step in run:
+        if step.alternatives is not None:
+            for row, ids, logprobs in zip(step.rows, *(x.tolist() for x in step.alternatives), strict=True):
+                others[row].append((ids, logprobs))
+        for node in step.nodes:
+            trees[node.request].append(node)
+    return [
+        _Told(answers, [others.get(Row(i, n), []) for n in range(len(answers))], tuple(trees.get(i, ())))
+        for i, answers in enumerate(run.answers)
+    ]
+
+
+def _speaks(bundle: Bundle) -> Tower:
+    """The tower that speaks; an encoder has none, and says what it can do instead."""
+    spec = bundle.spec
+    if isinstance(spec, Pair) and isinstance(spec.head, TokenHead):
+        return spec.decoder
+    if isinstance(spec, Single) and isinstance(spec.head, TokenHead) and spec.tower.causal:
+        return spec.tower
+    name = bundle.family.title if bundle.family else "this model"
+    raise InputError(f"{name} cannot generate text; it {CAN[bundle.task]}")
+
+
+def _window(tower: Tower) -> int | None:
+    """How many positions a tower has, where they are learned; other schemes have no end."""
+    return tower.positions.length if isinstance(tower.positions, Learned) else None
+
+
+def _stored(bundle: Bundle) -> dict[str, Any]:
+    """What the checkpoint says about decoding: generation_config.json, or an older config.json."""
+    config = bundle.family.config(bundle.config) if bundle.family else bundle.config
+    ids = {name: config.get(name) for name in SPECIAL}
+    if ids["decoder_start_token_id"] is None:
+        ids["decoder_start_token_id"] = config.get("bos_token_id")
+    tokenizer = bundle.tokenizer
+    if ids["eos_token_id"] is None and tokenizer is not None and tokenizer.eos is not None:
+        ids["eos_token_id"] = tokenizer.eos.id
+    older = {} if bundle.generation else {k: config[k] for k in LEGACY if k in config}
+    older = {k: v for k, v in older.items() if UNSAID.get(k) != v}
+    return {**ids, **older, **{k: v for k, v in bundle.generation.items() if v is not None}}
+
+
+def _known_ids(settings: Settings, vocab: int) -> Settings:
+    """An end token that no vocabulary has can never be said; a forced one is a mistake."""
+    for name in ("forced_bos_token_id", "forced_eos_token_id", "begin", "decoder_start_token_id"):
+        for token in several(getattr(settings, name)):
+            if token >= vocab:
+                raise InputError(f"{name} is {token}, but the vocabulary has tokens 0 to {vocab - 1}")
+    return replace(
+        settings,
+        eos_token_id=[i for i in settings.ends if i < vocab],
+        suppress_tokens=[i for i in settings.suppress_tokens if 0 <= i < vocab],
+        begin_suppress_tokens=[i for i in settings.begin_suppress_tokens if 0 <= i < vocab],
+        bad_words_ids=[word for word in settings.bad_words_ids if all(0 <= i < vocab for i in word)],
+    )

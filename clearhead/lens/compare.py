@@ -1,0 +1,55 @@
+"""Before and after: two traces of one text in; how the answer moved out, in words and numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .importance import divergence
+from .tokens import of_ids
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a person asks a model for: the likeliest words or labels with their chances, or what was said."""
+
+    best: list[tuple[str, float]]
+    said: str | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    before: Answer
+    after: Answer
+    moved: float  # bits, the mean over all tokens; of states the relative distance
+    unit: str
+
+
+def answer_of(trace: Trace, names: dict[int, str] | None = None, top: int = 5) -> Answer:
+    """The next token of a writer, the label of a classifier; nothing for bare states."""
+    if trace.about.speaks:
+        said = "".join(token.text for token in trace.target_tokens if not token.special) or None
+        row, named = trace.answer[-1], None
+    elif trace.answer.ndim == 1 and trace.about.has_head:
+        said, row, named = None, trace.answer, names or {}
+    else:
+        return Answer([])
+    best = row.float().softmax(-1).topk(min(top, row.shape[-1]))
+    found = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    if named is None:
+        return Answer([(of_ids([i], trace.tokenizer)[0].label, p) for i, p in found], said)
+    return Answer([(named.get(i, f"label {i}"), p) for i, p in found])
+
+
+def compare(before: Trace, after: Trace, names: dict[int, str] | None = None) -> Comparison:
+    """`after` must be of the same tokens; what a changed model would say by itself is another trace."""
+    one, two = answer_of(before, names), answer_of(after, names)
+    if not before.about.has_head:
+        moved = float((after.answer - before.answer).norm() / before.answer.norm())
+        return Comparison(one, two, moved, "of the length of the states")
+    length = min(len(before.answer), len(after.answer)) if before.answer.ndim > 1 else None
+    moved = float(divergence(before.answer[:length], after.answer[:length]).mean())
+    return Comparison(one, two, moved, "bits")

@@ -1,0 +1,88 @@
+"""One pass through a model in; what every attention was given, and the stream after every layer, out.
+
+The answer is the one the model gives unwatched, bit for bit: kernels say what they were given and compute
+as always; weights are computed later, for the layers and heads somebody asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError, UnsupportedError
+from ..nn.kernels.kernel import ALL, Call
+from ..nn.model import PairModel, SingleModel
+from ..nn.tap import OFF, Tap
+from .several import several
+
+Kind = Literal["self", "decoder", "cross"]
+
+
+@dataclass
+class Inside:
+    """What one pass left behind. Addresses are those of taps: `decoder.blocks.3.cross`."""
+
+    answer: Tensor  # what the model said, the batch of one taken off
+    calls: dict[str, Call] = field(default_factory=dict)
+    streams: dict[str, Tensor] = field(default_factory=dict)  # `tower.embed`, `tower.blocks.0.out`, ...
+
+    def depth(self, side: str) -> int:
+        return sum(1 for name in self.streams if name.startswith(f"{side}.blocks."))
+
+    def pattern(self, address: str, heads: slice = ALL) -> Tensor:
+        """(H, Q, K) of one attention."""
+        call = self.calls[address]
+        try:
+            with torch.no_grad():
+                return call.kernel.pattern(call, heads)[0].float()
+        except UnsupportedError:
+            name = type(call.kernel).__name__.lstrip("_")
+            raise InputError(f"{name} attention cannot say which weights its answer amounts to") from None
+
+
+def inside(
+    model: SingleModel | PairModel,
+    ids: Sequence[int],
+    target: Sequence[int] | None = None,
+    *,
+    types: Sequence[int] | None = None,
+    tap: Tap = OFF,
+) -> Inside:
+    """Run one text (and, for a pair of towers, what the decoder is fed). `tap` may change things."""
+    seen: dict[str, Tensor] = {}
+    calls: dict[str, Call] = {}
+
+    def keep(address: str, x: Tensor) -> Tensor:
+        if _is_stream(address):
+            seen[address] = x.detach()[0]
+        return x
+
+    def hear(address: str, call: Call) -> None:
+        calls[address] = replace(call, q_BHQE=call.q_BHQE.detach(), k_BHKE=call.k_BHKE.detach())
+
+    watch = several(tap, Tap("*.out", keep, hear=hear), Tap("*.embed", keep))
+    device = next(model.parameters()).device
+    source = torch.tensor([list(ids)], device=device)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            if isinstance(model, PairModel):
+                assert target is not None
+                answer = model(source, torch.tensor([list(target)], device=device), tap=watch)
+            else:
+                kinds = None if types is None else torch.tensor([list(types)], device=device)
+                answer = model(source, types=kinds, tap=watch)
+    finally:
+        model.train(was_training)
+    return Inside(answer[0], calls, seen)
+
+
+def _is_stream(address: str) -> bool:
+    """The stream itself, not what a sub-layer adds to it."""
+    parts = address.split(".")
+    return len(parts) == 2 or (len(parts) == 4 and parts[1] == "blocks")

@@ -1,0 +1,80 @@
+"""Tokens as a person reads them: what a tokenizer did to a text in, one labelled token per id out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..text.pieces import Encoding
+from ..text.tokenizer import Tokenizer
+
+PARTS = "①②③④⑤⑥⑦⑧⑨"  # the pieces of one character: 你①, 你②, 你③
+BROKEN = "\ufffd"  # what half a character decodes to
+VISIBLE = {"\n": "⏎", "\t": "⇥", "\r": "␍", " ": "␣"}
+
+
+class Token(NamedTuple):
+    """`text` is `input[start:end]`, or the name of a special token; `label` is what a picture shows."""
+
+    text: str
+    id: int
+    start: int
+    end: int
+    special: bool
+    label: str
+
+
+def of_encoding(encoding: Encoding) -> list[Token]:
+    """The tokens of a text that was encoded."""
+    return [
+        Token(p.text, p.id, p.start, p.end, p.special, _label(p.text, p.part, p.parts))
+        for p in encoding.tokens
+    ]
+
+
+def of_ids(ids: Sequence[int], tokenizer: Tokenizer | None) -> list[Token]:
+    """The tokens of ids that came from no text: what a model said, or numbers without a tokenizer.
+
+    Pieces of one character decode to nothing whole; they are decoded together and share its letters.
+    """
+    if tokenizer is None:
+        return [Token(f"#{i}", i, 0, 0, special=False, label=f"#{i}") for i in ids]
+    tokens: list[Token] = []
+    first, said = 0, 0
+    while first < len(ids):
+        if ids[first] in tokenizer.specials:
+            name = tokenizer.decode([ids[first]], specials=True)
+            tokens.append(Token(name, ids[first], said, said, special=True, label=name))
+            first += 1
+            continue
+        last = _whole(ids, first, tokenizer)
+        text = _decoded(ids, first, last, tokenizer)
+        for i in range(first, last):
+            label = _label(text, i - first + 1, last - first)
+            tokens.append(Token(text, ids[i], said, said + len(text), special=False, label=label))
+        first, said = last, said + len(text)
+    return tokens
+
+
+def _whole(ids: Sequence[int], first: int, tokenizer: Tokenizer) -> int:
+    """Where the shortest run that decodes to whole characters ends; a byte that never does stands alone."""
+    for last in range(first + 1, min(first + 5, len(ids) + 1)):
+        if BROKEN not in tokenizer.decode(ids[first:last]):
+            return last
+    return first + 1
+
+
+def _decoded(ids: Sequence[int], first: int, last: int, tokenizer: Tokenizer) -> str:
+    """The letters of a run, with the space that only shows when something stands before it."""
+    before = max(first - 1, 0)
+    if before == first or ids[before] in tokenizer.specials:
+        return tokenizer.decode(ids[first:last])
+    lead, both = tokenizer.decode(ids[before:first]), tokenizer.decode(ids[before:last])
+    return both[len(lead) :] if both.startswith(lead) else tokenizer.decode(ids[first:last])
+
+
+def _label(text: str, part: int, parts: int) -> str:
+    shown = text.strip()
+    if not shown:
+        shown = "".join(VISIBLE.get(letter, letter) for letter in text) or "·"
+    return shown + (PARTS[min(part, len(PARTS)) - 1] if parts > 1 else "")

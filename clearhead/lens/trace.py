@@ -1,0 +1,206 @@
+"""A trace: one text through one model, and everything that happened inside, on demand.
+
+    t = b.trace("the animal was tired")
+    t.tokens[2].label                           'animal'
+    t.attention(layer=3, head=7)                (Q, K): who looked at whom
+    t.hidden(4)                                 (T, D): the stream after four layers
+    t.logit_lens()                              what each layer would have said
+    t.steps(layer=3, head=7).scaled             every step of softmax(q k' * scale) v
+
+Attention has three kinds: "self" (the tower, or the encoder), "decoder" and "cross". Layers and heads are
+counted from 0; a negative number counts from the end.
+Shape suffixes: L layers, H heads, Q queries, K keys, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError, nearest
+from ..nn.heads import TokenHead
+from ..nn.kernels.kernel import Call
+from ..nn.model import PairModel, SingleModel
+from ..nn.tap import Recorder, sites
+from ..text.tokenizer import Tokenizer
+from .frames import Frame, frames
+from .guesses import Guesses, logit_lens
+from .record import Inside, Kind, inside
+from .steps import Steps, steps
+from .tokens import Token
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .tree import Tree
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What a model was given: ids, their tokens, and, for a decoder of its own, the same once more."""
+
+    ids: Sequence[int]
+    tokens: list[Token]
+    types: Sequence[int] | None = None
+    target_ids: Sequence[int] | None = None
+    target_tokens: list[Token] | None = None
+    prompt: int = 1  # how many tokens (of the target, where there is one) were given; the rest was said
+
+
+@dataclass(frozen=True)
+class About:
+    """What must be known of a model to read a trace of it."""
+
+    title: str
+    kinds: dict[Kind, str]  # kind of attention -> its addresses: "decoder.blocks.{}.cross"
+    speaks: bool  # says one token after another
+    has_head: bool  # the answer is a guess (words, labels), not the last states
+
+
+class Trace:
+    def __init__(
+        self,
+        fed: Fed,
+        seen: Inside,
+        about: About,
+        *,
+        model: SingleModel | PairModel | None = None,
+        tokenizer: Tokenizer | None = None,
+        guesses: Guesses | None = None,
+    ) -> None:
+        self.fed, self.inside, self.about = fed, seen, about
+        self.tokens: list[Token] = fed.tokens
+        self.target_tokens: list[Token] = fed.target_tokens or []
+        self.answer: Tensor = seen.answer  # what the model said: logits (T, V), labels (C,), or states
+        self.tokenizer = tokenizer
+        self._model = model
+        self._guesses = guesses
+        self.tree: Tree | None = None  # of a beam search that said this text
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of attention there are, the most telling one last."""
+        return tuple(self.about.kinds)
+
+    def layers(self, kind: Kind = "self") -> int:
+        """How many layers have this kind of attention."""
+        return len(self._addresses(kind))
+
+    def heads(self, kind: Kind = "self") -> int:
+        """How many heads each of them has."""
+        return int(self.call(kind, 0).q_BHQE.shape[1])
+
+    def attention(self, kind: Kind = "self", layer: int | None = None, head: int | None = None) -> Tensor:
+        """Weights before dropout, rows that sum to one: (L, H, Q, K), without what was chosen."""
+        if layer is None:
+            return torch.stack([self.attention(kind, i, head) for i in range(self.layers(kind))])
+        address = self.address(kind, layer)
+        if head is None:
+            return self.inside.pattern(address)
+        number = _chosen("head", head, self.heads(kind), f"layer {layer} of {kind} attention")
+        return self.inside.pattern(address, slice(number, number + 1))[0]
+
+    def sides(self, kind: Kind = "self") -> tuple[list[Token], list[Token]]:
+        """The tokens of the rows (who looks) and of the columns (at whom)."""
+        self._addresses(kind)
+        rows = self.tokens if kind == "self" else self.target_tokens
+        return rows, self.target_tokens if kind == "decoder" else self.tokens
+
+    def call(self, kind: Kind, layer: int) -> Call:
+        """What the kernel of this layer was given: q, k, v, who may look at whom, bias, scale."""
+        return self.inside.calls[self.address(kind, layer)]
+
+    def steps(self, kind: Kind = "self", layer: int = 0, head: int = 0) -> Steps:
+        """One head, step by step: q, k, v, scores, scaled, masked, weights, mix."""
+        number = _chosen("head", head, self.heads(kind), f"layer {layer} of {kind} attention")
+        return steps(self.call(kind, layer), number)
+
+    def hidden(self, layer: int | None = None, side: str | None = None) -> Tensor:
+        """The stream after so many layers, (T, D): 0 is the embedding. None gives all, (L + 1, T, D)."""
+        side = side or self.reads
+        names = [f"{side}.embed", *(f"{side}.blocks.{i}.out" for i in range(self.inside.depth(side)))]
+        if len(names) == 1:
+            known = {name.split(".")[0] for name in self.inside.streams}
+            raise InputError(f"there is no {side!r} here; {nearest(side, known)}")
+        if layer is None:
+            return torch.stack([self.inside.streams[name] for name in names])
+        return self.inside.streams[names[_chosen("hidden layer", layer, len(names), f"the {side}")]]
+
+    @property
+    def reads(self) -> str:
+        """The side whose last states the head reads."""
+        return "decoder" if "decoder" in self.about.kinds else next(iter(self.inside.streams)).split(".")[0]
+
+    def logit_lens(self, top: int = 5) -> Guesses:
+        """What the model would have answered after each layer: its own last norm and head read the stream."""
+        if self._guesses is not None:
+            return self._guesses
+        return logit_lens(self.needs_model("the logit lens"), self.hidden(), self.tokenizer, top)
+
+    @cached_property
+    def frames(self) -> list[Frame]:
+        """One frame for each token that was said: what the model was sure of, and where it looked."""
+        return frames(self)
+
+    def activation(self, address: str) -> Tensor:
+        """Any tensor inside, by its address (`clearhead.nn.sites(model)` lists them), the batch taken off."""
+        model, seen = self.needs_model("an activation by address"), Recorder()
+        inside(model, self.fed.ids, self.fed.target_ids, types=self.fed.types, tap=seen.tap(address))
+        if not seen:
+            raise InputError(f"no activation is called {address!r}; {nearest(address, sites(model))}")
+        return next(iter(seen.values()))[0]
+
+    def save(self, path: str | Path, **options: Any) -> Path:
+        """`.safetensors` keeps the trace; .html is a page; .png, .svg, .pdf one picture (`view=`)."""
+        from .saving import save
+
+        return save(self, path, **options)
+
+    def needs_model(self, what: str) -> SingleModel | PairModel:
+        """The model, for what cannot be had without it."""
+        if self._model is None:
+            raise InputError(f"{what} needs the model, and this trace was opened from a file")
+        return self._model
+
+    def _addresses(self, kind: Kind) -> list[str]:
+        if kind not in self.about.kinds:
+            there = ", ".join(self.about.kinds)
+            raise InputError(f"this model has no {kind!r} attention; it has {there}")
+        where = self.about.kinds[kind]
+        return [where.format(i) for i in range(self.inside.depth(where.split(".")[0]))]
+
+    def address(self, kind: Kind, layer: int) -> str:
+        """Where taps find this attention: `decoder.blocks.3.cross`."""
+        there = self._addresses(kind)
+        return there[_chosen("layer", layer, len(there), f"{kind} attention")]
+
+
+def trace_ids(
+    model: SingleModel | PairModel, fed: Fed, *, tokenizer: Tokenizer | None = None, title: str = ""
+) -> Trace:
+    """One pass, watched. Everything else is computed when it is asked for."""
+    seen = inside(model, fed.ids, fed.target_ids, types=fed.types)
+    return Trace(fed, seen, _about(model, title), model=model, tokenizer=tokenizer)
+
+
+def _about(model: SingleModel | PairModel, title: str) -> About:
+    if isinstance(model, PairModel):
+        kinds: dict[Kind, str] = {
+            "self": "encoder.blocks.{}.attn",
+            "decoder": "decoder.blocks.{}.attn",
+            "cross": "decoder.blocks.{}.cross",
+        }
+        return About(title, kinds, speaks=model.head is not None, has_head=model.head is not None)
+    writes = model.spec.tower.causal and isinstance(model.spec.head, TokenHead)
+    return About(title, {"self": "tower.blocks.{}.attn"}, speaks=writes, has_head=model.head is not None)
+
+
+def _chosen(what: str, number: int, count: int, where: str) -> int:
+    if not -count <= number < count:
+        raise InputError(f"there is no {what} {number} in {where}; it has {count}, from 0 to {count - 1}")
+    return number % count

@@ -1,0 +1,77 @@
+"""More rows than there are: training rows in; the same rows, changed copies and back-translations out.
+
+`data.augment` (see `data.augment.Augment`) makes copies of what the model is shown, with words left out,
+exchanged or mistyped; never of what it is to answer. `data.back` lets a model of the reverse direction
+translate texts of the target language, and those pairs are learned, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from ..bundle import load
+from ..data.augment import Augment, back_translate, read_lexicon
+from ..data.sources import read_rows
+from ..errors import InputError, nearest
+from .rows import Row, Rows
+from .settings import Run
+
+# What may be changed in a row of each form; the tags of words do not survive a lost word.
+SHOWN = {"text": "text", "pair": "src", "prompt": "prompt", "label": "text"}
+
+
+def enlarge(run: Run, rows: Rows) -> Rows:
+    rows = _copies(run, rows, run.data.augment) if run.data.augment else rows
+    return _back(rows, run.data.back) if run.data.back else rows
+
+
+def _copies(run: Run, rows: Rows, given: Mapping[str, Any]) -> Rows:
+    names = ["copies", *(f.name for f in fields(Augment))]
+    _known("data.augment", given, names)
+    side = SHOWN.get(rows.shape.form)
+    if side is None:
+        able = ", ".join(SHOWN)
+        raise InputError(f"rows of {rows.shape.form} cannot be augmented; rows of {able} can")
+    settings = {key: value for key, value in given.items() if key != "copies"}
+    if "lexicon" in settings:
+        settings["lexicon"] = read_lexicon(settings["lexicon"])
+    change, train = Augment(**settings), rows.splits["train"]
+    copies = int(given.get("copies", 1))
+    if copies < 1:
+        raise InputError(f"data.augment.copies is {copies}; expected 1 or more")
+    new = [
+        {**row, side: change(row[side], seed=run.train.seed, row=number, epoch=copy)}
+        for copy in range(1, copies + 1)
+        for number, row in enumerate(train)
+    ]
+    new = [row for number, row in enumerate(new) if row != train[number % len(train)]]
+    return _with(rows, new, f"train: {len(new):,} changed copies added to {len(train):,} rows")
+
+
+def _back(rows: Rows, given: Mapping[str, Any]) -> Rows:
+    _known("data.back", given, ["model", "texts"])
+    if set(given) != {"model", "texts"}:
+        raise InputError(
+            "data.back needs both: model, a folder that translates back; texts, a file of targets"
+        )
+    if rows.shape.form != "pair":
+        raise InputError(f"back-translation makes pairs of texts; the rows here are {rows.shape.form}")
+    reverse: Any = load(str(given["model"]))
+    source = read_rows(given["texts"])
+    texts = [str(next(iter(row.values()))) for row in source]
+    new: list[Row] = list(back_translate(texts, lambda targets: reverse.generate(list(targets))))
+    rows = replace(rows, hashes={**rows.hashes, **source.hashes()})
+    return _with(rows, new, f"train: {len(new):,} pairs by back-translation of {len(texts):,} texts")
+
+
+def _with(rows: Rows, new: list[Row], note: str) -> Rows:
+    splits = {**rows.splits, "train": [*rows.splits["train"], *new]}
+    return replace(rows, splits=splits, notes=(*rows.notes, note))
+
+
+def _known(what: str, given: Mapping[str, Any], names: list[str]) -> None:
+    for key in given:
+        if key not in names:
+            raise InputError(f"{what} has no setting {key!r}; {nearest(str(key), names)}")

@@ -1,0 +1,76 @@
+"""Streaming: token ids in, one by one; text out, whole characters only, that adds up to the whole text."""
+
+from __future__ import annotations
+
+from .tokenizer import Tokenizer
+
+WINDOW = 24  # tokens that are decoded at a time; enough for any character and any habit of a decoder
+TIDY = 8  # how far back tidying (`do n ' t` -> `don't`) may still change a text
+
+
+class Detokenizer:
+    """`feed` an id, get the text it completes; `end` gives what was held back.
+
+    All pieces together are `tokenizer.decode(ids)`, exactly. Only a window of ids is decoded each time.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._ids: list[int] = []
+        self._sent = 0  # characters of the window's text that are out
+
+    def feed(self, token: int) -> str:
+        self._ids.append(token)
+        if self._tokenizer.is_byte(token):
+            return ""  # a run of lone bytes is good or bad as a whole, and it may go on
+        text = self._tokenizer.decode(self._ids)
+        held = TIDY if self._tokenizer.tidies else 0
+        # Half a character shows as this sign at the very end; whatever stands before is settled.
+        held = max(held, 1 if text.endswith("\ufffd") else 0)
+        piece = text[self._sent : max(self._sent, len(text) - held)]
+        self._sent += len(piece)
+        if len(self._ids) >= WINDOW:
+            self._slide(len(text) - self._sent)
+        return piece
+
+    def end(self) -> str:
+        piece = self._tokenizer.decode(self._ids)[self._sent :]
+        self._ids, self._sent = [], 0
+        return piece
+
+    def _slide(self, unsent: int) -> None:
+        """Forget the older half of the window, if the newer half reads the same without it."""
+        kept = self._ids[WINDOW // 2 :]
+        text = self._tokenizer.decode(kept)
+        if len(text) > unsent + TIDY:
+            self._ids, self._sent = kept, len(text) - unsent
+
+
+class Cutter:
+    """Text in pieces in; the same text out, cut before the first stop string, of which nothing ever shows."""
+
+    def __init__(self, stops: tuple[str, ...]) -> None:
+        self._stops = stops
+        self._held = ""
+        self.cut = False
+
+    def feed(self, piece: str) -> str:
+        if self.cut:
+            return ""
+        text = self._held + piece
+        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        if found:
+            self.cut, self._held = True, ""
+            return text[: min(found)]
+        self._held = text[len(text) - self._begun(text) :]
+        return text[: len(text) - len(self._held)]
+
+    def end(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+    def _begun(self, text: str) -> int:
+        """How many of the last characters may be the beginning of a stop string."""
+        longest = max(map(len, self._stops), default=1) - 1
+        sizes = range(min(longest, len(text)), 0, -1)
+        return next((n for n in sizes if any(stop.startswith(text[-n:]) for stop in self._stops)), 0)

@@ -1,0 +1,52 @@
+"""The lens on every family: the weights it shows are those of `transformers`' own eager attention."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from references import REFERENCES, Reference
+from tolerance import assert_close
+
+import clearhead as ch
+
+# Heads on top change nothing below: one task of each family, and every variation.
+TOWERS = {
+    name: r
+    for name, r in REFERENCES.items()
+    if r.name != "plain" or r.task == next(iter(r.family.architectures))
+}
+
+
+@pytest.mark.parametrize("reference", TOWERS.values(), ids=TOWERS)
+@torch.no_grad()
+def test_attention_equals_the_reference(reference: Reference, tmp_path: Path) -> None:
+    """All kinds, layers and heads; and the answer is the same with the lens on and off."""
+    theirs = reference.files(tmp_path)
+    theirs.set_attn_implementation("eager")
+    bundle = ch.load(tmp_path)
+    key = torch.Generator().manual_seed(4)
+    vocab = min(theirs.config.vocab_size, getattr(theirs.config, "decoder_vocab_size", None) or 99)
+    ids, target = (torch.randint(3, vocab, (1, n), generator=key) for n in (13, 9))
+    if theirs.config.is_encoder_decoder:
+        want = theirs(input_ids=ids, decoder_input_ids=target, output_attentions=True, use_cache=False)
+        kinds = {"self": "encoder_attentions", "decoder": "decoder_attentions", "cross": "cross_attentions"}
+        trace = bundle.trace(ids, target)
+        plain = bundle.model(ids, target)
+    else:
+        want = theirs(input_ids=ids, output_attentions=True)
+        kinds = {"self": "attentions"}
+        trace = bundle.trace(ids)
+        plain = bundle.model(ids)
+    assert torch.equal(trace.answer, plain[0])
+    for kind, name in kinds.items():
+        _compare(trace, kind, want[name])
+
+
+def _compare(trace: Any, kind: str, wanted: tuple[torch.Tensor, ...]) -> None:
+    assert trace.layers(kind) == len(wanted)
+    for layer, want in enumerate(wanted):
+        assert trace.heads(kind) == want.shape[1]
+        assert_close(trace.attention(kind, layer), want[0], 1e-5)
+        for head in (0, -1):  # one head alone is computed another way: only what was asked for
+            assert_close(trace.attention(kind, layer, head), want[0, head], 1e-5)
