@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..generate.records import Node, Reason
+from ..text.chat import Message
+
+Asked = str | Sequence[Message]
+"""A text to go on from, to translate or to sum up; or the messages of a chat."""
 
 
 class Choice(NamedTuple):

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..families import Family, Task
+from ..lens.cost import Cost, cost
 from ..nn.heads import Pool, pooled
 from ..nn.model import Model, PairModel, SingleModel
 from ..text.tokenizer import Tokenizer
-from .answer import Answer
+from .answer import Answer, Asked
 from .report import Report
 
 if TYPE_CHECKING:
@@ -55,24 +56,29 @@ class Bundle:
         return list(self._tokenizer("text").encode(text).ids)
 
     def generate(
-        self, text: str | Sequence[str], *, assistant: Bundle | None = None, batch: int = 16, **settings: Any
+        self,
+        text: Asked | Sequence[Asked],
+        *,
+        assistant: Bundle | None = None,
+        batch: int = 16,
+        **settings: Any,
     ) -> str | list[str]:
         """The new text: a continuation, a translation, a summary, by what the model is; for a list, a list.
 
+        `text` may also be a chat: a list of messages, {"role": "user", "content": "hello"}.
         Settings are those of `generate.Settings`, under Hugging Face's names: max_new_tokens, num_beams,
         do_sample, temperature, top_k, top_p, repetition_penalty, stop, seed, ... `assistant` is a smaller
         model that guesses ahead. With num_return_sequences above 1 the answers to one text follow each other.
         """
-        from .speaking import answer
+        from .speaking import answer, one
 
-        texts = [text] if isinstance(text, str) else list(text)
-        answers = answer(self, texts, settings, assistant, batch=batch)
+        answers = answer(self, [text] if one(text) else text, settings, assistant, batch=batch)
         said = [each.text for best in answers for each in (best, *best.others)]
-        return said[0] if isinstance(text, str) and len(said) == 1 else said
+        return said[0] if one(text) and len(said) == 1 else said
 
     def answer(
         self,
-        text: str | Sequence[str],
+        text: Asked | Sequence[Asked],
         *,
         assistant: Bundle | None = None,
         batch: int = 16,
@@ -84,15 +90,13 @@ class Bundle:
 
         `alternatives` tells so many likeliest tokens at each place; `record` every hypothesis of the beams.
         """
-        from .speaking import answer
+        from .speaking import answer, one
 
-        texts = [text] if isinstance(text, str) else list(text)
-        answers = answer(
-            self, texts, settings, assistant, batch=batch, alternatives=alternatives, record=record
-        )
-        return answers[0] if isinstance(text, str) else answers
+        how: dict[str, Any] = {"batch": batch, "alternatives": alternatives, "record": record}
+        answers = answer(self, [text] if one(text) else text, settings, assistant, **how)
+        return answers[0] if one(text) else answers
 
-    def stream(self, text: str, *, assistant: Bundle | None = None, **settings: Any) -> Iterator[str]:
+    def stream(self, text: Asked, *, assistant: Bundle | None = None, **settings: Any) -> Iterator[str]:
         """The new text in pieces, as it is said; together they are what `generate` gives."""
         from .speaking import Speaking
 
@@ -109,6 +113,13 @@ class Bundle:
         from .speaking import generate_ids
 
         return generate_ids(self, ids, mask, settings, assistant)
+
+    def cost(
+        self, batch: int = 1, length: int = 128, *, target: int | None = None, training: bool = False
+    ) -> Cost:
+        """Parameters, operations and bytes of one call, by formulas; `target` is a pair's second length."""
+        number = next(self.model.parameters()).element_size()
+        return cost(self.spec, batch=batch, length=length, target=target, training=training, number=number)
 
     @torch.no_grad()
     def embed(self, texts: Sequence[str], batch: int = 32) -> Tensor:

@@ -19,6 +19,7 @@ from ..nn.model import Model, PairModel, SingleModel
 from ..spec import Spec
 from ..store import read, resolve
 from ..text.tokenizer import Tokenizer
+from ..tune.quantize import quantize as rounded
 from .bundle import Bundle
 from .making import spec_of
 from .report import Report
@@ -43,13 +44,16 @@ def load(
     *,
     dtype: torch.dtype | str | None = None,
     device: str | None = None,
+    quantize: str | None = None,
     edit: Mapping[str, Any] | None = None,
     allow_missing: Sequence[str] = (),
     seed: int = 0,
 ) -> Bundle:
     """A checkpoint as a bundle. A local path never touches the network; weights stay memory-mapped.
 
-    `dtype` None keeps what is stored. `edit` changes the spec: {"Attention.window": (64, 0)}.
+    `dtype` None keeps what is stored. `quantize="int8"` gives a quarter of the memory and a faster answer;
+    such a bundle computes in float32 and can be neither trained nor saved.
+    `edit` changes the spec: {"Attention.window": (64, 0)}.
     `allow_missing` names parameters (globs) that may start fresh, such as "head.*"; nothing else may.
     """
     path = resolve(name)
@@ -64,8 +68,12 @@ def load(
     model = _empty(spec)
     fresh = _check(model, loaded, allow_missing)
     _fill(model, spec, loaded.state, seed, fresh=bool(fresh))
+    if quantize is not None and dtype is None:
+        dtype = torch.float32  # what is not rounded is little, and half precision is slow on many processors
     if dtype is not None or device is not None:
         model = model.to(device=device, dtype=_dtype(dtype))
+    if quantize is not None:
+        model = rounded(model, to=quantize)
     return Bundle(
         spec,
         model.eval(),

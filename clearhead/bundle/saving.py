@@ -9,16 +9,22 @@ from typing import Any
 from torch import Tensor
 
 from .. import weights
-from ..errors import SpecError
+from ..errors import InputError, SpecError
 from ..families import Family
 from ..families.family import modern
 from ..store import write
+from ..tune.quantize import is_quantized
 from .bundle import Bundle
 
 
 def save(bundle: Bundle, folder: str | Path) -> None:
     """Load followed by save gives back the same tensors, bit for bit, under the same names."""
     family = bundle.family
+    if is_quantized(bundle.model):
+        raise InputError(
+            "this model was quantized when it was loaded and has no exact weights to save; "
+            "load it again without quantize, and save that"
+        )
     if family is None:
         raise SpecError(
             "this model was built from a spec and belongs to no family, so no config.json can describe it; "

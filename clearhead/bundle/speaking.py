@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from ..nn.positions import Learned
 from ..nn.tower import Tower
 from ..text.streaming import Cutter, Detokenizer
 from ..text.tokenizer import Tokenizer
-from .answer import Answer, Choice, Token
+from .answer import Answer, Asked, Choice, Token
 from .bundle import Bundle
 
 CAN = {  # what a model that does not speak can do instead
@@ -69,12 +69,17 @@ class Speaking:
             self.window = min((w for w in (self.window, small) if w is not None), default=None)
             self.draft = Draft(assistant.model, self.settings.num_assistant_tokens)
 
-    def prompts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Texts as ids, with the special tokens the checkpoint expects."""
-        for text in texts:
-            if not text:
-                raise InputError("the prompt is empty; give at least a word to go on from")
-        return [list(encoding.ids) for encoding in self._tokenizer.encode_batch(texts)]
+    def prompts(self, asked: Sequence[Asked]) -> list[list[int]]:
+        """Texts as ids, with the special tokens the checkpoint expects; chats as its template writes them."""
+        return [self._prompt(each) for each in asked]
+
+    def _prompt(self, asked: Asked) -> list[int]:
+        if not asked:
+            raise InputError("the prompt is empty; give at least a word to go on from")
+        if isinstance(asked, str):
+            return list(self._tokenizer.encode(asked).ids)
+        written = self._tokenizer.chat(asked)
+        return list(self._tokenizer.encode(written, specials=False).ids)
 
     def told(
         self, rows: Sequence[Sequence[int]], batch: int, *, alternatives: int = 0, record: bool = False
@@ -151,8 +156,9 @@ class Speaking:
         cutter = Cutter(self.settings.stop_strings)
         return cutter.feed(self._tokenizer.decode(hypothesis.said)) + cutter.end()
 
-    def answer(self, prompt: str, told: _Told) -> Answer:
+    def answer(self, asked: Asked, told: _Told) -> Answer:
         """The hypotheses of one request as an answer with its runners-up."""
+        prompt = asked if isinstance(asked, str) else str(asked[-1].get("content", ""))
         answers = [
             Answer(prompt, self.text(h), self._tokens(h, more), h.score, h.reason)
             for h, more in zip(told.hypotheses, told.alternatives, strict=True)
@@ -200,9 +206,14 @@ class Speaking:
             )
 
 
+def one(asked: Asked | Sequence[Asked]) -> TypeGuard[Asked]:
+    """Whether this is one request, a text or a chat, and not a list of them."""
+    return isinstance(asked, str) or (len(asked) > 0 and isinstance(asked[0], Mapping))
+
+
 def answer(
     bundle: Bundle,
-    texts: Sequence[str],
+    asked: Sequence[Any],
     settings: Mapping[str, Any],
     assistant: Bundle | None = None,
     *,
@@ -210,10 +221,10 @@ def answer(
     alternatives: int = 0,
     record: bool = False,
 ) -> list[Answer]:
-    """An answer to each text."""
+    """An answer to each text or chat."""
     speaking = Speaking(bundle, settings, assistant)
-    told = speaking.told(speaking.prompts(texts), batch, alternatives=alternatives, record=record)
-    return [speaking.answer(*pair) for pair in zip(texts, told, strict=True)]
+    told = speaking.told(speaking.prompts(asked), batch, alternatives=alternatives, record=record)
+    return [speaking.answer(*pair) for pair in zip(asked, told, strict=True)]
 
 
 def generate_ids(

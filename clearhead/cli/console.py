@@ -28,7 +28,7 @@ def table(*columns: str, right: tuple[int, ...] = (), whole: tuple[int, ...] = (
 
 def amount(number: float) -> str:
     """1234567 as 1.23 M."""
-    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
             return f"{number / size:.3g} {letter}"
     return f"{number:g}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import torch
 from cyclopts import Parameter
 
+from ..bundle.answer import Answer
 from ..lens.picture import chinese_font, heat_map
 from ..nn.model import PairModel
 from ..nn.tap import Recorder
@@ -19,6 +19,7 @@ from .console import ERR, OUT
 from .train import start
 
 SENTENCE = "we find old apples in the park today"
+END = "■"
 
 
 def demo(
@@ -47,6 +48,7 @@ def demo(
     picture = _picture(prepared, folder)
     OUT.print(f"               {picture}  where the decoder looks")
     OUT.print()
+    OUT.print(f'use      clearhead generate {folder} "the black cat sleeps"')
     OUT.print(f"inspect  clearhead inspect {folder}")
     OUT.print(f"score    clearhead eval {folder}")
     OUT.print("change   clearhead train translate-en-zh --model.encoder_layers 4 --train.steps 800")
@@ -60,47 +62,29 @@ def _scores(prepared: Prepared) -> None:
     OUT.print(f"               held-out  {told}")
     held = prepared.rows.splits["valid"]
     wanted = [row["tgt"] for row in held[:10]]
-    said = [translate(prepared, row["src"]) for row in held[:10]]
+    said = prepared.bundle.generate([row["src"] for row in held[:10]])
+    assert isinstance(said, list)
     OUT.print(f"               {bleu_signature(said, wanted, 'zh')}", style="dim")
     for row, text in zip(held[:10], said, strict=True):
         mark = "[green]✓[/]" if text == row["tgt"] else "[red]✗[/]"
         OUT.print(f"               {mark} {row['src']} → {text}")
 
 
-def translate(prepared: Prepared, text: str) -> str:
-    assert prepared.bundle.tokenizer is not None and isinstance(prepared.bundle.model, PairModel)
-    ids = _source(prepared, text)
-    return prepared.bundle.tokenizer.decode(_answer(prepared, ids))
-
-
-def _answer(prepared: Prepared, source: torch.Tensor) -> list[int]:
-    task, model = prepared.task, prepared.bundle.model
-    assert isinstance(task, TextToText) and isinstance(model, PairModel) and task.decode is not None
-    return task.decode(model, source, torch.ones_like(source), 64)[0]
-
-
 def _picture(prepared: Prepared, folder: Path) -> Path:
     """Cross-attention of the last layer, its heads taken together, for one sentence of the grammar."""
-    tokenizer, model = prepared.bundle.tokenizer, prepared.bundle.model
-    assert tokenizer is not None and isinstance(model, PairModel)
-    source, (start_id, _) = _source(prepared, SENTENCE), _ids(prepared)
-    said = _answer(prepared, source)
-    seen, depth = Recorder(), model.spec.decoder.depth
+    bundle, task = prepared.bundle, prepared.task
+    assert (
+        bundle.tokenizer is not None and isinstance(bundle.model, PairModel) and isinstance(task, TextToText)
+    )
+    said = bundle.answer(SENTENCE)
+    assert isinstance(said, Answer)
+    source, fed = torch.tensor([bundle.encode(SENTENCE)]), torch.tensor([[task.ids.start, *said.ids[:-1]]])
+    seen, depth = Recorder(), bundle.model.spec.decoder.depth
     with torch.no_grad():
-        model(source, torch.tensor([[start_id, *said]]), tap=seen.tap("decoder.*.cross.pattern"))
+        bundle.model(source, fed, tap=seen.tap("decoder.*.cross.pattern"))
     weights_QK = seen[f"decoder.blocks.{depth - 1}.cross.pattern"][0].mean(0)
-    rows = [tokenizer.decode([token]) for token in said] + ["■"]
-    columns = [piece.text for piece in tokenizer.encode(SENTENCE).tokens] + ["■"]
+    rows = [token.text or END for token in said.tokens]
+    columns = [END if piece.special else piece.text for piece in bundle.tokenizer.encode(SENTENCE).tokens]
     path = folder / ("attention.png" if chinese_font() else "attention.svg")
-    heat_map(weights_QK.tolist(), rows, columns, path, title=f"{SENTENCE} → {tokenizer.decode(said)}")
+    heat_map(weights_QK.tolist(), rows, columns, path, title=f"{SENTENCE} → {said.text}")
     return path
-
-
-def _source(prepared: Prepared, text: str) -> torch.Tensor:
-    assert prepared.bundle.tokenizer is not None
-    return torch.tensor([[*prepared.bundle.tokenizer.encode(text).ids, _ids(prepared)[1]]])
-
-
-def _ids(prepared: Prepared) -> Sequence[int]:
-    assert isinstance(prepared.task, TextToText)
-    return prepared.task.ids.start, prepared.task.ids.end

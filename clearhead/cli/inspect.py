@@ -111,7 +111,8 @@ def _named(what: str) -> tuple[Family, Model]:
     return family, spec_of(family, config, "tokens")
 
 
-def _spec(what: str) -> Model:
+def spec_from(what: str) -> Model:
+    """The spec of a named size, a folder or a hub id."""
     return _named(what)[1] if _is_name(what) else _load(what).spec
 
 
@@ -125,11 +126,13 @@ def _load(what: str) -> Bundle:
 
 
 def _diff(one: str, two: str, length: int, *, json: bool) -> None:
-    first, second = _spec(one), _spec(two)
-    before, after = cost(first, length), cost(second, length)
+    first, second = spec_from(one), spec_from(two)
+    before, after = (cost(spec, length=length) for spec in (first, second))
     changes = differences(first, second, length)
     if json:
-        print_json({"before": vars(before), "after": vars(after), "changes": [_plain(c) for c in changes]})
+        print_json(
+            {"before": before.to_dict(), "after": after.to_dict(), "changes": [_plain(c) for c in changes]}
+        )
         return
     listing = table("choice", one, two, "parameters", "operations", "cache", right=(3, 4, 5), whole=(0,))
     for change in changes:
@@ -140,7 +143,7 @@ def _diff(one: str, two: str, length: int, *, json: bool) -> None:
     OUT.print(listing)
     OUT.print(
         f"{one}: {before.parameters:,} parameters, {amount(before.flops)}FLOP for {length} tokens, "
-        f"{before.cache:,} cached numbers per token"
+        f"{amount(before.cache)}B of cache"
     )
 
 
@@ -158,4 +161,4 @@ def _delta(a: int, b: int) -> str:
 
 
 def _plain(change: Change) -> dict[str, Any]:
-    return vars(change) | {"cost": vars(change.cost) if change.cost else None}
+    return vars(change) | {"cost": change.cost.to_dict() if change.cost else None}

@@ -23,11 +23,15 @@ app = App(
 # Named by strings, so that a command is imported when it is called and `--help` stays quick.
 COMMANDS = {
     "inspect": "Say what a model is: a folder, a hub id, or a named size such as bert-base or gpt3.",
+    "plan": "Say what a model costs before it is built: operations, memory, how to split it over devices.",
     "families": "List the families, and the tree of their descent.",
     "demo": "The main job in a minute: train a small English-Chinese translator, use it, see where it looks.",
     "train": "Train a recipe on its built-in corpus or on your file.",
     "eval": "Score a run on its own held-out rows, or on any file.",
+    "generate": "Generate text: a translation, a summary or a continuation, by what the model is.",
+    "chat": "Talk to a model, in the words of its own chat template.",
     "certify": "Prove a checkpoint: the reference's numbers, and five invariances.",
+    "learn": "Learn Transformers, in English or Chinese: lessons, experiments, broken code to mend, cards.",
     "data": "Look at data before training on it: columns, shape, faults, and what the loss counts.",
 }
 for name, purpose in COMMANDS.items():

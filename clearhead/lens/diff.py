@@ -26,7 +26,7 @@ class Change:
 def differences(one: Model, two: Model, length: int = 128) -> list[Change]:
     """The smallest places where the trees differ; the same change in several places is one choice."""
     if type(one) is not type(two):
-        return [Change(("model",), type(one).__name__, type(two).__name__, cost(two, length))]
+        return [Change(("model",), type(one).__name__, type(two).__name__, cost(two, length=length))]
     alike: dict[Any, list[tuple[tuple[str, ...], Any, Any]]] = {}
     for place, before, after in _walk(one, two, ()):
         alike.setdefault((place[-1], before, after), []).append((place, before, after))
@@ -52,7 +52,9 @@ def _walk(one: Any, two: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ..
 
 def _alone(spec: Model, changes: list[tuple[tuple[str, ...], Any]], length: int) -> Cost | None:
     try:
-        return cost(_with_all(spec, changes), length)
+        changed: Model = _with_all(spec, changes)
+        changed.empty()  # a formula does not notice sizes that cannot be built
+        return cost(changed, length=length)
     except (ClearheadError, RuntimeError):  # a width that the heads do not divide, a tie that does not fit
         return None
 

@@ -62,8 +62,8 @@ def _run(model: SingleModel | PairModel, trace: Trace, rows: int, tap: Tap) -> T
 
 def _moved(before: Tensor, after: Tensor, *, states: bool) -> Tensor:
     if states:
-        apart: Tensor = torch.linalg.vector_norm(after - before)
-        return apart / torch.linalg.vector_norm(before)
+        apart: Tensor = torch.linalg.vector_norm(after - before) / torch.linalg.vector_norm(before)
+        return apart
     return divergence(before, after).mean()
 
 

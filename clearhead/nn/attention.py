@@ -120,6 +120,8 @@ class MultiHead(nn.Module):
 class SelfAttention(MultiHead):
     """Queries, keys and values from one stream."""
 
+    TOGETHER = ("q", "k", "v")  # layers of one input: inference may make one product of them
+
     def __init__(self, spec: Attention, width: int) -> None:
         super().__init__(spec, width, width)
         self.rule: Mask = Window(*spec.window) if spec.window else Everyone()
@@ -151,6 +153,8 @@ class SelfAttention(MultiHead):
 
 class CrossAttention(MultiHead):
     """Queries from the stream; keys and values from the memory, projected once per decoding run."""
+
+    TOGETHER = ("k", "v")
 
     def __init__(self, spec: Attention, width: int, memory_width: int) -> None:
         if spec.window is not None:

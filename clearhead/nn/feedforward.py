@@ -61,6 +61,7 @@ class Gated(FeedForward):
 
 class _FeedForward(nn.Module):
     SITES = ("hidden", "out")
+    TOGETHER = ("up", "gate")  # as in attention: layers of one input
 
     def __init__(self, spec: MLP | Gated, width: int, gate: nn.Linear | None) -> None:
         super().__init__()

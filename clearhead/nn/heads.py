@@ -53,7 +53,7 @@ class TokenHead(Head):
     transform: Transform | None = None
 
     def build(self, width: int, table_width: int) -> nn.Module:
-        return _TokenHead(self, width, table_width)
+        return TokenLogits(self, width, table_width)
 
     def fits(self, embed: Embed, width: int) -> None:
         if not self.tied:
@@ -69,7 +69,7 @@ class TokenHead(Head):
             )
 
 
-class _TokenHead(nn.Module):
+class TokenLogits(nn.Module):
     def __init__(self, spec: TokenHead, width: int, table_width: int) -> None:
         super().__init__()
         inner = table_width if spec.tied else width

@@ -12,8 +12,9 @@ from tokenizers import Tokenizer as Engine
 
 from ..errors import ClearheadError, InputError, LoadError
 from . import legacy
+from .chat import Message, render
 from .pieces import Encoding
-from .settings import Files, Settings
+from .settings import ROLES, Files, Settings
 
 FILES = (
     "tokenizer.json",
@@ -128,6 +129,19 @@ class Tokenizer:
                 raise InputError(f"{i} is no token id; this tokenizer knows 0 to {self.vocab - 1}")
         text = self._engine.decode(list(ids), skip_special_tokens=not specials)
         return _tidied(text) if self.tidies else text
+
+    def chat(self, messages: Sequence[Message], *, reply: bool = True) -> str:
+        """Messages as the checkpoint's template writes them; with `reply`, up to where the answer begins.
+
+        The template writes special tokens itself: encode the text with `specials=False`.
+        """
+        if self.chat_template is None:
+            raise InputError(
+                "this checkpoint has no chat template; it was not made for chats: generate from text"
+            )
+        roles = {f"{role}_token": getattr(self, role) for role in ROLES}
+        named = {name: special.text for name, special in roles.items() if special is not None}
+        return render(self.chat_template, messages, {**named, "add_generation_prompt": reply})
 
     def is_byte(self, token: int) -> bool:
         """Whether an id is one byte of a character the vocabulary lacks (`<0xE4>`, SentencePiece)."""

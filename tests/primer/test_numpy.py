@@ -857,7 +857,7 @@ extra = after - before - set(sys.stdlib_module_names)
 assert extra == {"clearhead"}, extra
 print(primer.__file__)
 """
-    root = Path(primer.__file__).parents[2]
+    root = Path(primer.__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=60
     )

@@ -12,6 +12,7 @@ from ...errors import UnsupportedError
 from ...spec import Spec
 from ..tap import Recorder, Tap
 from ..view import View
+from ..work import Meeting, Work
 
 QKV = tuple[Tensor, Tensor, Tensor]
 Need = Literal["causal", "mask", "bias", "uneven", "pattern", "second"]
@@ -76,16 +77,8 @@ class Kernel(nn.Module):
     def pattern(self, call: Call, heads: slice = ALL) -> Tensor:
         """(B, H, Q, K): the weights of some heads, or those its answer amounts to, from what it was given."""
         seen = Recorder()
-        self(
-            call.q_BHQE,
-            call.k_BHKE,
-            call.v_BHKE,
-            view=call.view,
-            bias=call.bias,
-            scale=call.scale,
-            tap=seen.tap("pattern"),
-            second=call.second,
-        )
+        given = {"view": call.view, "bias": call.bias, "scale": call.scale, "second": call.second}
+        self(call.q_BHQE, call.k_BHKE, call.v_BHKE, **given, tap=seen.tap("pattern"))
         return seen["pattern"][:, heads]
 
     def mix_two(
@@ -121,6 +114,10 @@ class Mixing(Spec):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         raise NotImplementedError
+
+    def work(self, at: Meeting) -> Work:
+        """What one call costs, as a formula; `nn/work.py` says how to write it."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it costs; give it a `work`")
 
 
 def _needs(view: View, bias: Tensor | None, tap: Tap, second: object) -> set[Need]:

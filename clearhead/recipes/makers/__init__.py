@@ -4,9 +4,9 @@ from . import reading, speaking
 from .maker import Made, Maker
 
 MAKERS = {
-    "translate": Maker(speaking.translate),
-    "denoise": Maker(speaking.denoise),
-    "spans": Maker(speaking.spans),
+    "translate": Maker(speaking.translate, frame="eos"),
+    "denoise": Maker(speaking.denoise, frame="eos"),
+    "spans": Maker(speaking.spans, frame="eos"),
     "causal": Maker(speaking.causal),
     "masked": Maker(reading.masked, frame="cls-sep", lower=True),
     "pretrain": Maker(reading.pretrain, frame="cls-sep", lower=True),

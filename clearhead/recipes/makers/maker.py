@@ -49,17 +49,19 @@ def sizes(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    return [list(encoding.ids) for encoding in tokenizer.encode_batch(texts)]
+def encoded(tokenizer: Tokenizer, texts: Sequence[str], *, specials: bool = True) -> list[list[int]]:
+    return [list(encoding.ids) for encoding in tokenizer.encode_batch(texts, specials=specials)]
 
 
 def common(run: Run, rows: Rows) -> dict[str, Any]:
     return {"seed": run.train.seed, "parts": run.train.micro, "fingerprint": rows.hashes}
 
 
-def pieces(tokenizer: Tokenizer, rows: Sequence[Row], length: int) -> list[list[int]]:
+def pieces(
+    tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, specials: bool = True
+) -> list[list[int]]:
     """Texts as pieces of at most `length` tokens."""
     pieces = []
-    for ids in encoded(tokenizer, [row["text"] for row in rows]):
+    for ids in encoded(tokenizer, [row["text"] for row in rows], specials=specials):
         pieces += [ids[at : at + length] for at in range(0, len(ids), length)]
     return [piece for piece in pieces if len(piece) > 3]

@@ -27,7 +27,8 @@ def translate(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> M
     one, two = ("src", "tgt") if rows.shape.form == "pair" else ("prompt", "completion")
     splits: dict[str, list[Pair]] = {}
     for name, split in rows.splits.items():
-        sides = (encoded(tokenizer, [row[side] for row in split]) for side in (one, two))
+        # Bare: the task puts start and end around them.
+        sides = (encoded(tokenizer, [row[side] for row in split], specials=False) for side in (one, two))
         pairs = [Pair(source, target) for source, target in zip(*sides, strict=True)]
         kept = [p for p in pairs if max(len(p.source), len(p.target)) < run.data.length]
         if len(kept) < len(pairs):
@@ -69,7 +70,7 @@ def _repair(
 ) -> Made:
     ids = ids_of(tokenizer)
     splits = {
-        name: [Pair(text, text) for text in pieces(tokenizer, split, run.data.length - 2)]
+        name: [Pair(text, text) for text in pieces(tokenizer, split, run.data.length - 2, specials=False)]
         for name, split in rows.splits.items()
     }
     task = TextToText(

@@ -1,0 +1,97 @@
+"""`clearhead chat MODEL`: a conversation, in the words of the checkpoint's own template."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from ..bundle import Bundle, load
+from ..bundle.speaking import Speaking
+from ..errors import InputError
+from .console import ERR, print_json
+from .decoding import AS_STORED, Decoding
+
+HELP = "Enter sends. /new begins anew, /quit or Ctrl-D ends."
+ROOM = 512  # new tokens at most, where nobody says otherwise
+
+
+def chat(
+    model: str,
+    *,
+    message: Annotated[
+        str | None, Parameter(name=["--message", "-m"], help="say this, print the reply, end")
+    ] = None,
+    system: Annotated[str | None, Parameter(help="what the model is told before the conversation")] = None,
+    decoding: Decoding = AS_STORED,
+    json: Annotated[bool, Parameter(negative="", help="for machines; needs --message")] = False,
+) -> None:
+    """Talk to a model that was made for chats. The prompt is written by the template of its checkpoint.
+
+    Without a terminal every line of stdin is a message, and the replies go to stdout.
+    """
+    if json and message is None:
+        raise InputError("--json needs --message; a conversation is not one document")
+    bundle, settings = load(model), decoding.settings()
+    if bundle.tokenizer is None or bundle.tokenizer.chat_template is None:
+        raise InputError(f"{model} has no chat template, it was not made for chats; use clearhead generate")
+    first: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []
+    if message is not None and json:
+        said = bundle.answer([*first, {"role": "user", "content": message}], **_roomy(bundle, settings))
+        assert not isinstance(said, list)
+        print_json(said.to_dict())
+        return
+    messages = list(first)
+    for line in _turns(message):
+        if line == "/new":
+            messages = list(first)
+            ERR.print("a new conversation", style="dim")
+            continue
+        messages.append({"role": "user", "content": line})
+        reply = _reply(bundle, messages, _roomy(bundle, settings))
+        messages.append({"role": "assistant", "content": reply})
+
+
+def _turns(message: str | None) -> Iterator[str]:
+    """What the person says, line by line."""
+    if message is not None:
+        yield message
+        return
+    if not sys.stdin.isatty():
+        yield from (line for line in map(str.strip, sys.stdin) if line)
+        return
+    with suppress(ImportError):  # not on Windows
+        import readline  # noqa: F401  (arrows and history for input)
+    ERR.print(HELP, style="dim")
+    while True:
+        try:
+            line = input("› ").strip()
+        except EOFError:
+            ERR.print()
+            return
+        if line == "/quit":
+            return
+        if line:
+            yield line
+
+
+def _reply(bundle: Bundle, messages: list[dict[str, str]], settings: dict[str, Any]) -> str:
+    pieces = []
+    for piece in bundle.stream(messages, **settings):
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+        pieces.append(piece)
+    sys.stdout.write("\n")
+    return "".join(pieces)
+
+
+def _roomy(bundle: Bundle, settings: dict[str, Any]) -> dict[str, Any]:
+    """A reply is longer than a continuation, unless the checkpoint or the person says how long."""
+    stored = {"max_new_tokens", "max_length"} & bundle.generation.keys()
+    window = Speaking(bundle, settings).window
+    if stored or "max_new_tokens" in settings or window is not None:
+        return settings
+    return {**settings, "max_new_tokens": ROOM}

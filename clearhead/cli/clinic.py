@@ -1,0 +1,139 @@
+"""`clearhead learn clinic`: broken functions to mend, a file at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from rich.markup import escape
+from rich.syntax import Syntax
+
+from ..learn import progress
+from ..learn.clinic import Exercise, Verdict, examine, exercises, find
+from ..learn.clinic import start as begin
+from ..learn.language import Lang, language, pick
+from .console import ERR, OUT, print_json, table
+
+Language = Annotated[Lang | None, Parameter(help="zh or en; by the environment unless given")]
+Flag = Annotated[bool, Parameter(negative="", help="for machines")]
+
+clinic = App(name="clinic", help="Mend broken code: bugs that are often copied, each with a check and hints.")
+
+
+@clinic.default
+def show(name: str | None = None, *, lang: Language = None, json: Flag = False) -> None:
+    """List the exercises, or show one."""
+    reads = language(lang)
+    if name is not None:
+        _show(find(name), reads, json=json)
+        return
+    done = progress.solved()
+    if json:
+        print_json(
+            [{"name": e.name, "title": e.title, "solved": e.name in done} for e in exercises().values()]
+        )
+        return
+    listing = table("", pick(reads, "exercise", "练习"), pick(reads, "what is wrong", "病情"), whole=(0, 1))
+    for exercise in exercises().values():
+        listing.add_row("[green]✓[/]" if exercise.name in done else " ", exercise.name, exercise.title[reads])
+    OUT.print(listing)
+    counted = f"{len(done & {*exercises()})} / {len(exercises())}"
+    OUT.print(f"\n{pick(reads, 'solved', '已治好')} {counted}")
+    OUT.print(f"{pick(reads, 'begin', '开始')}  clearhead learn clinic start causal-mask --to my_fix.py")
+
+
+def _show(exercise: Exercise, lang: Lang, *, json: bool) -> None:
+    if json:
+        facts = {
+            "name": exercise.name,
+            "title": exercise.title,
+            "story": exercise.story,
+            "checks": exercise.checks,
+        }
+        print_json({**facts, "code": exercise.code("broken"), "hints": exercise.hints})
+        return
+    OUT.print(f"[bold]{escape(exercise.title[lang])}[/]\n")
+    OUT.print(escape(exercise.story[lang]) + "\n")
+    OUT.print(Syntax(exercise.code("broken"), "python", background_color="default"))
+    for check in exercise.checks.values():
+        OUT.print(f"  ○ {escape(check[lang])}")
+    OUT.print(f"\n{pick(lang, 'begin', '开始')}  clearhead learn clinic start {exercise.name} --to my_fix.py")
+
+
+@clinic.command
+def start(
+    name: str,
+    *,
+    to: Annotated[str | None, Parameter(help="the file to write; NAME.py unless given")] = None,
+    lang: Language = None,
+    json: Flag = False,
+) -> None:
+    """Copy the broken file to yours, ready to edit."""
+    exercise, reads = find(name), language(lang)
+    path = Path(to or f"{name.replace('-', '_')}.py")
+    begin(exercise, path, reads)
+    if json:
+        print_json({"name": name, "file": str(path)})
+        return
+    OUT.print(f"{pick(reads, 'written', '已写入')}  {path}", markup=False)
+    OUT.print(
+        f"{pick(reads, 'mend it, then', '改好之后')}  clearhead learn clinic check {name} {path}",
+        markup=False,
+    )
+
+
+@clinic.command
+def check(
+    name: str,
+    file: str,
+    *,
+    limit: Annotated[float, Parameter(help="seconds; what runs longer is stopped")] = 30.0,
+    lang: Language = None,
+    json: Flag = False,
+) -> None:
+    """Examine your file. Exit 0 when it is mended, 1 when it is not; each failure earns one more hint."""
+    exercise, reads = find(name), language(lang)
+    verdict = examine(exercise, Path(file), limit)
+    progress.note(name, passed=verdict.solved)
+    shown = min(progress.failures(name), len(exercise.hints[reads]))
+    if json:
+        told = [{**vars(outcome), "means": exercise.checks[outcome.check]} for outcome in verdict.outcomes]
+        facts = {"name": name, "solved": verdict.solved, "error": verdict.error, "checks": told}
+        print_json({**facts, "hints": [] if verdict.solved else exercise.hints[reads][:shown]})
+    else:
+        _tell(exercise, verdict, reads, shown, file)
+    if not verdict.solved:
+        raise SystemExit(1)
+
+
+def _tell(exercise: Exercise, verdict: Verdict, lang: Lang, hints: int, file: str) -> None:
+    if verdict.printed.strip():
+        ERR.print(pick(lang, "your file printed:", "你的文件输出了："), style="dim")
+        ERR.print(verdict.printed.rstrip(), style="dim", markup=False)
+    OUT.print(f"[bold]{exercise.name}[/]  {escape(exercise.title[lang])}")
+    if verdict.error:
+        OUT.print(f"  [red]✗[/] {escape(verdict.error)}")
+    for outcome in verdict.outcomes if not verdict.error else ():
+        mark = "[green]✓[/]" if outcome.passed else "[red]✗[/]"
+        detail = f"  [dim]{escape(outcome.detail)}[/]" if outcome.detail else ""
+        OUT.print(f"  {mark} {escape(exercise.checks[outcome.check][lang])}{detail}")
+    if verdict.solved:
+        OUT.print(f"\n[green]{pick(lang, 'Mended.', '治好了。')}[/] {escape(exercise.why[lang])}")
+        return
+    for number, hint in enumerate(exercise.hints[lang][:hints], 1):
+        OUT.print(f"\n{pick(lang, 'hint', '提示')} {number}/{len(exercise.hints[lang])}  {escape(hint)}")
+    OUT.print(
+        f"\n{pick(lang, 'again', '再来')}  clearhead learn clinic check {exercise.name} {file}", markup=False
+    )
+
+
+@clinic.command
+def hint(name: str, *, lang: Language = None, json: Flag = False) -> None:
+    """All hints of an exercise, for those who do not want to wait for them."""
+    exercise, reads = find(name), language(lang)
+    if json:
+        print_json(exercise.hints[reads])
+        return
+    for number, text in enumerate(exercise.hints[reads], 1):
+        OUT.print(f"{number}  {text}", markup=False)

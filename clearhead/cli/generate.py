@@ -1,0 +1,172 @@
+"""`clearhead generate MODEL "text"`: a translation, a summary or a continuation, by what the model is."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from ..bundle import Bundle, load
+from ..bundle.answer import Answer
+from ..bundle.speaking import Speaking, answer
+from ..errors import InputError
+from ..text.tokenizer import Tokenizer
+from .console import ERR, OUT, print_json, table
+from .decoding import AS_STORED, Decoding
+
+CHUNK = 128  # lines of a file that are read before the first is answered: like lengths share a batch
+
+
+def generate(
+    model: str,
+    text: str | None = None,
+    *,
+    file: Annotated[str | None, Parameter(help="answer every line of this file")] = None,
+    n: Annotated[int | None, Parameter(help="so many answers, best first; needs --beams or --sample")] = None,
+    decoding: Decoding = AS_STORED,
+    draft: Annotated[str | None, Parameter(help="a smaller model that guesses ahead; same answer")] = None,
+    batch: Annotated[int, Parameter(help="with --file: texts at a time")] = 16,
+    alternatives: Annotated[int, Parameter(help="show so many likeliest tokens at each place")] = 0,
+    show_beams: Annotated[
+        bool, Parameter(negative="", help="every hypothesis, and what became of it")
+    ] = False,
+    json: Annotated[bool, Parameter(negative="", help="for machines, with log-probabilities")] = False,
+) -> None:
+    """Generate text from a model: a folder, a hub id or a .gguf file.
+
+    TEXT is what to translate, sum up or go on from; `-` reads stdin line by line and answers each at once.
+    In answers to lines a line break is written \\n, so that line k of the output answers line k of the input.
+    """
+    lines = _lines(text, file)
+    settings = decoding.settings() | ({} if n is None else {"num_return_sequences": n})
+    bundle = load(model)
+    helper = load(draft) if draft is not None else None
+    speaking = Speaking(bundle, settings, helper)  # wrong settings are said before anything is read
+    for note in speaking.notes:
+        ERR.print(f"note: {note}", style="yellow", markup=False)
+    plain = not (json or show_beams or alternatives or (n or 1) > 1)
+    if text is not None and text != "-":
+        if plain:
+            _stream(speaking, text)
+            return
+        said = answer(bundle, [text], settings, helper, alternatives=alternatives, record=show_beams)[0]
+        _print(bundle, said, show_beams=show_beams, json=json)
+        return
+    at_once = text == "-"
+    for said in _answers(
+        bundle, lines, settings, helper, 1 if at_once else batch, alternatives, record=show_beams
+    ):
+        if plain:
+            sys.stdout.write(said.text.replace("\n", "\\n") + "\n")
+            sys.stdout.flush()
+        else:
+            _print(bundle, said, show_beams=show_beams, json=json)
+
+
+def _lines(text: str | None, file: str | None) -> Iterable[str]:
+    if (text is None) == (file is None):
+        raise InputError('give a text, - for stdin, or --file: clearhead generate MODEL "some text"')
+    if file is None:
+        return (line.rstrip("\r\n") for line in sys.stdin)
+    path = Path(file)
+    if not path.is_file():
+        raise InputError(f"there is no file {file!r}")
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise InputError(f"{file} is not UTF-8 text") from None
+
+
+def _stream(speaking: Speaking, text: str) -> None:
+    """The answer as it is produced, and how fast it was for whoever watches."""
+    began, pieces = time.perf_counter(), 0
+    for piece in speaking.stream(*speaking.prompts([text])):
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+        pieces += 1
+    sys.stdout.write("\n")
+    if ERR.is_terminal and OUT.is_terminal:
+        seconds = time.perf_counter() - began
+        ERR.print(f"{pieces} pieces in {seconds:.1f} s", style="dim")
+
+
+def _answers(
+    bundle: Bundle,
+    lines: Iterable[str],
+    settings: dict[str, Any],
+    helper: Bundle | None,
+    batch: int,
+    alternatives: int,
+    *,
+    record: bool,
+) -> Iterator[Answer]:
+    """An answer to every line, in order; progress on a terminal, where it is known how many there are."""
+    total = len(lines) if isinstance(lines, list) else None
+    columns = (TextColumn("answering"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    shown = total is not None and ERR.is_terminal
+    with Progress(*columns, console=ERR, disable=not shown, transient=True) as progress:
+        task = progress.add_task("", total=total)
+        rest, number = iter(lines), 0
+        while part := list(islice(rest, CHUNK if batch > 1 else 1)):
+            for i, line in enumerate(part):
+                if not line.strip():
+                    raise InputError(f"line {number + i + 1} is empty; there is nothing to go on from")
+            number += len(part)
+            how: dict[str, Any] = {"batch": batch, "alternatives": alternatives, "record": record}
+            yield from answer(bundle, part, settings, helper, **how)
+            progress.advance(task, len(part))
+
+
+def _print(bundle: Bundle, said: Answer, *, show_beams: bool, json: bool) -> None:
+    assert bundle.tokenizer is not None
+    if json:
+        print_json(said.to_dict())
+        return
+    if show_beams:
+        _beams(said, bundle.tokenizer)
+    answers = (said, *said.others)
+    for i, each in enumerate(answers):
+        line = each.text if len(answers) == 1 else f"{i + 1}  {each.score:8.4f}  {each.text}"
+        OUT.print(line, markup=False)
+        if any(token.alternatives for token in each.tokens):
+            _alternatives(each)
+
+
+def _alternatives(said: Answer) -> None:
+    listing = table("token", "chance", "or else", right=(1,), whole=(0,))
+    for token in said.tokens:
+        others = "  ".join(
+            f"{c.text!r} {_percent(c.logprob)}" for c in token.alternatives if c.id != token.id
+        )
+        listing.add_row(Text(repr(token.text)), _percent(token.logprob), Text(others))
+    OUT.print(listing)
+
+
+def _percent(logprob: float) -> str:
+    from math import exp
+
+    return f"{100 * exp(logprob):.1f}%"
+
+
+def _beams(said: Answer, tokenizer: Tokenizer) -> None:
+    """Every step: what went on, what ended, and what was left behind, with the text so far."""
+    if not said.tree:
+        raise InputError("--show-beams shows beam search; add --beams 4")
+    nodes = {node.id: node for node in said.tree}
+    ids: dict[int, list[int]] = {-1: []}
+    listing = table("step", "score", "", "hypothesis", right=(0, 1), whole=(0, 1, 2))
+    styles = {"kept": "", "finished": "bold green", "pruned": "bright_black"}
+    for node in nodes.values():
+        ids[node.id] = [*ids[node.parent], node.token]
+        words = tokenizer.decode(ids[node.id], specials=True)
+        listing.add_row(
+            str(node.step + 1), f"{node.score:.3f}", node.fate, Text(words), style=styles[node.fate]
+        )
+    OUT.print(listing)

@@ -1,0 +1,197 @@
+"""`clearhead plan`: what a model costs before it is built, and how to split it over devices."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from ..errors import InputError
+from ..lens.cost import Cost, cost
+from ..lens.cost.complexity import TAPS, Row, crossing
+from ..lens.cost.complexity import table as complexity
+from ..lens.cost.plan import ROOM, Device, Plan, parse
+from ..lens.cost.plan import plan as planned
+from ..lens.cost.split import Job, Share
+from ..lens.describe import towers
+from ..nn.model import Model
+from ..nn.positions import Learned
+from .console import OUT, amount, print_json, table
+from .inspect import spec_from
+
+NUMBERS = {"float32": 4, "bfloat16": 2, "float16": 2}
+USUAL = 512  # tokens, where a model does not say how far it reaches
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+def plan(
+    what: str,
+    *,
+    batch: Annotated[
+        int | None, Parameter(help="rows of one step, all devices together; one a device")
+    ] = None,
+    length: Annotated[
+        int | None, Parameter(help=f"tokens of a row; the longest the model has positions for, or {USUAL}")
+    ] = None,
+    target: Annotated[int | None, Parameter(help="tokens of the answer, where there are two texts")] = None,
+    train: Annotated[bool, Parameter(negative="", help="a training step instead of decoding")] = False,
+    devices: Annotated[int, Parameter(help="how many there are")] = 1,
+    memory: Annotated[str, Parameter(help="of one device")] = "80GB",
+    parallel: Annotated[
+        str | None, Parameter(help="one layout instead of all: data=128,tensor=8,zero=1,recompute")
+    ] = None,
+    precision: Annotated[
+        Literal["float32", "bfloat16", "float16"] | None,
+        Parameter(help="float32 for one device, bfloat16 for several"),
+    ] = None,
+    flops: Annotated[str, Parameter(help="operations a second that a device really reaches")] = "150T",
+    link: Annotated[str, Parameter(help="bytes a second that a device sends")] = "50GB",
+    table: Annotated[bool, Parameter(negative="", help="the complexity table, with real numbers")] = False,
+    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+) -> None:
+    """Say what a model costs, by formulas that tests hold against torch. Nothing is built."""
+    spec = spec_from(what)
+    length = _length(spec, length)
+    if table:
+        _complexity(what, spec, length, json=json)
+        return
+    words = precision or ("float32" if devices == 1 else "bfloat16")
+    job = Job(
+        batch=max(devices, 1) if batch is None else batch,
+        length=length,
+        target=target,
+        training=train,
+        number=NUMBERS[words],
+    )
+    whole = cost(
+        spec,
+        batch=job.batch,
+        length=length,
+        target=target,
+        training=train,
+        number=job.number,
+        device="cpu" if devices == 1 else "cuda",
+    )
+    device = Device(memory=_size(memory), flops=_size(flops), link=_size(link))
+    only = parse(parallel, devices) if parallel else None
+    found = planned(spec, job, devices, device, only)
+    if json:
+        print_json({"model": what, "precision": words, "cost": whole.to_dict(), **_plain(found, device)})
+        return
+    _whole(what, whole, words)
+    if devices > 1 or only:
+        _layouts(found, device, memory, job)
+
+
+def _length(spec: Model, given: int | None) -> int:
+    reach = min((node.length for node in spec.nodes() if isinstance(node, Learned)), default=None)
+    if given is None:
+        return reach or USUAL
+    if reach is not None and given > reach:
+        raise InputError(f"length is {given}; this model has {reach} learned positions: give at most {reach}")
+    return given
+
+
+def _size(word: str) -> int:
+    """80GB, 1.5 TB, 150T or a plain number."""
+    text = word.strip().upper().removesuffix("B").removesuffix("FLOP").strip()
+    letters = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+    scale = letters.get(text[-1:], 1.0)
+    try:
+        number = float(text[:-1] if text[-1:] in letters else text) * scale
+    except ValueError:
+        number = 0.0
+    if number < 1:
+        raise InputError(f"{word!r} is no size; expected a number such as 80GB or 150T")
+    return int(number)
+
+
+def _whole(what: str, whole: Cost, precision: str) -> None:
+    doing = "training" if whole.training else "decoding"
+    rows = f"{whole.batch:,} row{'s' if whole.batch > 1 else ''} of {whole.length:,} tokens"
+    OUT.print(f"[bold]{what}[/] · {whole.parameters:,} parameters · {doing}, {rows}, {precision}")
+    forward = f"{amount(whole.flops)}FLOP forwards"
+    both = f" · {amount(whole.training_flops)}FLOP with the backward pass" if whole.training else ""
+    OUT.print(f"{'operations':<12}{forward}{both}")
+    if whole.training:
+        kinds = {"weights": whole.weights, "gradients": whole.gradients, "optimiser": whole.optimizer}
+        kinds["activations"] = whole.activations
+    else:
+        kinds = {"weights": whole.weights, "cache": whole.cache}
+    said = " · ".join(f"{amount(size)}B {name}" for name, size in kinds.items() if size)
+    OUT.print(f"{'memory':<12}{said} · {amount(whole.memory)}B together")
+
+
+def _layouts(found: Plan, device: Device, memory: str, job: Job) -> None:
+    unit, size = ("GB", 1e9) if max(row.memory for row in found.rows) >= 1e10 else ("MB", 1e6)
+    kinds = ["weights", "gradients", "optimizer", "activations"] if job.training else ["weights", "cache"]
+    heads = ["weights", "grads", "Adam", "kept"] if job.training else kinds
+    columns = ["data", "tensor", "pipe", "ZeRO", *heads, "all", "sent", "redo", "fits"]
+    listing = table(*columns, right=tuple(range(len(columns) - 2)))
+    for row in found.rows:
+        at = row.layout
+        sizes = [*(getattr(row, kind) for kind in kinds), row.memory, row.traffic]
+        words = ("yes" if at.recompute else "no", "yes" if device.fits(row) else "no")
+        ways = (f"{n:,}" for n in (at.data, at.tensor, at.pipeline, at.zero))
+        listing.add_row(*ways, *(_short(n / size) for n in sizes), *words)
+    OUT.print(f"\n{unit} of one device, what it sends in a step, whether layers are computed again in the")
+    OUT.print(f"backward pass (redo), and whether it fits into {ROOM:.0%} of {memory}")
+    OUT.print(listing)
+    if found.best is None:
+        least = min(found.rows, key=lambda row: row.memory)
+        OUT.print(f"\nnone fits; the least is {amount(least.memory)}B: {least.layout}. Give more devices")
+        return
+    OUT.print(f"\nsuggestion  {_suggestion(found.best, device, job)}")
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _suggestion(best: Share, device: Device, job: Job) -> str:
+    at_once = f"{best.rows:,} row{'s' if best.rows > 1 else ''} at a time"
+    said = f"{best.layout}: {amount(best.memory)}B a device, {at_once}"
+    if best.idle:
+        said += f", {best.idle:.0%} of the time waiting in the pipeline"
+    if not job.training:
+        return said
+    tokens = job.batch * (job.length + (job.target or 0)) / device.seconds(best)
+    speed = f"{amount(device.flops)}FLOP/s and {amount(device.link)}B/s"
+    return f"{said}; about {amount(tokens)} tokens/s if a device reaches {speed}"
+
+
+def _plain(found: Plan, device: Device) -> dict[str, Any]:
+    rows = [{**row.to_dict(), "fits": device.fits(row), "seconds": device.seconds(row)} for row in found.rows]
+    best = found.rows.index(found.best) if found.best is not None else None
+    return {"layouts": rows, "suggestion": best, "assumed": vars(device)}
+
+
+def _complexity(what: str, spec: Model, length: int, *, json: bool) -> None:
+    sides = {side: complexity(tower, length) for side, tower in towers(spec).items()}
+    if json:
+        plain = {side: [vars(row) for row in made] for side, made in sides.items()}
+        print_json({"model": what, "length": length, "layers": plain})
+        return
+    for side, tower in towers(spec).items():
+        made = sides[side]
+        OUT.print(f"[bold]{what}[/] · one layer of the {side}, n = {length:,} tokens, d = {tower.width:,}")
+        columns = ("", "grows with", "operations", "share", "weights", "made", "in turn", "path")
+        listing = table(*columns, right=(2, 3, 4, 5, 6, 7), whole=(0, 1))
+        layer = sum(row.flops for row in made[:3])
+        for row in made:
+            listing.add_row(*_figures(row, layer))
+        OUT.print(listing)
+        OUT.print(f"the n^2 part costs more than the projections from n = {crossing(made, length):,} on\n")
+    OUT.print(
+        f"The last two are layers of the same width beside it (convolution of {TAPS} taps). made: numbers\n"
+        "where nothing is fused; in turn: steps that wait for one another; path: between the tokens\n"
+        "furthest apart."
+    )
+
+
+def _figures(row: Row, layer: int) -> tuple[str, ...]:
+    path = f"{row.path:,}" if row.path else "none"
+    return (
+        row.part, row.order, amount(row.flops), f"{row.flops / layer:.0%}", amount(row.parameters),
+        amount(row.numbers), f"{row.steps:,}", path,
+    )  # fmt: skip

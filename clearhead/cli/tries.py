@@ -1,0 +1,77 @@
+"""`clearhead learn try`: an experiment of ten seconds, as a table with bars and a paragraph."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.markup import escape
+
+from ..learn.language import Lang, language, pick
+from ..learn.tries import find, tries
+from .console import ERR, OUT, print_json, table
+
+WIDTH = 16  # of the longest bar
+
+
+def attempt(
+    name: str | None = None,
+    *,
+    seed: Annotated[int, Parameter(help="another one, other numbers")] = 0,
+    lang: Annotated[Lang | None, Parameter(help="zh or en; by the environment unless given")] = None,
+    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+) -> None:
+    """Answer a question by measuring: scale, no-mask, pre-norm, ... Without a name: the list of questions."""
+    reads = language(lang)
+    if name is None:
+        _list(reads, json=json)
+        return
+    chosen = find(name)
+    ERR.print(pick(reads, "measuring, about ten seconds ...", "测量中，大约十秒……"), style="dim")
+    begin = time.perf_counter()
+    finding = chosen.measure(seed)
+    if json:
+        rows = [[cell.en if hasattr(cell, "en") else cell for cell in row] for row in finding.rows]
+        columns = [words.en for words in finding.columns]
+        print_json({"name": name, "seed": seed, "columns": columns, "rows": rows})
+        return
+    OUT.print(f"[bold]{escape(chosen.question[reads])}[/]\n")
+    OUT.print(_drawn(finding, reads))
+    seconds = f"{time.perf_counter() - begin:.1f} {pick(reads, 's', '秒')}"
+    OUT.print(f"\n{escape(chosen.answer[reads])}")
+    ERR.print(seconds, style="dim")
+
+
+def _list(lang: Lang, *, json: bool) -> None:
+    if json:
+        print_json([{"name": each.name, "question": each.question} for each in tries().values()])
+        return
+    listing = table(pick(lang, "experiment", "实验"), pick(lang, "question", "问题"), whole=(0,))
+    for each in tries().values():
+        listing.add_row(each.name, each.question[lang])
+    OUT.print(listing)
+    OUT.print(f"\n{pick(lang, 'run one', '运行一个')}  clearhead learn try no-mask")
+
+
+def _drawn(finding: Any, lang: Lang) -> Any:
+    """The table, and beside it a bar for each row of one column."""
+    names = [words.zh if lang == "zh" else words.en for words in finding.columns]
+    numbers = tuple(i for i, cell in enumerate(finding.rows[0]) if isinstance(cell, float))
+    drawn = table(*names, "", right=numbers)
+    top = max(row[finding.bar] for row in finding.rows) or 1.0
+    for row in finding.rows:
+        cells = [_written(cell, lang) for cell in row]
+        drawn.add_row(*cells, _bar(row[finding.bar] / top))
+    return drawn
+
+
+def _written(cell: Any, lang: Lang) -> str:
+    if isinstance(cell, float):
+        return f"{cell:,.0f}" if abs(cell) >= 1000 else f"{cell:.3g}"
+    return escape(str(getattr(cell, lang, cell)))
+
+
+def _bar(share: float) -> str:
+    eighths = round(share * WIDTH * 8)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()

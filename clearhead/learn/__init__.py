@@ -1,0 +1,1 @@
+"""Learning: lessons to read, experiments to run, broken code to mend, cards; Chinese and English."""

@@ -1,0 +1,153 @@
+"""The clinic: broken functions to mend. An exercise in, a file to edit out; an edited file in, a verdict out.
+
+An exercise is a folder of data: `exercise.yaml` (words in both languages), `broken.py`, `fixed.py` and
+`check.py`. The learner's file runs in a process of its own, with a time limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..errors import InputError, nearest
+from .language import Lang
+
+SHELF = files("clearhead.learn") / "exercises"
+SHOWN = 2000  # characters of what the learner's file printed
+
+
+@dataclass(frozen=True)
+class Exercise:
+    name: str
+    order: int
+    title: Mapping[Lang, str]
+    story: Mapping[Lang, str]
+    checks: Mapping[str, Mapping[Lang, str]]
+    hints: Mapping[Lang, list[str]]
+    why: Mapping[Lang, str]  # told when it is solved
+
+    def code(self, which: str) -> str:
+        return (SHELF / self.name / f"{which}.py").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    check: str
+    passed: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    outcomes: tuple[Outcome, ...]
+    error: str = ""  # the file could not be used at all: why
+    printed: str = ""
+
+    @property
+    def solved(self) -> bool:
+        return not self.error and all(outcome.passed for outcome in self.outcomes)
+
+
+@lru_cache(1)
+def exercises() -> dict[str, Exercise]:
+    """All of them by name, in their order."""
+    found = [_read(folder.name) for folder in SHELF.iterdir() if folder.is_dir() and folder.name[0] != "_"]
+    return {exercise.name: exercise for exercise in sorted(found, key=lambda each: each.order)}
+
+
+def find(name: str) -> Exercise:
+    if name not in exercises():
+        raise InputError(f"there is no exercise {name!r}; {nearest(name, exercises())}")
+    return exercises()[name]
+
+
+def _read(name: str) -> Exercise:
+    words: dict[str, Any] = yaml.safe_load((SHELF / name / "exercise.yaml").read_text(encoding="utf-8"))
+    return Exercise(name=name, **words)
+
+
+def start(exercise: Exercise, path: Path, lang: Lang) -> None:
+    """Write the broken file, with its story on top. A file that is there already is never written over."""
+    head = [exercise.title[lang], "", *_wrapped(exercise.story[lang], lang), ""]
+    head += [f"clearhead learn clinic check {exercise.name} {path}"]
+    comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(comment + "\n" + exercise.code("broken"))
+    except FileExistsError:
+        raise InputError(f"{path} exists already; choose another name with --to") from None
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _wrapped(text: str, lang: Lang) -> list[str]:
+    width = 48 if lang == "zh" else 96  # Chinese characters take two columns and have no spaces to break at
+    return textwrap.wrap(text, width)
+
+
+def examine(exercise: Exercise, path: Path, limit: float = 30.0) -> Verdict:
+    """Run the checks on the learner's file. What does not end within `limit` seconds is stopped."""
+    if not path.is_file():
+        raise InputError(
+            f"there is no file {str(path)!r}; clearhead learn clinic start {exercise.name} makes one"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        report, printed = Path(folder) / "report.json", Path(folder) / "printed"
+        command = [sys.executable, "-m", "clearhead.learn.examine", exercise.name, str(path), str(report)]
+        with printed.open("wb") as output:
+            stopped = _run(command, output.fileno(), limit)
+        said = printed.read_text(encoding="utf-8", errors="replace")[-SHOWN:]
+        found = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else {}
+    outcomes = [Outcome(**each) for each in found.get("outcomes", ())]
+    error = found.get("error", "")
+    if stopped:
+        where = found.get("running")
+        if where is None:
+            error = (
+                f"the file did not load within {limit:g} s and was stopped; is there a loop without an end?"
+            )
+        else:
+            outcomes.append(
+                Outcome(where, passed=False, detail=f"stopped after {limit:g} s: a loop without an end?")
+            )
+    elif not found:
+        error = "the file ended the process before any check ran"
+    missing = [name for name in exercise.checks if name not in {outcome.check for outcome in outcomes}]
+    outcomes += [Outcome(name, passed=False, detail="not reached") for name in missing]
+    return Verdict(tuple(outcomes), error, said)
+
+
+def _run(command: list[str], output: int, limit: float) -> bool:
+    """Whether it had to be stopped; everything it started is stopped with it."""
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+    )
+    try:
+        process.wait(limit)
+    except subprocess.TimeoutExpired:
+        return True
+    finally:
+        if process.poll() is None:
+            _kill(process)
+    return False
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if hasattr(os, "killpg"):
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()

@@ -1,0 +1,2 @@
+def cell(word, width=8):
+    return f"{word:{width}s}"

@@ -1,0 +1,7 @@
+import torch
+
+
+def attend(q, k, v, keep):
+    scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+    scores = scores.masked_fill(~keep, -1e9)
+    return scores.softmax(-1)

@@ -1,0 +1,121 @@
+"""What the experiments stand on: a table of findings, a small model, a few steps of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...nn import MLP, Attention, Block, Single, SingleModel, Sinusoidal, Tap, TokenHead, Tokens, Tower
+from ...nn import norm as norms
+from ...nn.init import generator
+from ...nn.model import PairModel
+from ...nn.tap import OFF
+from ...tasks import Better
+from ...train import Training
+from ...train.state import State
+from ...train.update import Update
+
+
+class Words(NamedTuple):
+    en: str
+    zh: str
+
+
+Cell = Words | str | float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A table; the column numbered `bar` is drawn as bars beside it."""
+
+    columns: tuple[Words, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    bar: int
+
+
+def random(seed: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=generator(seed, "try", *shape))
+
+
+def digits(seed: int, *shape: int, below: int = 10) -> Tensor:
+    return torch.randint(below, shape, generator=generator(seed, "digits", *shape))
+
+
+def small(depth: int = 2, *, causal: bool = True, vocab: int = 10, width: int = 32) -> Single:
+    """A GPT of a few thousand numbers; experiments edit it."""
+    block = Block(attention=Attention(heads=4, bias="qkvo"), feedforward=MLP(hidden=2 * width))
+    return Single(
+        tower=Tower(
+            width=width,
+            depth=depth,
+            causal=causal,
+            embed=Tokens(vocab=vocab),
+            positions=Sinusoidal(),
+            block=block,
+            last_norm=norms.Layer(),
+        ),
+        head=TokenHead(vocab=vocab),
+    )
+
+
+@dataclass(frozen=True)
+class Rows:
+    inputs: Tensor
+    labels: Tensor
+
+    @property
+    def targets(self) -> int:
+        return self.labels.numel()
+
+
+@dataclass(frozen=True)
+class Game:
+    """A task that is made of its step's number: `deal(step)` gives inputs and labels."""
+
+    deal: Callable[[int], Rows]
+    tap: Callable[[], Tap] = lambda: OFF
+
+    @property
+    def better(self) -> Better:
+        return Better("loss", larger=False)
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        return {}
+
+    def batch(self, step: int, micro: int) -> Rows:
+        return self.deal(step)
+
+    def loss(self, model: SingleModel | PairModel, batch: Rows) -> Tensor:
+        assert isinstance(model, SingleModel)
+        logits = model(batch.inputs, tap=self.tap())
+        return F.cross_entropy(logits.flatten(0, -2), batch.labels.flatten(), reduction="sum")
+
+    def score(self, model: SingleModel | PairModel, split: str) -> Mapping[str, float]:
+        return {}
+
+    def samples(self, model: SingleModel | PairModel) -> list[str]:
+        return []
+
+
+def train(model: SingleModel, game: Game, steps: int, lr: float = 3e-3) -> list[float]:
+    """The loss of each step."""
+    update = Update(model.train(), game, Training(steps=steps, lr=lr), model.spec.tower.width)
+    state, losses = State(), []
+    for step in range(1, steps + 1):
+        measured = update.take(step, state, lambda: False)
+        assert measured is not None
+        losses.append(measured.loss)
+    model.eval()
+    return losses
+
+
+def built(spec: Single, seed: int) -> SingleModel:
+    model = spec.build(seed=seed)
+    assert isinstance(model, SingleModel)
+    return model

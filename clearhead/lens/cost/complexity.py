@@ -1,0 +1,69 @@
+"""The complexity table with real numbers: a tower and a length in, one row for each kind of layer out.
+
+Beside the parts of a Transformer layer stand a recurrent and a convolutional layer of the same width. The
+table that is often shown has n^2 d against n d^2 alone: it leaves out the projections, which below n = 2 d
+cost more than the attention they serve, and the feed-forward layer, which costs as much as both at n = 2 d.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...nn.tower import Tower
+from ...nn.work import Call, Meeting, Work, product
+from . import parts
+from .parts import linear
+
+TAPS = 3  # the width of the convolution beside
+
+
+@dataclass(frozen=True)
+class Row:
+    part: str
+    order: str  # as a formula of n tokens, width d
+    parameters: int
+    flops: int  # of one layer, forwards, for one text
+    numbers: int  # made on the way, where nothing is fused
+    steps: int  # that must be done one after another
+    path: int  # layers or steps between the two tokens furthest apart; 0: they do not meet
+
+
+def table(spec: Tower, length: int) -> list[Row]:
+    """One layer of this tower over one text."""
+    n, d = length, spec.width
+    block = spec.pattern[0]
+    attention, call = block.attention, Call(batch=1, length=n)
+    head, groups = attention.head_width(d), attention.kv_heads or attention.heads
+    value = attention.value_dim or head
+    meeting = Meeting(
+        batch=1, heads=attention.heads, kv_heads=groups, queries=n, keys=n, head_dim=head, value_dim=value
+    )
+    mix = attention.kernel.work(meeting)
+    plain = Work()
+    projections = sum(
+        (
+            linear(n, d, attention.heads * head, bias="q" in attention.bias),
+            linear(n, d, groups * head, bias="k" in attention.bias),
+            linear(n, d, groups * value, bias="v" in attention.bias),
+            linear(n, attention.heads * value, d, bias="o" in attention.bias),
+        ),
+        plain,
+    )
+    wide = parts.feedforward(block.feedforward, n, d, call)
+    hidden = getattr(block.feedforward, "hidden", d)
+    kept = n * (attention.heads * (head + value) + groups * (head + value))
+    recurrent = product(1, n, d, d).times(2)
+    kernel = product(1, n, TAPS * d, d)
+    return [
+        Row("scores and mix", "n^2 d", mix.parameters, mix.flops, attention.heads * n * n, 1, 1),
+        Row("projections", "n d^2", projections.parameters, projections.flops, kept, 1, 1),
+        Row("feed-forward", "n d h", wide.parameters, wide.flops, n * hidden, 1, 0),
+        Row("recurrent", "n d^2", 2 * d * d + 2 * d, recurrent.flops, n * d, n, n),
+        Row("convolution", f"{TAPS} n d^2", TAPS * d * d + d, kernel.flops, n * d, 1, -(-n // (TAPS - 1))),
+    ]
+
+
+def crossing(rows: list[Row], length: int) -> int:
+    """From how many tokens on the scores and their mix cost more than the projections."""
+    mix, projections = rows[0], rows[1]
+    return -(-projections.flops * length // mix.flops)

@@ -1,0 +1,219 @@
+"""The work of attention, of a block and of a tower, put together from their parts.
+
+The stream between two sub-layers is kept once, by whoever reads it; a block counts it where it is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...nn.attention import Attention
+from ...nn.block import Block
+from ...nn.positions import Positions
+from ...nn.rope import Rope
+from ...nn.tower import Tower
+from ...nn.work import Bias, Call, Meeting, Rule, Work
+from ...spec import Dims
+from . import parts
+from .parts import linear
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The sizes of one tower in one call; without cross-attention the memory is nothing."""
+
+    batch: int
+    length: int
+    memory: int = 0  # tokens that a decoder looks back at
+    memory_width: int = 0
+
+    @property
+    def vectors(self) -> int:
+        return self.batch * self.length
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """What a tower's position scheme does to queries and scores."""
+
+    bias: Bias
+    joined: bool
+
+    @staticmethod
+    def of(part: Positions) -> Scheme:
+        return Scheme(parts.bias_of(part), isinstance(part, Rope) and part.fraction < 1)
+
+
+SILENT = Scheme("none", joined=False)
+
+
+def attention(spec: Attention, width: int, sides: Sides, call: Call, rule: Rule, scheme: Scheme) -> Work:
+    """Self-attention: four projections and the kernel between them."""
+    return _attention(spec, width, (width, sides.length), sides, call, rule, scheme)
+
+
+def cross(spec: Attention, width: int, sides: Sides, call: Call) -> Work:
+    """Cross-attention: keys and values are made of the memory."""
+    return _attention(spec, width, (sides.memory_width, sides.memory), sides, call, "open", SILENT)
+
+
+def _attention(
+    spec: Attention, width: int, source: tuple[int, int], sides: Sides, call: Call, rule: Rule, scheme: Scheme
+) -> Work:
+    source_width, keys = source
+    head, groups = spec.head_width(width), spec.kv_heads or spec.heads
+    value = spec.value_dim or head
+    asking, offered = sides.vectors, sides.batch * keys
+    meeting = Meeting(
+        batch=sides.batch,
+        heads=spec.heads,
+        kv_heads=groups,
+        queries=sides.length,
+        keys=keys,
+        head_dim=head,
+        value_dim=value,
+        rule=rule,
+        bias=scheme.bias,
+        joined=scheme.joined,
+        training=call.training,
+        number=call.number,
+        device=call.device,
+    )
+    work = (
+        linear(asking, width, spec.heads * head, bias="q" in spec.bias)
+        + linear(offered, source_width, groups * head, bias="k" in spec.bias)
+        + linear(offered, source_width, groups * value, bias="v" in spec.bias)
+        + linear(asking, spec.heads * value, width, bias="o" in spec.bias)
+        + spec.kernel.work(meeting)
+    )
+    if spec.qk_norm is not None:
+        for vectors in (asking * spec.heads, offered * groups):
+            own = parts.norm(spec.qk_norm, vectors, head, call)
+            work += replace(own, saved=own.saved + call.number * vectors * head)
+    return work
+
+
+@dataclass(frozen=True)
+class BlockWork:
+    """One layer in two halves: norms and dropouts on the stream, and what its sub-layers do inside.
+
+    Splitting a layer over devices divides the inside; the stream is whole on each of them.
+    """
+
+    stream: Work
+    inside: Work
+    steps: int  # sub-layers
+    last: int  # the operations of the last product, where recomputing stops before it
+
+    @property
+    def all(self) -> Work:
+        return self.stream + self.inside
+
+
+def block(spec: Block, width: int, sides: Sides, call: Call, *, causal: bool, scheme: Scheme) -> BlockWork:
+    """Every sub-layer keeps two tensors of the stream: what its norm is given, and what the norm gives."""
+    rule: Rule = "mask" if spec.attention.window else "causal" if causal else "open"
+    steps = [
+        attention(spec.attention, width, sides, call, rule, scheme),
+        parts.feedforward(spec.feedforward, sides.vectors, width, call),
+    ]
+    if spec.cross is not None:
+        steps.insert(1, cross(spec.cross, width, sides, call))
+    stream = call.number * sides.vectors * width
+    norm = parts.norm(spec.norm, sides.vectors, width, call)
+    around = norm + Work(saved=call.noise(sides.vectors * width, spec.dropout))
+    if spec.order == "parallel":  # all sub-layers read one and the same stream
+        outside = (around + Work(saved=stream)).times(len(steps)) + Work(saved=stream)
+    elif spec.order == "sandwich":
+        outside = (around + norm + Work(saved=3 * stream)).times(len(steps))
+    else:
+        outside = (around + Work(saved=2 * stream)).times(len(steps))
+    inside = sum(steps[1:], steps[0])
+    return BlockWork(outside, inside, len(steps), _last(spec, width, sides))
+
+
+@dataclass(frozen=True)
+class TowerWork:
+    """The work of a tower by its parts; `blocks` is in the order of the layers, shared ones repeated."""
+
+    embed: Work
+    positions: Work
+    blocks: tuple[BlockWork, ...]
+    norm: Work
+    stream: int  # bytes of the stream between two layers
+    bias: int  # bytes of a bias that all layers share
+    distinct: int | None
+    recompute: bool
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        own = self.distinct or len(self.blocks)
+        counted = {
+            "embed": self.embed.parameters,
+            "positions": self.positions.parameters,
+            "blocks": sum(layer.all.parameters for layer in self.blocks[:: len(self.blocks) // own]),
+            "norm": self.norm.parameters,
+        }
+        return {name: count for name, count in counted.items() if count}
+
+    @property
+    def flops(self) -> int:
+        return sum(work.flops for work in self._all)
+
+    @property
+    def backward(self) -> int:
+        """A tower that recomputes goes through its blocks once more, up to the last tensor it needs."""
+        again = sum(layer.all.flops - layer.last for layer in self.blocks) if self.recompute else 0
+        return again + sum(work.backward for work in self._all)
+
+    @property
+    def saved(self) -> int:
+        """Bytes kept when the forward pass is over."""
+        outside = self.embed.saved + self.positions.saved + self.norm.saved
+        if self.recompute:
+            return outside + self.bias + self.stream * len(self.blocks)
+        return outside + sum(layer.all.saved for layer in self.blocks)
+
+    @property
+    def recomputed(self) -> int:
+        """Bytes that come on top while one block is computed again."""
+        return max(layer.all.saved for layer in self.blocks) - self.stream if self.recompute else 0
+
+    @property
+    def _all(self) -> tuple[Work, ...]:
+        return (self.embed, self.positions, *(layer.all for layer in self.blocks), self.norm)
+
+
+def tower(spec: Tower, sides: Sides, call: Call) -> TowerWork:
+    attended = spec.pattern[0].attention
+    dims = Dims(
+        width=spec.width,
+        depth=spec.depth,
+        heads=attended.heads,
+        head_dim=attended.head_width(spec.width),
+        causal=spec.causal,
+    )
+    inner, stream = spec.embed.inner(spec.width), call.number * sides.vectors * spec.width
+    scheme = Scheme.of(spec.positions)
+    works = [block(b, spec.width, sides, call, causal=spec.causal, scheme=scheme) for b in spec.pattern]
+    # Shared layers are made of the first places of the pattern, as the tower builds them.
+    own = spec.distinct or spec.depth
+    order = [(i * own // spec.depth) % len(works) for i in range(spec.depth)]
+    norm = parts.norm(spec.last_norm, sides.vectors, spec.width, call) if spec.last_norm else Work()
+    return TowerWork(
+        embed=parts.embed(spec.embed, spec.width, sides.batch, sides.length, call),
+        positions=parts.positions(spec.positions, dims, inner, sides.length, call),
+        blocks=tuple(works[i] for i in order),
+        norm=norm + Work(saved=stream if spec.last_norm else 0),
+        stream=stream,
+        bias=parts.shared_bias(spec.positions, dims, sides.length, call),
+        distinct=spec.distinct,
+        recompute=spec.recompute,
+    )
+
+
+def _last(spec: Block, width: int, sides: Sides) -> int:
+    """Where nothing behind the last product is kept, computing a block again stops before it."""
+    kept_behind = spec.order in ("post", "sandwich") or spec.dropout > 0
+    hidden = getattr(spec.feedforward, "hidden", 0)
+    return 0 if kept_behind else linear(sides.vectors, hidden, width, bias=False).flops

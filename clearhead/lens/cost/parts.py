@@ -1,0 +1,213 @@
+"""The work of the smaller parts: a formula for each kind of norm, feed-forward layer, door, scheme and head.
+
+A part counts what is kept of the tensors it makes inside. Its input and its answer are counted by whoever
+stands around it, except where a docstring says otherwise. Vectors are tokens times rows.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from ...errors import UnsupportedError
+from ...nn.embed import Embed, Tokens
+from ...nn.feedforward import MLP, FeedForward, Gated
+from ...nn.heads import Head, Labels, Pool, Pooled, Span, Tags, TokenHead, Transform
+from ...nn.norm import RMS, Layer, Norm
+from ...nn.positions import Alibi, Learned, NoPositions, Positions, RelativeBuckets, Sinusoidal
+from ...nn.rope import Rope
+from ...nn.work import Bias, Call, Work, product
+from ...spec import Dims, Spec
+
+INDEX = 8  # bytes of a whole number
+
+# What an activation keeps: how many tensors besides its answer, and whether it keeps the answer.
+ACTIVATIONS: dict[str, tuple[int, bool]] = {
+    "relu": (0, True),
+    "gelu": (1, False),
+    "gelu_tanh": (1, False),
+    "silu": (1, False),
+    "quick_gelu": (2, False),  # its input, and the sigmoid
+    "tanh": (0, True),
+}
+
+
+def no_formula(part: Spec) -> UnsupportedError:
+    kind = type(part).__name__
+    return UnsupportedError(f"{kind} does not say what it costs; give it a formula in lens/cost")
+
+
+def linear(vectors: int, inputs: int, outputs: int, *, bias: bool) -> Work:
+    """A linear layer. Its input is kept, and counted by whoever made it."""
+    return product(1, vectors, inputs, outputs) + Work(parameters=outputs * (inputs + bias))
+
+
+@singledispatch
+def norm(part: Norm, vectors: int, width: int, call: Call) -> Work:
+    """Its input is kept by either kind, and counted by the block."""
+    raise no_formula(part)
+
+
+@norm.register
+def _(part: Layer, vectors: int, width: int, call: Call) -> Work:
+    return Work(parameters=width * (1 + part.bias), saved=2 * 4 * vectors)  # mean and deviation
+
+
+@norm.register
+def _(part: RMS, vectors: int, width: int, call: Call) -> Work:
+    """The scaled vectors, and one root each; half precision is widened, and the wide copy is kept, too."""
+    wide = 0 if call.number >= 4 else 4 * vectors * width
+    return Work(parameters=width, saved=call.number * vectors * width + 4 * vectors + wide)
+
+
+@singledispatch
+def feedforward(part: FeedForward, vectors: int, width: int, call: Call) -> Work:
+    raise no_formula(part)
+
+
+@feedforward.register
+def _(part: MLP, vectors: int, width: int, call: Call) -> Work:
+    numbers = vectors * part.hidden
+    besides, answer = ACTIVATIONS[part.act]
+    # `down` keeps what it is given: the activation's answer or, after a dropout, another tensor.
+    dropped = call.training and part.dropout > 0
+    tensors = besides + (answer or not dropped) + dropped
+    return (
+        linear(vectors, width, part.hidden, bias=part.bias)
+        + linear(vectors, part.hidden, width, bias=part.bias)
+        + Work(saved=call.number * numbers * tensors + call.noise(numbers, part.dropout))
+    )
+
+
+@feedforward.register
+def _(part: Gated, vectors: int, width: int, call: Call) -> Work:
+    numbers = vectors * part.hidden
+    tensors = ACTIVATIONS[part.act][0] + 3  # the activation's answer, `up`, and what `down` is given
+    return (
+        linear(vectors, width, part.hidden, bias=part.bias).times(2)
+        + linear(vectors, part.hidden, width, bias=part.bias)
+        + Work(saved=call.number * numbers * tensors + call.noise(numbers, part.dropout))
+    )
+
+
+@singledispatch
+def embed(part: Embed, width: int, batch: int, length: int, call: Call) -> Work:
+    raise no_formula(part)
+
+
+@embed.register
+def _(part: Tokens, width: int, batch: int, length: int, call: Call) -> Work:
+    vectors, inner = batch * length, part.inner(width)
+    work = Work(parameters=inner * (part.vocab + part.types))
+    work += Work(saved=(INDEX * vectors if part.types else 0) + call.noise(vectors * inner, part.dropout))
+    if part.norm is not None:
+        work += norm(part.norm, vectors, inner, call) + Work(saved=call.number * vectors * inner)
+    if part.factor is not None:
+        work += linear(vectors, inner, width, bias=True) + Work(saved=call.number * vectors * inner)
+    return work
+
+
+@singledispatch
+def positions(part: Positions, dims: Dims, width: int, length: int, call: Call) -> Work:
+    raise no_formula(part)
+
+
+@positions.register(NoPositions)
+@positions.register(Sinusoidal)
+def _(part: Positions, dims: Dims, width: int, length: int, call: Call) -> Work:
+    return Work()
+
+
+@positions.register
+def _(part: Learned, dims: Dims, width: int, length: int, call: Call) -> Work:
+    return Work(parameters=width * (part.length + part.offset), saved=INDEX * length)
+
+
+@positions.register
+def _(part: Rope, dims: Dims, width: int, length: int, call: Call) -> Work:
+    """One table of cosines and one of sines for all layers."""
+    return Work(saved=2 * call.number * length * int(dims.head_dim * part.fraction))
+
+
+@positions.register
+def _(part: Alibi, dims: Dims, width: int, length: int, call: Call) -> Work:
+    return Work(saved=call.number * dims.heads * length * length)
+
+
+@positions.register
+def _(part: RelativeBuckets, dims: Dims, width: int, length: int, call: Call) -> Work:
+    return Work(parameters=part.buckets * dims.heads, saved=INDEX * length * length)
+
+
+def shared_bias(part: Positions, dims: Dims, length: int, call: Call) -> int:
+    """The bytes of a bias that all layers share, held where they are recomputed and otherwise not kept.
+
+    A fixed one is kept either way; joined with a mask it is held twice.
+    """
+    held = bias_of(part) == "learned" or (bias_of(part) == "fixed" and dims.causal)
+    return call.number * dims.heads * length * length if held else 0
+
+
+def bias_of(part: Positions) -> Bias:
+    """What a scheme adds to the scores."""
+    if isinstance(part, RelativeBuckets):
+        return "learned"
+    return "fixed" if isinstance(part, Alibi) else "none"
+
+
+@singledispatch
+def head(part: Head, width: int, table_width: int, batch: int, length: int, call: Call) -> Work:
+    """A head counts the states it is given, too: some keep them, some only what they make of them."""
+    raise no_formula(part)
+
+
+@head.register
+def _(part: TokenHead, width: int, table_width: int, batch: int, length: int, call: Call) -> Work:
+    vectors, inner = batch * length, table_width if part.tied else width
+    work = product(1, vectors, inner, part.vocab)
+    work += Work(parameters=part.vocab * (part.bias + (0 if part.tied else inner)))
+    if part.transform is not None:
+        work += transform(part.transform, vectors, width, inner, call)
+    logits = 0 if part.cap is None else vectors * part.vocab  # the squashing keeps its answer
+    return work + Work(saved=call.number * (vectors * inner + logits))
+
+
+@head.register
+def _(part: Labels, width: int, table_width: int, batch: int, length: int, call: Call) -> Work:
+    work = linear(batch, width, part.count, bias=part.bias)
+    if part.transform is not None:
+        work += transform(part.transform, batch, width, width, call)
+    kept = call.number * batch * width + call.noise(batch * width, part.dropout)
+    return work + Work(saved=kept + pooling(part.pool, batch, length, width))
+
+
+@head.register(Tags)
+@head.register(Span)
+def _(part: Tags | Span, width: int, table_width: int, batch: int, length: int, call: Call) -> Work:
+    vectors = batch * length
+    kept = call.number * vectors * width + call.noise(vectors * width, part.dropout)
+    return linear(vectors, width, part.count, bias=part.bias) + Work(saved=kept)
+
+
+@head.register
+def _(part: Pooled, width: int, table_width: int, batch: int, length: int, call: Call) -> Work:
+    work = linear(batch, width, part.count, bias=False) if part.count else Work()
+    kept = width if part.count else 0
+    unit = (part.count or width) + 2 if part.unit else 0  # the vector, and its length twice
+    return work + Work(saved=call.number * batch * (kept + unit) + pooling(part.pool, batch, length, width))
+
+
+def pooling(pool: Pool, batch: int, length: int, width: int) -> int:
+    """The bytes kept to find the way back from one vector to many: which token was taken, or was real."""
+    if pool in ("first", "last"):
+        return 2 * INDEX * batch
+    return batch * length + INDEX * batch * (width if pool == "max" else 1)
+
+
+def transform(part: Transform, vectors: int, width: int, inner: int, call: Call) -> Work:
+    """A dense layer, an activation and perhaps a norm; what it is given is kept."""
+    besides, _ = ACTIVATIONS[part.act]
+    # The activation's answer is kept by the norm; without one it is what the head is given, counted there.
+    tensors = besides + (1 if part.norm is not None else 0)
+    work = linear(vectors, width, inner, bias=True)
+    work += Work(saved=call.number * vectors * (width + tensors * inner))
+    return work if part.norm is None else work + norm(part.norm, vectors, inner, call)

@@ -1,0 +1,166 @@
+"""The cost of a whole model: a spec and a call in, one value with every count out. Nothing is built."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ...errors import InputError
+from ...nn.attention import Attention
+from ...nn.embed import Tokens
+from ...nn.heads import Head
+from ...nn.model import Model, Pair, Single
+from ...nn.tower import Tower
+from ...nn.work import Call, Device, Work
+from . import parts
+from .layers import Sides, TowerWork, tower
+
+MOMENTS = 2  # Adam keeps two numbers for each parameter, in float32
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one call of a model costs. Bytes of what a call does not need are zero."""
+
+    batch: int
+    length: int
+    training: bool
+    parts: dict[str, int]  # parameters by part
+    flops: int  # of one forward pass
+    training_flops: int  # forwards and backwards
+    weights: int  # bytes, as all that follow
+    gradients: int
+    optimizer: int
+    activations: int  # kept for the backward pass, at their largest
+    cache: int  # keys and values of a decoding run that has reached this length
+
+    @property
+    def parameters(self) -> int:
+        return sum(self.parts.values())
+
+    @property
+    def memory(self) -> int:
+        """Bytes all together: of a training step, or of decoding up to this length."""
+        if not self.training:
+            return self.weights + self.cache
+        return self.weights + self.gradients + self.optimizer + self.activations
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"parameters": self.parameters, "memory": self.memory}
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The work of a model by its towers, and of its head."""
+
+    towers: dict[str, TowerWork]
+    head: Work
+    shared: int = 0  # parameters that stand in two towers and exist once
+    second: int = 0  # parameters of a second head, which a call does not use
+
+    @property
+    def flops(self) -> int:
+        return self.head.flops + sum(side.flops for side in self.towers.values())
+
+    @property
+    def backward(self) -> int:
+        return self.head.backward + sum(side.backward for side in self.towers.values())
+
+
+def whole(spec: Model, call: Call) -> Whole:
+    """The work of every part of a model in one call."""
+    if isinstance(spec, Pair):
+        target = call.target or call.length
+        width = spec.encoder.width
+        sides = {
+            "encoder": tower(spec.encoder, Sides(call.batch, call.length), call),
+            "decoder": tower(spec.decoder, Sides(call.batch, target, call.length, width), call),
+        }
+        # The memory is kept once, for the keys and values of all layers.
+        memory = Work(saved=call.number * call.batch * call.length * width)
+        read = _head(spec.head, spec.decoder, target, call) + memory
+        return Whole(sides, read, shared=_table(spec.decoder) if spec.shared else 0)
+    assert isinstance(spec, Single)
+    only = tower(spec.tower, Sides(call.batch, call.length), call)
+    second = _head(spec.second, spec.tower, call.length, call).parameters
+    return Whole({"tower": only}, _head(spec.head, spec.tower, call.length, call), second=second)
+
+
+def cost(
+    spec: Model,
+    *,
+    batch: int = 1,
+    length: int = 128,
+    target: int | None = None,
+    training: bool = False,
+    number: int = 4,
+    device: Device = "cpu",
+) -> Cost:
+    """`target` is the length of the second text of a pair; `number` the bytes of one number."""
+    for name, given in (("batch", batch), ("length", length), ("target", target)):
+        if given is not None and given < 1:
+            raise InputError(f"{name} is {given}; expected 1 or more")
+    call = Call(batch=batch, length=length, target=target, training=training, number=number, device=device)
+    work = whole(spec, replace(call, training=True))
+    counted = _parts(work)
+    total = sum(counted.values())
+    learning = work.flops + work.backward
+    kept = work.head.saved + sum(side.saved for side in work.towers.values())
+    peak = kept + max(side.recomputed for side in work.towers.values())
+    return Cost(
+        batch=batch,
+        length=length,
+        training=training,
+        parts=counted,
+        flops=work.flops if training else whole(spec, call).flops,
+        training_flops=learning,
+        weights=number * total,
+        gradients=number * total if training else 0,
+        # In half precision the optimiser has the weights in float32, too.
+        optimizer=4 * (MOMENTS + (number < 4)) * total if training else 0,
+        activations=peak if training else 0,
+        cache=number * cached(spec, batch=batch, length=length, target=target),
+    )
+
+
+def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -> int:
+    """How many numbers a decoding run of this length has kept: keys and values, of the memory, too."""
+    side = spec.decoder if isinstance(spec, Pair) else spec.tower if isinstance(spec, Single) else None
+    if side is None or not (side.causal or isinstance(spec, Pair)):
+        return 0
+    own = (target or length) if isinstance(spec, Pair) else length
+    kept = 0
+    for i in range(side.depth):
+        here = side.pattern[i % len(side.pattern)]
+        kept += own * _per_token(here.attention, side.width)
+        kept += length * _per_token(here.cross, side.width) if here.cross else 0
+    return batch * kept
+
+
+def _per_token(attention: Attention, width: int) -> int:
+    head = attention.head_width(width)
+    return (attention.kv_heads or attention.heads) * (head + (attention.value_dim or head))
+
+
+def _head(head: Head | None, side: Tower, length: int, call: Call) -> Work:
+    if head is None:
+        return Work()
+    return parts.head(head, side.width, side.embed.inner(side.width), call.batch, length, call)
+
+
+def _table(side: Tower) -> int:
+    assert isinstance(side.embed, Tokens)
+    return side.embed.vocab * side.embed.inner(side.width)
+
+
+def _parts(work: Whole) -> dict[str, int]:
+    """By part of the model, a shared table where it stands first: in the encoder."""
+    counted = {
+        f"{side}.{part}": count
+        for side, tower_work in work.towers.items()
+        for part, count in tower_work.parameters.items()
+    }
+    if work.shared:
+        counted["decoder.embed"] -= work.shared
+    counted |= {"head": work.head.parameters, "second": work.second}
+    return {part: count for part, count in counted.items() if count}

@@ -1,0 +1,45 @@
+"""One call of a part of the core: plain tensors in, the context that its modules expect out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...nn.context import Context
+from ...nn.masks import Everyone, Mask
+from ...nn.positions import Placed
+from ...nn.tap import OFF, Tap
+from ...nn.view import View
+
+
+class Patterns(dict[str, Tensor]):
+    """Keeps the attention weights of a call, by address: before dropout, rows that sum to one."""
+
+    def tap(self) -> Tap:
+        return Tap("*pattern", self._keep)
+
+    def _keep(self, address: str, weights_BHQK: Tensor) -> Tensor:
+        self[address] = weights_BHQK
+        return weights_BHQK
+
+
+def view(rule: Mask, batch: int, queries: int, keys: int, device: torch.device) -> View:
+    q_pos, k_pos = (torch.arange(count, device=device)[None] for count in (queries, keys))
+    return View(rule, batch, q_pos, k_pos)
+
+
+def context(
+    x_BTD: Tensor,
+    rule: Mask | None = None,
+    *,
+    memory_BKD: Tensor | None = None,
+    memory_rule: Mask | None = None,
+    tap: Tap = OFF,
+) -> Context:
+    """What a block needs beside its stream. Positions are not its business here: the stream carries them."""
+    batch, length = x_BTD.shape[:2]
+    here = view(rule or Everyone(), batch, length, length, x_BTD.device)
+    if memory_BKD is None:
+        return Context(here, Placed(), tap=tap)
+    there = view(memory_rule or Everyone(), batch, length, memory_BKD.shape[1], x_BTD.device)
+    return Context(here, Placed(), memory=memory_BKD, memory_view=there, tap=tap)

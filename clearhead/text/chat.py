@@ -1,0 +1,59 @@
+"""Chats: messages and a checkpoint's template in, the text that its model expects out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, LoadError
+
+DEADLINE = 10.0  # seconds by the clock, starting Python included
+SCRIPT = Path(__file__).with_name("rendering.py")
+
+Message = Mapping[str, Any]
+"""`{"role": "user", "content": "hello"}`; a template may know further keys."""
+
+
+def render(template: str, messages: Sequence[Message], values: Mapping[str, Any]) -> str:
+    """The template, rendered in a process of its own: see rendering.py for why."""
+    _check(messages)
+    given = {"template": template, "values": {**values, "messages": list(messages)}}
+    try:
+        request = json.dumps(given).encode()
+    except (TypeError, ValueError) as error:
+        raise InputError(f"messages must be made of texts, numbers, lists and names: {error}") from None
+    try:
+        # Isolated: no settings, no paths and no secrets of whoever calls.
+        done = subprocess.run(
+            [sys.executable, "-I", str(SCRIPT)],
+            input=request,
+            capture_output=True,
+            timeout=DEADLINE,
+            env={
+                name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ
+            },  # Windows needs it
+        )
+    except subprocess.TimeoutExpired:
+        raise LoadError(f"the chat template of this checkpoint did not end within {DEADLINE:g} s") from None
+    if done.returncode != 0:
+        why = (
+            done.stderr.decode("utf-8", "replace").strip()
+            or "it was stopped for using too much time or memory"
+        )
+        raise LoadError(
+            f"the chat template of this checkpoint cannot be rendered: {' '.join(why.split())[:300]}"
+        )
+    return done.stdout.decode("utf-8", "surrogatepass")
+
+
+def _check(messages: Any) -> None:
+    if isinstance(messages, str) or not messages:
+        raise InputError("a chat is a list of messages such as {'role': 'user', 'content': 'hello'}")
+    for message in messages:
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise InputError(f"a message is {{'role': ..., 'content': ...}}; given {str(message)[:60]}")

@@ -1,0 +1,95 @@
+"""Rendering a chat template, in a process of its own: template and messages in on stdin, text out on stdout.
+
+A template comes with a checkpoint, so it is somebody else's program. It runs in jinja2's sandbox, which
+keeps it from files and from Python; and because a sandbox knows no clock and no scales, the process has
+limits on time, memory and output, and can be killed. Run as a script, this file imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime
+from typing import Any
+
+MEMORY = 1 << 30  # bytes
+SECONDS = 2  # of computing
+LENGTH = 4 << 20  # characters of output
+
+
+def main() -> None:
+    _limit()
+    given = json.load(sys.stdin)
+    try:
+        text = render(given["template"], given["values"])
+    except MemoryError:
+        _refuse("it wants more memory than a conversation can need")
+    except RecursionError:
+        _refuse("it calls itself without end")
+    except Exception as error:  # whatever a template raises, on purpose or not
+        _refuse(f"{type(error).__name__}: {error}")
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass"))
+
+
+def render(template: str, values: dict[str, Any]) -> str:
+    """With the habits Hugging Face's templates count on: trimmed blocks, break and continue, tojson, ..."""
+    from jinja2.exceptions import TemplateError
+    from jinja2.ext import loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def raise_exception(message: str) -> None:
+        raise TemplateError(message)
+
+    def tojson(value: Any, ensure_ascii: bool = False, **style: Any) -> str:  # noqa: FBT001, FBT002
+        return json.dumps(
+            value, ensure_ascii=ensure_ascii, **style
+        )  # unlike jinja's own, without HTML escapes
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _generation_tag()]
+    )
+    environment.filters["tojson"] = tojson
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = lambda style: datetime.now().strftime(style)
+    parts: list[str] = []
+    size = 0
+    for part in environment.from_string(template).generate(**values):
+        size += len(part)
+        if size > LENGTH:
+            raise ValueError(f"it says more than {LENGTH:,} characters")
+        parts.append(part)
+    return "".join(parts)
+
+
+def _generation_tag() -> type:
+    """`{% generation %}` marks what an assistant said; for us it is only its content."""
+    from jinja2 import nodes
+    from jinja2.ext import Extension
+
+    class Generation(Extension):
+        tags = {"generation"}  # noqa: RUF012 (jinja2 wants a set)
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.Scope(body, lineno=line)
+
+    return Generation
+
+
+def _limit() -> None:
+    try:
+        import resource
+    except ImportError:  # not on Windows; there the parent's clock remains
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+
+def _refuse(why: str) -> None:
+    sys.stderr.write(" ".join(why.split())[:300])
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

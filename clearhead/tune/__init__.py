@@ -1,0 +1,1 @@
+"""Tuning: a model in; a leaner or a tunable one out."""

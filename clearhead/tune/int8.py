@@ -1,0 +1,162 @@
+"""Int8 layers: a float matrix in; a layer out that keeps it in a quarter of the memory and multiplies faster.
+
+A weight is rounded to one of 255 steps of its output channel, an input to one of 255 steps of its own row.
+So a row's answer does not depend on its neighbours: alone and in a batch it is the same, bit for bit. Where
+inputs have outliers that leave the other channels few steps, what the rounding left over is multiplied, too.
+
+The product is a private operator of torch. All that is known of it stands in this file; where it is missing
+(another kind of processor, another torch) the weights are multiplied as floats, and that is said once.
+Shape suffixes: B batch, T tokens, I inputs, O outputs, V vocabulary, D width.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from functools import cache
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import InputError
+
+# Without VNNI instructions the processor adds pairs of products in 16 bits; 7-bit inputs cannot overflow it.
+STEPS = 127 if torch.cpu._is_vnni_supported() else 63
+LEAST = 1e-30  # a row of zeros is divided by this and stays zeros
+
+Inputs = Literal["rounded", "split"]
+
+
+def rounded(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
+    """int8 and a scale per row: their product is the matrix again, to within half a step."""
+    top_O = weight_OI.abs().amax(1).float().clamp(min=LEAST)
+    scale_O = top_O / 127
+    return (weight_OI / scale_O[:, None]).round_().to(torch.int8), scale_O
+
+
+class Frozen(nn.Module):
+    """A layer of rounded weights. It answers; it cannot learn, and says so as soon as somebody tries."""
+
+    def train(self, mode: bool = True) -> Frozen:  # noqa: FBT001, FBT002 (torch's own signature)
+        if mode:
+            raise InputError(
+                "an int8 model cannot be trained; load it without quantize, train, then quantize"
+            )
+        super().train(mode)
+        return self
+
+
+class Int8Linear(Frozen):
+    """Stands where a linear layer stood. `of` makes the quick one where this machine can, or the plain."""
+
+    bias: Tensor | None
+
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight_OI.shape
+        self.register_buffer("bias", None if bias_O is None else bias_O.detach().float())
+
+    @staticmethod
+    def of(weight_OI: Tensor, bias_O: Tensor | None, inputs: Inputs = "rounded") -> Int8Linear:
+        if weight_OI.device.type == "cpu" and can_pack():
+            return _Packed(weight_OI.detach(), bias_O, inputs)
+        return _Plain(weight_OI.detach(), bias_O)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.out_features}"
+
+
+class _Packed(Int8Linear):
+    """Int8 times int8. The matrix exists once, in the order the operator wants."""
+
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None, inputs: Inputs) -> None:
+        super().__init__(weight_OI, bias_O)
+        self._matrix = _pack(*rounded(weight_OI))
+        self._product = _multiply if inputs == "rounded" else _multiply_split
+
+    def forward(self, x_BTI: Tensor) -> Tensor:
+        x = x_BTI.float()
+        step_BT1 = x.abs().amax(-1, keepdim=True).clamp_(min=LEAST).div_(STEPS)
+        product = self._product(x / step_BT1, self._matrix)
+        y = product.mul_(step_BT1) if self.bias is None else torch.addcmul(self.bias, product, step_BT1)
+        return y.type_as(x_BTI)
+
+
+class _Plain(Int8Linear):
+    """Int8 weights, made floats again for every product: small everywhere, quick nowhere."""
+
+    weight: Tensor
+    scale: Tensor
+
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
+        super().__init__(weight_OI, bias_O)
+        weight, scale = rounded(weight_OI)
+        self.register_buffer("weight", weight)
+        self.register_buffer("scale", scale)
+
+    def forward(self, x_BTI: Tensor) -> Tensor:
+        y = F.linear(x_BTI, self.weight.type_as(x_BTI)) * self.scale.type_as(x_BTI)
+        return y if self.bias is None else y + self.bias.type_as(x_BTI)
+
+
+class Int8Table(Frozen):
+    """Stands where an embedding stood: rows of int8, each with its scale."""
+
+    weight: Tensor
+    scale: Tensor
+
+    def __init__(self, weight_VD: Tensor) -> None:
+        super().__init__()
+        self.num_embeddings = len(weight_VD)
+        weight, scale = rounded(weight_VD.detach())
+        self.register_buffer("weight", weight)
+        self.register_buffer("scale", scale)
+
+    def forward(self, ids_BT: Tensor) -> Tensor:
+        return self.weight[ids_BT] * self.scale[ids_BT][..., None]
+
+
+@cache
+def can_pack() -> bool:
+    """Whether torch has the quick product here, and it still means what we think it means."""
+    x, weight = torch.tensor([[-3.0, STEPS]]), torch.tensor([[1.0, 0.25], [-1.0, 1.0]])
+    try:
+        answer = _multiply(x, _pack(*rounded(weight)))
+    except (RuntimeError, AttributeError, TypeError) as error:
+        reason = str(error).strip().split("\n")[0][:100]
+    else:
+        if torch.allclose(answer, x @ weight.T, rtol=0.01):
+            return True
+        reason = "it gave another product"
+    logging.getLogger("clearhead.tune").warning(
+        "no quick int8 product on this machine (%s): weights are kept in int8 and multiplied as floats",
+        reason,
+    )
+    return False
+
+
+def _pack(weight_OI: Tensor, scale_O: Tensor) -> Any:
+    zeros_O = torch.zeros(len(scale_O), dtype=torch.long)
+    with warnings.catch_warnings():
+        # torch means to retire these tensors; on that day `can_pack` says no, and its test is red.
+        warnings.filterwarnings("ignore", message=".*quantize")
+        matrix = torch._make_per_channel_quantized_tensor(weight_OI, scale_O.double(), zeros_O, 0)
+    return torch.ops.quantized.linear_prepack(matrix, None)
+
+
+def _multiply(steps: Tensor, matrix: Any) -> Tensor:
+    """The product of numbers from -STEPS to STEPS, which the operator rounds to whole ones."""
+    multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
+    answer: Tensor = multiply(steps, 1.0, STEPS + 1, matrix)
+    return answer
+
+
+def _multiply_split(steps: Tensor, matrix: Any) -> Tensor:
+    """Twice as many bits: the whole steps and, as more rows of the same product, what is left of each."""
+    whole = steps.round()
+    left = (steps - whole).mul_(2 * STEPS)
+    coarse: Tensor
+    coarse, fine = _multiply(torch.stack((whole, left)), matrix)
+    return coarse.add_(fine, alpha=1 / (2 * STEPS))

@@ -1,0 +1,149 @@
+"""Cost by formula is cost by measurement: torch's own counter, what autograd keeps, what a cache holds.
+
+Over every choice of the zoo and every family with every head. Nothing here names a family.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from references import REFERENCES
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+from zoo import EVERY, run
+
+from clearhead import nn as cn
+from clearhead.lens.cost import Cost, cost
+from clearhead.lens.cost.total import whole
+from clearhead.nn.model import Model
+from clearhead.nn.work import Call
+
+BATCH, SOURCE, TARGET = 3, 9, 11
+ATEN = torch.ops.aten
+# torch counts the fused call of the graphics card, not that of the CPU: it is given the same formula.
+FUSED = {
+    ATEN._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v),
+    ATEN._scaled_dot_product_flash_attention_for_cpu_backward: lambda *grad_q_k_v, **_: (
+        sdpa_backward_flop_count(*grad_q_k_v[:4])
+    ),
+}
+
+
+def families() -> dict[str, Model]:
+    made = {}
+    for name, reference in REFERENCES.items():
+        config = reference.family.config(reference.config().to_dict())
+        made[name] = reference.family.spec(config, reference.task)
+    return made
+
+
+ALL = EVERY | families()
+PLAIN = {name: spec.edit(cn.Tower, recompute=False) for name, spec in ALL.items()}
+
+
+def call(spec: Model) -> Call:
+    """Singles are called with the target alone."""
+    length = SOURCE if isinstance(spec, cn.Pair) else TARGET
+    return Call(batch=BATCH, length=length, target=TARGET, training=True)
+
+
+def of(spec: Model, *, training: bool = False) -> Cost:
+    how = call(spec)
+    return cost(spec, batch=BATCH, length=how.length, target=TARGET, training=training)
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    key = torch.Generator().manual_seed(0)
+    return torch.randint(0, 30, (BATCH, SOURCE), generator=key), torch.randint(
+        0, 30, (BATCH, TARGET), generator=key
+    )
+
+
+def counter() -> FlopCounterMode:
+    return FlopCounterMode(display=False, custom_mapping=FUSED)
+
+
+def made(spec: Model) -> torch.nn.Module:
+    """Sizes are all that matters here; the weights are whatever stood in memory."""
+    return spec.empty().to_empty(device="cpu").train()
+
+
+@contextmanager
+def packing(into: dict[int, torch.Tensor]) -> Iterator[None]:
+    """What autograd keeps, each storage once."""
+
+    def pack(x: torch.Tensor) -> torch.Tensor:
+        into.setdefault(x.untyped_storage()._cdata, x)
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        yield
+
+
+class Alive(TorchDispatchMode):
+    """Every storage that is made meanwhile, without holding any; `bytes` are those still there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[StorageWeakRef, int] = {}
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        answer = call(*args, **(kwargs or {}))
+        for x in tree_leaves(answer):
+            if isinstance(x, torch.Tensor):
+                self._seen[StorageWeakRef(x.untyped_storage())] = x.untyped_storage().nbytes()
+        return answer
+
+    def bytes(self, but: set[int]) -> int:
+        there = {ref.cdata: size for ref, size in self._seen.items() if not ref.expired()}
+        return sum(size for where, size in there.items() if where not in but)
+
+
+def storages(*tensors: torch.Tensor) -> set[int]:
+    return {x.untyped_storage()._cdata for x in tensors}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_formulas_say_what_torch_counts_and_keeps(name: str) -> None:
+    spec, texts, kept = PLAIN[name], inputs(), {}
+    model, said = made(spec), of(spec, training=True)
+    assert said.parts == spec.count_parts()
+    with counter() as count:
+        with packing(kept):
+            answer = run(model, *texts)
+        assert said.flops == count.get_total_flops()
+        answer.sum().backward()
+    assert said.training_flops == count.get_total_flops()
+    own = storages(*model.parameters(), *texts)
+    true = sum(x.untyped_storage().nbytes() for where, x in kept.items() if where not in own)
+    assert abs(said.activations / true - 1) < 0.05, (said.activations, true)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_recomputing_keeps_the_stream_and_computes_once_more(name: str) -> None:
+    """Checkpointing hides what it holds from autograd's hooks, so storages that live on are counted."""
+    spec, texts = PLAIN[name].edit(cn.Tower, recompute=True), inputs()
+    model, said, work = made(spec), of(spec, training=True), whole(spec, call(spec))
+    with counter() as count:
+        with Alive() as alive:
+            answer = run(model, *texts)
+        true = alive.bytes(but=storages(*model.parameters(), *texts, answer))
+        answer.sum().backward()
+    assert said.training_flops == count.get_total_flops()
+    again = max(side.recomputed for side in work.towers.values())
+    assert 0 < again < said.activations
+    assert abs((said.activations - again) / true - 1) < 0.05, (said.activations - again, true)
+
+
+@pytest.mark.parametrize("name", [n for n in PLAIN if of(PLAIN[n]).cache])
+def test_a_cache_holds_as_many_bytes(name: str) -> None:
+    model, texts = made(PLAIN[name]).eval(), inputs()
+    cache = model.cache()
+    with torch.no_grad():
+        run(model, *texts, cache=cache)
+    held = [x for layer in cache.layers for kv in (layer._held, layer.cross) for x in kv or ()]
+    assert of(PLAIN[name]).cache == sum(x.numel() * x.element_size() for x in held)
