@@ -24,8 +24,18 @@ from clearhead.spec import Spec
 
 VOCAB, WIDTH, HEADS, DEPTH = 31, 24, 4, 2
 # Sizes of kernels: small enough that a text of a few tokens is cut into several parts.
-SMALL = {"block": 4}
-SAMPLES = {"length": 16, "hidden": 40, "vocab": VOCAB, "count": 3, "factor": 2.0, "heads": HEADS, "window": 3}
+SMALL = {"block": 4, "chunk": 4}
+SAMPLES = {
+    "length": 16,
+    "hidden": 40,
+    "vocab": VOCAB,
+    "count": 3,
+    "shape": (8, 6),
+    "widths": (14, 10),
+    "factor": 2.0,
+    "heads": HEADS,
+    "window": 3,
+}
 
 
 def sample(kind: type[Spec]) -> Spec:
@@ -139,8 +149,11 @@ ENCODERS: dict[str, Model] = {n: single(**c) for n, c in (CHOICES | OPEN).items(
 DECODERS: dict[str, Model] = {
     n: single(causal=True, **c)
     for n, c in CHOICES.items()
-    if all(can(b.attention, "causal") for b in tower(**c).pattern)
+    if all(can(b.attention, "causal") and can(b.attention, "uneven") for b in tower(**c).pattern)
 }
+DECODERS["reversible"] = single(
+    cn.TokenHead(vocab=VOCAB, tied=False), causal=True, residual="reversible", positions=cn.Rope()
+)
 PAIRS: dict[str, Model] = {n: pair(**c) for n, c in CHOICES.items()}
 HEADED: dict[str, Model] = {n: single(sample(k)) for n, k in Head.kinds().items()} | {
     "untied": single(cn.TokenHead(vocab=VOCAB, tied=False, bias=True, scale=0.5, cap=4.0)),
@@ -153,6 +166,8 @@ HEADED: dict[str, Model] = {n: single(sample(k)) for n, k in Head.kinds().items(
         cn.AdaptiveHead(vocab=VOCAB, cutoffs=(9, 20), inner_width=20),
         embed=cn.Adaptive(vocab=VOCAB, cutoffs=(9, 20), inner_width=20, shrink=2, dropout=0.1),
     ),
+    "reversible": single(cn.TokenHead(vocab=VOCAB, tied=False), residual="reversible", depth=3),
+    "reversible-shared": single(cn.Labels(count=3), residual="reversible", depth=4, distinct=2),
     "factored": single(
         cn.TokenHead(vocab=VOCAB, bias=True, transform=cn.Transform(act="gelu_tanh")),
         embed=cn.Tokens(vocab=VOCAB, factor=10, norm=cn.norm.Layer()),

@@ -22,6 +22,7 @@ from . import (
     openai_gpt,
     qwen2,
     qwen3,
+    reformer,
     roberta,
     t5,
     transfo_xl,
@@ -54,6 +55,7 @@ FAMILIES: dict[str, Family] = {
         led.FAMILY,
         big_bird.FAMILY,
         transfo_xl.FAMILY,
+        reformer.FAMILY,
     )
 }
 SIZES: dict[str, Family] = {size: family for family in FAMILIES.values() for size in family.sizes}

@@ -9,7 +9,7 @@ from .embed import Tokens
 from .feedforward import MLP, Gated
 from .heads import Labels, Pooled, Span, Tags, TokenHead, Transform
 from .init import FanIn, Normal, ResidualNormal, Xavier
-from .kernels import BigBird, Kernel, Longformer, Mixing, Softmax
+from .kernels import LSH, BigBird, Chunks, Kernel, Longformer, Mixing, Softmax
 from .long import Adaptive, AdaptiveHead, Memory, RelativeWaves
 from .masks import Causal, Documents, Everyone, Global, Globals, Mask, Padding, Prefix, Window
 from .model import Model, Pair, PairModel, Single, SingleModel
@@ -36,7 +36,8 @@ __all__ = [
     "Tokens", "MLP", "Gated", "norm", "TokenHead", "Labels", "Tags", "Span", "Pooled", "Transform",
     "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets", "RelativeWaves",
     "LinearStretch", "DynamicNTK", "Yarn", "Llama3",
-    "Softmax", "Longformer", "BigBird", "Xavier", "Normal", "ResidualNormal", "FanIn",
+    "Softmax", "Longformer", "BigBird", "LSH", "Chunks",
+    "Xavier", "Normal", "ResidualNormal", "FanIn",
     # masks
     "Mask", "Everyone", "Causal", "Window", "Padding", "Prefix", "Documents", "Global", "Globals", "View",
     "doors", "check_mask",

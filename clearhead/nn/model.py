@@ -74,7 +74,7 @@ class Single(Model):
 
     def check(self) -> None:
         if self.head is not None:
-            self.head.fits(self.tower.embed, self.tower.width)
+            _fits(self.head, self.tower)
 
     def assemble(self) -> SingleModel:
         return SingleModel(self)
@@ -164,7 +164,7 @@ class Pair(Model):
 
     def check(self) -> None:
         if self.head is not None:
-            self.head.fits(self.decoder.embed, self.decoder.width)
+            _fits(self.head, self.decoder)
         if not all(block.cross for block in self.decoder.pattern):
             raise SpecError("the decoder of a Pair needs cross-attention: Block(cross=Attention(...))")
         ours, theirs = self.decoder.embed, self.encoder.embed
@@ -188,7 +188,7 @@ class PairModel(nn.Module):
         super().__init__()
         self.spec = spec
         self.encoder = spec.encoder.build()
-        self.decoder = spec.decoder.build(memory_width=spec.encoder.width)
+        self.decoder = spec.decoder.build(memory_width=spec.encoder.out_width)
         self.head = _build_head(spec.head, spec.decoder)
         if spec.shared:
             # One module in two places, not one tensor: sharing then survives every move of the model.
@@ -245,8 +245,12 @@ class PairModel(nn.Module):
         return Cache(self.spec.decoder.depth, capacity)
 
 
+def _fits(head: Head, tower: Tower) -> None:
+    head.fits(tower.embed, tower.embed.inner(tower.width), tower.out_width)
+
+
 def _build_head(head: Head | None, tower: Tower) -> nn.Module | None:
-    return None if head is None else head.build(tower.width, tower.embed.inner(tower.width))
+    return None if head is None else head.build(tower.out_width, tower.embed.inner(tower.width))
 
 
 def _read(head: nn.Module | None, states: States, tower: Stack) -> Tensor:

@@ -24,6 +24,7 @@ from ..view import View
 from .bigbird_plan import Ints, random_blocks
 from .blocks import Asked, Blocks
 from .kernel import Kernel, Mixing
+from .texts import texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +89,7 @@ class _BigBird(Kernel):
 
     def _blocks(self, view: View, heads: int) -> tuple[Blocks, Blocks]:
         """The blocks in the middle of the texts with their lists, and the tokens that see everyone."""
-        rows = [[self._text(slots, heads) for slots in texts] for texts in _texts(view)]
+        rows = [[self._text(slots.cpu().numpy(), heads) for slots in row] for row in texts(view)]
         count = max(sum(len(q) for q, _, _ in row) for row in rows)
         width = max(sum(len(ends) for _, _, ends in row) for row in rows)
         size, keys = self.spec.block, (5 + self.spec.random) * self.spec.block
@@ -123,12 +124,3 @@ class _BigBird(Kernel):
         keys = np.where(lists[..., None] < 0, -1, grid[lists]).reshape(heads, blocks - 2, -1)
         ends = np.concatenate([grid[0], grid[-1]])
         return grid[1:-1], keys, ends[ends >= 0]
-
-
-def _texts(view: View) -> list[list[Ints]]:
-    """For each row (or once for all) the slots of each of its texts, without padding."""
-    segment_BK = view.mask.segments()
-    if segment_BK is None:
-        return [[np.arange(view.keys)]]
-    rows = segment_BK.cpu().numpy()
-    return [[np.flatnonzero(row == text) for text in np.unique(row[row >= 0])] for row in rows]

@@ -98,8 +98,12 @@ class AdaptiveHead(Head):
     def check(self) -> None:
         _check_cutoffs(self.vocab, self.cutoffs)
 
-    def fits(self, embed: Embed, width: int) -> None:
-        fit = isinstance(embed, Tokens) and embed.vocab == self.vocab and not self.inner_width
+    def fits(self, embed: Embed, table_width: int, width: int) -> None:
+        fit = isinstance(embed, Tokens) and (embed.vocab, table_width, None) == (
+            self.vocab,
+            width,
+            self.inner_width,
+        )
         if isinstance(embed, Adaptive):
             projected = embed.shrink > 1 or embed.inner_width != width
             wanted = (embed.vocab, embed.cutoffs, embed.inner_width if projected else None)

@@ -1,0 +1,131 @@
+"""LSH attention (Reformer, Kitaev 2020): tokens meet those that a random hash puts into the same place.
+
+    hash      the nearest of a few random directions, anew in each round
+    sort      tokens by their bucket; the sorted row is cut into chunks
+    attend    each chunk to itself, `before` chunks back and `after` ahead
+
+Work grows with length times chunk times rounds. A pair that meets in no round is not seen; more rounds see
+more. Each text is hashed alone, so padding and packing change nothing. Who meets whom depends on all tokens
+of a text: under a causal mask later ones get no weight, yet they take up room in the chunks.
+Shape suffixes: N texts of one length, H heads, T tokens, R rounds, C chunks, W tokens of a chunk, S keys that
+a chunk looks at, E head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...errors import SpecError
+from ..norm import widen
+from ..tap import Tap
+from ..view import View
+from .buckets import Meeting, meet
+from .chunks import check_chunks
+from .kernel import Kernel, Mixing
+from .texts import Group, groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class LSH(Mixing):
+    """`buckets` None: about two for each chunk of a text. Several, (16, 32), hash by each and combine."""
+
+    chunk: int = 64
+    rounds: int = 4
+    before: int = 1
+    after: int = 0
+    buckets: tuple[int, ...] | None = None
+    seed: int = 0
+    itself: Literal["seen", "alone"] = "seen"  # "alone": a token sees itself only if it sees nobody else
+    repeats: Literal["once", "counted"] = "once"  # a pair that meets in several rounds; "counted": each time,
+    # and the chunks of all rounds stand in one ring (as in `transformers`)
+    multiple: int | None = None  # fill texts up to a multiple of this; None: of the chunk
+    dropout: float = 0.0
+
+    one_text: ClassVar[bool] = True
+
+    def check(self) -> None:
+        check_chunks(self)
+        if self.rounds < 1 or self.seed < 0:
+            raise SpecError(
+                f"LSH(rounds={self.rounds}, seed={self.seed}): 1 round or more, a seed of 0 or more"
+            )
+        if self.buckets is not None and (not self.buckets or any(b < 2 or b % 2 for b in self.buckets)):
+            raise SpecError(
+                f"LSH.buckets is {self.buckets}, expected even numbers: a direction and its opposite are two"
+            )
+
+    def build(self, heads: int, head_dim: int) -> Kernel:
+        return _LSH(self)
+
+
+class _LSH(Kernel):
+    supports = frozenset({"causal", "mask", "pattern"})
+
+    def __init__(self, spec: LSH) -> None:
+        super().__init__()
+        self.spec = spec
+
+    def mix(
+        self,
+        q_BHQE: Tensor,
+        k_BHKE: Tensor,
+        v_BHKE: Tensor,
+        *,
+        view: View,
+        bias: Tensor | None,
+        scale: float,
+        tap: Tap,
+    ) -> Tensor:
+        per_head = q_BHQE.shape[1] // k_BHKE.shape[1]
+        k_BHKE, v_BHKE = (x.repeat_interleave(per_head, dim=1) for x in (k_BHKE, v_BHKE))
+        dropout = self.spec.dropout if self.training else 0.0
+        mixed = v_BHKE.new_zeros(*q_BHQE.shape[:3], v_BHKE.shape[-1])
+        plain = q_BHQE.new_zeros(*q_BHQE.shape[:3], view.keys) if tap.wants("pattern") else None
+        for group in groups(view):
+            q, k, v = (group.take(x) for x in (q_BHQE, k_BHKE, v_BHKE))
+            meeting = meet(q.detach(), k.detach(), self.spec)
+            weights = self._weights(q, k, meeting, group, view, scale).type_as(v)
+            mixed = group.put(mixed, meeting.home(F.dropout(weights, dropout) @ meeting.keys(v)))
+            if plain is not None:
+                plain = group.put(plain, meeting.spread(weights, group.slot_NT, view.keys))
+        if plain is not None:
+            seen = tap("pattern", plain)
+            if seen is not plain:
+                return F.dropout(seen, dropout) @ v_BHKE
+        return mixed
+
+    def _weights(
+        self, q_NHTE: Tensor, k_NHTE: Tensor, meeting: Meeting, group: Group, view: View, scale: float
+    ) -> Tensor:
+        """(N, H, R, C, W, S): over all rounds together, the weights of a token sum to one."""
+        scores = meeting.queries(widen(q_NHTE)) @ meeting.keys(widen(k_NHTE)).mT * scale
+        if meeting.times is not None:
+            scores = scores - meeting.times.to(scores.dtype).log()
+        blocked, lonely_NHRT1 = self._blocked(meeting, group, view)
+        lowest = torch.finfo(scores.dtype).min
+        scores = scores.masked_fill(blocked, lowest)
+        total = scores.logsumexp(dim=-1, keepdim=True)
+        # How much each round has to say to a token.
+        share_NHRT1 = meeting.home_rounds(total).masked_fill(lonely_NHRT1, lowest).softmax(dim=2)
+        weights = (scores - total).exp() * meeting.queries_by_round(share_NHRT1)
+        return weights.masked_fill(blocked, 0.0)
+
+    def _blocked(self, meeting: Meeting, group: Group, view: View) -> tuple[Tensor, Tensor]:
+        """Which pairs are not seen, and in which rounds a token meets nobody though it does in others."""
+        mine, theirs = meeting.q_NHRCW[..., None], meeting.k_NHRCS[..., None, :]
+        slots = group.slot_NT[:, None, None, None]
+        q_slot, k_slot = (meeting.slots(slots, x) for x in (meeting.q_NHRCW, meeting.k_NHRCS))
+        length = group.slot_NT.shape[1]
+        blocked = (theirs >= length) | (mine >= length)
+        asked = view.allows(q_slot[..., None], k_slot[..., None, :], group.row_N)
+        blocked = blocked if asked is None else blocked | ~asked
+        if self.spec.itself == "seen":
+            return blocked, torch.zeros((), dtype=torch.bool, device=blocked.device)
+        company = ~(blocked | (mine == theirs)).all(-1, keepdim=True)
+        by_round = meeting.home_rounds(company)
+        return blocked | ((mine == theirs) & company), ~by_round & by_round.any(2, keepdim=True)
