@@ -165,8 +165,8 @@ transformers.logging.disable_progress_bar()
 
 
 def patient(model: Any) -> None:
-    """Reformer scores a token with itself at -1e5, where 32 bits have steps of 0.008: one that meets nobody else
-    gets 0.998 of itself. At -50 the score is as negligible beside others, and has its digits."""
+    """Reformer scores a token with itself at -1e5, where 32 bits have steps of 0.008: one that meets nobody
+    else gets 0.998 of itself. At -50 the score is as negligible beside others, and has its digits."""
     for name, buffer in model.named_buffers():
         if name.endswith("self_mask_value_float32"):
             buffer.fill_(-50.0)

@@ -10,7 +10,7 @@ from .feedforward import MLP, Gated
 from .heads import Labels, Pooled, Span, Tags, TokenHead, Transform
 from .init import FanIn, Normal, ResidualNormal, Xavier
 from .kernels import LSH, BigBird, Chunks, Kernel, Longformer, Mixing, Softmax
-from .long import Adaptive, AdaptiveHead, Memory, RelativeWaves
+from .long import Adaptive, AdaptiveHead, Axial, Memory, RelativeWaves
 from .masks import Causal, Documents, Everyone, Global, Globals, Mask, Padding, Prefix, Window
 from .model import Model, Pair, PairModel, Single, SingleModel
 from .positions import (
@@ -34,7 +34,7 @@ __all__ = [
     # the choices
     "Adaptive", "AdaptiveHead",
     "Tokens", "MLP", "Gated", "norm", "TokenHead", "Labels", "Tags", "Span", "Pooled", "Transform",
-    "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets", "RelativeWaves",
+    "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets", "RelativeWaves", "Axial",
     "LinearStretch", "DynamicNTK", "Yarn", "Llama3",
     "Softmax", "Longformer", "BigBird", "LSH", "Chunks",
     "Xavier", "Normal", "ResidualNormal", "FanIn",

@@ -81,8 +81,8 @@ class _LSH(Kernel):
         scale: float,
         tap: Tap,
     ) -> Tensor:
-        per_head = q_BHQE.shape[1] // k_BHKE.shape[1]
-        k_BHKE, v_BHKE = (x.repeat_interleave(per_head, dim=1) for x in (k_BHKE, v_BHKE))
+        heads = q_BHQE.shape[1]
+        k_BHKE, v_BHKE = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (k_BHKE, v_BHKE))
         dropout = self.spec.dropout if self.training else 0.0
         mixed = v_BHKE.new_zeros(*q_BHQE.shape[:3], v_BHKE.shape[-1])
         plain = q_BHQE.new_zeros(*q_BHQE.shape[:3], view.keys) if tap.wants("pattern") else None
