@@ -56,6 +56,12 @@ def fitting(attention: cn.Attention, need: Need) -> cn.Attention:
     return attention if can(attention, need) and not out_of_place else replace(attention, kernel=cn.Softmax())
 
 
+def _stepwise(attention: cn.Attention) -> cn.Attention:
+    """For a decoder: the same attention, if its kernel can go on where it stopped."""
+    able = can(attention, "causal") and can(attention, "uneven")
+    return attention if able else replace(attention, kernel=cn.Softmax())
+
+
 def attention(**changes: object) -> cn.Attention:
     return cn.Attention(**{"heads": HEADS, "bias": "qkvo"} | changes)
 
@@ -85,7 +91,7 @@ def single(head: Head | None = None, **changes: object) -> cn.Single:
 def pair(**changes: object) -> cn.Pair:
     encoder = tower(**changes)
     crossed = tuple(
-        replace(b, attention=fitting(b.attention, "causal"), cross=fitting(b.attention, "uneven"))
+        replace(b, attention=_stepwise(b.attention), cross=fitting(b.attention, "uneven"))
         for b in encoder.pattern
     )
     crossed = tuple(b.edit(cn.Attention, window=None) if b.cross.window else b for b in crossed)

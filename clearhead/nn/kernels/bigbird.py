@@ -96,11 +96,11 @@ class _BigBird(Kernel):
         q, k = np.full((len(rows), count, size), -1), np.full((len(rows), heads, count, keys), -1)
         ends = np.full((len(rows), 1, width), -1)
         for b, row in enumerate(rows):
-            middle = sum(len(text[0]) for text in row)
-            q[b, :middle] = np.concatenate([text[0] for text in row])
-            k[b, :, :middle] = np.concatenate([text[1] for text in row], axis=1)
-            wide = np.concatenate([text[2] for text in row])
-            ends[b, 0, : len(wide)] = wide
+            first, wide = 0, 0
+            for middle, lists, both_ends in row:
+                q[b, first : first + len(middle)], k[b, :, first : first + len(middle)] = middle, lists
+                ends[b, 0, wide : wide + len(both_ends)] = both_ends
+                first, wide = first + len(middle), wide + len(both_ends)
         at = view.k_pos.device
         everyone = torch.arange(view.keys, device=at)[None, None, None]
         places = [torch.from_numpy(x).to(at) for x in (q, k, ends)]

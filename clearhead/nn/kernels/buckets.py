@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .chunks import beside
+from .texts import Group
 
 if TYPE_CHECKING:
     from .lsh import LSH
@@ -48,14 +49,21 @@ class Meeting:
         picked = x_NHRTE.gather(3, at[..., None].expand(-1, -1, -1, -1, x_NHRTE.shape[-1]))
         return picked.reshape(*self.q_NHRCW.shape, -1)
 
-    def slots(self, slot_N111T: Tensor, at: Tensor) -> Tensor:
-        """The slots in the call of the tokens `at`."""
-        at = at.clamp(max=slot_N111T.shape[-1] - 1)
-        return slot_N111T.expand(*at.shape[:-1], -1).gather(-1, at)
+    def slots(self, slot_NT: Tensor, at_NHRCW: Tensor) -> Tensor:
+        """The slots in the call of these tokens."""
+        at = at_NHRCW.clamp(max=slot_NT.shape[-1] - 1)
+        return slot_NT[:, None, None, None].expand(*at.shape[:-1], -1).gather(-1, at)
+
+    def pairs(self, bias_BHQK: Tensor, group: Group) -> Tensor:
+        """(N, H, R, C, W, S): the bias of the pairs that meet."""
+        n, h = group.row_N, torch.arange(bias_BHQK.shape[1], device=bias_BHQK.device)
+        q_slot, k_slot = (self.slots(group.slot_NT, x) for x in (self.q_NHRCW, self.k_NHRCS))
+        at = n[:, None, None, None, None, None], h[:, None, None, None, None]
+        return bias_BHQK[(*at, q_slot[..., None], k_slot[..., None, :])]
 
     def spread(self, weights_NHRCWS: Tensor, slot_NT: Tensor, keys: int) -> Tensor:
         """(N, H, T, K): the weights of all rounds as one matrix over the slots of the call."""
-        columns = self.slots(slot_NT[:, None, None, None], self.k_NHRCS)[..., None, :]
+        columns = self.slots(slot_NT, self.k_NHRCS)[..., None, :]
         dense = weights_NHRCWS.new_zeros(*weights_NHRCWS.shape[:-1], keys)
         return self.home(dense.scatter_add(-1, columns.expand(weights_NHRCWS.shape), weights_NHRCWS))
 

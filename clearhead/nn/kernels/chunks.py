@@ -74,13 +74,14 @@ class _Chunks(Kernel):
     def _blocks(self, view: View) -> Blocks:
         rows = [[self._text(slots) for slots in row] for row in texts(view)]
         count = max(sum(len(q) for q, _ in row) for row in rows)
-        width = max(k.shape[1] for row in rows for _, k in row)
+        width = max((k.shape[1] for row in rows for _, k in row), default=1)
         filled = [
             (_filled([q for q, _ in row], count, self.spec.chunk), _filled([k for _, k in row], count, width))
             for row in rows
         ]
-        q_BCW, k_BCS = (torch.stack(part) for part in zip(*filled, strict=True))
+        q_BCW, k_BCS = (torch.stack(part).to(view.k_pos.device) for part in zip(*filled, strict=True))
         q_BCW = (q_BCW - view.start).clamp(min=-1)  # cached tokens ask nothing
+        q_BCW = q_BCW.masked_fill(q_BCW >= view.queries, -1)
         asking = (q_BCW >= 0).flatten(2).any(-1).any(0)
         return Blocks(q_BCW[:, asking], k_BCS[:, None, asking])
 
@@ -115,6 +116,9 @@ def check_chunks(spec: Mixing) -> None:
 
 def _filled(parts: list[Tensor], count: int, width: int) -> Tensor:
     """The parts under each other, filled up with -1."""
-    wide = [F.pad(part, (0, width - part.shape[1]), value=-1) for part in parts]
-    whole = torch.cat(wide)
-    return F.pad(whole, (0, 0, 0, count - len(whole)), value=-1)
+    whole = torch.full((count, width), -1)
+    start = 0
+    for part in parts:
+        whole[start : start + len(part), : part.shape[1]] = part
+        start += len(part)
+    return whole

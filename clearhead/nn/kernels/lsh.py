@@ -64,7 +64,7 @@ class LSH(Mixing):
 
 
 class _LSH(Kernel):
-    supports = frozenset({"causal", "mask", "pattern"})
+    supports = frozenset({"causal", "mask", "bias", "pattern"})
 
     def __init__(self, spec: LSH) -> None:
         super().__init__()
@@ -89,7 +89,10 @@ class _LSH(Kernel):
         for group in groups(view):
             q, k, v = (group.take(x) for x in (q_BHQE, k_BHKE, v_BHKE))
             meeting = meet(q.detach(), k.detach(), self.spec)
-            weights = self._weights(q, k, meeting, group, view, scale).type_as(v)
+            scores = meeting.queries(widen(q)) @ meeting.keys(widen(k)).mT * scale
+            if bias is not None:
+                scores = scores + meeting.pairs(bias.expand(view.batch, heads, -1, -1), group)
+            weights = self._weights(scores, meeting, group, view).type_as(v)
             mixed = group.put(mixed, meeting.home(F.dropout(weights, dropout) @ meeting.keys(v)))
             if plain is not None:
                 plain = group.put(plain, meeting.spread(weights, group.slot_NT, view.keys))
@@ -99,11 +102,8 @@ class _LSH(Kernel):
                 return F.dropout(seen, dropout) @ v_BHKE
         return mixed
 
-    def _weights(
-        self, q_NHTE: Tensor, k_NHTE: Tensor, meeting: Meeting, group: Group, view: View, scale: float
-    ) -> Tensor:
+    def _weights(self, scores: Tensor, meeting: Meeting, group: Group, view: View) -> Tensor:
         """(N, H, R, C, W, S): over all rounds together, the weights of a token sum to one."""
-        scores = meeting.queries(widen(q_NHTE)) @ meeting.keys(widen(k_NHTE)).mT * scale
         if meeting.times is not None:
             scores = scores - meeting.times.to(scores.dtype).log()
         blocked, lonely_NHRT1 = self._blocked(meeting, group, view)
@@ -118,8 +118,7 @@ class _LSH(Kernel):
     def _blocked(self, meeting: Meeting, group: Group, view: View) -> tuple[Tensor, Tensor]:
         """Which pairs are not seen, and in which rounds a token meets nobody though it does in others."""
         mine, theirs = meeting.q_NHRCW[..., None], meeting.k_NHRCS[..., None, :]
-        slots = group.slot_NT[:, None, None, None]
-        q_slot, k_slot = (meeting.slots(slots, x) for x in (meeting.q_NHRCW, meeting.k_NHRCS))
+        q_slot, k_slot = (meeting.slots(group.slot_NT, x) for x in (meeting.q_NHRCW, meeting.k_NHRCS))
         length = group.slot_NT.shape[1]
         blocked = (theirs >= length) | (mine >= length)
         asked = view.allows(q_slot[..., None], k_slot[..., None, :], group.row_N)
