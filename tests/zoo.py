@@ -10,6 +10,7 @@ from typing import get_args
 import torch
 
 from clearhead import nn as cn
+from clearhead.nn.attention import Mixer
 from clearhead.nn.block import Order
 from clearhead.nn.feedforward import ACTIVATIONS, FeedForward
 from clearhead.nn.heads import Head
@@ -24,18 +25,11 @@ from clearhead.spec import Spec
 
 VOCAB, WIDTH, HEADS, DEPTH = 31, 24, 4, 2
 # Sizes of kernels: small enough that a text of a few tokens is cut into several parts.
-SMALL = {"block": 4, "chunk": 4}
+SMALL = {"features": 16, "rank": 5, "landmarks": 3, "block": 4, "chunk": 4, "tile": 4, "left": 2}
 SAMPLES = {
-    "length": 16,
-    "hidden": 40,
-    "vocab": VOCAB,
-    "count": 3,
-    "shape": (8, 6),
-    "widths": (14, 10),
-    "factor": 2.0,
-    "heads": HEADS,
-    "window": 3,
-}
+    "length": 16, "hidden": 40, "vocab": VOCAB, "count": 3, "shape": (8, 6), "widths": (14, 10),
+    "factor": 2.0, "heads": HEADS, "window": 3,
+}  # fmt: skip
 
 
 def sample(kind: type[Spec]) -> Spec:
@@ -44,22 +38,28 @@ def sample(kind: type[Spec]) -> Spec:
     return kind(**{name: SAMPLES[name] for name in needed if name not in small}, **small)
 
 
-def can(attention: cn.Attention, need: Need) -> bool:
-    """Whether the kernel of an attention can honour a need."""
+def can(attention: Mixer, need: Need) -> bool:
+    """Whether an attention, by its kernel, or another mixer can honour a need."""
+    if not isinstance(attention, cn.Attention):
+        return need in attention.build(WIDTH).supports
     supports = attention.kernel.build(HEADS, WIDTH // HEADS).supports
     return need in supports
 
 
-def fitting(attention: cn.Attention, need: Need) -> cn.Attention:
-    """The same attention; with softmax where its own kernel could not stand at that place."""
-    out_of_place = need == "uneven" and attention.kernel.one_text
-    return attention if can(attention, need) and not out_of_place else replace(attention, kernel=cn.Softmax())
+def fitting(mixer: Mixer, need: Need) -> Mixer:
+    """The same mixer; softmax attention where it could not stand at that place."""
+    out_of_place = need == "uneven" and isinstance(mixer, cn.Attention) and mixer.kernel.one_text
+    if can(mixer, need) and not out_of_place:
+        return mixer
+    return replace(mixer, kernel=cn.Softmax()) if isinstance(mixer, cn.Attention) else attention()
 
 
-def _stepwise(attention: cn.Attention) -> cn.Attention:
-    """For a decoder: the same attention, if its kernel can go on where it stopped."""
-    able = can(attention, "causal") and can(attention, "uneven")
-    return attention if able else replace(attention, kernel=cn.Softmax())
+def decodes(mixer: Mixer) -> bool:
+    """Whether it can go on where it stopped, as a decoder must."""
+    if not isinstance(mixer, cn.Attention):
+        return can(mixer, "causal")
+    kernel = mixer.kernel.build(HEADS, WIDTH // HEADS)
+    return "causal" in kernel.supports and ("uneven" in kernel.supports or kernel.keeps == "state")
 
 
 def attention(**changes: object) -> cn.Attention:
@@ -91,7 +91,7 @@ def single(head: Head | None = None, **changes: object) -> cn.Single:
 def pair(**changes: object) -> cn.Pair:
     encoder = tower(**changes)
     crossed = tuple(
-        replace(b, attention=_stepwise(b.attention), cross=fitting(b.attention, "uneven"))
+        replace(b, attention=b.attention if decodes(b.attention) else attention(), cross=fitting(b.attention, "uneven"))
         for b in encoder.pattern
     )
     crossed = tuple(b.edit(cn.Attention, window=None) if b.cross.window else b for b in crossed)
@@ -120,6 +120,10 @@ def _choices() -> dict[str, dict[str, object]]:
     for name, kind in FeedForward.kinds().items():
         for act in ACTIVATIONS:
             made[f"{name}-{act}"] = {"block": block(feedforward=kind(hidden=40, act=act))}
+    made |= {f"mixer-{n}": {"block": block(attention=sample(k))} for n, k in Mixer.kinds().items()}
+    made["mixer-gru"] = {"block": block(attention=cn.Recurrent(cell="gru", hidden=10))}
+    made["mixer-even"] = {"block": block(attention=cn.Convolution(size=4))}
+    made["mixed-mixers"] = {"block": (block(attention=cn.Recurrent()), block())}
     heads = {
         "no-bias": {"bias": ""},
         "grouped": {"kv_heads": 2},
@@ -129,6 +133,7 @@ def _choices() -> dict[str, dict[str, object]]:
         "capped": {"kernel": cn.Softmax(cap=5.0)},
         "dropped": {"kernel": cn.Softmax(dropout=0.1)},
         "window": {"window": (2, 1)},
+        "sink": {"kernel": cn.Softmax(sink=True)},
         "longformer-dilated": {"kernel": cn.Longformer(window=2, dilation=2, always=(1,), dropout=0.1)},
     }
     made |= {name: {"block": block(attention=attention(**changes))} for name, changes in heads.items()}
@@ -148,6 +153,7 @@ def _choices() -> dict[str, dict[str, object]]:
 CHOICES = _choices()
 # What only an encoder can have: no cache keeps the second set.
 OPEN = {
+    "mixer-both-ways": {"block": block(attention=cn.Recurrent(both_ways=True))},
     "own-globals": {"block": block(attention=attention(
         kernel=cn.Longformer(window=2, always=(0, 2)), project="twice", bias="qvo"))},
 }  # fmt: skip
@@ -155,7 +161,7 @@ ENCODERS: dict[str, Model] = {n: single(**c) for n, c in (CHOICES | OPEN).items(
 DECODERS: dict[str, Model] = {
     n: single(causal=True, **c)
     for n, c in CHOICES.items()
-    if all(can(b.attention, "causal") and can(b.attention, "uneven") for b in tower(**c).pattern)
+    if all(decodes(b.attention) for b in tower(**c).pattern)
 }
 DECODERS["reversible"] = single(
     cn.TokenHead(vocab=VOCAB, tied=False), causal=True, residual="reversible", positions=cn.Rope()

@@ -19,16 +19,17 @@ import torch
 
 from ..bundle import Bundle, build, save
 from ..data.packing import NOTHING
-from ..errors import MissingError
 from ..nn.init import generator
 from ..recipes import changed, load_run, prepare
 from ..tasks.causal import CausalLM
 from ..tasks.task import Task
 from ..tasks.translate import TextToText
 from ..train import Trainer, Training
+from .turns import Say
 
 Kind = Literal["ragged", "dense"]
-PLAIN, GROUPED = "transformers", "transformers, grouped by length"
+PEERS = ("transformers", "accelerate")  # the second is what the first's trainer cannot do without
+PLAIN, GROUPED = "transformers", "transformers, by length"
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,14 @@ class Work:
 
 
 def compare(
-    kind: Kind, *, source: str, tokens: int, steps: int, rounds: int, say: Callable[[str], None]
+    kind: Kind, *, source: str, tokens: int, steps: int, rounds: int, peers: bool, say: Say
 ) -> dict[str, float]:
     """Real tokens a second by name, the median of the rounds; ours is "clearhead"."""
     work = ragged(source, tokens) if kind == "ragged" else dense(tokens)
-    sides: dict[str, Callable[[Path], float]] = {
-        "clearhead": lambda folder: ours(work, steps, folder),
-        PLAIN: lambda folder: theirs(work, steps, folder, group=False),
-    }
-    if kind == "ragged":
+    sides: dict[str, Callable[[Path], float]] = {"clearhead": lambda folder: ours(work, steps, folder)}
+    if peers:
+        sides[PLAIN] = lambda folder: theirs(work, steps, folder, group=False)
+    if peers and kind == "ragged":
         sides[GROUPED] = lambda folder: theirs(work, steps, folder, group=True)
     speeds: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(1, rounds + 1):
@@ -136,11 +136,7 @@ class _Counted:
 
 def theirs(work: Work, steps: int, folder: Path, *, group: bool) -> float:
     """The same for transformers' Trainer with its padding collator."""
-    try:
-        import_module("accelerate")  # their trainer cannot do without
-        transformers: Any = import_module("transformers")
-    except ImportError:
-        raise MissingError("transformers[torch]", "a comparison with its trainer") from None
+    transformers: Any = import_module("transformers")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     save(work.bundle, folder / "model")

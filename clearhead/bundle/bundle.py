@@ -41,6 +41,7 @@ class Bundle:
     generation: dict[str, Any] = field(default_factory=dict)  # decoding defaults of the checkpoint
     pooling: dict[str, Any] | None = None  # how the checkpoint makes one vector of a sentence
     report: Report = field(default_factory=Report)
+    edits: dict[str, str] = field(default_factory=dict)  # where the spec is not as the family builds it
     files: dict[str, bytes] = field(default_factory=dict)  # carried along, written back as they are
 
     def __repr__(self) -> str:
@@ -151,8 +152,7 @@ class Bundle:
         """
         from .tracing import trace
 
-        new = max_new_tokens if generate else 0
-        return trace(self, text, target, new=new, beams=beams, limit=max_new_tokens)
+        return trace(self, text, target, generate=generate, beams=beams, limit=max_new_tokens)
 
     def without(self, *parts: str, set: Mapping[str, Value] | None = None) -> Bundle:
         """This bundle with parts of its model switched off (`"head:3.7"`, `"positions"`), or replaced.

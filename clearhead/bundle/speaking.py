@@ -29,6 +29,7 @@ CAN = {  # what a model that does not speak can do instead
     "tags": "labels tokens: clearhead predict does that",
     "span": "finds answers in a text: clearhead predict does that",
     "pair": "says whether two texts follow each other: clearhead predict does that",
+    "pretrain": "fills in masked words: clearhead predict does that",
 }
 # What older files keep in config.json, not in generation_config.json; some write defaults nobody chose.
 UNSAID = {"max_length": 20, "top_k": 50}
@@ -43,7 +44,7 @@ Alternatives = dict[Row, list[tuple[list[int], list[float]]]]
 
 
 @dataclass(frozen=True)
-class _Told:
+class Told:
     """What one request got."""
 
     hypotheses: list[Hypothesis]
@@ -83,13 +84,13 @@ class Speaking:
 
     def told(
         self, rows: Sequence[Sequence[int]], batch: int, *, alternatives: int = 0, record: bool = False
-    ) -> list[_Told]:
+    ) -> list[Told]:
         """What is said to each prompt. Prompts of like length share a batch, which changes no answer."""
         if batch < 1:
             raise InputError(f"batch is {batch}, expected 1 or more")
         size = 1 if self.draft is not None else batch
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        found: dict[int, _Told] = {}
+        found: dict[int, Told] = {}
         for at in range(0, len(order), size):
             chosen = order[at : at + size]
             run = self.run([rows[i] for i in chosen], chosen, alternatives=alternatives, record=record)
@@ -156,7 +157,7 @@ class Speaking:
         cutter = Cutter(self.settings.stop_strings)
         return cutter.feed(self._tokenizer.decode(hypothesis.said)) + cutter.end()
 
-    def answer(self, asked: Asked, told: _Told) -> Answer:
+    def answer(self, asked: Asked, told: Told) -> Answer:
         """The hypotheses of one request as an answer with its runners-up."""
         prompt = asked if isinstance(asked, str) else str(asked[-1].get("content", ""))
         answers = [
@@ -261,7 +262,7 @@ def generate_ids(
     return torch.cat([begun.to(ids_BT.device).repeat_interleave(count, 0), new.to(ids_BT.device)], dim=1)
 
 
-def _listened(run: Decoding) -> list[_Told]:
+def _listened(run: Decoding) -> list[Told]:
     """A run heard to its end, with what its steps told on the way."""
     others: Alternatives = defaultdict(list)
     trees: dict[int, list[Node]] = defaultdict(list)
@@ -272,7 +273,7 @@ def _listened(run: Decoding) -> list[_Told]:
         for node in step.nodes:
             trees[node.request].append(node)
     return [
-        _Told(answers, [others.get(Row(i, n), []) for n in range(len(answers))], tuple(trees.get(i, ())))
+        Told(answers, [others.get(Row(i, n), []) for n in range(len(answers))], tuple(trees.get(i, ())))
         for i, answers in enumerate(run.answers)
     ]
 
@@ -297,7 +298,9 @@ def _stored(bundle: Bundle) -> dict[str, Any]:
     """What the checkpoint says about decoding: generation_config.json, or an older config.json."""
     config = bundle.family.config(bundle.config) if bundle.family else bundle.config
     ids = {name: config.get(name) for name in SPECIAL}
-    if ids["decoder_start_token_id"] is None:
+    if not isinstance(bundle.spec, Pair):
+        del ids["decoder_start_token_id"]
+    elif ids["decoder_start_token_id"] is None:
         ids["decoder_start_token_id"] = config.get("bos_token_id")
     tokenizer = bundle.tokenizer
     if ids["eos_token_id"] is None and tokenizer is not None and tokenizer.eos is not None:

@@ -20,7 +20,8 @@ ROOM = 512  # new tokens at most, where nobody says otherwise
 
 
 def chat(
-    model: str,
+    model: Annotated[str, Parameter(help="a folder, a hub id, or a .gguf file, made for chats")],
+    /,
     *,
     message: Annotated[
         str | None, Parameter(name=["--message", "-m"], help="say this, print the reply, end")

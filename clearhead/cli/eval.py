@@ -8,12 +8,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..bundle import load
 from ..errors import InputError
 from ..recipes import load_run, prepare
 from ..tasks.metrics import bleu_signature
 from ..tasks.translate import TextToText
 from .console import ERR, OUT, print_json
+from .swap import Set, edits
 from .train import SETTINGS
 
 
@@ -21,6 +21,7 @@ def evaluate(
     run: str,
     file: str | None = None,
     *,
+    set_: Set = None,
     split: Annotated[str, Parameter(help="of the run's own data, where no file is given")] = "valid",
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
@@ -32,8 +33,8 @@ def evaluate(
     if file is not None:  # the training rows stay: they decide which labels there are
         settings = replace(settings, data=replace(settings.data, valid=file))
         split = "valid"
-    prepared = prepare(replace(settings, model={"family": str(folder)}))
-    model = load(folder).model
+    prepared = prepare(replace(settings, model={"family": str(folder), "edit": edits(set_)}))
+    model = prepared.bundle.model
     with ERR.status("scoring"):
         scores = dict(prepared.task.score(model, split))
     rows = len(prepared.rows.splits[split])

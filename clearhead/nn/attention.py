@@ -22,15 +22,37 @@ from ..spec import Spec
 from .cache import KV
 from .context import Context
 from .kernels import Mixing, Softmax
-from .kernels.kernel import QKV
+from .kernels.kernel import QKV, Need
 from .layers import Linear
 from .masks import Everyone, Mask, Window
 from .norm import Norm
 from .view import View
 
 
+class Mixer(Spec):
+    """What lets the tokens of a text know of each other: attention, or one of the baselines in `mixers`."""
+
+    def build(self, width: int) -> TokenMixer:
+        raise NotImplementedError
+
+    def sizes(self, width: int) -> tuple[int, int]:
+        """Heads, and the width of one: what a position scheme is made for."""
+        return 1, width
+
+
+class TokenMixer(nn.Module):
+    """The machine of a `Mixer` spec."""
+
+    def require(self, asked: set[Need]) -> None:
+        """Refuse when it is built what it could only refuse when it is called."""
+        raise NotImplementedError
+
+    def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, kw_only=True)
-class Attention(Spec):
+class Attention(Mixer):
     """`bias` names the projections that carry one: "qkvo" (GPT-2), "qvo" (Whisper), "" (LLaMA).
 
     `project` is "each" (q, k and v), "shared" (the keys are the queries, at unit size; Reformer) or "twice"
@@ -67,6 +89,9 @@ class Attention(Spec):
             )
         return self.head_dim or width // self.heads
 
+    def sizes(self, width: int) -> tuple[int, int]:
+        return self.heads, self.head_width(width)
+
     def build(self, width: int) -> MultiHead:
         return SelfAttention(self, width)
 
@@ -74,7 +99,7 @@ class Attention(Spec):
         return CrossAttention(self, width, memory_width)
 
 
-class MultiHead(nn.Module):
+class MultiHead(TokenMixer):
     """What self- and cross-attention share: the projections, and the way from heads back to the stream."""
 
     SITES = ("q", "k", "v", "pattern", "mix", "out")
@@ -94,8 +119,8 @@ class MultiHead(nn.Module):
         self.scale = self.head_dim**-0.5 if spec.scale is None else spec.scale
         self.kernel = spec.kernel.build(spec.heads, self.head_dim)
 
-    def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
-        raise NotImplementedError
+    def require(self, asked: set[Need]) -> None:
+        self.kernel.require(asked)
 
     def queries(self, x_BTD: Tensor) -> Tensor:
         q = _heads(self.q(x_BTD), self.head_dim)
@@ -121,7 +146,12 @@ class MultiHead(nn.Module):
     ) -> Tensor:
         tap = ctx.tap
         q, k, v = tap("q", q), tap("k", kv[0]), tap("v", kv[1])
-        mixed = self.kernel(q, k, v, view=view, bias=bias, scale=self.scale, tap=tap, second=second)
+        if ctx.cache is not None and self.kernel.keeps == "state" and not view.across:
+            mixed, ctx.cache.state = self.kernel.step(
+                q, k, v, view=view, bias=bias, scale=self.scale, tap=tap, state=ctx.cache.state
+            )
+        else:
+            mixed = self.kernel(q, k, v, view=view, bias=bias, scale=self.scale, tap=tap, second=second)
         out: Tensor = self.out(tap("mix", mixed).transpose(1, 2).flatten(2))
         return tap("out", out)
 
@@ -134,6 +164,8 @@ class SelfAttention(MultiHead):
     def __init__(self, spec: Attention, width: int) -> None:
         super().__init__(spec, width, width)
         self.rule: Mask = Window(*spec.window) if spec.window else Everyone()
+        if spec.window:
+            self.require({"window"})
         self.twice = spec.project == "twice"
         if self.twice:
             groups = spec.kv_heads or spec.heads
@@ -146,7 +178,7 @@ class SelfAttention(MultiHead):
         q = place.turn_q(self.queries(x_BTD))
         read_BKD = x_BTD if ctx.cache is None else ctx.cache.recall(x_BTD)
         k, v = place.turn_k(self.keys(read_BKD)), self.values(read_BKD)
-        if ctx.cache is not None:
+        if ctx.cache is not None and self.kernel.keeps == "keys":
             k, v = ctx.cache.append(k, v)
         view, bias = ctx.view.under(self.rule), place.bias(ctx.layer, q, k)
         return self.mix(q, (k, v), view, bias, ctx, partial(self._second, x_BTD, ctx) if self.twice else None)
@@ -175,6 +207,7 @@ class CrossAttention(MultiHead):
                 f"give cross-attention another kernel, such as Softmax"
             )
         super().__init__(spec, width, memory_width)
+        self.require({"uneven"})
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         if ctx.memory is None or ctx.memory_view is None:

@@ -70,12 +70,12 @@ class Stack(nn.Module):
 
     def __init__(self, spec: Tower, memory_width: int) -> None:
         super().__init__()
-        attention = spec.pattern[0].attention
+        heads, head_dim = spec.pattern[0].attention.sizes(spec.width)
         dims = Dims(
             width=spec.width,
             depth=spec.depth,
-            heads=attention.heads,
-            head_dim=attention.head_width(spec.width),
+            heads=heads,
+            head_dim=head_dim,
             causal=spec.causal,
         )
         self.spec = spec
@@ -83,6 +83,9 @@ class Stack(nn.Module):
         self.positions = spec.positions.build(dims, spec.embed.inner(spec.width))
         own = spec.distinct or spec.depth
         blocks = [spec.pattern[i % len(spec.pattern)].build(spec.width, memory_width) for i in range(own)]
+        if spec.causal:
+            for block in blocks:
+                block.attn.require({"causal"})
         # A shared layer stands in the list once for each of its places, so every place has an address.
         self.blocks = nn.ModuleList(blocks[i * own // spec.depth] for i in range(spec.depth))
         self.norm = spec.last_norm.build(spec.out_width) if spec.last_norm else None
@@ -168,4 +171,4 @@ def _across(view: View, segment_BK: Tensor | None, memory: States) -> View:
     k_pos = torch.arange(keys, device=view.q_pos.device)[None]
     # Rows that share a source are further queries of it: see CrossAttention.
     q_pos = view.q_pos if memory.each == 1 else view.q_pos.expand(view.batch, -1).reshape(rows, -1)
-    return View(rule, rows, q_pos, k_pos, view.start)
+    return View(rule, rows, q_pos, k_pos, view.start, across=True)

@@ -58,7 +58,7 @@ def _back(rows: Rows, given: Mapping[str, Any]) -> Rows:
         )
     if rows.shape.form != "pair":
         raise InputError(f"back-translation makes pairs of texts; the rows here are {rows.shape.form}")
-    reverse: Any = load(str(given["model"]))
+    reverse = load(str(given["model"]))
     source = read_rows(given["texts"])
     texts = [str(next(iter(row.values()))) for row in source]
     new: list[Row] = list(back_translate(texts, lambda targets: reverse.generate(list(targets))))

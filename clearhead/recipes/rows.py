@@ -20,7 +20,7 @@ Row = dict[str, Any]
 # What each task learns from: the forms of rows it can take.
 FORMS: dict[str, tuple[str, ...]] = {
     "translate": ("pair", "prompt"),
-    "causal": ("text", "prompt", "pair"),
+    "causal": ("text", "prompt", "pair", "messages"),
     "masked": ("text",),
     "pretrain": ("text",),
     "denoise": ("text",),

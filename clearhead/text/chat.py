@@ -11,18 +11,27 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, LoadError
+from .rendering import A_SECOND
 
 DEADLINE = 10.0  # seconds by the clock, starting Python included
+# For checkpoints that come without a template: who speaks, a colon, what is said.
+PLAIN = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}"
+    "{% if message.role == 'assistant' %}{{ eos_token }}{% endif %}{{ '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
 SCRIPT = Path(__file__).with_name("rendering.py")
 
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "hello"}`; a template may know further keys."""
 
 
-def render(template: str, messages: Sequence[Message], values: Mapping[str, Any]) -> str:
-    """The template, rendered in a process of its own: see rendering.py for why."""
-    _check(messages)
-    given = {"template": template, "values": {**values, "messages": list(messages)}}
+def render(template: str, chats: Sequence[tuple[Sequence[Message], Mapping[str, Any]]]) -> list[str]:
+    """Messages and values, rendered by the template in a process of its own: see rendering.py for why."""
+    for messages, _ in chats:
+        _check(messages)
+    filled = [{**values, "messages": list(messages)} for messages, values in chats]
+    given = {"template": template, "chats": filled}
     try:
         request = json.dumps(given).encode()
     except (TypeError, ValueError) as error:
@@ -33,7 +42,7 @@ def render(template: str, messages: Sequence[Message], values: Mapping[str, Any]
             [sys.executable, "-I", str(SCRIPT)],
             input=request,
             capture_output=True,
-            timeout=DEADLINE,
+            timeout=DEADLINE + len(chats) / A_SECOND,
             env={
                 name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ
             },  # Windows needs it
@@ -48,7 +57,8 @@ def render(template: str, messages: Sequence[Message], values: Mapping[str, Any]
         raise LoadError(
             f"the chat template of this checkpoint cannot be rendered: {' '.join(why.split())[:300]}"
         )
-    return done.stdout.decode("utf-8", "surrogatepass")
+    texts: list[str] = json.loads(done.stdout)
+    return texts
 
 
 def _check(messages: Any) -> None:

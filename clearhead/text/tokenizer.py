@@ -135,13 +135,23 @@ class Tokenizer:
 
         The template writes special tokens itself: encode the text with `specials=False`.
         """
+        return self.chats([(messages, reply)])[0]
+
+    def chats(self, chats: Sequence[tuple[Sequence[Message], bool]]) -> list[str]:
+        """Many at once, each with whether a reply is to follow."""
         if self.chat_template is None:
             raise InputError(
                 "this checkpoint has no chat template; it was not made for chats: generate from text"
             )
         roles = {f"{role}_token": getattr(self, role) for role in ROLES}
         named = {name: special.text for name, special in roles.items() if special is not None}
-        return render(self.chat_template, messages, {**named, "add_generation_prompt": reply})
+        given = [(messages, {**named, "add_generation_prompt": reply}) for messages, reply in chats]
+        return render(self.chat_template, given)
+
+    def learn_chats(self, template: str) -> None:
+        """Take this template, and keep it with the files."""
+        self.chat_template = template
+        self.files["chat_template.jinja"] = template.encode()
 
     def is_byte(self, token: int) -> bool:
         """Whether an id is one byte of a character the vocabulary lacks (`<0xE4>`, SentencePiece)."""

@@ -31,12 +31,12 @@ def mix(spec: cn.Mixing, q: Tensor, k: Tensor, v: Tensor, mask: cn.Mask, **more:
 
 def met(q: Tensor, k: Tensor, spec: cn.LSH) -> Tensor:
     """(N, H, T, T) how often each pair meets, by plain counting over chunks."""
-    meeting = meet(q, k, spec)
+    rounds = meet(q, k, spec)
     length = q.shape[2]
     count = torch.zeros(*q.shape[:2], length, length, dtype=torch.long)
     for n in range(len(q)):
         for h in range(q.shape[1]):
-            lists = zip(meeting.q_NHRCW[n, h].flatten(0, 1), meeting.k_NHRCS[n, h].flatten(0, 1), strict=True)
+            lists = zip(rounds.q_NHRCW[n, h].flatten(0, 1), rounds.k_NHRCS[n, h].flatten(0, 1), strict=True)
             for mine, theirs in lists:
                 often = torch.bincount(theirs[theirs < length], minlength=length)
                 count[n, h, mine[mine < length]] += often  # no token stands twice in one chunk

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...nn.tower import Tower
-from ...nn.work import Call, Meeting, Work, product
+from ...nn.work import Meeting, Usage, Work, product
 from . import parts
 from .parts import linear
 
@@ -32,7 +32,7 @@ def table(spec: Tower, length: int) -> list[Row]:
     """One layer of this tower over one text."""
     n, d = length, spec.width
     block = spec.pattern[0]
-    attention, call = block.attention, Call(batch=1, length=n)
+    attention, call = block.attention, Usage(batch=1, length=n)
     head, groups = attention.head_width(d), attention.kv_heads or attention.heads
     value = attention.value_dim or head
     meeting = Meeting(

@@ -12,7 +12,7 @@ from ...nn.block import Block
 from ...nn.positions import Positions
 from ...nn.rope import Rope
 from ...nn.tower import Tower
-from ...nn.work import Bias, Call, Meeting, Rule, Work
+from ...nn.work import Bias, Meeting, Rule, Usage, Work
 from ...spec import Dims
 from . import parts
 from .parts import linear
@@ -47,18 +47,24 @@ class Scheme:
 SILENT = Scheme("none", joined=False)
 
 
-def attention(spec: Attention, width: int, sides: Sides, call: Call, rule: Rule, scheme: Scheme) -> Work:
+def attention(spec: Attention, width: int, sides: Sides, call: Usage, rule: Rule, scheme: Scheme) -> Work:
     """Self-attention: four projections and the kernel between them."""
     return _attention(spec, width, (width, sides.length), sides, call, rule, scheme)
 
 
-def cross(spec: Attention, width: int, sides: Sides, call: Call) -> Work:
+def cross(spec: Attention, width: int, sides: Sides, call: Usage) -> Work:
     """Cross-attention: keys and values are made of the memory."""
     return _attention(spec, width, (sides.memory_width, sides.memory), sides, call, "open", SILENT)
 
 
 def _attention(
-    spec: Attention, width: int, source: tuple[int, int], sides: Sides, call: Call, rule: Rule, scheme: Scheme
+    spec: Attention,
+    width: int,
+    source: tuple[int, int],
+    sides: Sides,
+    call: Usage,
+    rule: Rule,
+    scheme: Scheme,
 ) -> Work:
     source_width, keys = source
     head, groups = spec.head_width(width), spec.kv_heads or spec.heads
@@ -86,11 +92,22 @@ def _attention(
         + linear(asking, spec.heads * value, width, bias="o" in spec.bias)
         + spec.kernel.work(meeting)
     )
+    if spec.project == "twice":
+        work += _second(spec, width, sides.vectors)
     if spec.qk_norm is not None:
         for vectors in (asking * spec.heads, offered * groups):
             own = parts.norm(spec.qk_norm, vectors, head, call)
             work += replace(own, saved=own.saved + call.number * vectors * head)
     return work
+
+
+def _second(spec: Attention, width: int, vectors: int) -> Work:
+    """The projections of global tokens; they are used where the kernel itself makes tokens global."""
+    head, groups = spec.head_width(width), spec.kv_heads or spec.heads
+    sizes = {"q": spec.heads * head, "k": groups * head, "v": groups * (spec.value_dim or head)}
+    made = [linear(vectors, width, size, bias=name in spec.bias) for name, size in sizes.items()]
+    work = sum(made, Work())
+    return work if getattr(spec.kernel, "always", ()) else Work(parameters=work.parameters)
 
 
 @dataclass(frozen=True)
@@ -110,7 +127,7 @@ class BlockWork:
         return self.stream + self.inside
 
 
-def block(spec: Block, width: int, sides: Sides, call: Call, *, causal: bool, scheme: Scheme) -> BlockWork:
+def block(spec: Block, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme) -> BlockWork:
     """Every sub-layer keeps two tensors of the stream: what its norm is given, and what the norm gives."""
     rule: Rule = "mask" if spec.attention.window else "causal" if causal else "open"
     steps = [
@@ -184,7 +201,7 @@ class TowerWork:
         return (self.embed, self.positions, *(layer.all for layer in self.blocks), self.norm)
 
 
-def tower(spec: Tower, sides: Sides, call: Call) -> TowerWork:
+def tower(spec: Tower, sides: Sides, call: Usage) -> TowerWork:
     attended = spec.pattern[0].attention
     dims = Dims(
         width=spec.width,

@@ -3,8 +3,18 @@
 from .bigbird import BigBird
 from .chunks import Chunks
 from .kernel import Kernel, Mixing
+from .linear import Linear
+from .linformer import Linformer
 from .longformer import Longformer
 from .lsh import LSH
+from .nystrom import Nystrom
+from .performer import Performer
 from .softmax import Softmax
+from .summary import Summary
+from .tiled import Tiled
+from .window import Window
 
-__all__ = ["LSH", "BigBird", "Chunks", "Kernel", "Longformer", "Mixing", "Softmax"]
+__all__ = [
+    "LSH", "BigBird", "Chunks", "Kernel", "Linear", "Linformer", "Longformer", "Mixing", "Nystrom",
+    "Performer", "Softmax", "Summary", "Tiled", "Window",
+]  # fmt: skip

@@ -21,10 +21,11 @@ from torch import Tensor
 from ...errors import SpecError, UnsupportedError
 from ..tap import Tap
 from ..view import View
+from ..work import Meeting, Work
 from .bigbird_plan import Ints, random_blocks
-from .blocks import Asked, Blocks
+from .blocks import Asked, Blocks, Sizes
+from .groups import slots
 from .kernel import Kernel, Mixing
-from .texts import texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,17 @@ class BigBird(Mixing):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _BigBird(self)
+
+    def work(self, at: Meeting) -> Work:
+        """The blocks in the middle of one text, a list for every head, and the two ends that see everyone."""
+        count = -(-at.queries // self.block)
+        middle = max(count - 2, 0)
+        ends = at.queries - middle * self.block
+        keys = (5 + self.random) * self.block
+        found = Sizes(middle, self.block, keys, lists=at.heads).work(at, self.dropout)
+        found += Sizes(1, ends, at.keys).work(at, self.dropout)
+        answer = at.batch * at.heads * at.queries * at.value_dim
+        return found + Work(saved=at.number * answer if at.training else 0)
 
 
 class _BigBird(Kernel):
@@ -89,7 +101,7 @@ class _BigBird(Kernel):
 
     def _blocks(self, view: View, heads: int) -> tuple[Blocks, Blocks]:
         """The blocks in the middle of the texts with their lists, and the tokens that see everyone."""
-        rows = [[self._text(slots.cpu().numpy(), heads) for slots in row] for row in texts(view)]
+        rows = [[self._text(text.cpu().numpy(), heads) for text in row] for row in slots(view)]
         count = max(sum(len(q) for q, _, _ in row) for row in rows)
         width = max(sum(len(ends) for _, _, ends in row) for row in rows)
         size, keys = self.spec.block, (5 + self.spec.random) * self.spec.block

@@ -8,7 +8,7 @@ Q queries, K keys, E head width (of keys or of values).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,9 @@ from torch import Tensor
 
 from ..norm import widen
 from ..view import View
+from ..work import Meeting, Work
+
+INDEX = 8  # bytes of a slot
 
 
 @dataclass(frozen=True)
@@ -104,15 +107,53 @@ class Blocks:
     def _home(self, x_BHCWE: Tensor, queries: int, into_BHQE: Tensor | None) -> Tensor:
         """Rows back in the order of the queries; `into` is the answer for the queries of no block."""
         x_BHNE, at_BN = x_BHCWE.flatten(2, 3), self.q_BCW.flatten(1)
-        b, n = (at_BN >= 0).nonzero(as_tuple=True)
         if into_BHQE is None:  # every query is in some block, the same one in every row
-            where = at_BN.new_empty(queries)
-            where[at_BN[b, n]] = n
-            return x_BHNE[:, :, where]
+            return x_BHNE[:, :, at_BN[0].masked_fill(at_BN[0] < 0, queries).argsort()[:queries]]
+        b, n = (at_BN >= 0).nonzero(as_tuple=True)
         if len(at_BN) == 1:
             return into_BHQE.index_copy(2, at_BN[0, n], x_BHNE[:, :, n])
         rows = into_BHQE.transpose(1, 2).index_put((b, at_BN[b, n]), x_BHNE.transpose(1, 2)[b, n])
         return rows.transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """So many blocks of so many queries and keys; `lists` of keys is 1, or one for every head."""
+
+    blocks: int
+    queries: int
+    keys: int
+    lists: int = 1
+    into: bool = True  # whether the answer is written into another one
+
+    def work(self, at: Meeting, dropout: float) -> Work:
+        if self.blocks * self.queries == 0:
+            return Work()
+        from .softmax import Softmax  # which is made of blocks itself, where it has a window
+
+        rows = at.batch * self.blocks
+        inner = Softmax(dropout=dropout).work(
+            replace(
+                at,
+                batch=rows,
+                kv_heads=max(at.kv_heads, self.lists),
+                queries=self.queries,
+                keys=self.keys,
+                rule="open",
+                joined=False,
+            )
+        )
+        return inner + Work(saved=self._kept(at, rows, dropout) if at.training else 0)
+
+    def _kept(self, at: Meeting, rows: int, dropout: float) -> int:
+        """The mask as numbers, where it goes into the fused call; slots, of keys and again of values."""
+        fused = dropout == 0 or at.device != "cpu"
+        pairs = (
+            rows * self.queries * self.keys * (self.lists if at.bias == "none" else at.heads) if fused else 0
+        )
+        answer = rows * at.heads * self.queries * at.value_dim if self.into else 0
+        slots = self.blocks * (2 * self.queries + 2 * self.lists * self.keys)
+        return at.number * (pairs + answer) + INDEX * slots
 
 
 def _rows(x_BHCWE: Tensor) -> Tensor:

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from .chunks import beside
-from .texts import Group
+from .groups import Group
 
 if TYPE_CHECKING:
     from .lsh import LSH
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Rounds:
     """The sorted chunks of every round. Tokens are counted within their text; from T on they are fillers."""
 
     q_NHRCW: Tensor
@@ -68,12 +68,12 @@ class Meeting:
         return self.home(dense.scatter_add(-1, columns.expand(weights_NHRCWS.shape), weights_NHRCWS))
 
 
-def meet(q_NHTE: Tensor, k_NHTE: Tensor, spec: LSH) -> Meeting:
+def meet(q_NHTE: Tensor, k_NHTE: Tensor, spec: LSH) -> Rounds:
     """Queries and keys are hashed alike and sorted each by itself; chunk faces chunk."""
     length = q_NHTE.shape[2]
     if length <= spec.chunk:  # one chunk: everyone meets everyone
         everyone = torch.arange(length, device=q_NHTE.device).expand(*q_NHTE.shape[:2], 1, 1, -1)
-        return Meeting(everyone, everyone, everyone[:, :, :, 0])
+        return Rounds(everyone, everyone, everyone[:, :, :, 0])
     size = spec.multiple or spec.chunk
     full = -(-length // size) * size
     directions = _directions(q_NHTE, spec, full)
@@ -82,10 +82,10 @@ def meet(q_NHTE: Tensor, k_NHTE: Tensor, spec: LSH) -> Meeting:
     q_place, k_place = (x.argsort(dim=-1)[..., :length] for x in (q_NHRL, k_NHRL))
     if spec.repeats == "counted":
         ring = beside(k_NHRCW.flatten(2, 3), spec.before, spec.after)
-        return Meeting(q_NHRCW, ring.reshape(*k_NHRCW.shape[:4], -1), q_place)
+        return Rounds(q_NHRCW, ring.reshape(*k_NHRCW.shape[:4], -1), q_place)
     k_NHRCS = beside(k_NHRCW, spec.before, spec.after)
     times = _times(q_NHRCW, k_NHRCS, q_place // spec.chunk, k_place // spec.chunk, spec)
-    return Meeting(q_NHRCW, k_NHRCS, q_place, times)
+    return Rounds(q_NHRCW, k_NHRCS, q_place, times)
 
 
 def _times(q_NHRCW: Tensor, k_NHRCS: Tensor, q_chunk_NHRT: Tensor, k_chunk_NHRT: Tensor, spec: LSH) -> Tensor:

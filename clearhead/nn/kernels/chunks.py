@@ -19,8 +19,8 @@ from ...errors import SpecError
 from ..tap import Tap
 from ..view import View
 from .blocks import Asked, Blocks
+from .groups import slots
 from .kernel import Kernel, Mixing
-from .texts import texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class _Chunks(Kernel):
         return blocks.mix(q_BHQE, k_BHKE, v_BHKE, asked, into=mixed)
 
     def _blocks(self, view: View) -> Blocks:
-        rows = [[self._text(slots) for slots in row] for row in texts(view)]
+        rows = [[self._text(text) for text in row] for row in slots(view)]
         count = max(sum(len(q) for q, _ in row) for row in rows)
         width = max((k.shape[1] for row in rows for _, k in row), default=1)
         filled = [

@@ -22,7 +22,8 @@ from torch import Tensor
 from ...errors import SpecError
 from ..tap import Tap
 from ..view import View
-from .blocks import Asked, Blocks
+from ..work import Meeting, Work
+from .blocks import Asked, Blocks, Sizes
 from .kernel import QKV, Kernel, Mixing
 
 SMALLEST = 32  # queries of a block, at least: small products cost more than the pairs they save
@@ -51,6 +52,16 @@ class Longformer(Mixing):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Longformer(self)
+
+    def work(self, at: Meeting) -> Work:
+        """Blocks of the window, and tokens that are always global; those of a mask are not known here."""
+        block, each = _size(self, at.queries)
+        wide = len(self.always)
+        keys = block + 2 * self.window + wide
+        near = Sizes(self.dilation * each, block, keys, into=False).work(at, self.dropout)
+        found = near + Sizes(1, wide, at.keys).work(at, self.dropout)
+        answer = at.batch * at.heads * at.queries * at.value_dim
+        return found + Work(saved=at.number * answer if at.training else 0)
 
 
 class _Longformer(Kernel):
@@ -110,9 +121,8 @@ class _Longformer(Kernel):
     def _local(self, view: View, wide_BK: Tensor | None) -> Blocks:
         """Every query, the keys around it, and the global keys before those in each list."""
         reach, step, at = self.spec.window, self.spec.dilation, view.k_pos.device
-        queries = -(-view.queries // step)  # of each remainder: with dilation, only those see each other
-        block = min(max(reach, SMALLEST), queries)
-        place = torch.arange(-(-queries // block) * block, device=at).reshape(-1, block)
+        block, each = _size(self.spec, view.queries)
+        place = torch.arange(each * block, device=at).reshape(-1, block)
         remainder = torch.arange(step, device=at)[:, None, None]
         q_CW = (place * step + remainder).flatten(0, 1)
         q_CW = q_CW.masked_fill(q_CW >= view.queries, -1)
@@ -129,6 +139,13 @@ class _Longformer(Kernel):
         return Blocks(
             q_CW[None], torch.cat([front, k_BHCS], dim=-1), F.pad(near, (wide_BN.shape[1], 0), value=True)
         )
+
+
+def _size(spec: Longformer, queries: int) -> tuple[int, int]:
+    """Queries of a block, and blocks of each remainder: with dilation, only those see each other."""
+    count = -(-queries // spec.dilation)
+    block = min(max(spec.window, SMALLEST), count)
+    return block, -(-count // block)
 
 
 def _rows(view: View, wide_BK: Tensor | None) -> Blocks | None:

@@ -24,10 +24,10 @@ from ...errors import SpecError
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
-from .buckets import Meeting, meet
+from .buckets import Rounds, meet
 from .chunks import check_chunks
+from .groups import Group, groups
 from .kernel import Kernel, Mixing
-from .texts import Group, groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,37 +88,37 @@ class _LSH(Kernel):
         plain = q_BHQE.new_zeros(*q_BHQE.shape[:3], view.keys) if tap.wants("pattern") else None
         for group in groups(view):
             q, k, v = (group.take(x) for x in (q_BHQE, k_BHKE, v_BHKE))
-            meeting = meet(q.detach(), k.detach(), self.spec)
-            scores = meeting.queries(widen(q)) @ meeting.keys(widen(k)).mT * scale
+            rounds = meet(q.detach(), k.detach(), self.spec)
+            scores = rounds.queries(widen(q)) @ rounds.keys(widen(k)).mT * scale
             if bias is not None:
-                scores = scores + meeting.pairs(bias.expand(view.batch, heads, -1, -1), group)
-            weights = self._weights(scores, meeting, group, view).type_as(v)
-            mixed = group.put(mixed, meeting.home(F.dropout(weights, dropout) @ meeting.keys(v)))
+                scores = scores + rounds.pairs(bias.expand(view.batch, heads, -1, -1), group)
+            weights = self._weights(scores, rounds, group, view).type_as(v)
+            mixed = group.put(mixed, rounds.home(F.dropout(weights, dropout) @ rounds.keys(v)))
             if plain is not None:
-                plain = group.put(plain, meeting.spread(weights, group.slot_NT, view.keys))
+                plain = group.put(plain, rounds.spread(weights, group.slot_NT, view.keys))
         if plain is not None:
             seen = tap("pattern", plain)
             if seen is not plain:
                 return F.dropout(seen, dropout) @ v_BHKE
         return mixed
 
-    def _weights(self, scores: Tensor, meeting: Meeting, group: Group, view: View) -> Tensor:
+    def _weights(self, scores: Tensor, rounds: Rounds, group: Group, view: View) -> Tensor:
         """(N, H, R, C, W, S): over all rounds together, the weights of a token sum to one."""
-        if meeting.times is not None:
-            scores = scores - meeting.times.to(scores.dtype).log()
-        blocked, lonely_NHRT1 = self._blocked(meeting, group, view)
+        if rounds.times is not None:
+            scores = scores - rounds.times.to(scores.dtype).log()
+        blocked, lonely_NHRT1 = self._blocked(rounds, group, view)
         lowest = torch.finfo(scores.dtype).min
         scores = scores.masked_fill(blocked, lowest)
         total = scores.logsumexp(dim=-1, keepdim=True)
         # How much each round has to say to a token.
-        share_NHRT1 = meeting.home_rounds(total).masked_fill(lonely_NHRT1, lowest).softmax(dim=2)
-        weights = (scores - total).exp() * meeting.queries_by_round(share_NHRT1)
+        share_NHRT1 = rounds.home_rounds(total).masked_fill(lonely_NHRT1, lowest).softmax(dim=2)
+        weights = (scores - total).exp() * rounds.queries_by_round(share_NHRT1)
         return weights.masked_fill(blocked, 0.0)
 
-    def _blocked(self, meeting: Meeting, group: Group, view: View) -> tuple[Tensor, Tensor]:
+    def _blocked(self, rounds: Rounds, group: Group, view: View) -> tuple[Tensor, Tensor]:
         """Which pairs are not seen, and in which rounds a token meets nobody though it does in others."""
-        mine, theirs = meeting.q_NHRCW[..., None], meeting.k_NHRCS[..., None, :]
-        q_slot, k_slot = (meeting.slots(group.slot_NT, x) for x in (meeting.q_NHRCW, meeting.k_NHRCS))
+        mine, theirs = rounds.q_NHRCW[..., None], rounds.k_NHRCS[..., None, :]
+        q_slot, k_slot = (rounds.slots(group.slot_NT, x) for x in (rounds.q_NHRCW, rounds.k_NHRCS))
         length = group.slot_NT.shape[1]
         blocked = (theirs >= length) | (mine >= length)
         asked = view.allows(q_slot[..., None], k_slot[..., None, :], group.row_N)
@@ -126,5 +126,5 @@ class _LSH(Kernel):
         if self.spec.itself == "seen":
             return blocked, torch.zeros((), dtype=torch.bool, device=blocked.device)
         company = ~(blocked | (mine == theirs)).all(-1, keepdim=True)
-        by_round = meeting.home_rounds(company)
+        by_round = rounds.home_rounds(company)
         return blocked | ((mine == theirs) & company), ~by_round & by_round.any(2, keepdim=True)

@@ -19,6 +19,7 @@ from ...tasks.translate import Ids, Pair, TextToText
 from ...text.tokenizer import Tokenizer
 from ..rows import Rows
 from ..settings import Run
+from .chats import chats
 from .maker import MASK, Made, common, encoded, ids_of, pieces, sizes
 
 
@@ -102,14 +103,19 @@ Split = dict[str, list[list[int]]]
 
 
 def _continued(rows: Rows, tokenizer: Tokenizer) -> tuple[Split, Split | None]:
-    """Plain texts as they are; prompts with completion and end, of which the prompt is not learned."""
+    """Plain texts as they are; of prompts the completion is learned, of chats what the assistant says."""
     if rows.shape.form == "text":
         texts = {name: [row["text"] for row in split] for name, split in rows.splits.items()}
         return {name: encoded(tokenizer, split) for name, split in texts.items()}, None
-    one, two = ("src", "tgt") if rows.shape.form == "pair" else ("prompt", "completion")
-    end = ids_of(tokenizer).end
     splits: Split = {}
     trained: Split = {}
+    if rows.shape.form == "messages":
+        for name, split in rows.splits.items():
+            flagged = chats(tokenizer, split)
+            splits[name], trained[name] = [ids for ids, _ in flagged], [flags for _, flags in flagged]
+        return splits, trained
+    one, two = ("src", "tgt") if rows.shape.form == "pair" else ("prompt", "completion")
+    end = ids_of(tokenizer).end
     for name, split in rows.splits.items():
         sides = [encoded(tokenizer, [row[side] for row in split]) for side in (one, two)]
         pairs = list(zip(*sides, strict=True))

@@ -1,0 +1,59 @@
+"""`clearhead bench decode [MODEL]`: how fast new tokens come, beside the peers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ..bench.decode import Task, compare
+from ..bench.turns import machine, threads
+from ..errors import InputError
+from .console import ERR, OUT, print_json, table
+
+
+def decode(
+    model: Annotated[str, Parameter(help="a named size, with random weights, or a folder")] = "gpt2",
+    *,
+    batch: Annotated[int, Parameter(help="prompts decoded together")] = 1,
+    beams: int = 1,
+    prompt: Annotated[int, Parameter(help="tokens of each prompt")] = 32,
+    tokens: Annotated[int, Parameter(help="new tokens for each prompt")] = 64,
+    rounds: Annotated[int, Parameter(help="turns each side takes; the median counts")] = 5,
+    threads_: Annotated[int | None, Parameter(name="--threads", help="default: all cores")] = None,
+    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+) -> None:
+    """Ours in float32 and int8, transformers and CTranslate2, on the same weights: new tokens a second."""
+    for name, value in {"batch": batch, "beams": beams, "prompt": prompt, "tokens": tokens}.items():
+        if value < 1:
+            raise InputError(f"--{name} is {value}, expected 1 or more")
+    cores = threads(threads_)
+    task = Task(batch, beams, prompt, tokens)
+    with ERR.status("building the model") as status:
+        result = compare(model, task, rounds=rounds, cores=cores, say=status.update)
+    line = machine(cores, result.peers)
+    if json:
+        print_json({"model": model, "machine": line, "rounds": rounds, **vars(task), **vars(result)})
+        return
+    title = f"{model} · batch {batch} · beams {beams} · {prompt} + {tokens} tokens"
+    alike = {name: f"{100 * share:.0f} %" for name, share in result.alike.items()}
+    print_speeds(title, "tokens/s", result.speeds, {"same tokens": alike})
+    print_footer(line, rounds, result.missing)
+
+
+def print_speeds(title: str, unit: str, speeds: dict[str, float], extra: dict[str, dict[str, str]]) -> None:
+    """One row a side: its speed, how many times each of the others it is, and what else was found."""
+    OUT.print(f"[bold]{title}[/]")
+    others = [name for name in speeds if not name.startswith("clearhead")]
+    right = tuple(range(1, 2 + len(others) + len(extra)))
+    listing = table("", unit, *(f"x {name}" for name in others), *extra, right=right, whole=(0,))
+    for name, speed in speeds.items():
+        ratios = [f"{speed / speeds[other]:.2f}" for other in others]
+        listing.add_row(name, f"{speed:,.1f}", *ratios, *(found.get(name, "") for found in extra.values()))
+    OUT.print(listing)
+
+
+def print_footer(line: str, rounds: int, missing: list[str]) -> None:
+    OUT.print(f"median of {rounds} rounds in turns; {line}", style="dim")
+    if missing:
+        ERR.print(f"not measured, because it is not installed: {', '.join(missing)}", style="dim")

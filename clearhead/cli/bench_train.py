@@ -1,0 +1,48 @@
+"""`clearhead bench train [ragged|dense]`: how fast real tokens are learned, beside Hugging Face's trainer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ..bench.train import PEERS, Kind, compare
+from ..bench.turns import installed, machine, threads
+from ..errors import InputError
+from .bench_decode import print_footer, print_speeds
+from .console import ERR, print_json
+
+
+def train(
+    kind: Annotated[Kind, Parameter(help="pairs of texts of all lengths, or full rows")] = "ragged",
+    *,
+    source: Annotated[str, Parameter(help="the pairs: a built-in corpus or your file")] = "python-docstrings",
+    tokens: Annotated[int, Parameter(help="padded tokens a batch, on both sides")] = 4000,
+    steps: Annotated[int, Parameter(help="steps of each turn; the first warms up")] = 20,
+    rounds: Annotated[int, Parameter(help="turns each side takes; the median counts")] = 3,
+    threads_: Annotated[int | None, Parameter(name="--threads", help="default: all cores")] = None,
+    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+) -> None:
+    """The same model on the same rows with as many tokens a batch: real tokens, not padding, in a second."""
+    for name, value, least in (("tokens", tokens, 200), ("steps", steps, 2), ("rounds", rounds, 1)):
+        if value < least:
+            raise InputError(f"--{name} is {value}, expected {least} or more")
+    cores = threads(threads_)
+    peers, missing = installed(PEERS)
+    with ERR.status("building the model") as status:
+        speeds = compare(
+            kind,
+            source=source,
+            tokens=tokens,
+            steps=steps,
+            rounds=rounds,
+            peers=not missing,
+            say=status.update,
+        )
+    line = machine(cores, peers)
+    if json:
+        print_json({"kind": kind, "machine": line, "rounds": rounds, "speeds": speeds, "missing": missing})
+        return
+    what = f"{source} · " if kind == "ragged" else ""
+    print_speeds(f"training, {kind} · {what}{tokens:,} tokens a batch", "real tokens/s", speeds, {})
+    print_footer(line, rounds, missing)

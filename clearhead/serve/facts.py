@@ -1,0 +1,71 @@
+"""Facts about a model: a bundle in, what the page needs to know of it out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..bundle import Bundle
+from ..lens.describe import sentence, towers
+from ..nn.heads import TokenHead
+from ..nn.model import Pair
+from ..nn.positions import Learned
+from .shelf import Entry, Shelf, first_sample
+
+SAMPLE = "The cat sat on the mat because it was tired."
+SAMPLES = {"transformer": "we find old apples in the park today"}
+
+
+def facts(shelf: Shelf, entry: Entry, bundle: Bundle) -> dict[str, Any]:
+    sides = towers(bundle.spec)
+    family = bundle.family
+    stored = sum(p.numel() * p.element_size() for p in bundle.model.parameters())
+    return {
+        "id": entry.id,
+        "name": entry.name,
+        "where": shelf.where(entry),
+        "title": family.title if family else type(bundle.spec).__name__,
+        "mode": family.mode if family else "",
+        "task": bundle.task,
+        "parameters": bundle.parameters,
+        "bytes": stored,
+        "text": bundle.tokenizer is not None,
+        "generates": generates(bundle),
+        "pair": isinstance(bundle.spec, Pair),
+        "window": window(bundle),
+        "sample": first_sample(entry) or SAMPLE,
+        "towers": {side: sentence(tower) for side, tower in sides.items()},
+        "kinds": kinds(bundle),
+    }
+
+
+def generates(bundle: Bundle) -> bool:
+    """Whether it writes text: words come out, one after another."""
+    head = getattr(bundle.spec, "head", None)
+    return isinstance(head, TokenHead) and "decoder" in towers(bundle.spec)
+
+
+def window(bundle: Bundle) -> int | None:
+    """The longest text it can read; None where nothing but patience limits it."""
+    lengths = [t.positions.length for t in towers(bundle.spec).values() if isinstance(t.positions, Learned)]
+    return min(lengths, default=None)
+
+
+def kinds(bundle: Bundle) -> list[dict[str, Any]]:
+    """The kinds of attention, and how many layers, heads and key/value heads each has."""
+    sides = towers(bundle.spec)
+    found = [("self", next(iter(sides.values())), "attention")]
+    if isinstance(bundle.spec, Pair):
+        found += [("decoder", sides["decoder"], "attention"), ("cross", sides["decoder"], "cross")]
+    rows = []
+    for kind, tower, name in found:
+        spec = getattr(tower.pattern[0], name)
+        groups = spec.kv_heads or spec.heads
+        rows.append({"kind": kind, "layers": tower.depth, "heads": spec.heads, "groups": groups})
+    return rows
+
+
+def causal(bundle: Bundle) -> list[str]:
+    """The kinds in which no query sees a later key."""
+    if isinstance(bundle.spec, Pair):
+        return ["decoder"]
+    return ["self"] if "decoder" in towers(bundle.spec) else []

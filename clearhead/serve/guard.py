@@ -1,0 +1,119 @@
+"""The guard at the door: every request in; those of our own page through, with the headers that keep it safe.
+
+Outermost of all, and deny by default. A page of another site can make a browser send requests here; it cannot
+make it send our Host and our Origin together with a JSON body.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LARGEST = 2 * 2**20  # bytes of a request
+SAFE = ("GET", "HEAD")
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob: data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        # Strings become HTML nowhere but in the page's own compiled templates.
+        "require-trusted-types-for 'script'",
+        "trusted-types svelte-trusted-html",
+    )
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class TooLargeError(HTTPException):
+    """A body beyond the limit, however its length was announced. FastAPI lets only its own kind through."""
+
+    def __init__(self) -> None:
+        super().__init__(413, f"the request is larger than {LARGEST:,} bytes")
+
+
+class Guard:
+    def __init__(self, app: ASGIApp, *, hosts: Iterable[str], key: str | None = None) -> None:
+        self.app, self.key = app, key
+        self.hosts = frozenset(host.lower() for host in hosts)
+        self.origins = frozenset(f"http://{host}" for host in self.hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return
+
+        async def dressed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await _refused(*refusal)(scope, receive, dressed)
+            return
+        await self.app(scope, _counted(receive), dressed)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        headers = Headers(scope=scope)
+        if headers.get("host", "").lower() not in self.hosts:
+            return 421, "this address is not ours; use the one that clearhead studio printed"
+        is_api = scope["path"].startswith(("/api/", "/openapi.json"))
+        if is_api and headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return 403, "requests of other sites are not answered"
+        if is_api and self.key is not None and not self._knows_key(headers):
+            return 401, "a key is needed; open the address that clearhead studio printed"
+        if scope["method"] in SAFE:
+            return None
+        if headers.get("origin", "") not in self.origins:
+            return 403, "only the studio's own page may change things"
+        if headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
+            return 415, "a request carries JSON (content-type: application/json)"
+        if int(headers.get("content-length") or 0) > LARGEST:
+            return 413, f"the request is larger than {LARGEST:,} bytes"
+        return None
+
+    def _knows_key(self, headers: Headers) -> bool:
+        given = headers.get("authorization", "").removeprefix("Bearer ")
+        return hmac.compare_digest(given.encode(), (self.key or "").encode())
+
+
+def _counted(receive: Receive) -> Receive:
+    """Bytes are counted as they come; what a header says of them is only a promise."""
+    seen = 0
+
+    async def counting() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > LARGEST:
+            raise TooLargeError()
+        return message
+
+    return counting
+
+
+def _refused(status: int, why: str) -> JSONResponse:
+    return JSONResponse({"error": why}, status)
+
+
+def addresses(host: str, port: int) -> list[str]:
+    """What a browser may call us: the names of this machine's own loop, and the host we were told to be."""
+    names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host} - {"0.0.0.0", "[::]"}
+    return [f"{name}:{port}" for name in names] + (list(names) if port == 80 else [])

@@ -1,0 +1,132 @@
+"""The lesson: one text through one head of the user's own model, every step with its real numbers and shapes.
+
+Parts can be switched off (scale, mask, positions, residual): then the same tokens go through the changed
+model, and the answers of both stand side by side. Large tensors are cut to what a page can show; shapes are
+whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..bundle import Bundle
+from ..errors import InputError
+from ..lens.change import changed
+from ..lens.describe import places
+from ..lens.record import Kind, inside
+from ..lens.shadow import towers
+from ..lens.tokens import Token
+from ..lens.trace import Trace, trace_ids
+from ..nn.model import PairModel, SingleModel
+from ..nn.tap import Recorder
+from .answers import guesses, said
+
+Part = Literal["scale", "mask", "positions", "residual"]
+TOKENS, NUMBERS = 12, 8  # rows and columns shown
+
+
+def lesson(
+    bundle: Bundle, trace: Trace, kind: Kind, layer: int, head: int, off: Sequence[Part]
+) -> dict[str, Any]:
+    if not 0 <= layer < trace.layers(kind) or not 0 <= head < trace.heads(kind):
+        raise InputError(f"there is no head {layer}.{head} in {kind} attention")
+    model = changed(bundle.model, words(bundle.model, off)) if off else bundle.model
+    now = trace_ids(model, trace.fed, tokenizer=bundle.tokenizer) if off else trace
+    return {
+        "steps": _Lesson(model, now, kind, layer, head).steps(),
+        "off": list(off),
+        "before": guesses(trace),
+        "after": guesses(now),
+        "said": said(bundle, trace),
+        "then": said(bundle, replace(bundle, model=model).trace(list(trace.fed.ids))) if off else "",
+    }
+
+
+def words(model: SingleModel | PairModel, off: Sequence[Part]) -> list[str]:
+    """The lens asks which tower loses its residuals; here it is every one."""
+    sides = [f"{side}." for side in towers(model)] if isinstance(model, PairModel) else [""]
+    return [
+        word for part in off for word in ([f"{s}{part}" for s in sides] if part == "residual" else [part])
+    ]
+
+
+class _Lesson:
+    def __init__(
+        self, model: SingleModel | PairModel, trace: Trace, kind: Kind, layer: int, head: int
+    ) -> None:
+        self.model, self.trace, self.kind, self.layer, self.head = model, trace, kind, layer, head
+        self.rows, self.columns = trace.sides(kind)
+        self.side, *_, self.part = trace.address(kind, layer).split(".")
+        seen, fed = Recorder(), trace.fed
+        sites = seen.tap(f"{self.side}.blocks.{layer}.*")
+        inside(model, fed.ids, fed.target_ids, types=fed.types, tap=sites)
+        self.seen = {name.split(".", 3)[3]: x[0] for name, x in seen.items()}
+
+    def steps(self) -> list[dict[str, Any]]:
+        made = self.trace.steps(self.kind, self.layer, self.head)
+        after = {"attn": "cross.stream", "cross": "ff.stream"}[self.part]
+        after = after if after in self.seen else "ff.stream"
+        embedded, placed, scheme = self._front()
+        keys, values = self._wide("K", made.k_KE, self.columns), self._wide("V", made.v_KE, self.columns)
+        return [
+            {"key": "tokens", "tokens": _tokens(self.rows), "shape": [len(self.rows)]},
+            _step("embedding", embedded.shape, self._wide("x", embedded)),
+            _step("positions", placed.shape, self._wide("p", placed), words=scheme),
+            _step("qkv", made.q_QE.shape, self._wide("Q", made.q_QE), keys, values),
+            _step("scores", made.scores.shape, self._square("QKᵀ", made.scores)),
+            _step("scale", made.scaled.shape, self._square("QKᵀ · s", made.scaled), number=made.scale),
+            _step("mask", made.masked.shape, self._square("mask", made.masked)),
+            _step("softmax", made.weights.shape, self._square("A", made.weights)),
+            _step("mix", made.mix.shape, self._wide("A V", made.mix)),
+            _step("heads", self.seen[f"{self.part}.out"].shape, self._wide("concat", self._heads()),
+                  self._wide("out", self.seen[f"{self.part}.out"]), number=self.trace.heads(self.kind)),
+            _step("residual", self.seen[after].shape, self._wide("x", self.seen[f"{self.part}.stream"]),
+                  self._wide("+ out", self.seen[f"{self.part}.out"]), self._wide("→", self.seen[after])),
+            _step("feedforward", self.seen["ff.hidden"].shape, self._wide("hidden", self.seen["ff.hidden"]),
+                  self._wide("out", self.seen["ff.out"])),
+            {"key": "logits", "shape": list(self.trace.answer.shape), "guesses": guesses(self.trace)},
+        ]  # fmt: skip
+
+    def _front(self) -> tuple[Tensor, Tensor, str]:
+        """What the table says of each token, and what its position adds to that."""
+        tower, fed = towers(self.model)[self.side], self.trace.fed
+        ids = fed.target_ids if self.side == "decoder" and fed.target_ids is not None else fed.ids
+        types = None if fed.types is None else torch.tensor([list(fed.types)])
+        with torch.no_grad():
+            x = tower.embed(torch.tensor([list(ids)]), types)
+            placed = tower.positions.add(x, torch.arange(len(ids))[None])
+        return x[0], (placed - x)[0], places(tower.spec.positions)
+
+    def _heads(self) -> Tensor:
+        """All heads side by side: (T, H * E)."""
+        return self.seen[f"{self.part}.mix"].transpose(0, 1).flatten(1)
+
+    def _wide(self, name: str, x_TD: Tensor, tokens: list[Token] | None = None) -> dict[str, Any]:
+        labels = [t.label for t in (self.rows if tokens is None else tokens)[:TOKENS]]
+        return _matrix(name, x_TD[:TOKENS, :NUMBERS], labels, None, x_TD.shape)
+
+    def _square(self, name: str, x_QK: Tensor) -> dict[str, Any]:
+        rows, columns = ([t.label for t in side[:TOKENS]] for side in (self.rows, self.columns))
+        return _matrix(name, x_QK[:TOKENS, :TOKENS], rows, columns, x_QK.shape)
+
+
+def _tokens(tokens: list[Token]) -> list[dict[str, Any]]:
+    return [token._asdict() for token in tokens[:TOKENS]]
+
+
+def _step(key: str, shape: Sequence[int], *matrices: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"key": key, "shape": list(shape), "matrices": list(matrices), **more}
+
+
+def _matrix(
+    name: str, x: Tensor, rows: list[str], columns: list[str] | None, shape: Sequence[int]
+) -> dict[str, Any]:
+    """What is blocked is minus infinity, which JSON has no word for: null."""
+    values = [[round(v, 4) if math.isfinite(v) else None for v in row] for row in x.float().tolist()]
+    return {"name": name, "rows": rows, "columns": columns, "values": values, "shape": list(shape)}

@@ -1,0 +1,98 @@
+"""Generate: text as it is said, with what else might have been said; and the tree of a beam search."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import StreamingResponse
+
+from ...bundle import Bundle
+from ...errors import ClearheadError
+from ...generate import Decoding, Step
+from ...lens.tokens import Token, of_ids
+from ...store.line import one_line
+from ..saying import Settings, say
+from ..studio import Studio
+
+
+def routes(studio: Studio) -> APIRouter:
+    router, desk = APIRouter(prefix="/api", tags=["generate"]), studio.desk
+
+    @router.post("/generate")
+    def stream(asked: Settings) -> StreamingResponse:
+        """Server-sent events: `token` for each new one, then `done`."""
+        with desk.turn():
+            bundle = studio.shelf.bundle(asked.model)
+            run = say(bundle, asked)
+        return StreamingResponse(_events(studio, bundle, run, asked), media_type="text/event-stream")
+
+    @router.post("/beams")
+    def beams(asked: Settings) -> dict[str, Any]:
+        """Every hypothesis that was looked at, pruned ones included, and the answers, best first."""
+        with desk.turn():
+            bundle = studio.shelf.bundle(asked.model)
+            began = time.perf_counter()
+            asked = asked.model_copy(update={"strategy": "beam"})
+            run = say(bundle, asked, record=True)
+            nodes = [node for step in run for node in step.nodes]
+            seconds = time.perf_counter() - began
+        names = {i: tokens(bundle, [i])[0].label for i in {node.token for node in nodes}}
+        return {
+            "nodes": [{**node._asdict(), "label": names[node.token]} for node in nodes],
+            "answers": [
+                {"ids": h.said, "text": _text(bundle, h.said), "score": h.score, "reason": h.reason}
+                for h in run.answers[0]
+            ],
+            "seconds": seconds,
+        }
+
+    return router
+
+
+def _events(studio: Studio, bundle: Bundle, run: Decoding, asked: Settings) -> Iterator[str]:
+    """The desk is taken anew for every token, so that others get their turn, and a reader who has left
+    holds nothing."""
+    began, ids, steps = time.perf_counter(), [], iter(run)
+    try:
+        while True:
+            with studio.desk.turn():
+                step = next(steps, None)
+            if step is None:
+                break
+            ids.append(int(step.tokens_R[0]))
+            yield _event("token", _told(bundle, step, ids, forced=len(ids) <= len(asked.forced)))
+    except ClearheadError as error:
+        yield _event("error", {"error": one_line(str(error))})
+        return
+    seconds = time.perf_counter() - began
+    answer = run.answers[0][0]
+    done = {"ids": answer.ids, "text": _text(bundle, answer.said), "reason": answer.reason}
+    yield _event("done", {**done, "seconds": seconds, "tokens": [t._asdict() for t in tokens(bundle, ids)]})
+
+
+def _told(bundle: Bundle, step: Step, ids: list[int], *, forced: bool) -> dict[str, Any]:
+    assert step.alternatives is not None
+    others = zip(step.alternatives[0][0].tolist(), step.alternatives[1][0].tolist(), strict=True)
+    return {
+        **tokens(bundle, ids)[-1]._asdict(),
+        "p": math.exp(float(step.logprobs_R[0])),
+        "forced": forced,
+        "others": [{"id": i, "text": tokens(bundle, [i])[0].label, "p": math.exp(p)} for i, p in others],
+    }
+
+
+def tokens(bundle: Bundle, ids: list[int]) -> list[Token]:
+    return of_ids(ids, bundle.tokenizer)
+
+
+def _text(bundle: Bundle, ids: list[int]) -> str:
+    return bundle.tokenizer.decode(ids) if bundle.tokenizer else " ".join(map(str, ids))
+
+
+def _event(name: str, data: Any) -> str:
+    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"

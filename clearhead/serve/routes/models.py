@@ -1,0 +1,80 @@
+"""Home: what was found, and opening what the user names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from ... import __version__
+from ...errors import LoadError
+from ...recipes import RECIPES
+from ...store.line import one_line
+from ..facts import facts
+from ..shelf import Entry, Shelf
+from ..studio import Studio
+from ..watch import status
+
+
+class Opening(BaseModel):
+    path: str = Field(min_length=1, max_length=4096)
+
+
+class Dropped(BaseModel):
+    """A folder dropped on the page: browsers tell its name, not where it is."""
+
+    name: str = Field(min_length=1, max_length=255)
+
+
+def routes(studio: Studio) -> APIRouter:
+    router, shelf = APIRouter(prefix="/api", tags=["models"]), studio.shelf
+
+    @router.get("/home")
+    def home() -> dict[str, Any]:
+        shelf.scan()
+        cards = [_card(studio, entry) for entry in shelf.entries()]
+        return {"version": __version__, "folder": str(shelf.home), "cards": cards, "recipes": RECIPES}
+
+    @router.post("/models")
+    def open_model(opening: Opening) -> dict[str, Any]:
+        entry = shelf.put(opening.path)
+        return _facts(studio, entry)
+
+    @router.post("/models/dropped")
+    def dropped(folder: Dropped) -> dict[str, Any]:
+        shelf.scan()
+        for entry in shelf.entries():
+            if entry.path.name == folder.name:
+                return _facts(studio, entry)
+        raise LoadError(one_line(f"{folder.name} is not in {shelf.home}; a browser hides the path: type it"))
+
+    @router.get("/models/{id}")
+    def about(id: str) -> dict[str, Any]:
+        return _facts(studio, shelf.find(id))
+
+    return router
+
+
+def _facts(studio: Studio, entry: Entry) -> dict[str, Any]:
+    if entry.is_run and not entry.is_model:
+        raise LoadError(one_line(f"{entry.name} has no model yet; watch it on the Train screen"))
+    with studio.desk.turn():
+        return facts(studio.shelf, entry, studio.shelf.bundle(entry.id))
+
+
+def _card(studio: Studio, entry: Entry) -> dict[str, Any]:
+    shelf = studio.shelf
+    return {
+        "id": entry.id,
+        "name": entry.name,
+        "where": shelf.where(entry),
+        "kind": "run" if entry.is_run else "model",
+        "family": entry.family(),
+        "checkpoints": _checkpoints(shelf, entry),
+        **status(entry.path),
+    }
+
+
+def _checkpoints(shelf: Shelf, entry: Entry) -> list[dict[str, Any]]:
+    return [{"id": shelf.id_of(path), "step": step} for step, path in entry.checkpoints()]

@@ -1,0 +1,89 @@
+"""Train: start a recipe, watch any run folder live, hold it, save it, stop it, go on."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header
+from pydantic import BaseModel, Field
+from starlette.responses import StreamingResponse
+
+from ...recipes import RECIPES, load_run
+from ...train.log import read_log
+from ..studio import Studio
+from ..watch import events, settings, status
+
+
+class Starting(BaseModel):
+    recipe: str = Field(min_length=1, max_length=60)
+    name: str = Field(default="", max_length=60)
+    settings: dict[str, Annotated[str, Field(max_length=1000)]] = Field(default={}, max_length=50)
+
+
+class Ordered(BaseModel):
+    order: Literal["pause", "go on", "save", "stop"]
+
+
+def routes(studio: Studio) -> APIRouter:
+    router, shelf, runs = APIRouter(prefix="/api", tags=["train"]), studio.shelf, studio.runs
+
+    @router.get("/recipes")
+    def recipes() -> list[dict[str, Any]]:
+        return [_recipe(name) for name in RECIPES]
+
+    @router.post("/runs")
+    def start(starting: Starting) -> dict[str, Any]:
+        entry = runs.start(starting.recipe, starting.name, starting.settings)
+        return {"id": entry.id, "name": entry.name, "where": shelf.where(entry)}
+
+    @router.get("/runs/{id}")
+    def about(id: str) -> dict[str, Any]:
+        entry = shelf.find(id)
+        points = [{"id": shelf.id_of(path), "step": step} for step, path in entry.checkpoints()]
+        return {
+            "id": id,
+            "name": entry.name,
+            "where": shelf.where(entry),
+            "settings": settings(entry.path),
+            "model": id if entry.is_model else points[-1]["id"] if points else None,
+            "checkpoints": points,
+            "failure": runs.failure(entry),
+            **status(entry.path),
+        }
+
+    @router.get("/runs/{id}/records")
+    def records(id: str) -> list[dict[str, Any]]:
+        """All of a run at once, to lay beside another."""
+        return read_log(shelf.find(id).path)
+
+    @router.post("/runs/{id}/order")
+    def order(id: str, ordered: Ordered) -> dict[str, Any]:
+        entry = shelf.find(id)
+        runs.order(entry, ordered.order)
+        shelf.forget(id)
+        return status(entry.path)
+
+    @router.get("/runs/{id}/events")
+    async def live(id: str, last_event_id: Annotated[str, Header(max_length=20)] = "") -> StreamingResponse:
+        """Server-sent events; `Last-Event-ID` goes on behind an event that was seen."""
+        after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdigit() else 0
+        stream = events(shelf.find(id).path, after)
+        return StreamingResponse(
+            stream, media_type="text/event-stream", headers={"cache-control": "no-store"}
+        )
+
+    return router
+
+
+def _recipe(name: str) -> dict[str, Any]:
+    run = load_run(name)
+    return {
+        "name": name,
+        "task": run.task,
+        "about": run.about,
+        "source": run.data.source,
+        "family": str(run.model.get("family")),
+        "steps": run.train.steps,
+        "lr": run.train.lr,
+        "valid_every": run.train.valid_every,
+    }

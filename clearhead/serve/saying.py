@@ -1,0 +1,48 @@
+"""Saying: a bundle, a text and decoding settings in; a run of the one decoding loop out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from ..bundle import Bundle
+from ..bundle.speaking import Speaking
+from ..generate import Decoding
+
+Id = Annotated[int, Field(ge=0, le=10_000_000)]
+
+
+class Settings(BaseModel):
+    """How to decode. `forced` are the first new tokens, chosen by hand; the rest is the model's."""
+
+    model: str = Field(min_length=1, max_length=120)
+    text: str = Field(min_length=1, max_length=100_000)
+    strategy: Literal["greedy", "sample", "beam"] = "greedy"
+    max_new: int = Field(default=64, ge=1, le=512)
+    temperature: float = Field(default=1.0, gt=0, le=100)
+    top_k: int = Field(default=0, ge=0, le=1_000_000)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    repetition: float = Field(default=1.0, gt=0, le=10)
+    seed: int = Field(default=0, ge=0, le=2**31)
+    beams: int = Field(default=4, ge=2, le=16)
+    length_penalty: float = Field(default=1.0, ge=-5, le=5)
+    forced: list[Id] = Field(default=[], max_length=512)
+
+    def under_their_names(self) -> dict[str, Any]:
+        """As `Bundle.generate` and `clearhead generate` call them; only what the strategy knows."""
+        given: dict[str, Any] = {"max_new_tokens": self.max_new, "begin": self.forced, "do_sample": False}
+        if self.strategy == "beam":
+            beams = {"num_beams": self.beams, "num_return_sequences": self.beams}
+            return {**given, **beams, "length_penalty": self.length_penalty}
+        given["repetition_penalty"] = self.repetition
+        if self.strategy == "sample":
+            drawn = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
+            given |= {"do_sample": True, "seed": self.seed, **drawn}
+        return given
+
+
+def say(bundle: Bundle, asked: Settings, *, record: bool = False) -> Decoding:
+    speaking = Speaking(bundle, asked.under_their_names())
+    alternatives = 0 if asked.strategy == "beam" else 10
+    return speaking.run(speaking.prompts([asked.text]), alternatives=alternatives, record=record)

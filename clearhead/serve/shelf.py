@@ -1,0 +1,165 @@
+"""The shelf: folders in, ids out. A page names models and runs by id; only here is an id a path."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..bundle import Bundle, load
+from ..errors import ClearheadError, LoadError, SpecError
+from ..families import of_type
+from ..store.line import one_line
+
+OPEN = 3  # bundles kept in memory
+MOST = 200  # folders listed
+NAMELESS = ("model", "final", "best", "checkpoint", "main")  # folders that say nothing without their parent
+CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+
+
+class UnknownError(ClearheadError):
+    """An id that stands for nothing here: mistyped, or of a server that was restarted since."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    id: str
+    path: Path
+
+    @property
+    def name(self) -> str:
+        match = CHECKPOINT.fullmatch(self.path.name)
+        if match:
+            return f"{self.path.parent.name} · {int(match[1])}"
+        return f"{self.path.parent.name}/{self.path.name}" if self.path.name in NAMELESS else self.path.name
+
+    @property
+    def is_run(self) -> bool:
+        return (self.path / "metrics.jsonl").is_file() or (self.path / "settings.yaml").is_file()
+
+    @property
+    def is_model(self) -> bool:
+        return (self.path / "config.json").is_file()
+
+    def family(self) -> str | None:
+        """The family that config.json names; None where there is no model yet."""
+        try:
+            return of_type(str(json.loads((self.path / "config.json").read_bytes())["model_type"])).title
+        except (OSError, ValueError, KeyError, TypeError, SpecError):
+            return None
+
+    def checkpoints(self) -> list[tuple[int, Path]]:
+        found = [(CHECKPOINT.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*")]
+        return sorted((int(m[1]), path) for m, path in found if m and (path / "config.json").is_file())
+
+
+class Shelf:
+    """What was found or opened. Bundles are loaded when first used; the least used one leaves."""
+
+    def __init__(self, given: Iterable[str] = (), *, home: Path | None = None) -> None:
+        self.home = (home or Path.cwd()).resolve()
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._bundles: OrderedDict[tuple[str, str | None], Bundle] = OrderedDict()
+        self._lock = threading.Lock()
+        for path in given:
+            self.put(path)
+        self.scan()
+
+    @property
+    def runs(self) -> Path:
+        """Where runs that are started from the page go."""
+        return self.home / "runs"
+
+    def put(self, path: str | Path) -> Entry:
+        """A folder the user named. It must be a model, or a run that may become one."""
+        folder = Path(path).expanduser()
+        folder = folder if folder.is_absolute() else self.home / folder
+        entry = self._entry(folder.resolve())
+        if not folder.is_dir():
+            raise LoadError(one_line(f"there is no folder {path}; type the path of one with config.json"))
+        if not (entry.is_model or entry.is_run):
+            raise LoadError(
+                one_line(f"{path} is no model and no run: it has no config.json, no metrics.jsonl")
+            )
+        with self._lock:
+            self._entries.setdefault(entry.id, entry)
+        return self._entries[entry.id]
+
+    def scan(self) -> None:
+        """Look into ./runs and the folder the studio was started in, one level deep."""
+        for root in (self.runs, self.home):
+            for folder in sorted(root.iterdir()) if root.is_dir() else ():
+                entry = self._entry(folder)
+                if len(self._entries) < MOST and folder.is_dir() and (entry.is_model or entry.is_run):
+                    with self._lock:
+                        self._entries.setdefault(entry.id, entry)
+
+    def entries(self) -> Iterator[Entry]:
+        with self._lock:
+            return iter(list(self._entries.values()))
+
+    def find(self, id: str) -> Entry:
+        with self._lock:
+            found = self._entries.get(id)
+        if found is not None:
+            return found
+        for entry in self.entries():  # a checkpoint of a run has an id of its own
+            for _, path in entry.checkpoints():
+                if self._entry(path).id == id:
+                    return self._entry(path)
+        raise UnknownError(f"no model or run is called {one_line(id)!r} here; choose one on the home screen")
+
+    def id_of(self, path: Path) -> str:
+        return self._entry(path).id
+
+    def bundle(self, id: str, kernel: str | None = None) -> Bundle:
+        """The model of an id; with another attention kernel in the place of its own, where one is named."""
+        entry, key = self.find(id), (id, kernel)
+        with self._lock:
+            if key in self._bundles:
+                self._bundles.move_to_end(key)
+                return self._bundles[key]
+        bundle = load(str(entry.path), edit={"Attention.kernel": kernel} if kernel else None)
+        with self._lock:
+            self._bundles[key] = bundle
+            while len(self._bundles) > OPEN:
+                self._bundles.popitem(last=False)
+        return bundle
+
+    def forget(self, id: str) -> None:
+        """A run was written anew: its bundle is read again when it is next used."""
+        with self._lock:
+            for key in [key for key in self._bundles if key[0] == id]:
+                del self._bundles[key]
+
+    def _entry(self, path: Path) -> Entry:
+        digest = hashlib.sha256(str(path).encode()).hexdigest()[:6]
+        name = re.sub(r"[^a-z0-9]+", "-", f"{path.name}".lower()).strip("-")[:40] or "model"
+        return Entry(f"{name}-{digest}", path)
+
+    def where(self, entry: Entry) -> str:
+        """The folder as the user would type it."""
+        path = entry.path
+        return str(path.relative_to(self.home)) if path.is_relative_to(self.home) else str(path)
+
+
+def first_sample(entry: Entry) -> str | None:
+    """A text the run itself was shown: what stands before the arrow in its last samples."""
+    from ..train.log import read_log
+
+    try:
+        records: list[dict[str, Any]] = read_log(entry.path)
+    except (OSError, ValueError):
+        return None
+    for record in reversed(records):
+        for sample in record.get("samples") or ():
+            before = str(sample).split(" → ")[0].strip()
+            if before:
+                return before
+    return None

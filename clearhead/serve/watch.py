@@ -1,0 +1,138 @@
+"""Watching runs: a run folder in, its records as events out, live. The folder is the only source.
+
+So a run that was started in a terminal, yesterday, or by somebody else shows in the same way, and closing the
+page loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+TAIL = 65536  # bytes at the end of a log that tell where it stands
+LOCKS = Path("/proc/locks")
+
+
+def status(folder: Path) -> dict[str, Any]:
+    """Where a run stands: its last step, how many there will be, whether somebody is at work in it."""
+    steps, step, pid = _steps(folder), _last(folder), worker(folder)
+    if not folder.is_dir():
+        word = "gone"
+    elif pid is not None:
+        word = "paused" if _is_held(pid) else "training"
+    elif step is not None and steps is not None and step < steps:
+        word = "stopped"
+    else:
+        word = "ready"
+    return {"status": word, "step": step, "steps": steps}
+
+
+def worker(folder: Path) -> int | None:
+    """The process that trains here: it holds a lock on the folder while it lives.
+
+    The system's list of locks is read. Trying to take the lock would get in the way of a trainer that is just
+    starting, and a number in a file may by now be somebody else's.
+    """
+    try:
+        inode = (folder / ".lock").stat().st_ino
+        rows = [line.split() for line in LOCKS.read_text().splitlines()]
+    except OSError:
+        return None
+    held = [row for row in rows if len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(f":{inode}")]
+    pids = [int(row[4]) for row in held if row[4].isdigit()]
+    return pids[0] if pids and pids[0] > 1 else None
+
+
+def _is_held(pid: int) -> bool:
+    """Whether a process is stopped for the moment (SIGSTOP)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except (OSError, IndexError):
+        return False
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    """What the run was asked to do; empty where nobody wrote it down."""
+    try:
+        read = yaml.safe_load((folder / "settings.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+async def events(folder: Path, after: int) -> AsyncIterator[str]:
+    """Records as server-sent events; an event's id is its line, so a reader goes on where it was cut off.
+
+    Ends with `end` when nobody is at work in the folder and everything has been said.
+    """
+    line, offset, quiet = 0, 0, 0
+    while True:
+        alive = worker(folder) is not None
+        text, size = _read(folder / "metrics.jsonl", offset)
+        if size < offset:  # the run was begun anew, or resumed from before what was written last
+            line, offset, after = 0, 0, 0
+            yield "event: restart\ndata: {}\n\n"
+            continue
+        offset += len(text)
+        batch = []
+        for raw in text.splitlines():
+            line += 1
+            if line > after and (record := _record(raw)) is not None:
+                batch.append(record)
+        if batch:
+            yield f"id: {line}\nevent: records\ndata: {json.dumps(batch, ensure_ascii=False)}\n\n"
+            quiet = 0
+        if not alive and not batch:
+            yield f"event: end\ndata: {json.dumps(status(folder))}\n\n"
+            return
+        quiet += 1
+        if quiet % 30 == 0:
+            yield ": still here\n\n"
+        await asyncio.sleep(0.4)
+
+
+def _read(path: Path, offset: int) -> tuple[bytes, int]:
+    """Whole lines behind an offset, and how long the file is."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(offset)
+            text = file.read()
+    except OSError:
+        return b"", offset
+    return text[: text.rfind(b"\n") + 1], size
+
+
+def _record(raw: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(raw)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None
+
+
+def _steps(folder: Path) -> int | None:
+    train = settings(folder).get("train")
+    steps = train.get("steps") if isinstance(train, dict) else None
+    return steps if isinstance(steps, int) else None
+
+
+def _last(folder: Path) -> int | None:
+    """The step of the last whole line."""
+    try:
+        with (folder / "metrics.jsonl").open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    for raw in reversed(lines):
+        record = _record(raw)
+        if record is not None:
+            return int(record["step"])
+    return None

@@ -1,0 +1,171 @@
+// The server's doors, each as one function. A refusal becomes a Refusal with the server's own sentence.
+import { splitter, type Message } from "./events";
+import type { Token } from "./labels";
+import { readTensors, type Tensor } from "./safetensors";
+
+export class Refusal extends Error {
+  constructor(message: string, public status: number) {
+    super(message);
+  }
+}
+
+export interface Card {
+  id: string;
+  name: string;
+  where: string; // the folder as the user knows it
+  kind: "model" | "run";
+  family: string | null; // null: no model yet
+  status: "ready" | "training" | "paused" | "stopped" | "gone";
+  steps: number | null;
+  step: number | null;
+  checkpoints: { id: string; step: number }[];
+}
+export interface Home {
+  version: string;
+  folder: string;
+  cards: Card[];
+  recipes: string[];
+}
+export interface Facts {
+  id: string;
+  name: string;
+  where: string;
+  title: string;
+  mode: string;
+  task: string;
+  parameters: number;
+  bytes: number;
+  text: boolean; // has a tokenizer
+  generates: boolean;
+  pair: boolean; // encoder and decoder
+  window: number | null;
+  sample: string;
+  towers: Record<string, string>;
+  kinds: Kind[];
+}
+export interface Kind {
+  kind: string; // self, decoder, cross
+  layers: number;
+  heads: number;
+  groups: number;
+}
+export interface Score {
+  name: string;
+  values: number[][];
+}
+export interface TraceInfo {
+  id: string;
+  model: string;
+  text: string;
+  source: Token[];
+  target: Token[]; // what the decoder read...
+  said: Token[]; // ...and what it said, one step on
+  prompt: number; // how many tokens were given, the rest is generated
+  kinds: Kind[];
+  answer: string;
+  own: string; // what it says by itself, also where the answer was given
+  seconds: number;
+  bytes: number;
+  lens: boolean; // has words to read at every layer
+  causal: string[]; // kinds in which no query sees a later key
+}
+export interface Guess {
+  id: number;
+  text: string;
+  p: number;
+}
+export interface Said extends Token {
+  p: number;
+  forced: boolean;
+  others: Guess[];
+}
+
+// A page opened with a key in its address (another host) sends it along from then on.
+const KEY = "clearhead.key";
+const given = new URLSearchParams(location.search).get("key");
+if (given) {
+  sessionStorage.setItem(KEY, given);
+  history.replaceState(null, "", location.pathname + location.hash);
+}
+function headers(more: Record<string, string> = {}): Record<string, string> {
+  const key = sessionStorage.getItem(KEY);
+  return key ? { ...more, Authorization: `Bearer ${key}` } : more;
+}
+
+async function answer(path: string, init: RequestInit = {}): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(path, init);
+  } catch (error) {
+    if ((error as Error).name === "AbortError") throw error;
+    throw new Refusal("", 0); // nobody answers; the page says so in its own words
+  }
+  if (response.ok) return response;
+  let said = `${response.status} ${response.statusText}`;
+  try {
+    said = (await response.json()).error ?? said;
+  } catch {
+    // not JSON: the status line will do
+  }
+  throw new Refusal(said, response.status);
+}
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return (await answer(path, { headers: headers(), signal })).json();
+}
+
+export async function post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
+  return (await answer(path, sending(body, signal))).json();
+}
+
+export async function tensors(path: string, signal?: AbortSignal): Promise<Record<string, Tensor>> {
+  return readTensors(await (await answer(path, { headers: headers(), signal })).arrayBuffer());
+}
+
+export async function blob(path: string): Promise<Blob> {
+  return (await answer(path, { headers: headers() })).blob();
+}
+
+/** Events of an answer that is still being written. */
+export async function* stream(path: string, body: unknown, signal: AbortSignal): AsyncGenerator<Message> {
+  yield* messages(await answer(path, sending(body, signal)));
+}
+
+/** Events of a run. When the line breaks it is taken up again behind the last event that was seen. */
+export async function* follow(path: string, signal: AbortSignal, lost: () => void): AsyncGenerator<Message> {
+  let last = "";
+  while (!signal.aborted) {
+    try {
+      const more: Record<string, string> = last ? { "Last-Event-ID": last } : {};
+      for await (const message of messages(await answer(path, { headers: headers(more), signal }))) {
+        if (message.id) last = message.id;
+        yield message;
+        if (message.event === "end") return;
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Refusal && error.status) throw error;
+      lost();
+    }
+    await new Promise((done) => setTimeout(done, 1500));
+  }
+}
+
+async function* messages(response: Response): AsyncGenerator<Message> {
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+  const feed = splitter();
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    yield* feed(value);
+  }
+}
+
+function sending(body: unknown, signal?: AbortSignal): RequestInit {
+  return {
+    method: "POST",
+    headers: headers({ "Content-Type": "application/json" }),
+    body: JSON.stringify(body),
+    signal,
+  };
+}

@@ -1,0 +1,38 @@
+// The family tree: rows with a parent's name in, a layout out; time runs from left to right.
+import { hierarchy, type HierarchyPointNode } from "d3-hierarchy";
+
+export interface FamilyRow {
+  name: string;
+  title: string;
+  year: number;
+  mode: string;
+  uses: string;
+  parent: string | null;
+  sizes: string[];
+}
+interface Kin {
+  row: FamilyRow | null;
+  children: Kin[];
+}
+export type PlacedFamily = HierarchyPointNode<Kin>;
+
+export function descent(rows: FamilyRow[], across: number, down: number): { nodes: PlacedFamily[]; width: number; height: number } {
+  const kin = new Map(rows.map((row) => [row.name, { row, children: [] as Kin[] } as Kin]));
+  const root: Kin = { row: null, children: [] };
+  for (const row of [...rows].sort((a, b) => a.year - b.year)) (kin.get(row.parent ?? "") ?? root).children.push(kin.get(row.name)!);
+  const first = Math.min(...rows.map((row) => row.year));
+  const nodes = (hierarchy(root, (k) => k.children) as PlacedFamily).descendants().filter((n) => n.data.row !== null);
+  for (const n of nodes) n.y = (n.data.row!.year - first) * across;
+  // A line goes on in its own row where the names leave room for it; every branch gets a row of its own.
+  let next = 0;
+  const put = (n: PlacedFamily, row: number): void => {
+    n.x = (row + 0.5) * down;
+    next = Math.max(next, row + 1);
+    n.children?.forEach((child, i) => put(child, i === 0 && child.y - n.y > wide(n) ? row : next));
+  };
+  for (const n of nodes) if (!n.parent?.data.row) put(n, next);
+  return { nodes, width: Math.max(...nodes.map((n) => n.y + wide(n))), height: next * down };
+}
+
+/** Pixels of a name with its dot, roughly. */
+export const wide = (n: PlacedFamily): number => n.data.row!.title.length * 7.2 + 28;

@@ -1,0 +1,33 @@
+// Token labels: what a token is called on an axis, and which of many labels there is room for.
+
+export interface Token {
+  text: string; // the stretch of the input it stands for
+  id: number;
+  start: number;
+  end: number;
+  special: boolean;
+  label: string; // what an axis calls it; pieces of one character are numbered, as in 你①
+}
+
+export const label = (token: Token | undefined): string => token?.label ?? "";
+
+/** The same for running text: spaces are spaces there, and a piece of a character is still only a piece. */
+export function word(token: Token): string {
+  if (/[①-⑨]$/.test(token.label) && token.label !== token.text) return token.label;
+  return token.text.replace(/\n/g, "⏎\n") || token.label;
+}
+
+export const isWide = (text: string): boolean =>
+  /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u3000-\u303f\uff00-\uffef①-⑨·]+$/u.test(text);
+
+/** Every how many labels one is written, so that each has `room` pixels. 1, 2, 5, 10, 20, ... */
+export function every(pixels: number, room: number): number {
+  if (pixels >= room) return 1;
+  for (let unit = 1; ; unit *= 10)
+    for (const step of [1, 2, 5]) if (step * unit * pixels >= room) return step * unit;
+}
+
+export function shortened(text: string, characters: number): string {
+  const all = Array.from(text);
+  return all.length <= characters ? text : all.slice(0, characters - 1).join("") + "…";
+}
