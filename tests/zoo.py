@@ -91,7 +91,11 @@ def single(head: Head | None = None, **changes: object) -> cn.Single:
 def pair(**changes: object) -> cn.Pair:
     encoder = tower(**changes)
     crossed = tuple(
-        replace(b, attention=b.attention if decodes(b.attention) else attention(), cross=fitting(b.attention, "uneven"))
+        replace(
+            b,
+            attention=b.attention if decodes(b.attention) else attention(),
+            cross=fitting(b.attention, "uneven"),
+        )
         for b in encoder.pattern
     )
     crossed = tuple(b.edit(cn.Attention, window=None) if b.cross.window else b for b in crossed)

@@ -93,8 +93,10 @@ def test_components_have_the_same_card(name: str) -> None:
 
 def test_the_path_has_its_levels_and_no_page_is_lost() -> None:
     assert {lesson.level for lesson in lessons().values()} == set(LEVELS)
-    pages = [*(shelf() / "learn").rglob("*.md"), *(shelf() / "projects").rglob("*.md")]
+    pages = [*shelf().glob("learn/*/*.md"), *shelf().glob("projects/*/*.md")]
     assert len(pages) == 2 * len(lessons())
+    index = (shelf() / "learn" / "README.md").read_text()
+    assert all(f"/{page.parent.name}/{page.name})" in index.replace("](", "](/") for page in pages)
 
 
 def test_a_lesson_can_be_read_and_listed(capsys: pytest.CaptureFixture[str]) -> None:

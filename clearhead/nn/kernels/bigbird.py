@@ -22,8 +22,10 @@ from ...errors import SpecError, UnsupportedError
 from ..tap import Tap
 from ..view import View
 from ..work import Meeting, Work
+from . import costs
 from .bigbird_plan import Ints, random_blocks
-from .blocks import Asked, Blocks, Sizes
+from .blocks import Asked, Blocks
+from .costs import Sparse
 from .groups import slots
 from .kernel import Kernel, Mixing
 
@@ -58,10 +60,9 @@ class BigBird(Mixing):
         middle = max(count - 2, 0)
         ends = at.queries - middle * self.block
         keys = (5 + self.random) * self.block
-        found = Sizes(middle, self.block, keys, lists=at.heads).work(at, self.dropout)
-        found += Sizes(1, ends, at.keys).work(at, self.dropout)
-        answer = at.batch * at.heads * at.queries * at.value_dim
-        return found + Work(saved=at.number * answer if at.training else 0)
+        found = Sparse(middle, self.block, keys, lists=at.heads).work(at, self.dropout)
+        found += Sparse(1, ends, at.keys).work(at, self.dropout)
+        return found + costs.answer(at)
 
 
 class _BigBird(Kernel):

@@ -8,7 +8,7 @@ Q queries, K keys, E head width (of keys or of values).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -16,9 +16,6 @@ from torch import Tensor
 
 from ..norm import widen
 from ..view import View
-from ..work import Meeting, Work
-
-INDEX = 8  # bytes of a slot
 
 
 @dataclass(frozen=True)
@@ -114,46 +111,6 @@ class Blocks:
             return into_BHQE.index_copy(2, at_BN[0, n], x_BHNE[:, :, n])
         rows = into_BHQE.transpose(1, 2).index_put((b, at_BN[b, n]), x_BHNE.transpose(1, 2)[b, n])
         return rows.transpose(1, 2)
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """So many blocks of so many queries and keys; `lists` of keys is 1, or one for every head."""
-
-    blocks: int
-    queries: int
-    keys: int
-    lists: int = 1
-    into: bool = True  # whether the answer is written into another one
-
-    def work(self, at: Meeting, dropout: float) -> Work:
-        if self.blocks * self.queries == 0:
-            return Work()
-        from .softmax import Softmax  # which is made of blocks itself, where it has a window
-
-        rows = at.batch * self.blocks
-        inner = Softmax(dropout=dropout).work(
-            replace(
-                at,
-                batch=rows,
-                kv_heads=max(at.kv_heads, self.lists),
-                queries=self.queries,
-                keys=self.keys,
-                rule="open",
-                joined=False,
-            )
-        )
-        return inner + Work(saved=self._kept(at, rows, dropout) if at.training else 0)
-
-    def _kept(self, at: Meeting, rows: int, dropout: float) -> int:
-        """The mask as numbers, where it goes into the fused call; slots, of keys and again of values."""
-        fused = dropout == 0 or at.device != "cpu"
-        pairs = (
-            rows * self.queries * self.keys * (self.lists if at.bias == "none" else at.heads) if fused else 0
-        )
-        answer = rows * at.heads * self.queries * at.value_dim if self.into else 0
-        slots = self.blocks * (2 * self.queries + 2 * self.lists * self.keys)
-        return at.number * (pairs + answer) + INDEX * slots
 
 
 def _rows(x_BHCWE: Tensor) -> Tensor:

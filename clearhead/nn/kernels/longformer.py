@@ -23,7 +23,9 @@ from ...errors import SpecError
 from ..tap import Tap
 from ..view import View
 from ..work import Meeting, Work
-from .blocks import Asked, Blocks, Sizes
+from . import costs
+from .blocks import Asked, Blocks
+from .costs import Sparse
 from .kernel import QKV, Kernel, Mixing
 
 SMALLEST = 32  # queries of a block, at least: small products cost more than the pairs they save
@@ -58,10 +60,9 @@ class Longformer(Mixing):
         block, each = _size(self, at.queries)
         wide = len(self.always)
         keys = block + 2 * self.window + wide
-        near = Sizes(self.dilation * each, block, keys, into=False).work(at, self.dropout)
-        found = near + Sizes(1, wide, at.keys).work(at, self.dropout)
-        answer = at.batch * at.heads * at.queries * at.value_dim
-        return found + Work(saved=at.number * answer if at.training else 0)
+        near = Sparse(self.dilation * each, block, keys, into=False).work(at, self.dropout)
+        found = near + Sparse(1, wide, at.keys).work(at, self.dropout)
+        return found + costs.answer(at)
 
 
 class _Longformer(Kernel):

@@ -18,8 +18,9 @@ from ...errors import SpecError
 from ..norm import capped, widen
 from ..tap import Tap
 from ..view import View
-from ..work import Meeting, Work, product
+from ..work import Meeting, Work
 from .blocks import Asked
+from .costs import Dense
 from .kernel import ALL, Call, Kernel, Mixing
 from .nearby import near
 
@@ -49,34 +50,7 @@ class Softmax(Exact):
         return _Softmax(self, heads)
 
     def work(self, at: Meeting) -> Work:
-        """Scores and mix: two products a head. Backwards the fused call makes the scores once more."""
-        rows = at.batch * at.heads
-        scores = product(rows, at.queries, at.head_dim, at.keys)
-        both = scores + product(rows, at.queries, at.keys, at.value_dim)
-        if not at.training:
-            return both
-        if self._is_fused(at):
-            return both + Work(backward=scores.flops, saved=_kept_by_fused(at))
-        return both + Work(saved=self._kept_by_plain(at))
-
-    def _is_fused(self, at: Meeting) -> bool:
-        """Whether torch has one call for it; on the CPU not with dropout, nowhere with a learned bias."""
-        dropped = self.dropout > 0 and at.device == "cpu"
-        learned = at.bias == "learned"
-        return self.cap is None and not dropped and not learned and at.value_dim == at.head_dim
-
-    def _kept_by_plain(self, at: Meeting) -> int:
-        """Queries and keys times their scale, values, answer; and (Q, K) a head: weights, dropout twice."""
-        rows = at.batch * at.heads
-        vectors = rows * (at.queries + at.keys) * (at.head_dim + at.value_dim)
-        squares = 1 + 2 * (self.dropout > 0)
-        if self.cap is None:
-            return at.number * (vectors + squares * rows * at.queries * at.keys)
-        blocked = at.rule != "open"  # two flags a score, and the weights once more
-        squares += 1 + blocked
-        return at.number * (vectors + squares * rows * at.queries * at.keys) + (
-            2 * blocked * at.queries * at.keys
-        )
+        return Dense(self.dropout, cap=self.cap is not None, sink=self.sink).work(at)
 
 
 class _Softmax(Kernel):
@@ -131,16 +105,6 @@ class _Softmax(Kernel):
         bias = call.bias if call.bias is None or call.bias.shape[1] == 1 else call.bias[:, heads]
         q, sink = call.q_BHQE[:, heads], None if self.sink is None else self.sink[heads]
         return pattern(q, k, view=call.view, bias=bias, scale=call.scale, cap=self.cap, sink_H=sink)
-
-
-def _kept_by_fused(at: Meeting) -> int:
-    """Queries, keys, values and answer as they are, one sum a query, and a rendered mask as numbers."""
-    asking = at.batch * at.heads * at.queries
-    offered = at.batch * at.kv_heads * at.keys
-    vectors = (asking + offered) * (at.head_dim + at.value_dim)
-    mask = at.queries * at.keys if at.rule == "mask" and at.bias == "none" else 0
-    again = asking * at.value_dim if at.joined else 0  # copied from their order into the stream's
-    return at.number * (vectors + mask + again) + 4 * asking
 
 
 def pattern(
