@@ -22,6 +22,7 @@ def evaluate(
     file: str | None = None,
     *,
     split: Annotated[str, Parameter(help="of the run's own data, where no file is given")] = "valid",
+    quantize: Annotated[str | None, Parameter(help="int8: a quarter of the memory, faster")] = None,
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """Score a run as its task is scored: perplexity, BLEU, accuracy, F1 and their kin."""
@@ -33,7 +34,7 @@ def evaluate(
         settings = replace(settings, data=replace(settings.data, valid=file))
         split = "valid"
     prepared = prepare(replace(settings, model={"family": str(folder)}))
-    model = load(folder).model
+    model = load(folder, quantize=quantize).model
     with ERR.status("scoring"):
         scores = dict(prepared.task.score(model, split))
     rows = len(prepared.rows.splits[split])
