@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ..bundle import load
 from ..errors import InputError
 from ..recipes import load_run, prepare
 from ..tasks.metrics import bleu_signature
