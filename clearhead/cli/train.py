@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import resource
 import sys
-import time
 from dataclasses import replace
 from datetime import timedelta
 from itertools import takewhile
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
 
-import torch
 from cyclopts import Parameter
 
 from ..errors import InputError
 from ..recipes import RECIPES, Prepared, Run, changed, load_run, prepare
 from ..train import Result, Trainer, watching
+from ..train.estimate import estimate
 from .console import ERR, OUT, amount, print_json, table
 from .swap import Edits, Set, edits
 
@@ -57,7 +54,7 @@ def train(
     prepared = prepare(run, ERR.print)
     _plan(prepared, folder)
     if dry_run:
-        _estimate(prepared)
+        _estimate(prepared, json=json)
         return
     result = start(prepared, folder)
     _report(result, json=json)
@@ -127,19 +124,25 @@ def _plan(prepared: Prepared, folder: Path) -> None:
     )
 
 
-def _estimate(prepared: Prepared) -> None:
-    """How long it would take here: a few batches are computed, forwards and backwards, and thrown away."""
-    model, task, parts = prepared.bundle.model.train(), prepared.task, prepared.run.train.micro
-    seconds = []
-    for number in range(4):
-        begin = time.perf_counter()
-        torch.autograd.backward(task.loss(model, task.batch(number + 1, 0)))
-        seconds.append(time.perf_counter() - begin)
-    model.zero_grad(set_to_none=True)
-    whole = median(seconds[1:]) * parts * prepared.run.train.steps  # the first batch also warms up
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    said = f"about {timedelta(seconds=round(whole))} on this machine, validation not counted"
-    OUT.print(f"estimate   {said} · {amount(memory)}B of memory now")
+def _estimate(prepared: Prepared, *, json: bool) -> None:
+    """How long it would take here: some steps are taken and one validation made, and thrown away."""
+    with ERR.status("taking a few steps"):
+        made = estimate(prepared.bundle, prepared.task, prepared.run.train)
+    if json:
+        print_json(vars(made) | {"seconds": made.seconds})
+        return
+    parts = [f"{made.steps:,} steps of {_brief(made.step)}"]
+    if made.validations:
+        each = "more than 20 s, not counted" if made.validation is None else _brief(made.validation)
+        parts.append(f"{made.validations:,} validations of {each}")
+    whole = timedelta(seconds=round(made.seconds))
+    OUT.print(
+        f"estimate   about {whole} on this machine: {' and '.join(parts)} · {amount(made.memory)}B of memory"
+    )
+
+
+def _brief(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def _report(result: Result, *, json: bool) -> None:

@@ -15,6 +15,7 @@ from clearhead.recipes.settings import Run, changed, overrides
 
 TINY = {
     "transformer": ["model.d_model=16", "model.encoder_ffn_dim=24", "model.decoder_ffn_dim=24"],
+    "mbart": ["model.d_model=16", "model.encoder_ffn_dim=24", "model.decoder_ffn_dim=24"],
     "bart": ["model.d_model=16", "model.encoder_ffn_dim=24", "model.decoder_ffn_dim=24"],
     "gpt2": ["model.n_embd=16", "model.n_layer=2"],
     "bert": ["model.hidden_size=16", "model.intermediate_size=24", "model.num_hidden_layers=1"],
@@ -54,7 +55,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 SOURCES = {"classify": "label", "tag": "tags", "summarize": "pairs", "denoise": "texts", "bert-mini": "prose",
-           "gpt-chars": "prose", "answer": "asked", "translate-en-zh": "pairs"}  # fmt: skip
+           "gpt-chars": "prose", "answer": "asked", "translate-en-zh": "pairs",
+           "translate": "pairs"}  # fmt: skip
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

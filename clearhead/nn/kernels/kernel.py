@@ -76,7 +76,8 @@ class Kernel(nn.Module):
         `second` makes the queries, keys and values that global tokens look with, where they have their own.
         """
         self.require(needs(view, bias, tap, second))
-        tap.hears(Call(self, q_BHQE, k_BHKE, v_BHKE, view, bias, scale, second))
+        if tap is not OFF:
+            tap.hears(Call(self, q_BHQE, k_BHKE, v_BHKE, view, bias, scale, second))
         if second is not None:
             return self.mix_two((q_BHQE, k_BHKE, v_BHKE), second, view=view, bias=bias, scale=scale, tap=tap)
         return self.mix(q_BHQE, k_BHKE, v_BHKE, view=view, bias=bias, scale=scale, tap=tap)

@@ -18,8 +18,9 @@ from ...errors import SpecError
 from ..norm import capped, widen
 from ..tap import Tap
 from ..view import View
-from ..work import Meeting, Work, product
-from .blocks import Call as Asked
+from ..work import Meeting, Work
+from .blocks import Asked
+from .costs import Dense, Sparse, answer
 from .kernel import ALL, Call, Kernel, Mixing
 from .nearby import near, taken
 
@@ -41,55 +42,15 @@ class Exact(Mixing):
             )
 
     def work(self, at: Meeting) -> Work:
+        dense = Dense(self.dropout, cap=self.cap is not None, sink=self.sink)
         if at.window is None:
-            return self._of_all(at)
-        return self._by_blocks(at, *at.window) or self._of_all(replace(at, rule="mask"))
-
-    def _of_all(self, at: Meeting) -> Work:
-        """Scores and mix: two products a head. Backwards the fused call makes the scores once more."""
-        rows = at.batch * at.heads
-        scores = product(rows, at.queries, at.head_dim, at.keys) + Work(parameters=at.heads * self.sink)
-        both = scores + product(rows, at.queries, at.keys, at.value_dim)
-        if not at.training:
-            return both
-        if self._is_fused(at):
-            return both + Work(backward=scores.flops, saved=_kept_by_fused(at))
-        return both + Work(saved=self._kept_by_plain(at))
-
-    def _is_fused(self, at: Meeting) -> bool:
-        """Whether torch has one call for it; on the CPU not with dropout, nowhere with a learned bias."""
-        dropped = self.dropout > 0 and at.device == "cpu"
-        learned = at.bias == "learned"
-        return (
-            self.cap is None and not self.sink and not dropped and not learned and at.value_dim == at.head_dim
-        )
-
-    def _kept_by_plain(self, at: Meeting) -> int:
-        """Queries and keys times their scale, values, answer; and (Q, K) a head: weights, dropout twice."""
-        rows = at.batch * at.heads
-        vectors = rows * (at.queries + at.keys) * (at.head_dim + at.value_dim)
-        squares = 1 + 2 * (self.dropout > 0)
-        if self.cap is None and not self.sink:
-            return at.number * (vectors + squares * rows * at.queries * at.keys)
-        blocked = at.rule != "open"  # two flags a score, and the weights once more
-        squares += (self.cap is not None) + blocked
-        return at.number * (vectors + squares * rows * at.queries * at.keys) + (
-            2 * blocked * at.queries * at.keys
-        )
-
-    def _by_blocks(self, at: Meeting, left: int, right: int) -> Work | None:
-        """Of a window only the inside: blocks of queries, each with its keys, are rows of one call."""
-        right = 0 if at.rule == "causal" else right
+            return dense.work(at)
+        left, right = at.window[0], 0 if at.rule == "causal" else at.window[1]
         width = taken(left, right, at.queries, at.keys)
-        if width is None or self.cap is not None or self.sink:
-            return None
-        rows, keys = at.batch * -(-at.queries // width), left + width + right
-        inner = replace(at, batch=rows, queries=width, keys=keys, rule="open", joined=False)
-        mask = at.number * rows * width * keys * (1 if at.bias == "none" else at.heads)
-        answer = (
-            at.number * at.batch * at.heads * at.queries * at.value_dim
-        )  # back in the order of the queries
-        return self._of_all(inner) + Work(saved=mask + answer if at.training else 0)
+        if width is None or dense.cap or dense.sink:
+            return dense.work(replace(at, rule="mask"))
+        blocks = Sparse(-(-at.queries // width), width, left + width + right, into=False)
+        return blocks.work(at, self.dropout) + answer(at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,18 +113,6 @@ class _Softmax(Kernel):
         bias = call.bias if call.bias is None or call.bias.shape[1] == 1 else call.bias[:, heads]
         q, sink = call.q_BHQE[:, heads], None if self.sink is None else self.sink[heads]
         return pattern(q, k, view=call.view, bias=bias, scale=call.scale, cap=self.cap, sink_H=sink)
-
-
-def _kept_by_fused(at: Meeting) -> int:
-    """Queries, keys, values and answer as they are, one sum a query, and a rendered mask as numbers."""
-    asking = at.batch * at.heads * at.queries
-    offered = at.batch * at.kv_heads * at.keys
-    vectors = (asking + offered) * (at.head_dim + at.value_dim)
-    mask = at.queries * at.keys if at.rule == "mask" and at.bias == "none" else 0
-    again = (
-        asking * at.value_dim if at.joined else 0
-    )  # answered in their order, then brought into the stream's
-    return at.number * (vectors + mask + again) + 4 * asking
 
 
 def pattern(
