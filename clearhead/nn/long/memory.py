@@ -41,8 +41,8 @@ class LayerMemory(LayerCache):
             both = [self._now_BTD] if self.past_BKD is None else [self.past_BKD, self._now_BTD]
             self.past_BKD, self._now_BTD = torch.cat(both, dim=1)[:, -length:], None
 
-    def reorder(self, rows: Tensor, sources: Tensor | None) -> None:
-        super().reorder(rows, sources)
+    def reorder(self, rows: Tensor, sources: Tensor | None, changed: Tensor | None) -> None:
+        super().reorder(rows, sources, changed)
         self.past_BKD = None if self.past_BKD is None else self.past_BKD[rows]
         self._now_BTD = None if self._now_BTD is None else self._now_BTD[rows]
 
