@@ -27,7 +27,7 @@ from ..view import View
 from .buckets import Rounds, meet
 from .chunks import check_chunks
 from .groups import Group, groups
-from .kernel import Kernel, Mixing
+from .kernel import Kernel, Mixing, Need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +65,7 @@ class LSH(Mixing):
 
 class _LSH(Kernel):
     supports = frozenset({"causal", "mask", "bias", "pattern"})
+    why: ClassVar[dict[Need, str]] = {"uneven": "a new token would stand among the sorted ones of before"}
 
     def __init__(self, spec: LSH) -> None:
         super().__init__()
