@@ -49,6 +49,7 @@ def generate(
     show_beams: Annotated[
         bool, Parameter(negative="", help="every hypothesis, and what became of it")
     ] = False,
+    quantize: Annotated[str | None, Parameter(help="int8: a quarter of the memory, faster")] = None,
     json: Annotated[bool, Parameter(negative="", help="for machines, with log-probabilities")] = False,
 ) -> None:
     """Generate text from a model: a folder, a hub id or a .gguf file.
@@ -58,8 +59,8 @@ def generate(
     """
     lines = _lines(text, file)
     settings = decoding.settings() | ({} if n is None else {"num_return_sequences": n})
-    bundle = load(model)
-    helper = load(draft) if draft is not None else None
+    bundle = load(model, quantize=quantize)
+    helper = load(draft, quantize=quantize) if draft is not None else None
     speaking = Speaking(bundle, settings, helper)  # wrong settings are said before anything is read
     for note in speaking.notes:
         ERR.print(f"note: {note}", style="yellow", markup=False)

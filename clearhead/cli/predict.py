@@ -25,7 +25,7 @@ def predict(
         str | None, Parameter(help="the text to look for answers in, or a second text")
     ] = None,
     top: Annotated[int, Parameter(help="how many labels, answers or words to tell")] = 5,
-    quantize: Annotated[str | None, Parameter(help="int8: less memory, faster")] = None,
+    quantize: Annotated[str | None, Parameter(help="int8: a quarter of the memory, faster")] = None,
     json: Annotated[bool, Parameter(negative="", help="for machines, one line a text")] = False,
 ) -> None:
     """Labels, tags, answers or missing words, by what the model is."""

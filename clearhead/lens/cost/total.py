@@ -132,7 +132,7 @@ def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -
     kept = 0
     for i in range(side.depth):
         here = side.pattern[i % len(side.pattern)]
-        kept += own * _per_token(here.attention, side.width)
+        kept += own * _per_token(here.attention, side.width) if isinstance(here.attention, Attention) else 0
         kept += length * _per_token(here.cross, side.width) if here.cross else 0
     return batch * kept
 

@@ -19,7 +19,7 @@ from ..norm import capped, widen
 from ..tap import Tap
 from ..view import View
 from ..work import Meeting, Work
-from .blocks import Call as Asked
+from .blocks import Asked
 from .costs import Dense
 from .kernel import ALL, Call, Kernel, Mixing
 from .nearby import near
