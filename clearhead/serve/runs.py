@@ -99,7 +99,7 @@ class Runs:
 
     def _spawn(self, folder: Path, words: list[str]) -> None:
         with (folder / LOG).open("ab") as log:
-            self._started[folder] = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "clearhead", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -107,3 +107,5 @@ class Runs:
                 cwd=self.shelf.home,
                 start_new_session=True,  # Ctrl-C for the studio is not one for its runs
             )
+        self._started[folder] = process
+        threading.Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie behind

@@ -69,7 +69,7 @@ def _card(studio: Studio, entry: Entry) -> dict[str, Any]:
         "id": entry.id,
         "name": entry.name,
         "where": shelf.where(entry),
-        "kind": "run" if entry.is_run else "model",
+        "kind": "example" if entry.is_example else "run" if entry.is_run else "model",
         "family": entry.family(),
         "checkpoints": _checkpoints(shelf, entry),
         **status(entry.path),
