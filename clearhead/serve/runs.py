@@ -66,6 +66,11 @@ class Runs:
         if order == "save":
             threading.Thread(target=self._again, args=(entry,), daemon=True).start()
 
+    def alive(self, entry: Entry) -> bool:
+        """Whether a process that was started here for this run still lives; it takes the lock a little late."""
+        process = self._started.get(entry.path)
+        return process is not None and process.poll() is None
+
     def failure(self, entry: Entry) -> str:
         """The last line of a process that ended badly before it wrote anything; otherwise nothing."""
         process = self._started.get(entry.path)

@@ -72,7 +72,7 @@ def _card(studio: Studio, entry: Entry) -> dict[str, Any]:
         "kind": "example" if entry.is_example else "run" if entry.is_run else "model",
         "family": entry.family(),
         "checkpoints": _checkpoints(shelf, entry),
-        **status(entry.path),
+        **status(entry.path, starting=studio.runs.alive(entry)),
     }
 
 
