@@ -65,7 +65,7 @@ class Decoding:
         ),
     ] = None
     stop: Annotated[
-        list[str] | None, Parameter(help="end before this text; may be given again", consume_multiple=False)
+        list[str] | None, Parameter(negative=(), help="end before this text; may be given again")
     ] = None
     seed: Annotated[int | None, Parameter(help="the draw depends on it")] = None
 

@@ -54,7 +54,7 @@ def product(times: int, rows: int, inner: int, columns: int) -> Work:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class Usage:
     """How a model is called."""
 
     batch: int

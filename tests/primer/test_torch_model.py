@@ -149,6 +149,17 @@ def test_the_notes_demo_has_59_508_496_parameters() -> None:
     assert sum(p.numel() for p in model.parameters()) == model.spec.count()
 
 
+def test_tables_may_be_shared_tied_and_unscaled() -> None:
+    plain = primer.Transformer(30, 30, **SIZES, seed=0)
+    shared = primer.Transformer(30, 30, **SIZES, share_embeddings=True, tie_output=True, seed=0)
+    assert plain.spec.count() - shared.spec.count() == 2 * 30 * 16
+    loud, quiet = (
+        primer.Transformer(30, 30, **SIZES, scale_embeddings=s, seed=0).eval() for s in (True, False)
+    )
+    words = quiet.inner.encoder.embed(SRC, None)
+    assert_close(loud.inner.encoder.embed(SRC, None), words * 4)  # the root of 16
+
+
 def test_the_defaults_are_the_notes() -> None:
     model = primer.Transformer(11, 13, seed=0)
     encoder, decoder = model.spec.encoder, model.spec.decoder
