@@ -67,7 +67,7 @@ class Runs:
             threading.Thread(target=self._again, args=(entry,), daemon=True).start()
 
     def alive(self, entry: Entry) -> bool:
-        """Whether a process that was started here for this run still lives; it takes the lock a little late."""
+        """Whether a process that was started here still lives: it takes its lock only after a while."""
         process = self._started.get(entry.path)
         return process is not None and process.poll() is None
 

@@ -385,9 +385,9 @@ def test_the_test_for_errors_can_fail(browser: "playwright.Browser", served: Ser
     told: list[str] = []
     page.on("console", lambda m: told.append(m.text) if m.type == "error" else None)
     page.goto(f"{served.url}/#/home")
-    script = "const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s)"
+    made = "document.body.appendChild(document.createElement('script'))"
     with pytest.raises(playwright.Error, match="TrustedScript"):
-        page.evaluate(f"() => {{ {script} }}")
+        page.evaluate(f"() => {{ {made}.textContent = 'window.ran = 1' }}")
     assert page.evaluate("window.ran") is None
     assert any("TrustedScript" in line for line in told)
     page.close()
