@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
+
+from ..bundle import Bundle, load
+from .console import ERR
 
 Flag = Annotated[bool, Parameter(negative="")]
 
@@ -76,6 +80,12 @@ class Decoding:
         if "early_stopping" in said:
             said["early_stopping"] = {"yes": True, "no": False, "never": "never"}[said["early_stopping"]]
         return said
+
+
+def opened(model: str) -> Bundle:
+    """A model, loaded while somebody waits."""
+    with ERR.status(f"loading {Path(model).name}"):
+        return load(model)
 
 
 AS_STORED = Decoding()  # nothing said
