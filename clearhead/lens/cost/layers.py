@@ -72,7 +72,7 @@ def attention(
 ) -> Work:
     """Self-attention: four projections and the kernel between them."""
     rule: Rule = "mask" if spec.window else "causal" if causal else "open"
-    return _attention(spec, width, (width, sides.length), sides, call, rule, scheme)
+    return _attention(spec, width, (width, sides.length), sides, call, rule, scheme, causal=causal)
 
 
 def cross(spec: Attention, width: int, sides: Sides, call: Usage) -> Work:
@@ -88,6 +88,8 @@ def _attention(
     call: Usage,
     rule: Rule,
     scheme: Scheme,
+    *,
+    causal: bool = False,
 ) -> Work:
     source_width, keys = source
     head, groups = spec.head_width(width), spec.kv_heads or spec.heads
@@ -102,6 +104,8 @@ def _attention(
         head_dim=head,
         value_dim=value,
         rule=rule,
+        window=spec.window,
+        causal=causal,
         bias=scheme.bias,
         joined=scheme.joined,
         training=call.training,
