@@ -177,6 +177,10 @@ class Mixing(Spec):
             name = type(self).__name__
             raise UnsupportedError(f"{name} does not say what it costs; give it a `work`") from None
 
+    def cached(self, at: Meeting) -> int:
+        """How many numbers a decoding run has kept when it has come to so many keys."""
+        return at.batch * at.kv_heads * at.keys * (at.head_dim + at.value_dim)
+
 
 def refuse(who: str, unmet: set[Need], why: dict[Need, str], instead: str) -> None:
     """One sentence, if there is anything unmet."""
