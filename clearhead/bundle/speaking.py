@@ -24,7 +24,7 @@ Alternatives = dict[Row, list[tuple[list[int], list[float]]]]
 
 
 @dataclass(frozen=True)
-class _Told:
+class Told:
     """What one request got."""
 
     hypotheses: list[Hypothesis]
@@ -63,13 +63,13 @@ class Speaking:
 
     def told(
         self, rows: Sequence[Sequence[int]], batch: int, *, alternatives: int = 0, record: bool = False
-    ) -> list[_Told]:
+    ) -> list[Told]:
         """What is said to each prompt. Prompts of like length share a batch, which changes no answer."""
         if batch < 1:
             raise InputError(f"batch is {batch}, expected 1 or more")
         size = 1 if self.draft is not None else batch
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        found: dict[int, _Told] = {}
+        found: dict[int, Told] = {}
         for at in range(0, len(order), size):
             chosen = order[at : at + size]
             run = self.run([rows[i] for i in chosen], chosen, alternatives=alternatives, record=record)
@@ -136,7 +136,7 @@ class Speaking:
         cutter = Cutter(self.settings.stop_strings)
         return cutter.feed(self._tokenizer.decode(hypothesis.said)) + cutter.end()
 
-    def answer(self, asked: Asked, told: _Told) -> Answer:
+    def answer(self, asked: Asked, told: Told) -> Answer:
         """The hypotheses of one request as an answer with its runners-up."""
         prompt = asked if isinstance(asked, str) else str(asked[-1].get("content", ""))
         answers = [
@@ -242,7 +242,7 @@ def generate_ids(
     return torch.cat([begun.to(ids_BT.device).repeat_interleave(count, 0), new.to(ids_BT.device)], dim=1)
 
 
-def _listened(run: Decoding) -> list[_Told]:
+def _listened(run: Decoding) -> list[Told]:
     """A run heard to its end, with what its steps told on the way."""
     others: Alternatives = defaultdict(list)
     trees: dict[int, list[Node]] = defaultdict(list)
@@ -253,6 +253,6 @@ def _listened(run: Decoding) -> list[_Told]:
         for node in step.nodes:
             trees[node.request].append(node)
     return [
-        _Told(answers, [others.get(Row(i, n), []) for n in range(len(answers))], tuple(trees.get(i, ())))
+        Told(answers, [others.get(Row(i, n), []) for n in range(len(answers))], tuple(trees.get(i, ())))
         for i, answers in enumerate(run.answers)
     ]

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..generate import Beam, EndTokens, Greedy, Prompt, generate
-from ..generate.records import Hypothesis, Node
+from ..generate import Hypothesis
+from ..generate.settings import several
 from ..lens.tokens import Token, of_encoding, of_ids
 from ..lens.trace import Fed, Trace, trace_ids
 from ..lens.tree import Branch, Tree
 from ..nn.model import PairModel, SingleModel
 from ..nn.positions import Learned
-
-if TYPE_CHECKING:
-    from .bundle import Bundle
+from .bundle import Bundle
+from .speaking import Speaking, Told
 
 Text = str | Sequence[int] | Tensor
 
@@ -28,24 +26,22 @@ def trace(
     text: Text,
     target: Text | None = None,
     *,
-    new: int = 0,
+    generate: bool = False,
     beams: int | None = None,
     limit: int = 32,
 ) -> Trace:
-    """One pass over a text and its answer; with `new` or `beams` the model says the answer itself."""
+    """One pass over a text and its answer; with `generate` or `beams` the model says the answer itself."""
     model = bundle.model
-    if target is not None and (new or beams):
+    asked = generate or beams is not None
+    if target is not None and asked:
         raise InputError("either a target is given, or the model says one (generate, beams); not both")
     made = _pair(bundle, text, target) if isinstance(model, PairModel) else _single(bundle, text, target)
-    writes = isinstance(model, PairModel) or model.spec.tower.causal
-    if (new or beams) and not writes:
-        raise InputError("this model reads and does not write; only a decoder can generate")
-    if not (new or beams) and not (isinstance(model, PairModel) and target is None):
+    if not asked and not (isinstance(model, PairModel) and target is None):
         return _traced(bundle, made)
-    answers, nodes = _said(bundle, made, limit, beams)
-    best = _traced(bundle, _with(bundle, made, answers[0]))
-    if beams:
-        best.tree = _tree(bundle, made, answers, nodes)
+    told = _said(bundle, made, limit, beams)
+    best = _traced(bundle, _with(bundle, made, told.hypotheses[0]))
+    if beams is not None:
+        best.tree = _tree(bundle, made, told)
     return best
 
 
@@ -89,13 +85,14 @@ def _pair(bundle: Bundle, text: Text, target: Text | None) -> Fed:
     if target is not None and not isinstance(target, str):
         fed, words = _read(bundle, target)
         return Fed(ids, tokens, None, fed, words)
-    start, ends = _frame(bundle)
-    if isinstance(text, str) and ends and (not ids or ids[-1] not in ends):
-        ids, tokens = [*ids, ends[0]], [*tokens, *of_ids(ends[:1], bundle.tokenizer)]
+    settings = Speaking(bundle, {}).settings
+    start = several(settings.decoder_start_token_id)
+    if not start:
+        raise InputError("nothing says which token the decoder starts with; pass ids for text and target")
     said, words = _read(bundle, target) if target is not None else ([], [])
-    if said and said[-1] in ends:
+    if said and said[-1] in settings.ends:
         said, words = said[:-1], words[:-1]
-    return Fed(ids, tokens, None, [start, *said], [*of_ids([start], bundle.tokenizer), *words])
+    return Fed(ids, tokens, None, [*start, *said], [*of_ids(start, bundle.tokenizer), *words], len(start))
 
 
 def _read(bundle: Bundle, text: Text, *, specials: bool = True) -> tuple[list[int], list[Token]]:
@@ -110,37 +107,11 @@ def _read(bundle: Bundle, text: Text, *, specials: bool = True) -> tuple[list[in
     return ids, tokens
 
 
-def _frame(bundle: Bundle) -> tuple[int, list[int]]:
-    """The token a decoder starts with, and those a text ends with."""
-    said = {**bundle.config, **{key: value for key, value in bundle.generation.items() if value is not None}}
-    start = said.get("decoder_start_token_id")
-    start = said.get("bos_token_id") if start is None else start
-    if start is None:
-        raise InputError("the config names no decoder_start_token_id: pass ids for both text and target")
-    end = said.get("eos_token_id")
-    return int(start), [] if end is None else [int(i) for i in (end if isinstance(end, list) else [end])]
-
-
-def _said(bundle: Bundle, fed: Fed, limit: int, beams: int | None) -> tuple[list[Hypothesis], list[Node]]:
+def _said(bundle: Bundle, fed: Fed, limit: int, beams: int | None) -> Told:
     """What the model says by itself, best first, and every hypothesis that beam search looked at."""
-    device = next(bundle.model.parameters()).device
-    start = None if fed.target_ids is None else torch.tensor([list(fed.target_ids)], device=device)
-    ends = _ends(bundle)
-    run = generate(
-        bundle.model,
-        Prompt(torch.tensor([list(fed.ids)], device=device), start_BT=start),
-        limit=limit,
-        strategy=Beam(beams, count=beams) if beams else Greedy(),
-        stops=(EndTokens(tuple(ends)),) if ends else (),
-        record=beams is not None,
-    )
-    nodes = [node for step in run for node in step.nodes]
-    return run.answers[0], nodes
-
-
-def _ends(bundle: Bundle) -> list[int]:
-    end = bundle.generation.get("eos_token_id", bundle.config.get("eos_token_id"))
-    return [] if end is None else [int(i) for i in (end if isinstance(end, list) else [end])]
+    given: dict[str, Any] = {"max_new_tokens": limit, "do_sample": False, "num_beams": beams or 1}
+    given["num_return_sequences"] = beams or 1
+    return Speaking(bundle, given).told([list(fed.ids)], 1, record=beams is not None)[0]
 
 
 def _with(bundle: Bundle, fed: Fed, answer: Hypothesis) -> Fed:
@@ -154,14 +125,14 @@ def _with(bundle: Bundle, fed: Fed, answer: Hypothesis) -> Fed:
     return Fed(whole, tokens, prompt=len(fed.ids))
 
 
-def _tree(bundle: Bundle, fed: Fed, answers: list[Hypothesis], nodes: list[Node]) -> Tree:
+def _tree(bundle: Bundle, fed: Fed, told: Told) -> Tree:
     branches = [
         Branch(n.id, n.parent, n.step, of_ids([n.token], bundle.tokenizer)[0], n.logprob, n.score, n.fate)
-        for n in nodes
+        for n in told.tree
     ]
 
     def retrace(said: list[int]) -> Trace:
         return _traced(bundle, _with(bundle, fed, Hypothesis(said, [], 0.0, "length")))
 
-    scored = [(answer.said, answer.score) for answer in answers]
+    scored = [(answer.said, answer.score) for answer in told.hypotheses]
     return Tree(branches, scored, retrace)

@@ -14,6 +14,7 @@ from ..bundle.speaking import Speaking
 from ..errors import ClearheadError, InputError
 from .console import ERR, print_json
 from .decoding import AS_STORED, Decoding, opened
+from .swap import Set, edits
 
 HELP = "Enter sends. /new begins anew, /quit or Ctrl-D ends."
 ROOM = 512  # new tokens at most, where nobody says otherwise
@@ -28,6 +29,8 @@ def chat(
     ] = None,
     system: Annotated[str | None, Parameter(help="what the model is told before the conversation")] = None,
     decoding: Decoding = AS_STORED,
+    set_: Set = None,
+    quantize: Annotated[str | None, Parameter(help="int8: a quarter of the memory, faster")] = None,
     json: Annotated[bool, Parameter(negative="", help="for machines; needs --message")] = False,
 ) -> None:
     """Talk to a model that was made for chats. The prompt is written by the template of its checkpoint.
@@ -36,7 +39,7 @@ def chat(
     """
     if json and message is None:
         raise InputError("--json needs --message; a conversation is not one document")
-    bundle, settings = opened(model), decoding.settings()
+    bundle, settings = opened(model, quantize=quantize, edit=edits(set_)), decoding.settings()
     if bundle.tokenizer is None or bundle.tokenizer.chat_template is None:
         raise InputError(f"{model} has no chat template, it was not made for chats; use clearhead generate")
     first: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []

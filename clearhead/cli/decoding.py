@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from ..bundle import Bundle, load
 from .console import ERR
+from .swap import Edits
 
 Flag = Annotated[bool, Parameter(negative="")]
 
@@ -82,10 +83,10 @@ class Decoding:
         return said
 
 
-def opened(model: str) -> Bundle:
+def opened(model: str, *, quantize: str | None = None, edit: Edits | None = None) -> Bundle:
     """A model, loaded while somebody waits."""
     with ERR.status(f"loading {Path(model).name}"):
-        return load(model)
+        return load(model, quantize=quantize, edit=edit)
 
 
 AS_STORED = Decoding()  # nothing said

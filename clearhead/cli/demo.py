@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import torch
 from cyclopts import Parameter
 
-from ..bundle.answer import Answer
-from ..lens.picture import chinese_font, heat_map
+from ..lens.pictures import chinese_font
 from ..nn.model import PairModel
-from ..nn.tap import Recorder
 from ..recipes import Prepared, load_run, prepare
 from ..tasks.metrics import bleu_signature
 from ..tasks.translate import TextToText
@@ -19,7 +16,6 @@ from .console import ERR, OUT
 from .train import start
 
 SENTENCE = "we find old apples in the park today"
-END = "■"
 
 
 def demo(
@@ -49,6 +45,7 @@ def demo(
     OUT.print(f"               {picture}  where the decoder looks")
     OUT.print()
     OUT.print(f'use      clearhead generate {folder} "she finds three blue cats today"')
+    OUT.print(f'look     clearhead look {folder} "{SENTENCE}" --html')
     OUT.print(f"inspect  clearhead inspect {folder}")
     OUT.print(f"score    clearhead eval {folder}")
     OUT.print("change   clearhead train translate-en-zh --model.encoder_layers 4 --train.steps 800")
@@ -71,20 +68,6 @@ def _scores(prepared: Prepared) -> None:
 
 
 def _picture(prepared: Prepared, folder: Path) -> Path:
-    """Cross-attention of the last layer, its heads taken together, for one sentence of the grammar."""
-    bundle, task = prepared.bundle, prepared.task
-    assert (
-        bundle.tokenizer is not None and isinstance(bundle.model, PairModel) and isinstance(task, TextToText)
-    )
-    said = bundle.answer(SENTENCE)
-    assert isinstance(said, Answer)
-    source, fed = torch.tensor([bundle.encode(SENTENCE)]), torch.tensor([[task.ids.start, *said.ids[:-1]]])
-    seen, depth = Recorder(), bundle.model.spec.decoder.depth
-    with torch.no_grad():
-        bundle.model(source, fed, tap=seen.tap("decoder.*.cross.pattern"))
-    weights_QK = seen[f"decoder.blocks.{depth - 1}.cross.pattern"][0].mean(0)
-    rows = [token.text or END for token in said.tokens]
-    columns = [END if piece.special else piece.text for piece in bundle.tokenizer.encode(SENTENCE).tokens]
+    """Which English word each Chinese letter came from, for one sentence of the grammar."""
     path = folder / ("attention.png" if chinese_font() else "attention.svg")
-    heat_map(weights_QK.tolist(), rows, columns, path, title=f"{SENTENCE} → {said.text}")
-    return path
+    return prepared.bundle.trace(SENTENCE).save(path)

@@ -22,6 +22,7 @@ from ..errors import InputError
 from ..text.tokenizer import Tokenizer
 from .console import ERR, OUT, print_json, table
 from .decoding import AS_STORED, Decoding, opened
+from .swap import Set, edits
 
 CHUNK = 128  # lines of a file that are read before the first is answered: like lengths share a batch
 
@@ -49,6 +50,8 @@ def generate(
     show_beams: Annotated[
         bool, Parameter(negative="", help="every hypothesis, and what became of it")
     ] = False,
+    set_: Set = None,
+    quantize: Annotated[str | None, Parameter(help="int8: a quarter of the memory, faster")] = None,
     json: Annotated[bool, Parameter(negative="", help="for machines, with log-probabilities")] = False,
 ) -> None:
     """Generate text from a model: a folder, a hub id or a .gguf file.
@@ -58,8 +61,8 @@ def generate(
     """
     lines = _lines(text, file)
     settings = decoding.settings() | ({} if n is None else {"num_return_sequences": n})
-    bundle = opened(model)
-    helper = opened(draft) if draft is not None else None
+    bundle = opened(model, quantize=quantize, edit=edits(set_))
+    helper = opened(draft, quantize=quantize) if draft is not None else None
     speaking = Speaking(bundle, settings, helper)  # wrong settings are said before anything is read
     for note in speaking.notes:
         ERR.print(f"note: {note}", style="yellow", markup=False)

@@ -30,9 +30,13 @@ COMMANDS = {
     "eval": "Score a run on its own held-out rows, or on any file.",
     "generate": "Generate text: a translation, a summary or a continuation, by what the model is.",
     "chat": "Talk to a model, in the words of its own chat template.",
+    "predict": "Labels, tags, answers or missing words for a text, by what the model is.",
+    "embed": "Make a vector of every line of a file, or find the lines nearest in meaning.",
     "certify": "Prove a checkpoint: the reference's numbers, and five invariances.",
+    "doctor": "Is this machine fit, and how is that run doing? What looks wrong, and what to try.",
     "studio": "Open the studio in a browser: see inside your models, generate, train and compare.",
     "learn": "Learn Transformers, in English or Chinese: lessons, experiments, broken code to mend, cards.",
+    "look": "See inside: attention, heads, layers, positions, gradients; as text, picture or page.",
     "bench": "Measure ours beside every peer that is installed, in one run.",
     "data": "Look at data before training on it: columns, shape, faults, and what the loss counts.",
 }

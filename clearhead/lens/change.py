@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, nearest
-from ..nn.attention import MultiHead, SelfAttention
+from ..nn.attention import Attention, MultiHead, SelfAttention
 from ..nn.block import BlockModule
 from ..nn.masks import Everyone
 from ..nn.model import PairModel, SingleModel
@@ -77,8 +77,10 @@ def understood(model: SingleModel | PairModel, word: str) -> Off:
     """A word checked against a model: every layer and head it names is there."""
     found = GRAMMAR.fullmatch(word)
     if found is None or found["what"] not in WORDS:
-        known = [*WORDS] if "." not in word else [*sites(model)]
-        raise InputError(f"{word!r} cannot be switched off; {nearest(word.split(':')[0], known)}")
+        if "blocks" in word:
+            raise no_site(model, word)
+        hint = nearest(word.split(":")[0].split(".")[-1], WORDS)
+        raise InputError(f"{word!r} cannot be switched off; {hint}")
     what, side = found["what"], found["side"]
     part = "cross" if "cross" in (side, what) else "attn"
     sides = _sides(model, what, "decoder" if part == "cross" else side, word)
@@ -109,7 +111,7 @@ def _check(tower: Stack, part: str, layer: int | None, head: int | None, word: s
     pattern = tower.spec.pattern
     block = pattern[(layer or 0) % len(pattern)]
     attention = block.attention if part == "attn" else block.cross
-    if attention is None:
+    if not isinstance(attention, Attention):
         raise InputError(f"{word!r}: this model has no cross-attention")
     if head is not None and head >= attention.heads:
         raise InputError(f"{word!r}: there are {attention.heads} heads, from 0 to {attention.heads - 1}")
@@ -179,7 +181,7 @@ def _without_head(head: int) -> Callable[[str, Tensor], Tensor]:
 def _setting(model: SingleModel | PairModel, address: str, value: Value) -> Tap:
     there = sites_of(model)
     if address not in there and not any(fnmatchcase(name, address) for name in there):
-        raise InputError(f"no activation is called {address!r}; {nearest(address, there)}")
+        raise no_site(model, address)
     make = _maker(value)
 
     def put(name: str, x: Tensor) -> Tensor:
@@ -192,6 +194,14 @@ def _setting(model: SingleModel | PairModel, address: str, value: Value) -> Tap:
             ) from None
 
     return Tap(address, put)
+
+
+def no_site(model: nn.Module, address: str) -> InputError:
+    """There are hundreds of addresses: the nearest one, or an example."""
+    hint = nearest(address, sites(model))
+    if hint.startswith("known"):
+        hint = f"an address is such as {list(sites(model))[-1]}; clearhead.nn.sites(model) lists them"
+    return InputError(f"no activation is called {address!r}; {hint}")
 
 
 def _maker(value: Value) -> Callable[[Tensor], Tensor]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from .importance import divergence
 from .tokens import of_ids
 
@@ -29,19 +31,28 @@ class Comparison:
 
 
 def answer_of(trace: Trace, names: dict[int, str] | None = None, top: int = 5) -> Answer:
-    """The next token of a writer, the label of a classifier; nothing for bare states."""
-    if trace.about.speaks:
-        said = "".join(token.text for token in trace.target_tokens if not token.special) or None
-        row, named = trace.answer[-1], None
-    elif trace.answer.ndim == 1 and trace.about.has_head:
-        said, row, named = None, trace.answer, names or {}
-    else:
+    """The next token of a writer, the word behind a mask, the label of a text; nothing for bare states."""
+    row = _row(trace)
+    if row is None:
         return Answer([])
     best = row.float().softmax(-1).topk(min(top, row.shape[-1]))
-    found = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    if named is None:
-        return Answer([(of_ids([i], trace.tokenizer)[0].label, p) for i, p in found], said)
-    return Answer([(named.get(i, f"label {i}"), p) for i, p in found])
+    found = list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+    if trace.answer.ndim == 1:
+        return Answer([((names or {}).get(i, f"label {i}"), p) for i, p in found])
+    said = "".join(token.text for token in trace.target_tokens if not token.special) or None
+    return Answer([(of_ids([i], trace.tokenizer)[0].label, p) for i, p in found], said)
+
+
+def _row(trace: Trace) -> Tensor | None:
+    if not trace.about.has_head:
+        return None
+    if trace.about.speaks:
+        return trace.answer[-1]
+    if trace.answer.ndim == 1:
+        return trace.answer
+    mask = trace.tokenizer.mask if trace.tokenizer is not None else None
+    masked = [i for i, token in enumerate(trace.tokens) if mask is not None and token.id == mask.id]
+    return trace.answer[masked[0]] if masked else None
 
 
 def compare(before: Trace, after: Trace, names: dict[int, str] | None = None) -> Comparison:

@@ -27,9 +27,8 @@ CAVEAT = (
     "Attention shows where a head looks, not why the model answers as it does: high weights can be idle and "
     "low ones decisive. Switch a head off (--without head:LAYER.HEAD) and see whether the answer moves."
 )
-ROLES = {"previous": "previous token", "first": "first token (sink)", "itself": "itself",
-         "induction": "induction"}  # fmt: skip
-CLEAR = 0.4  # the mean weight from which a head is called after what it looks at
+ROLES = {"previous": "previous", "first": "sink", "itself": "itself", "induction": "induction"}
+CLEAR = 0.4  # the mean weight from which a head is called by what it looks at
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +41,7 @@ class HeadScores:
     induction: Tensor  # NaN where no token comes twice
 
     def role(self, layer: int, head: int) -> str:
-        """A head in two words, if it is clear; "broad" if it looks everywhere, "" if nothing fits."""
+        """A head in one word, if it is clear what it does."""
         scores = {name: float(getattr(self, name)[layer, head]) for name in ROLES}
         name = max(scores, key=lambda n: -1.0 if math.isnan(scores[n]) else scores[n])
         return ROLES[name] if scores[name] >= CLEAR else ""

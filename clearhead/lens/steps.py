@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..nn.kernels.kernel import Call
+from ..nn.kernels.softmax import _Softmax as Exact
 from ..nn.norm import capped, widen
 
 
@@ -33,15 +34,14 @@ class Steps:
 
 def steps(call: Call, head: int) -> Steps:
     """Only exact attention has scores; an approximation has the weights it amounts to, and nothing before."""
-    cap = getattr(call.kernel, "cap", False)
-    if cap is False:
+    if not isinstance(call.kernel, Exact):
         name = type(call.kernel).__name__.lstrip("_")
         raise InputError(f"{name} attention has no scores to show; its implied weights are in attention()")
     group = call.q_BHQE.shape[1] // call.k_BHKE.shape[1]
     q, k, v = call.q_BHQE[0, head], call.k_BHKE[0, head // group], call.v_BHKE[0, head // group]
     with torch.no_grad():
         scores = widen(q) @ widen(k).mT
-        scaled = capped(scores * call.scale, cap)
+        scaled = capped(scores * call.scale, call.kernel.cap)
         if call.bias is not None:
             bias_HQK = call.bias[0]
             scaled = scaled + bias_HQK[head if len(bias_HQK) > 1 else 0]

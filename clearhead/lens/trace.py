@@ -26,17 +26,19 @@ from ..errors import InputError, nearest
 from ..nn.heads import TokenHead
 from ..nn.kernels.kernel import Call
 from ..nn.model import PairModel, SingleModel
-from ..nn.tap import Recorder, sites
+from ..nn.tap import Recorder
 from ..text.tokenizer import Tokenizer
+from .change import no_site
 from .frames import Frame, frames
 from .guesses import Guesses, logit_lens
 from .record import Inside, Kind, inside
 from .steps import Steps, steps
-from .tokens import Token
+from .tokens import Token, of_ids
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from .pictures import Picture
     from .tree import Tree
 
 
@@ -111,6 +113,13 @@ class Trace:
         rows = self.tokens if kind == "self" else self.target_tokens
         return rows, self.target_tokens if kind == "decoder" else self.tokens
 
+    def labels(self, kind: Kind = "self") -> tuple[list[str], list[str]]:
+        """The words for rows and columns. A row of cross-attention is named by what it made the model say."""
+        rows, columns = self.sides(kind)
+        if kind == "cross" and self.about.speaks and self.answer.ndim == 2:
+            rows = [*rows[1:], *of_ids([int(self.answer[-1].argmax())], self.tokenizer)]
+        return [token.label for token in rows], [token.label for token in columns]
+
     def call(self, kind: Kind, layer: int) -> Call:
         """What the kernel of this layer was given: q, k, v, who may look at whom, bias, scale."""
         return self.inside.calls[self.address(kind, layer)]
@@ -152,7 +161,7 @@ class Trace:
         model, seen = self.needs_model("an activation by address"), Recorder()
         inside(model, self.fed.ids, self.fed.target_ids, types=self.fed.types, tap=seen.tap(address))
         if not seen:
-            raise InputError(f"no activation is called {address!r}; {nearest(address, sites(model))}")
+            raise no_site(model, address)
         return next(iter(seen.values()))[0]
 
     def save(self, path: str | Path, **options: Any) -> Path:
@@ -160,6 +169,21 @@ class Trace:
         from .saving import save
 
         return save(self, path, **options)
+
+    def draw(self, view: str | None = None, **options: Any) -> Picture:
+        """One picture; `clearhead.lens.saving.VIEWS` names the views."""
+        from .saving import drawn
+
+        return drawn(self, view, **options)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{kind} {self.layers(kind)}x{self.heads(kind)}" for kind in self.kinds)
+        return f"Trace({self.about.title}, {len(self.tokens)} tokens, {counts})"
+
+    def _repr_html_(self) -> str:
+        from .page import notebook
+
+        return notebook(self)
 
     def needs_model(self, what: str) -> SingleModel | PairModel:
         """The model, for what cannot be had without it."""

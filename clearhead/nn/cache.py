@@ -14,16 +14,25 @@ from torch import Tensor
 from ..errors import InputError
 
 KV = tuple[Tensor, Tensor]
+State = tuple[Tensor, ...]  # batch first; of constant size, however long the text
 
 
 class LayerCache:
-    """One layer: its own keys and values so far, and those of the memory, which are computed once."""
+    """One layer: its own keys and values so far, and those of the memory, which are computed once.
+
+    A layer that needs no keys to know its past (linear attention, a recurrent cell) keeps a state instead.
+    """
 
     def __init__(self, capacity: int | None) -> None:
         self.capacity = capacity
         self.length = 0
         self.cross: KV | None = None
+        self.state: State | None = None
         self._held: KV | None = None
+
+    def recall(self, x_BTD: Tensor) -> Tensor:
+        """The states to make keys and values of: here the new ones alone; see `memory` for another answer."""
+        return x_BTD
 
     def append(self, k_BHTE: Tensor, v_BHTE: Tensor) -> KV:
         """All keys and values up to now, the new ones last."""
@@ -50,6 +59,7 @@ class LayerCache:
             self._held = self._moved(k, rows, changed), self._moved(v, rows, changed)
         if self.cross is not None and sources is not None:
             self.cross = self.cross[0][sources], self.cross[1][sources]
+        self.state = self.state and tuple(part[rows] for part in self.state)
 
     def _moved(self, x_BHTE: Tensor, rows: Tensor, changed: Tensor | None) -> Tensor:
         if self.capacity is None:
@@ -114,6 +124,11 @@ class Cache:
         """Forget everything after the first `length` tokens (speculative decoding)."""
         if not 0 <= length <= self.length:
             raise InputError(f"cannot trim a cache of {self.length} tokens to {length}")
+        if length < self.length and any(layer.state is not None for layer in self.layers):
+            raise InputError(
+                "a layer of this model keeps a running state, which cannot forget its last tokens; "
+                "start a new cache"
+            )
         self.real_BK = None if self.real_BK is None else self.real_BK[:, :length]
         for layer in self.layers:
             layer.trim(length)

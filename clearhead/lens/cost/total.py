@@ -11,7 +11,7 @@ from ...nn.embed import Tokens
 from ...nn.heads import Head
 from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
-from ...nn.work import Call, Device, Work
+from ...nn.work import Device, Usage, Work
 from . import parts
 from .layers import Sides, TowerWork, tower
 
@@ -67,7 +67,7 @@ class Whole:
         return self.head.backward + sum(side.backward for side in self.towers.values())
 
 
-def whole(spec: Model, call: Call) -> Whole:
+def whole(spec: Model, call: Usage) -> Whole:
     """The work of every part of a model in one call."""
     if isinstance(spec, Pair):
         target = call.target or call.length
@@ -100,7 +100,7 @@ def cost(
     for name, given in (("batch", batch), ("length", length), ("target", target)):
         if given is not None and given < 1:
             raise InputError(f"{name} is {given}; expected 1 or more")
-    call = Call(batch=batch, length=length, target=target, training=training, number=number, device=device)
+    call = Usage(batch=batch, length=length, target=target, training=training, number=number, device=device)
     work = whole(spec, replace(call, training=True))
     counted = _parts(work)
     total = sum(counted.values())
@@ -132,17 +132,19 @@ def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -
     kept = 0
     for i in range(side.depth):
         here = side.pattern[i % len(side.pattern)]
-        kept += own * _per_token(here.attention, side.width)
+        kept += own * _per_token(here.attention, side.width) if isinstance(here.attention, Attention) else 0
         kept += length * _per_token(here.cross, side.width) if here.cross else 0
     return batch * kept
 
 
 def _per_token(attention: Attention, width: int) -> int:
     head = attention.head_width(width)
+    if attention.kernel.build(attention.heads, head).keeps == "state":
+        return 0  # a matrix of constant size, however many tokens there were
     return (attention.kv_heads or attention.heads) * (head + (attention.value_dim or head))
 
 
-def _head(head: Head | None, side: Tower, length: int, call: Call) -> Work:
+def _head(head: Head | None, side: Tower, length: int, call: Usage) -> Work:
     if head is None:
         return Work()
     return parts.head(head, side.width, side.embed.inner(side.width), call.batch, length, call)

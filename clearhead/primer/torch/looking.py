@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import InputError
-from ...lens.picture import heat_map
+from ...lens.pictures import heat_map
 from .model import Transformer, transformer_spec
 
 Say = Callable[[str], object] | None
@@ -81,8 +81,7 @@ def visualize_attention(
     columns = "target" if kind == "decoder" else "source"
     title = f"Attention Weights - Layer {layer}, Head {head} ({kind})"
     words = {side: [str(token) for token in tokens] for side, tokens in sides.items()}
-    heat_map(layers[layer][0, head].tolist(), words[rows], words[columns], path, title)
-    return Path(path)
+    return heat_map(layers[layer][0, head], words[rows], words[columns], title).save(path)
 
 
 def analyze_gradients(model: nn.Module, *, say: Say = print) -> dict[str, float]:

@@ -112,7 +112,7 @@ function numbers(g: CanvasRenderingContext2D, scene: Scene): void {
   for (let row = r0; row < r1; row++)
     for (let column = c0; column < c1; column++) {
       const byte = weights.data[row * weights.columns + column];
-      const change = scene.palette === "change";
+      const change = scene.palette.startsWith("change");
       if (change || byte < 26) continue; // below one percent a number says nothing
       g.fillStyle = ink(scene.palette, (byte / 255) ** (2 * scene.contrast));
       g.fillText(weight(byte).toFixed(2).replace(/^0/, ""), left + (column + 0.5 - view.x) * view.cell, top + (row + 0.5 - view.y) * view.cell);

@@ -1,0 +1,92 @@
+"""`clearhead look --positions` and `--architecture`: specs as pictures, without any text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...bundle import load
+from ...bundle.making import spec_of
+from ...errors import InputError
+from ...families import FAMILIES, SIZES, named
+from ...lens import placing
+from ...lens.describe import sentence, shape, towers
+from ...lens.pictures import architecture, position_picture
+from ...lens.shadow import towers as built
+from ...nn.model import Model
+from ..console import OUT, print_json
+
+
+def show_positions(word: str, model: str | None, save: Path | None, *, json: bool) -> None:
+    """A scheme at its defaults, 100 positions of width 512; `own` is the trained one of a model."""
+    found = _own(model) if word == "own" else placing.placing(placing.named(word, 100))
+    alike = found.similarity
+    facts = {
+        "scheme": found.name,
+        "positions": None if found.added_TD is None else list(found.added_TD.shape),
+        "wavelengths": [round(w, 3) for w in found.wavelengths],
+        "similarity": None if alike is None else [round(x, 4) for x in alike.tolist()],
+        "bias": None
+        if found.bias_HT is None
+        else [[round(x, 4) for x in row] for row in found.bias_HT.tolist()],
+    }
+    path = position_picture(found).save(save) if save is not None else None
+    if json:
+        print_json({**facts, "saved": path})
+        return
+    OUT.print(f"[bold]{found.name}[/]")
+    if found.wavelengths:
+        first, last = found.wavelengths[0], found.wavelengths[-1]
+        OUT.print(
+            f"wavelengths    {first:.2f} to {last:,.0f} tokens, {len(found.wavelengths)} pairs of channels"
+        )
+    if alike is not None:
+        OUT.print(
+            "likeness       "
+            + " · ".join(
+                f"{d} apart {float(alike[d]):.2f}" for d in (1, 2, 4, 8, 16, 32, 64) if d < len(alike)
+            )
+        )
+    if found.bias_HT is not None:
+        for head, row in enumerate(found.bias_HT):
+            at = [d for d in (0, 1, 4, 16, 64) if d < len(row)]
+            OUT.print(f"bias head {head:<4} " + " · ".join(f"{d} back {float(row[d]) + 0.0:.2f}" for d in at))
+    OUT.print(
+        f"saved          {path}" if path else "draw it with --save positions.png",
+        style=None if path else "dim",
+    )
+
+
+def _own(model: str | None) -> placing.Placing:
+    if model is None:
+        raise InputError("--positions own needs a model: clearhead look FOLDER --positions own")
+    bundle = load(model)
+    stack = list(built(bundle.model).values())[-1]
+    attention, spec = stack.spec.pattern[0].attention, stack.spec
+    width, (heads, head_dim) = spec.embed.inner(spec.width), attention.sizes(spec.width)
+    return placing.observed(
+        stack.positions, spec.positions, length=100, width=width, heads=heads, head_dim=head_dim
+    )
+
+
+def show_architecture(what: str, save: Path | None, *, json: bool) -> None:
+    title, spec = _spec(what)
+    sides = towers(spec)
+    path = architecture(spec, title).save(save) if save is not None else None
+    if json:
+        facts = {side: shape(tower) for side, tower in sides.items()}
+        print_json({"title": title, "parameters": spec.count(), "towers": facts, "saved": path})
+        return
+    OUT.print(f"[bold]{title}[/] · {spec.count():,} parameters")
+    for side, tower in sides.items():
+        OUT.print(f"{side:<11}{sentence(tower)}")
+    OUT.print(
+        f"saved      {path}" if path else "draw it with --save model.svg", style=None if path else "dim"
+    )
+
+
+def _spec(what: str) -> tuple[str, Model]:
+    if what in {*SIZES, *FAMILIES} and not Path(what).exists():
+        family, config = named(what)
+        return what, spec_of(family, config, "tokens")
+    bundle = load(what)
+    return bundle.family.title if bundle.family else what, bundle.spec

@@ -1,0 +1,259 @@
+"""A trace as lines of a terminal and as facts for machines. Columns are aligned for wide letters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+from torch import Tensor
+
+from ...errors import InputError, nearest
+from ...lens.compare import Answer, Comparison
+from ...lens.frames import Frame
+from ...lens.heads import CAVEAT, head_scores
+from ...lens.importance import head_importance
+from ...lens.record import Kind
+from ...lens.statistics import statistics
+from ...lens.trace import Trace
+from ..console import OUT, table
+
+CELL, NAME = 6, 12  # cells of a column, and of the name of a row
+SHADES = ("", "on #e3edf7", "on #bcd4ea", "on #7fb0d8", "on #3f86be white", "on #0b4f94 white")
+
+
+def tokens(trace: Trace) -> None:
+    """What was read, and what was said; special tokens faint."""
+    OUT.print(f"{trace!r}", style="bold", markup=False)
+    for name, line in (("read", trace.tokens), ("fed", trace.target_tokens)):
+        if not line:
+            continue
+        shown = Text(f"{name:<5}")
+        for i, token in enumerate(line[:200]):
+            shown.append(f"{i}:", style="dim")
+            shown.append(token.label + " ", style="dim" if token.special else "")
+        if len(line) > 200:
+            shown.append(f"… {len(line) - 200} more", style="dim")
+        OUT.print(shown)
+
+
+def weights(trace: Trace, kind: Kind, layer: int, head: int | None, word: str | None) -> None:
+    """The matrix where it fits the terminal, else the strongest links of every row."""
+    found = trace.attention(kind, layer, head)
+    matrix = found if head is not None else found.mean(0)
+    across, down = trace.labels(kind)[1], trace.labels(kind)[0]
+    which = "all heads together" if head is None else f"head {head}"
+    OUT.print(f"\n{kind} attention, layer {layer % trace.layers(kind)}, {which}", style="bold")
+    if word is not None:
+        at = _row(word, down)
+        _links(matrix[at : at + 1], [down[at]], across, top=len(across))
+    elif NAME + CELL * len(across) <= OUT.width and len(down) <= 60:
+        _matrix(matrix, down, across)
+    else:
+        _links(matrix, down, across, top=4)
+    OUT.print(CAVEAT, style="dim", soft_wrap=False)
+
+
+def _row(word: str, labels: list[str]) -> int:
+    if word.isdigit() and int(word) < len(labels):
+        return int(word)
+    if word not in labels:
+        raise InputError(f"no token is {word!r}; {nearest(word, set(labels))}")
+    return len(labels) - 1 - labels[::-1].index(word)
+
+
+def _matrix(matrix: Tensor, down: list[str], across: list[str]) -> None:
+    OUT.print(" " * NAME + "".join(" " + _right(label, CELL - 1) for label in across), markup=False)
+    for label, row in zip(down, matrix.tolist(), strict=True):
+        line = Text(_right(label, NAME - 1) + " ")
+        for value in row:
+            shade = SHADES[min(int(math.sqrt(value) * len(SHADES)), len(SHADES) - 1)]
+            line.append(f"{value:>{CELL}.2f}" if value >= 0.005 else " " * (CELL - 1) + "·", style=shade)
+        OUT.print(line)
+
+
+def _links(matrix: Tensor, down: list[str], across: list[str], top: int) -> None:
+    wide = min(max(map(cell_len, down)), 20)
+    for label, row in zip(down, matrix, strict=True):
+        best = row.topk(min(top, len(across)))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        links = " · ".join(f"{across[k]} {value:.2f}" for k, value in pairs if value >= 0.005)
+        OUT.print(f"{_right(label, wide)} → {links}", markup=False)
+
+
+def _right(label: str, cells: int) -> str:
+    """A label at the right end of so many cells; wide letters take two."""
+    short = label if cell_len(label) <= cells else set_cell_size(label, cells - 1).rstrip() + "…"
+    return " " * max(cells - cell_len(short), 0) + short
+
+
+def answer(found: Answer) -> None:
+    if found.said:
+        OUT.print(f"said   {found.said}", markup=False)
+    if found.best:
+        OUT.print("next   " + " · ".join(f"{label} {p:.3f}" for label, p in found.best), markup=False)
+
+
+def before_and_after(found: Comparison, words: str) -> None:
+    OUT.print(f"\nwithout {words}", style="bold", markup=False)
+    listing = table("before", "", "after", "", right=(1, 3))
+    for i in range(max(len(found.before.best), len(found.after.best))):
+        cells: list[str] = []
+        for side in (found.before, found.after):
+            label, p = side.best[i] if i < len(side.best) else ("", math.nan)
+            cells += [label.replace("[", "\\["), f"{p:.3f}" if label else ""]
+        listing.add_row(*cells)
+    if found.before.best and found.before.said is None:
+        OUT.print(listing)
+    for name, side in (("before", found.before), ("after", found.after)):
+        if side.said is not None:
+            OUT.print(f"{name:<7}{side.said}", markup=False)
+    moved = "nothing moved" if found.moved == 0 else f"the answer moved by {found.moved:.3g} {found.unit}"
+    OUT.print(moved)
+
+
+def said(trace: Trace) -> str:
+    """What the model itself said, as text."""
+    ids = [token.id for token in (trace.target_tokens or trace.tokens)[trace.fed.prompt :]]
+    if trace.tokenizer is None:
+        return " ".join(map(str, ids))
+    return trace.tokenizer.decode(ids)
+
+
+def frames(trace: Trace) -> None:
+    listing = table(
+        "step", "said", "p", "looked at (last layer)", "other candidates", right=(0, 2), whole=(1,)
+    )
+    for frame in trace.frames:
+        looks = frame_facts(frame)["looks"]
+        others = [f"{label} {p:.2f}" for label, i, p in frame.candidates if i != frame.token.id][:3]
+        cells = (frame.token.label, " · ".join(f"{w} {v:.2f}" for w, v in looks[:2]), " · ".join(others))
+        one, two, three = (cell.replace("[", "\\[") for cell in cells)
+        listing.add_row(str(frame.step), one, f"{frame.probability:.2f}", two, three)
+    OUT.print(listing)
+    OUT.print(f"said   {said(trace)}", markup=False)
+
+
+def frame_facts(frame: Frame) -> dict[str, Any]:
+    kind = frame.trace.kinds[-1]
+    weights_K = frame.attention(kind).mean(0)
+    labels = frame.trace.labels(kind)[1]
+    best = weights_K.topk(min(3, len(weights_K)))
+    looks = [
+        (labels[k], round(v, 4)) for k, v in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+    return {
+        "step": frame.step, "token": frame.token.label, "id": frame.token.id,
+        "probability": frame.probability, "candidates": frame.candidates, "looks": looks,
+    }  # fmt: skip
+
+
+def beams(trace: Trace) -> None:
+    assert trace.tree is not None
+    fates = [branch.fate for branch in trace.tree.branches]
+    counts = ", ".join(f"{fates.count(fate)} {fate}" for fate in ("kept", "finished", "pruned"))
+    OUT.print(f"beam search looked at {len(fates)} hypotheses: {counts}")
+    listing = table("score", "answer", right=(0,))
+    for ids, score in trace.tree.answers:
+        text = trace.tokenizer.decode(ids) if trace.tokenizer else " ".join(map(str, ids))
+        listing.add_row(f"{score:.3f}", text.replace("[", "\\["))
+    OUT.print(listing)
+    OUT.print("draw the tree with --save tree.svg", style="dim")
+
+
+def tree_facts(trace: Trace) -> dict[str, Any]:
+    assert trace.tree is not None
+    branches = [{**branch._asdict(), "token": branch.token.label} for branch in trace.tree.branches]
+    return {"branches": branches, "answers": [{"ids": i, "score": s} for i, s in trace.tree.answers]}
+
+
+def heads(trace: Trace, kind: Kind) -> None:
+    scores = head_scores(trace, kind)
+    names = ("entropy", "distance", "previous", "first", "itself", "induction")
+    listing = table("layer", "head", *names, "role", right=(0, 1, 2, 3, 4, 5, 6, 7))
+    for layer in range(trace.layers(kind)):
+        for head in range(trace.heads(kind)):
+            values = [float(getattr(scores, name)[layer, head]) for name in names]
+            shown = ["" if math.isnan(value) else f"{value:.2f}" for value in values]
+            listing.add_row(str(layer), str(head), *shown, scores.role(layer, head))
+    OUT.print(listing)
+
+
+def head_facts(trace: Trace, kind: Kind) -> dict[str, Any]:
+    return {name: rounded(x) for name, x in vars(head_scores(trace, kind)).items()}
+
+
+def importance(trace: Trace, kind: Kind, err: Console) -> None:
+    def tell(done: int, of: int) -> None:
+        err.print(f"layer {done} of {of}", end="\r" if err.is_terminal and done < of else "\n", style="dim")
+
+    found = head_importance(trace, kind, tell)
+    order = found.flatten().argsort(descending=True).tolist()
+    unit = "bits" if trace.about.has_head else "of the length of the states"
+    OUT.print(f"\nhow far the answer moves when a head is silent ({unit})", style="bold")
+    largest = max(float(found.max()), 1e-12)
+    side = {"self": "encoder."}.get(kind, f"{kind}.") if len(trace.kinds) > 1 else ""  # as --without takes it
+    for place in order[:15]:
+        layer, head = divmod(place, found.shape[1])
+        value = float(found[layer, head])
+        name = f"{side}head:{layer}.{head}"
+        OUT.print(f"{name:<18}{value:9.4f} {'█' * round(40 * value / largest)}")
+    OUT.print(f"{CAVEAT}", style="dim", soft_wrap=False)
+
+
+def importance_facts(trace: Trace, kind: Kind) -> Any:
+    return rounded(head_importance(trace, kind))
+
+
+def logits(trace: Trace) -> None:
+    found = trace.logit_lens()
+    read = (trace.target_tokens or trace.tokens) if found.ids.shape[1] > 1 else []
+    names = [token.label for token in read] or ["the whole text"]
+    last = range(max(0, len(names) - 8), len(names))
+    listing = table("", *(names[t].replace("[", "\\[") for t in last))
+    for layer in range(len(found.labels) - 1, -1, -1):
+        name = f"layer {layer - 1}" if layer else "embedding"
+        cells = [f"{found.labels[layer][t][0]} {float(found.probabilities[layer, t, 0]):.2f}" for t in last]
+        listing.add_row(name, *(cell.replace("[", "\\[") for cell in cells))
+    OUT.print(listing)
+
+
+def logit_facts(trace: Trace) -> dict[str, Any]:
+    found = trace.logit_lens()
+    return {"labels": found.labels, "probabilities": found.probabilities.tolist()}
+
+
+def activations(trace: Trace) -> None:
+    listing = table(
+        "activation", "shape", "mean", "spread", "largest", "zero", right=(2, 3, 4, 5), whole=(0,)
+    )
+    for row in statistics(trace):
+        odd = f" [red]{row.odd} not finite[/]" if row.odd else ""
+        shape = " x ".join(map(str, row.shape))
+        listing.add_row(
+            row.address,
+            shape,
+            f"{row.mean:.3f}",
+            f"{row.std:.3f}",
+            f"{row.largest:.3g}{odd}",
+            f"{row.zero:.0%}",
+        )
+    OUT.print(listing)
+
+
+def activation_facts(trace: Trace) -> list[dict[str, Any]]:
+    return [asdict(row) for row in statistics(trace)]
+
+
+def rounded(x: Tensor) -> Any:
+    """Numbers for JSON, which has no NaN."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return [plain(item) for item in value]
+        return None if not math.isfinite(value) else round(value, 6)
+
+    return plain(x.tolist())

@@ -1,0 +1,118 @@
+"""`clearhead look RUN --curves`, `--gradients`, `--loss`: what a run did, and what it would do next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...bundle import load
+from ...errors import InputError
+from ...lens.gradients import gradients as norms
+from ...lens.pictures import curves as curve_picture
+from ...lens.pictures import gradient_strip
+from ...lens.xray import Ray, xray
+from ...nn.tower import Tower
+from ...recipes import Prepared, load_run, prepare
+from ...train.log import read_log
+from ...train.update import Update
+from ..console import OUT, print_json, table
+
+SETTINGS = "settings.yaml"
+
+
+def curves(folder: str, save: Path | None, *, json: bool) -> None:
+    records = read_log(folder) if Path(folder, "metrics.jsonl").is_file() else []
+    if not records:
+        raise InputError(f"{folder} has no metrics.jsonl; a run folder is what clearhead train --out makes")
+    path = curve_picture(records, str(folder)).save(save) if save is not None else None
+    steps = [r for r in records if "grad_norm" in r]
+    held = [r for r in records if r.get("split") == "valid"]
+    if json:
+        print_json({"steps": steps, "valid": held, "saved": path})
+        return
+    rows = table("step", "loss", "|g|", "lr", "tokens/s", right=(0, 1, 2, 3, 4))
+    every = max(1, -(-len(steps) // 12))
+    for r in [*steps[::every], *steps[-1:]]:
+        speed = r.get("speed", {}).get("tokens_per_second", 0)
+        rows.add_row(
+            f"{r['step']:,}", f"{r['loss']:.4g}", f"{r['grad_norm']:.3g}", f"{r['lr']:.2e}", f"{speed:,.0f}"
+        )
+    OUT.print(rows)
+    for r in held:
+        scores = " ".join(f"{name} {value:.4g}" for name, value in r["scores"].items())
+        OUT.print(f"validation at step {r['step']:,}: {scores}", markup=False)
+    OUT.print(f"saved {path}" if path else "draw them with --save curves.png", style=None if path else "dim")
+
+
+def gradients(folder: str, save: Path | None, *, json: bool) -> None:
+    """The gradient of the run's first batch at its present weights, as training would compute it."""
+    prepared = _prepared(folder)
+    bundle, training = load(folder), prepared.run.train
+    width = [node.width for node in bundle.spec.nodes() if isinstance(node, Tower)][-1]
+    update = Update(bundle.model.train(), prepared.task, training, width)
+    measured = update.gradients(1, 1.0, lambda: False)
+    found = norms(bundle.model)
+    loss = float("nan") if measured is None else measured[0]
+    path = gradient_strip(found, f"{folder}: gradient norms").save(save) if save is not None else None
+    if json:
+        marks = {name: found.mark(name) for name in found.layers}
+        print_json({
+            "loss": loss, "total": found.total, "clip": training.clip, "layers": found.layers,
+            "marks": {name: mark for name, mark in marks.items() if mark}, "parameters": found.parameters,
+            "saved": path,
+        })  # fmt: skip
+        return
+    rows = table("layer", "norm", "", "", right=(1,), whole=(0,))
+    largest = max(found.layers.values())
+    for name, norm in found.layers.items():
+        mark = found.mark(name)
+        bar = "█" * max(1, round(30 * norm / largest)) if norm else ""
+        rows.add_row(name, f"{norm:.3g}", bar, f"[red]{mark}[/]" if mark else "")
+    OUT.print(rows)
+    clipped = (
+        f", clipped to {training.clip}" if training.clip is not None and found.total > training.clip else ""
+    )
+    OUT.print(f"total {found.total:.4g}{clipped} · loss {loss:.4g}")
+    largest_names = sorted(found.parameters, key=lambda name: -found.parameters[name])[:5]
+    OUT.print("largest: " + ", ".join(f"{name} {found.parameters[name]:.3g}" for name in largest_names))
+    OUT.print(f"saved {path}" if path else "draw it with --save gradients.png", style=None if path else "dim")
+
+
+def loss(folder: str, save: Path | None, *, json: bool) -> None:
+    """The first row of the run's first batch: what is read, what is to be said, what each token costs."""
+    if save is not None:
+        raise InputError("the loss X-ray is for the terminal, or --json; it is not drawn")
+    prepared, bundle = _prepared(folder), load(folder)
+    task = prepared.task
+    rays = xray(task.batch(1, 0), lambda batch: task.loss(bundle.model, batch), bundle.tokenizer)
+    if json:
+        print_json([_ray_facts(ray) for ray in rays])
+        return
+    rows = table("reads", "is to say", "loss", "", right=(2,))
+    for ray in rays:
+        if ray.wanted is None or ray.loss is None:
+            rows.add_row(f"[dim]{_safe(ray.token.label)}[/]", "[dim]not learned[/]", "", "")
+        else:
+            bar = "█" * min(round(4 * ray.loss), 40)
+            rows.add_row(_safe(ray.token.label), _safe(ray.wanted.label), f"{ray.loss:.3f}", bar)
+    OUT.print(rows)
+    learned = [ray.loss for ray in rays if ray.loss is not None]
+    OUT.print(f"{len(learned)} of {len(rays)} tokens carry loss, {sum(learned):.4g} in all")
+
+
+def _ray_facts(ray: Ray) -> dict[str, Any]:
+    wanted = None if ray.wanted is None else ray.wanted.label
+    return {"token": ray.token.label, "id": ray.token.id, "wanted": wanted, "loss": ray.loss}
+
+
+def _prepared(folder: str) -> Prepared:
+    path = Path(folder) / SETTINGS
+    if not path.is_file():
+        raise InputError(
+            f"{folder} is no run: it has no {SETTINGS}; a run is what clearhead train --out makes"
+        )
+    return prepare(load_run(str(path)))
+
+
+def _safe(label: str) -> str:
+    return label.replace("[", "\\[")

@@ -1,0 +1,126 @@
+"""A trace as one file: everything that was seen in, a .safetensors out; and the way back, without the model.
+
+Exact attention is kept as queries, keys, values, mask and bias, which are smaller than its weights, and asked
+again when the file is opened; an approximation is kept as the weights it amounts to. Nothing in the file
+can name code.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..errors import InputError, LoadError, SaveError
+from ..nn.kernels.kernel import ALL, Call, Kernel
+from ..nn.kernels.softmax import Softmax
+from ..nn.kernels.softmax import _Softmax as Exact
+from ..nn.masks import Everyone, Given, Mask
+from ..nn.view import View
+from .guesses import Guesses
+from .record import Inside
+from .tokens import Token
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+FORMAT = "clearhead-trace-1"
+LARGEST_ANSWER = 4_000_000  # numbers; beyond that the likeliest guesses are kept, not all logits
+
+
+class Shown(Kernel):
+    """Weights that were computed elsewhere: an approximation, opened from a file."""
+
+    supports = frozenset({"causal", "mask", "bias", "uneven", "pattern"})
+
+    def __init__(self, name: str, weights_BHQK: Tensor) -> None:
+        super().__init__()
+        self.name, self.weights = name, weights_BHQK
+
+    def pattern(self, call: Call, heads: slice = ALL) -> Tensor:
+        return self.weights[:, heads]
+
+
+def write(trace: Trace, path: Path) -> Path:
+    fed, seen = trace.fed, trace.inside
+    tensors: dict[str, Tensor] = {f"stream/{name}": x for name, x in seen.streams.items()}
+    if seen.answer.numel() <= LARGEST_ANSWER:
+        tensors["answer"] = seen.answer
+    notes: dict[str, Any] = {
+        "about": asdict(trace.about),
+        "fed": {**asdict(fed), "tokens": fed.tokens, "target_tokens": fed.target_tokens},
+        "calls": {address: _keep(address, call, tensors) for address, call in seen.calls.items()},
+    }
+    if trace.about.has_head:
+        guesses = trace.logit_lens(top=10)
+        tensors |= {"guesses/ids": guesses.ids, "guesses/probabilities": guesses.probabilities}
+        notes["guesses"] = guesses.labels
+    whole = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
+    try:
+        save_file(whole, path, metadata={"format": FORMAT, "trace": json.dumps(notes, ensure_ascii=False)})
+    except (OSError, SafetensorError) as error:
+        raise SaveError(f"{path} cannot be written: {error}") from None
+    return path
+
+
+def _keep(address: str, call: Call, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """One attention: its tensors into the file, and what belongs to them into its notes."""
+    note: dict[str, Any] = {"scale": call.scale, "kernel": type(call.kernel).__name__.lstrip("_")}
+    mask, bias = call.view.dense, call.bias
+    for name, x in (("q", call.q_BHQE), ("k", call.k_BHKE), ("v", call.v_BHKE)):
+        tensors[f"{address}/{name}"] = x
+    if not isinstance(call.kernel, Exact):
+        tensors[f"{address}/pattern"] = call.kernel.pattern(call)
+        return {**note, "exact": False}
+    # Layers share masks and biases; each is kept once.
+    for name, shared in (("mask", mask), ("bias", bias)):
+        if shared is not None:
+            note[name] = f"shared/{name}-{id(shared)}"
+            tensors[note[name]] = shared
+    return {**note, "exact": True, "cap": call.kernel.cap}
+
+
+def open_trace(path: str | Path) -> Trace:
+    """A trace that was saved; what needs the model (other activations, ablation) is not there any more."""
+    from .trace import About, Fed, Trace
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            kept = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise LoadError(f"{path} cannot be opened as a trace: {error}") from None
+    if kept.get("format") != FORMAT:
+        raise InputError(f"{path} is no trace; a trace is made by b.trace(text).save('x.safetensors')")
+    try:
+        notes = json.loads(kept["trace"])
+        about, fed = About(**notes["about"]), notes["fed"]
+        calls = {address: _call(address, note, tensors) for address, note in notes["calls"].items()}
+        tokens = {side: fed[side] and [Token(*t) for t in fed[side]] for side in ("tokens", "target_tokens")}
+        guesses = None
+        if "guesses" in notes:
+            guesses = Guesses(tensors["guesses/ids"], tensors["guesses/probabilities"], notes["guesses"])
+        streams = {n.removeprefix("stream/"): x for n, x in tensors.items() if n.startswith("stream/")}
+        answer = tensors.get("answer", torch.empty(0))
+        return Trace(Fed(**fed | tokens), Inside(answer, calls, streams), about, guesses=guesses)
+    except (KeyError, TypeError, ValueError) as error:
+        raise LoadError(f"{path} is a broken trace: {error!r}") from None
+
+
+def _call(address: str, note: dict[str, Any], tensors: dict[str, Tensor]) -> Call:
+    q, k, v = (tensors[f"{address}/{name}"] for name in "qkv")
+    kernel: Kernel
+    if note["exact"]:
+        kernel = Softmax(cap=note["cap"]).build(q.shape[1], q.shape[-1])
+    else:
+        kernel = Shown(note["kernel"], tensors[f"{address}/pattern"])
+    rule: Mask = Given(tensors[note["mask"]]) if "mask" in note else Everyone()
+    q_pos, k_pos = (torch.arange(x.shape[2])[None] for x in (q, k))
+    bias = tensors[note["bias"]] if "bias" in note else None
+    return Call(kernel, q, k, v, View(rule, 1, q_pos, k_pos), bias, note["scale"])

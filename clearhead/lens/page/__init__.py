@@ -1,0 +1,81 @@
+"""One page: a trace in; a single HTML file out that needs no network, no server and no library."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from ..heads import CAVEAT, head_scores
+
+if TYPE_CHECKING:
+    from ..record import Kind
+    from ..trace import Trace
+
+HERE = Path(__file__).parent
+CAVEAT_ZH = (
+    "注意力只显示一个头看向哪里,并不解释模型为什么这样回答:权重高的可能无关紧要,权重低的可能起决定作用。"
+    "关掉一个头(--without head:层.头),看看答案变不变。"
+)
+
+
+def page(trace: Trace) -> str:
+    """The page as text. Weights are the square root in one byte each, packed; see `bytes_of`."""
+    data = {
+        "title": trace.about.title,
+        "kinds": {kind: _kind(trace, kind) for kind in trace.kinds},
+        "guesses": _guesses(trace),
+        "caveat": {"en": CAVEAT, "zh": CAVEAT_ZH},
+    }
+    said = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")  # so that no text can end the script
+    template = (HERE / "page.html").read_text(encoding="utf-8")
+    script = (HERE / "page.js").read_text(encoding="utf-8")
+    title = html.escape(f"{trace.about.title} · attention")
+    return template.replace("{{title}}", title).replace("{{data}}", said).replace("{{script}}", script)
+
+
+def notebook(trace: Trace) -> str:
+    """The page in a frame of its own, so that several live in one notebook."""
+    inner = html.escape(page(trace), quote=True)
+    return (
+        f'<iframe srcdoc="{inner}" style="width:100%;height:720px;border:0" sandbox="allow-scripts"></iframe>'
+    )
+
+
+def bytes_of(weights: Tensor) -> bytes:
+    """One byte per weight: 255 times its square root, so that small weights keep their digits."""
+    packed: bytes = (weights.clamp(0, 1).sqrt() * 255).round().byte().numpy().tobytes()
+    return packed
+
+
+def _kind(trace: Trace, kind: Kind) -> dict[str, Any]:
+    rows, columns = trace.labels(kind)
+    special = [[token.special for token in side] for side in trace.sides(kind)]
+    layers, heads = trace.layers(kind), trace.heads(kind)
+    raw = b"".join(bytes_of(trace.attention(kind, layer)) for layer in range(layers))
+    scores = head_scores(trace, kind)
+    return {
+        "layers": layers,
+        "heads": heads,
+        "rows": [[label, int(is_special)] for label, is_special in zip(rows, special[0], strict=True)],
+        "columns": [[label, int(is_special)] for label, is_special in zip(columns, special[1], strict=True)],
+        "roles": [[scores.role(layer, head) for head in range(heads)] for layer in range(layers)],
+        "weights": base64.b64encode(gzip.compress(raw, 6, mtime=0)).decode(),
+    }
+
+
+def _guesses(trace: Trace) -> dict[str, Any] | None:
+    """The logit lens as a table, where the model guesses at every token."""
+    if not trace.about.has_head:
+        return None
+    found = trace.logit_lens()
+    read = trace.target_tokens or trace.tokens
+    if found.ids.shape[1] != len(read):
+        return None
+    chances = [[[round(p, 3) for p in row] for row in layer] for layer in found.probabilities.tolist()]
+    return {"tokens": [token.label for token in read], "labels": found.labels, "chances": chances}

@@ -1,0 +1,184 @@
+"""The architecture of any spec: towers as stacks of boxes, data going up, with the shapes that pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from textwrap import fill
+from typing import Any
+
+from ...nn.attention import Attention, Mixer
+from ...nn.block import Block
+from ...nn.embed import Tokens
+from ...nn.model import Model, Pair
+from ...nn.positions import NoPositions
+from ...nn.tower import Tower
+from ..describe import places, towers
+from .canvas import FAINT, INK, Picture, picture
+
+FILL = {"embed": "#fde8cf", "place": "#fdf3d8", "attn": "#dbe9f7", "cross": "#e5def4", "ff": "#dff0df",
+        "norm": "#f1f1ec", "head": "#f7dede"}  # fmt: skip
+WIDE, HIGH, STEP, APART = 3.6, 0.5, 0.8, 5.9
+
+
+@dataclass(frozen=True)
+class Box:
+    kind: str
+    text: str
+    shape: str = ""  # what leaves it
+
+
+def architecture(spec: Model, title: str = "") -> Picture:
+    """Encoder left, decoder right. Shapes: B texts, S source tokens, T tokens."""
+    sides = towers(spec)
+    last = list(sides)[-1]
+    head = getattr(spec, "head", None)
+    tallest = max(_height(tower, head if side == last else None) for side, tower in sides.items())
+
+    def draw(figure: Any, axes: Any) -> None:
+        ends = {}
+        for column, (side, tower) in enumerate(sides.items()):
+            length = "S" if isinstance(spec, Pair) and side == "encoder" else "T"
+            ends[side] = _tower(axes, column * APART, side, tower, head if side == last else None, length)
+        if isinstance(spec, Pair):
+            _memory(axes, ends["encoder"][0], ends["decoder"][1])
+        axes.set_xlim(-WIDE / 2 - 0.6, (len(sides) - 1) * APART + WIDE / 2 + 1.5)
+        axes.set_ylim(-1.0, tallest * STEP + 0.6)
+        axes.set_aspect("equal")
+        axes.axis("off")
+        axes.set_title(f"{title} · {spec.count():,} parameters".lstrip(" ·"), pad=4)
+
+    return picture((len(sides) - 1) * APART * 0.62 + 4.4, tallest * STEP * 0.62 + 1.6, draw)
+
+
+def layer(block: Block, shape: str) -> list[Box]:
+    """One layer from below: its sub-layers in order, with the norms where they stand."""
+    parts = [Box("attn", f"self-attention\n{_heads(block.attention)}")]
+    if block.cross is not None:
+        parts.append(Box("cross", f"cross-attention\n{_heads(block.cross)}"))
+    hidden = getattr(block.feedforward, "hidden", "")
+    act = getattr(block.feedforward, "act", "")
+    parts.append(Box("ff", f"feed-forward ({type(block.feedforward).__name__})\n{hidden} wide, {act}"))
+    norm = Box("norm", f"{type(block.norm).__name__} norm")
+    add = Box("norm", "add")
+    stack: list[Box] = []
+    for part in parts:
+        if block.order == "post":
+            stack += [part, Box("norm", f"add, then {norm.text}", shape)]
+        elif block.order == "sandwich":
+            stack += [norm, part, Box("norm", f"{norm.text}, then add", shape)]
+        elif block.order == "parallel":
+            stack += [Box("norm", f"{norm.text}, of the same stream" if stack else norm.text), part]
+        else:
+            stack += [norm, part, Box(add.kind, add.text, shape)]
+    return [*stack, Box("norm", "add all", shape)] if block.order == "parallel" else stack
+
+
+def _heads(attention: Mixer) -> str:
+    if not isinstance(attention, Attention):
+        return type(attention).__name__.lower()
+    said = f"{attention.heads} heads"
+    if attention.kv_heads and attention.kv_heads != attention.heads:
+        said += f" over {attention.kv_heads} keys"
+    if attention.window:
+        said += f", window {attention.window[0] + 1}"
+    kernel = type(attention.kernel).__name__
+    return said if kernel == "Softmax" else f"{said}, {kernel}"
+
+
+def _below(tower: Tower, length: str) -> list[Box]:
+    vocab = f"\n{tower.embed.vocab:,} words" if isinstance(tower.embed, Tokens) else ""
+    stack = [Box("embed", f"embedding{vocab}", f"(B, {length}, {tower.embed.inner(tower.width)})")]
+    if not isinstance(tower.positions, NoPositions):
+        stack.append(Box("place", f"positions: {places(tower.positions)}"))
+    return stack
+
+
+def _above(tower: Tower, head: Any) -> list[Box]:
+    stack = [] if tower.last_norm is None else [Box("norm", f"{type(tower.last_norm).__name__} norm")]
+    if head is not None:
+        count = getattr(head, "vocab", None) or getattr(head, "count", None)
+        tied = ", shares the table" if getattr(head, "tied", False) else ""
+        shape = f"(B, T, {count:,})" if getattr(head, "vocab", None) else f"→ {count}"
+        stack.append(Box("head", f"{type(head).__name__}{tied}", shape))
+    return stack
+
+
+def shown(tower: Tower) -> tuple[list[Block], str]:
+    """The layers worth drawing, and how often they come: one turn of the pattern, or every kind once."""
+    whole = [tower.pattern[i % len(tower.pattern)] for i in range(tower.depth)]
+    for period in (1, 2, 3):
+        if tower.depth % period == 0 and whole == whole[:period] * (tower.depth // period):
+            return whole[:period], f"× {tower.depth // period}"
+    kinds = list(dict.fromkeys(whole))
+    return kinds[:3], f"{tower.depth} layers of {len(kinds)} kinds"
+
+
+def _height(tower: Tower, head: Any) -> float:
+    inner = sum(len(layer(block, "")) for block in shown(tower)[0])
+    return len(_below(tower, "T")) + inner + len(_above(tower, head)) + 0.6
+
+
+def _tower(
+    axes: Any, x: float, side: str, tower: Tower, head: Any, length: str
+) -> tuple[tuple[float, float], tuple[float, float] | None]:
+    """Draw a tower; give where it ends, and where its cross-attention is."""
+    from matplotlib.patches import FancyBboxPatch
+
+    shape, y, cross = f"(B, {length}, {tower.width})", 0.0, None
+    axes.text(x, -0.62, f"{side}: ids (B, {length})", ha="center", va="center", fontsize=9, color=INK)
+    for box in _below(tower, length):
+        y = _box(axes, x, y, box)
+    blocks, times = shown(tower)
+    bottom = begin = y - 0.12
+    for block in blocks:
+        for box in layer(block, shape):
+            if box.kind == "cross":
+                cross = (x - WIDE / 2, y + HIGH / 2)
+            if box.shape:  # here the stream that went around is added
+                _around(axes, x, begin, y + HIGH / 2)
+                begin = y + HIGH + 0.1
+            y = _box(axes, x, y, box)
+    axes.add_patch(FancyBboxPatch(
+        (x - WIDE / 2 - 0.22, bottom - 0.1), WIDE + 0.44, y - bottom - 0.1,
+        boxstyle="round,pad=0,rounding_size=0.18",
+        facecolor="none", edgecolor=FAINT, linestyle="--", linewidth=1,
+    ))  # fmt: skip
+    axes.text(x - WIDE / 2 - 0.1, y - 0.17, times, fontsize=10, va="bottom", color=INK)
+    y += 0.25
+    for box in _above(tower, head):
+        y = _box(axes, x, y, box)
+    return (x + WIDE / 2, y - STEP + HIGH / 2), cross
+
+
+def _box(axes: Any, x: float, y: float, box: Box) -> float:
+    """One box and the arrow into it; gives where the next one begins."""
+    from matplotlib.patches import FancyBboxPatch
+
+    axes.add_patch(FancyBboxPatch(
+        (x - WIDE / 2, y), WIDE, HIGH, boxstyle="round,pad=0,rounding_size=0.08", facecolor=FILL[box.kind],
+        edgecolor=INK, linewidth=0.7,
+    ))  # fmt: skip
+    axes.annotate("", (x, y), (x, y - STEP + HIGH), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 0.7})
+    text = box.text if "\n" in box.text else fill(box.text, 34)
+    axes.text(x, y + HIGH / 2, text, ha="center", va="center", fontsize=7.5, linespacing=1.15)
+    if box.shape:
+        axes.text(x + WIDE / 2 + 0.32, y + HIGH / 2, box.shape, va="center", fontsize=7, color="#5b6772")
+    return y + STEP
+
+
+def _around(axes: Any, x: float, start: float, end: float) -> None:
+    """The residual stream, past a sub-layer."""
+    side = x + WIDE / 2 + 0.1
+    axes.plot([x, side, side], [start, start, end], color=INK, linewidth=0.6)
+    arrow = {"arrowstyle": "-|>", "color": INK, "lw": 0.6}
+    axes.annotate("", (x + WIDE / 2, end), (side, end), arrowprops=arrow)
+
+
+def _memory(axes: Any, start: tuple[float, float], end: tuple[float, float] | None) -> None:
+    """The way from the encoder's last states to every cross-attention."""
+    if end is None:
+        return
+    turn = end[0] - 0.75
+    axes.plot([start[0], turn, turn], [start[1], start[1], end[1]], color="#7a5cc0", linewidth=1.3)
+    axes.annotate("", end, (turn, end[1]), arrowprops={"arrowstyle": "-|>", "color": "#7a5cc0", "lw": 1.3})
+    axes.text((start[0] + turn) / 2, start[1] + 0.1, "keys, values", fontsize=7, ha="center", color="#7a5cc0")

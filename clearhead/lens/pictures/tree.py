@@ -1,0 +1,65 @@
+"""The tree of a beam search: branches in, one column per step out; what was pruned is faint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..tree import Branch
+from .canvas import ACCENT, BLUE, FAINT, INK, Picture, picture, shortened
+
+COLOURS = {"kept": BLUE, "finished": ACCENT, "pruned": FAINT}
+
+
+def beam_tree(branches: Sequence[Branch], title: str = "") -> Picture:
+    """Branches that go on stand above those that do not; the number is the sum of log-probabilities."""
+    rows, height = _places(branches)
+    steps = max(branch.step for branch in branches) + 1
+    at = {branch.id: branch for branch in branches}
+
+    def draw(figure: Any, axes: Any) -> None:
+        for branch in branches:
+            x, y = branch.step + 1, -rows[branch.id]
+            parent = at.get(branch.parent)
+            x0, y0 = (parent.step + 1, -rows[parent.id]) if parent else (0, 0)
+            colour = COLOURS[branch.fate]
+            axes.plot([x0 + 0.28, x - 0.3], [y0, y], color=colour, linewidth=1.4, zorder=1,
+                      alpha=0.45 if branch.fate == "pruned" else 0.9)  # fmt: skip
+            ink = INK if branch.fate == "kept" else colour
+            axes.text(x, y + 0.05, shortened(branch.token.label, 12), ha="center", va="bottom", fontsize=10,
+                      color=ink, zorder=3)  # fmt: skip
+            axes.text(x, y - 0.05, f"{branch.score:.2f}", ha="center", va="top", fontsize=6.5, color=ink)
+        axes.text(0, 0, "start", ha="center", va="center", fontsize=9, color=FAINT)
+        for fate, colour in COLOURS.items():
+            axes.plot([], [], color=colour, label=fate)
+        axes.legend(loc="upper left", frameon=False, fontsize=8, ncols=3)
+        axes.set_xlim(-0.4, steps + 0.6)
+        axes.set_ylim(-height - 0.2, 1.4)
+        axes.axis("off")
+        axes.set_title(title, pad=8)
+
+    return picture(1.05 * steps + 1.2, 0.42 * height + 1.2, draw)
+
+
+def _places(branches: Sequence[Branch]) -> tuple[dict[int, int], int]:
+    """The row of every branch. A hypothesis runs straight on in its best continuation; such runs are packed,
+    the best on top, long ones before short ones, so that no two share a place."""
+    best: dict[int, Branch] = {}
+    for branch in sorted(branches, key=lambda b: b.score):
+        best[branch.parent] = branch
+    known = {branch.id for branch in branches}
+    heads = [b for b in branches if b.parent not in known or best[b.parent].id != b.id]
+    runs = []
+    for branch in heads:
+        run = [branch]
+        while run[-1].id in best:
+            run.append(best[run[-1].id])
+        runs.append(run)
+    runs.sort(key=lambda run: (run[0].id != best.get(-1, run[0]).id, -len(run), -run[0].score))
+    rows: dict[int, int] = {}
+    taken: set[tuple[int, int]] = set()
+    for run in runs:
+        row = next(r for r in range(len(runs)) if not any((b.step, r) in taken for b in run))
+        taken |= {(b.step, row) for b in run}
+        rows |= {b.id: row for b in run}
+    return rows, max(rows.values(), default=0) + 1

@@ -1,0 +1,102 @@
+"""Position schemes looked at from outside: a scheme in; what it adds, how it turns, what bias it gives, out.
+
+No scheme is named here: whatever speaks at one of the three doors is heard.
+Shape suffixes: T positions, D width, E head width, H heads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError, nearest
+from ..nn.init import Normal, initialise
+from ..nn.masks import Everyone
+from ..nn.positions import Learned, NoPositions, Positions, PositionScheme, Sinusoidal
+from ..nn.rope import Rope
+from ..nn.view import View
+from ..spec import Dims
+
+NAMES = {"t5": "RelativeBuckets", "none": "NoPositions", "sine": "Sinusoidal"}  # what people also call them
+
+
+@dataclass(frozen=True, eq=False)
+class Placing:
+    """What a scheme does over positions 0 to T - 1; None where it is silent."""
+
+    name: str
+    added_TD: Tensor | None  # put onto the stream
+    turned_TE: Tensor | None  # what becomes of a vector of ones
+    bias_HT: Tensor | None  # on the score, for a key so many tokens back
+    wavelengths: list[float]  # in tokens, of each pair of channels
+
+    @property
+    def similarity(self) -> Tensor | None:
+        """(T,): how alike two positions are, by their distance; the mean over all pairs, 1 at distance 0."""
+        x = self.added_TD if self.added_TD is not None else self.turned_TE
+        if x is None:
+            return None
+        x = torch.nn.functional.normalize(x.double(), dim=-1)
+        alike = x @ x.T
+        return torch.stack([alike.diagonal(d).mean() for d in range(len(x))])
+
+
+def named(word: str, length: int) -> Positions:
+    """A scheme by its name, at its defaults: rope, sinusoidal, alibi, learned, t5."""
+    kinds = {name.lower(): kind for name, kind in Positions.kinds().items()}
+    kind = kinds.get(NAMES.get(word.lower(), word).lower())
+    if kind is None:
+        raise InputError(f"there is no position scheme {word!r}; {nearest(word, [*kinds, *NAMES])}")
+    made = kind(length=length) if kind is Learned else kind()
+    assert isinstance(made, Positions)
+    return made
+
+
+def placing(spec: Positions, *, length: int = 100, width: int = 512, heads: int = 8) -> Placing:
+    """A scheme by its spec; one that learns shows its first weights."""
+    dims = Dims(width=width, depth=1, heads=heads, head_dim=width // heads, causal=True)
+    with torch.device("meta"):
+        empty = spec.build(dims, width)
+    scheme = empty.to_empty(device="cpu")
+    initialise(scheme, Normal(std=0.3), 0)
+    return observed(scheme, spec, length=length, width=width, heads=heads, head_dim=width // heads)
+
+
+@torch.no_grad()
+def observed(
+    scheme: PositionScheme, spec: Positions, *, length: int, width: int, heads: int, head_dim: int
+) -> Placing:
+    """A scheme as it stands in a model."""
+    if isinstance(spec, Learned):
+        length = min(length, spec.length)
+    pos = torch.arange(length)[None]
+    added = scheme.add(torch.zeros(1, length, width), pos)[0]
+    placed = scheme.over(View(Everyone(), 1, pos, pos))
+    ones = torch.ones(1, heads, length, head_dim)
+    turned = placed.turn_q(ones)[0, 0]
+    bias = placed.bias(0, ones, ones)
+    last = None if bias is None else bias[0, :, -1].flip(-1)
+    return Placing(
+        type(spec).__name__,
+        added if bool(added.any()) else None,
+        turned if not torch.equal(turned, ones[0, 0]) else None,
+        last,
+        wavelengths(spec, width, head_dim),
+    )
+
+
+def wavelengths(spec: Positions, width: int, head_dim: int) -> list[float]:
+    """How many tokens one turn takes, pair by pair; none for schemes without waves."""
+    if isinstance(spec, Sinusoidal):
+        return [2 * math.pi * spec.base ** (2 * i / width) for i in range(-(-width // 2))]
+    if isinstance(spec, Rope):
+        turned = int(head_dim * spec.fraction)
+        return [2 * math.pi * spec.theta ** (2 * i / turned) for i in range(turned // 2)]
+    return []
+
+
+def silent(spec: Positions) -> bool:
+    return isinstance(spec, NoPositions)

@@ -1,0 +1,56 @@
+"""The loss X-ray: one row of a real batch in; which tokens carry loss, and how much each, out.
+
+The loss of one token is what the task itself computes when only that token is left to learn; the parts
+add up to the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..text.tokenizer import Tokenizer
+from .tokens import Token, of_ids
+
+NOTHING = -100  # the label of a token that is not learned
+INPUTS = ("target_BT", "ids_BT")  # what stands at the same places as the labels, in order of preference
+
+
+class Ray(NamedTuple):
+    """One place of a row: what is read there, and what is to be said there, if anything."""
+
+    token: Token
+    wanted: Token | None
+    loss: float | None
+
+
+@torch.no_grad()
+def xray(batch: Any, loss: Callable[[Any], Tensor], tokenizer: Tokenizer | None, row: int = 0) -> list[Ray]:
+    """`loss` is the task's: the sum over the labelled tokens of a batch."""
+    names = {field.name for field in fields(batch)} if is_dataclass(batch) else set()
+    read = next((name for name in INPUTS if name in names), None)
+    if read is None or "labels_BT" not in names:
+        raise InputError("the loss X-ray needs a batch with a label for every token; this task has none")
+    one = replace(batch, **{name: x[row : row + 1] for name, x in _tensors(batch)})
+    labels = one.labels_BT[0].tolist()
+    tokens = of_ids(getattr(one, read)[0].tolist(), tokenizer)
+    rays = []
+    for at, (token, label) in enumerate(zip(tokens, labels, strict=True)):
+        if label == NOTHING:
+            rays.append(Ray(token, None, None))
+            continue
+        alone = torch.full_like(one.labels_BT, NOTHING)
+        alone[0, at] = label
+        amount = float(loss(replace(one, labels_BT=alone)))
+        rays.append(Ray(token, of_ids([label], tokenizer)[0], amount))
+    return rays
+
+
+def _tensors(batch: Any) -> list[tuple[str, Tensor]]:
+    found = ((field.name, getattr(batch, field.name)) for field in fields(batch))
+    return [(name, x) for name, x in found if isinstance(x, Tensor) and x.ndim > 0]
