@@ -144,7 +144,7 @@ def _letters() -> Finding:
 
 
 def _font() -> Finding:
-    from ..lens.picture import chinese_font  # matplotlib takes a moment, and only this needs it
+    from ..lens.pictures import chinese_font  # matplotlib takes a moment, and only this needs it
 
     font = chinese_font()
     if font is None:

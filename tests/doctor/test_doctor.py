@@ -196,7 +196,7 @@ def test_what_is_missing_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(machine, "_installed", lambda name: name != "gguf")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    monkeypatch.setattr("clearhead.lens.picture.chinese_font", lambda: None)
+    monkeypatch.setattr("clearhead.lens.pictures.chinese_font", lambda: None)
     findings = {finding.name: finding for finding in environment(tmp_path)}
     assert (findings["threads"].level, findings["disk"].level) == ("wrong", "wrong")
     assert findings["threads"].advice.endswith("OMP_NUM_THREADS=1")

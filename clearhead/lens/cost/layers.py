@@ -6,13 +6,15 @@ The stream between two sub-layers is kept once, by whoever reads it; a block cou
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import singledispatch
 
-from ...nn.attention import Attention
+from ...nn.attention import Attention, Mixer
 from ...nn.block import Block
+from ...nn.mixers import Convolution
 from ...nn.positions import Positions
 from ...nn.rope import Rope
 from ...nn.tower import Tower
-from ...nn.work import Bias, Meeting, Rule, Usage, Work
+from ...nn.work import Bias, Meeting, Rule, Usage, Work, product
 from ...spec import Dims
 from . import parts
 from .parts import linear
@@ -47,9 +49,30 @@ class Scheme:
 SILENT = Scheme("none", joined=False)
 
 
-def attention(spec: Attention, width: int, sides: Sides, call: Usage, rule: Rule, scheme: Scheme) -> Work:
+@singledispatch
+def mixer(spec: Mixer, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme) -> Work:
+    """What lets tokens know of each other; its input is counted by the block."""
+    raise parts.no_formula(spec)
+
+
+@mixer.register
+def _(spec: Convolution, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme) -> Work:
+    """What the convolution is given is a copy with margins, kept instead of the input; then the gate."""
+    margin = sides.batch * (spec.size - 1)
+    work = product(1, sides.vectors, spec.size * width, 2 * width) + linear(
+        sides.vectors, width, width, bias=True
+    )
+    work += Work(parameters=2 * width * (spec.size * width + 1))
+    return work + Work(saved=call.number * width * (3 * sides.vectors + margin))
+
+
+@mixer.register
+def attention(
+    spec: Attention, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme
+) -> Work:
     """Self-attention: four projections and the kernel between them."""
-    return _attention(spec, width, (width, sides.length), sides, call, rule, scheme)
+    rule: Rule = "mask" if spec.window else "causal" if causal else "open"
+    return _attention(spec, width, (width, sides.length), sides, call, rule, scheme, causal=causal)
 
 
 def cross(spec: Attention, width: int, sides: Sides, call: Usage) -> Work:
@@ -65,6 +88,8 @@ def _attention(
     call: Usage,
     rule: Rule,
     scheme: Scheme,
+    *,
+    causal: bool = False,
 ) -> Work:
     source_width, keys = source
     head, groups = spec.head_width(width), spec.kv_heads or spec.heads
@@ -79,6 +104,8 @@ def _attention(
         head_dim=head,
         value_dim=value,
         rule=rule,
+        window=spec.window,
+        causal=causal,
         bias=scheme.bias,
         joined=scheme.joined,
         training=call.training,
@@ -129,9 +156,8 @@ class BlockWork:
 
 def block(spec: Block, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme) -> BlockWork:
     """Every sub-layer keeps two tensors of the stream: what its norm is given, and what the norm gives."""
-    rule: Rule = "mask" if spec.attention.window else "causal" if causal else "open"
     steps = [
-        attention(spec.attention, width, sides, call, rule, scheme),
+        mixer(spec.attention, width, sides, call, causal=causal, scheme=scheme),
         parts.feedforward(spec.feedforward, sides.vectors, width, call),
     ]
     if spec.cross is not None:
@@ -202,14 +228,8 @@ class TowerWork:
 
 
 def tower(spec: Tower, sides: Sides, call: Usage) -> TowerWork:
-    attended = spec.pattern[0].attention
-    dims = Dims(
-        width=spec.width,
-        depth=spec.depth,
-        heads=attended.heads,
-        head_dim=attended.head_width(spec.width),
-        causal=spec.causal,
-    )
+    heads, head_dim = spec.pattern[0].attention.sizes(spec.width)
+    dims = Dims(width=spec.width, depth=spec.depth, heads=heads, head_dim=head_dim, causal=spec.causal)
     inner, stream = spec.embed.inner(spec.width), call.number * sides.vectors * spec.width
     scheme = Scheme.of(spec.positions)
     works = [block(b, spec.width, sides, call, causal=spec.causal, scheme=scheme) for b in spec.pattern]

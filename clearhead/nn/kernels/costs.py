@@ -71,8 +71,9 @@ class Sparse:
         if self.blocks * self.queries == 0:
             return Work()
         rows = at.batch * self.blocks
-        sizes = {"queries": self.queries, "keys": self.keys, "kv_heads": max(at.kv_heads, self.lists)}
-        one = replace(at, batch=rows, rule="open", joined=False, **sizes)
+        groups = max(at.kv_heads, self.lists)
+        one = replace(at, batch=rows, kv_heads=groups, queries=self.queries, keys=self.keys, rule="open")
+        one = replace(one, joined=False)
         return Dense(dropout).work(one) + Work(saved=self._kept(at, rows, dropout) if at.training else 0)
 
     def _kept(self, at: Meeting, rows: int, dropout: float) -> int:

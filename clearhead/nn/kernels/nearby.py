@@ -14,16 +14,21 @@ from .blocks import Blocks
 SMALLEST = 64  # queries of a block, at least: small products cost more than the pairs they save
 
 
+def width_of(left: int, right: int, queries: int, keys: int) -> int | None:
+    """How many queries make a block; `None` where their keys would be most of the text."""
+    width = min(max(left + right, SMALLEST), queries)
+    return None if 2 * (left + width + right) > keys else width
+
+
 def near(view: View) -> Blocks | None:
     """The blocks of a view with a window; `None` without one, or where it is hardly shorter than the text."""
-    if view.outline.window is None:
+    if view.outline.window is None or view.across:
         return None
     left, right = view.outline.window
     right = 0 if view.outline.causal else right
     queries, at = view.queries, view.k_pos.device
-    width = min(max(left + right, SMALLEST), queries)
-    listed = left + width + right
-    if view.across or 2 * listed > view.keys:
+    width = width_of(left, right, queries, view.keys)
+    if width is None:
         return None
     first_C1 = torch.arange(0, queries, width, device=at)[:, None]
     q_CW = first_C1 + torch.arange(width, device=at)

@@ -19,10 +19,11 @@ from ..norm import capped, widen
 from ..tap import Tap
 from ..view import View
 from ..work import Meeting, Work
+from . import costs
 from .blocks import Asked
-from .costs import Dense
+from .costs import Dense, Sparse
 from .kernel import ALL, Call, Kernel, Mixing
-from .nearby import near
+from .nearby import near, width_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,18 @@ class Exact(Mixing):
                 f"{type(self).__name__}.cap is {self.cap}, expected a number above 0, or None for no cap"
             )
 
+    def work(self, at: Meeting) -> Work:
+        """Of a window, blocks of queries and all keys that any of them may see; otherwise all pairs."""
+        dense = Dense(self.dropout, cap=self.cap is not None, sink=self.sink)
+        if at.window is None or self.cap is not None or self.sink:
+            return dense.work(at)
+        left, right = at.window[0], 0 if at.causal else at.window[1]
+        width = width_of(left, right, at.queries, at.keys)
+        if width is None:
+            return dense.work(at)
+        blocks = Sparse(-(-at.queries // width), width, left + width + right, into=False)
+        return blocks.work(at, self.dropout) + costs.answer(at)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Softmax(Exact):
@@ -48,9 +61,6 @@ class Softmax(Exact):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Softmax(self, heads)
-
-    def work(self, at: Meeting) -> Work:
-        return Dense(self.dropout, cap=self.cap is not None, sink=self.sink).work(at)
 
 
 class _Softmax(Kernel):

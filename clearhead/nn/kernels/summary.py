@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import SpecError
-from .bytext import ByText, Rows
+from ..work import Meeting, Work, product
+from .bytext import ByText, Rows, kept
 from .kernel import Kernel, Mixing
 
 
@@ -32,6 +33,17 @@ class Summary(Mixing):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Summary(self)
+
+    def work(self, at: Meeting) -> Work:
+        """Each block of queries meets its own keys and the means of all blocks."""
+        size, both = self.block, at.head_dim + at.value_dim
+        asking, there = -(-at.queries // size), -(-at.keys // size)
+        work = product(at.batch * at.heads * asking, size, size + there, both)
+        numbers = asking * (size * (3 * at.head_dim + at.value_dim + size + there) + there * both)
+        flags = at.batch * at.heads * asking * size**2 if at.causal else 0
+        places = 8 * at.batch * (asking * size + at.queries)
+        found = work + kept(at, numbers + at.queries * at.value_dim)
+        return found + Work(saved=flags + places) if at.training else found
 
 
 class _Summary(ByText):
@@ -74,7 +86,8 @@ class _Summary(ByText):
         rows, _, queries, _ = q_RHQE.shape
         before_R = torch.as_tensor(about.before, device=q_RHQE.device).expand(rows)
         lead_R = before_R % self.block
-        touched = -(-(queries + int(lead_R.max())) // self.block)
+        most = about.before % self.block if isinstance(about.before, int) else int(lead_R.max())
+        touched = -(-(queries + most) // self.block)
         mine_RM = before_R[:, None] // self.block + torch.arange(touched, device=q_RHQE.device)
         at_RT = torch.arange(touched * self.block, device=q_RHQE.device) - lead_R[:, None]
         row_R1 = torch.arange(rows, device=q_RHQE.device)[:, None]

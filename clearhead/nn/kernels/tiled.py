@@ -27,6 +27,7 @@ from ...errors import SpecError
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
+from ..work import Meeting, Work, product
 from .kernel import Kernel, Mixing
 from .softmax import pattern
 
@@ -41,6 +42,14 @@ class Tiled(Mixing):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Tiled(self)
+
+    def work(self, at: Meeting) -> Work:
+        """All pairs, tile by tile; on the way back once more. Of scores nothing is kept."""
+        rows, both = at.batch * at.heads, at.head_dim + at.value_dim
+        work = product(rows, at.queries, at.keys, both)
+        numbers = at.number * rows * both * (at.queries + at.keys)
+        again = Work(backward=work.flops, saved=numbers + 8 * at.queries)
+        return work + again if at.training else work
 
 
 class _Tiled(Kernel):

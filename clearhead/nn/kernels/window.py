@@ -15,6 +15,7 @@ from ...errors import SpecError, UnsupportedError
 from .. import masks
 from ..tap import Tap
 from ..view import View
+from ..work import Meeting, Work
 from .kernel import ALL, Call, Kernel
 from .softmax import Exact, _Softmax
 
@@ -34,6 +35,10 @@ class Window(Exact):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Window(self, heads)
+
+    def work(self, at: Meeting) -> Work:
+        window = self.left, self.left if self.right is None else self.right
+        return super().work(replace(at, window=window, rule="mask"))
 
 
 class _Window(_Softmax):
