@@ -94,11 +94,13 @@ class AttentionState {
     await Promise.all([this.fetchOverview(), this.look(this.layer, this.head)]);
   }
 
-  /** Where to begin with a new model: of cross-attention the head that points most clearly. */
+  /** Where to begin with a new model: the head that points most clearly, and not only at the first token. */
   private async start(): Promise<void> {
-    const entropy = this.kind === "cross" ? this.overview?.scores.entropy : undefined;
-    const [first] = entropy ? ordered(entropy.length, entropy[0].length, entropy.map((row) => row.map((e) => -e))) : [{ layer: 0, head: 0 }];
-    await this.look(first.layer, first.head);
+    const { entropy, first } = this.overview?.scores ?? {};
+    if (!entropy) return;
+    const clear = entropy.map((row, l) => row.map((bits, h) => -bits - (first?.[l]?.[h] > 0.4 ? 100 : 0)));
+    const [best] = ordered(entropy.length, entropy[0].length, clear);
+    await this.look(best.layer, best.head);
   }
 
   /** A part of the trace. One that the server no longer has (it was restarted) is made again from the text. */
