@@ -25,8 +25,11 @@ from clearhead.spec import Spec
 
 VOCAB, WIDTH, HEADS, DEPTH = 31, 24, 4, 2
 # Sizes of kernels: small enough that a text of a few tokens is cut into several parts.
-SMALL = {"features": 16, "rank": 5, "landmarks": 3, "block": 4, "tile": 4, "left": 2}
-SAMPLES = {"length": 16, "hidden": 40, "vocab": VOCAB, "count": 3, "factor": 2.0, "heads": HEADS, "window": 3}
+SMALL = {"features": 16, "rank": 5, "landmarks": 3, "block": 4, "chunk": 4, "tile": 4, "left": 2}
+SAMPLES = {
+    "length": 16, "hidden": 40, "vocab": VOCAB, "count": 3, "shape": (8, 6), "widths": (14, 10),
+    "factor": 2.0, "heads": HEADS, "window": 3,
+}  # fmt: skip
 
 
 def sample(kind: type[Spec]) -> Spec:
@@ -49,6 +52,14 @@ def fitting(mixer: Mixer, need: Need) -> Mixer:
     if can(mixer, need) and not out_of_place:
         return mixer
     return replace(mixer, kernel=cn.Softmax()) if isinstance(mixer, cn.Attention) else attention()
+
+
+def decodes(mixer: Mixer) -> bool:
+    """Whether it can go on where it stopped, as a decoder must."""
+    if not isinstance(mixer, cn.Attention):
+        return can(mixer, "causal")
+    kernel = mixer.kernel.build(HEADS, WIDTH // HEADS)
+    return "causal" in kernel.supports and ("uneven" in kernel.supports or kernel.keeps == "state")
 
 
 def attention(**changes: object) -> cn.Attention:
@@ -80,7 +91,11 @@ def single(head: Head | None = None, **changes: object) -> cn.Single:
 def pair(**changes: object) -> cn.Pair:
     encoder = tower(**changes)
     crossed = tuple(
-        replace(b, attention=fitting(b.attention, "causal"), cross=fitting(b.attention, "uneven"))
+        replace(
+            b,
+            attention=b.attention if decodes(b.attention) else attention(),
+            cross=fitting(b.attention, "uneven"),
+        )
         for b in encoder.pattern
     )
     crossed = tuple(b.edit(cn.Attention, window=None) if b.cross.window else b for b in crossed)
@@ -150,8 +165,11 @@ ENCODERS: dict[str, Model] = {n: single(**c) for n, c in (CHOICES | OPEN).items(
 DECODERS: dict[str, Model] = {
     n: single(causal=True, **c)
     for n, c in CHOICES.items()
-    if all(can(b.attention, "causal") for b in tower(**c).pattern)
+    if all(decodes(b.attention) for b in tower(**c).pattern)
 }
+DECODERS["reversible"] = single(
+    cn.TokenHead(vocab=VOCAB, tied=False), causal=True, residual="reversible", positions=cn.Rope()
+)
 PAIRS: dict[str, Model] = {n: pair(**c) for n, c in CHOICES.items()}
 HEADED: dict[str, Model] = {n: single(sample(k)) for n, k in Head.kinds().items()} | {
     "untied": single(cn.TokenHead(vocab=VOCAB, tied=False, bias=True, scale=0.5, cap=4.0)),
@@ -160,6 +178,12 @@ HEADED: dict[str, Model] = {n: single(sample(k)) for n, k in Head.kinds().items(
     "mean-labels": single(cn.Labels(count=3, pool="mean")),
     "last-labels": single(cn.Labels(count=3, pool="last", bias=False)),
     "max-unit": single(cn.Pooled(pool="max", unit=True, count=5)),
+    "adaptive": single(
+        cn.AdaptiveHead(vocab=VOCAB, cutoffs=(9, 20), inner_width=20),
+        embed=cn.Adaptive(vocab=VOCAB, cutoffs=(9, 20), inner_width=20, shrink=2, dropout=0.1),
+    ),
+    "reversible": single(cn.TokenHead(vocab=VOCAB, tied=False), residual="reversible", depth=3),
+    "reversible-shared": single(cn.Labels(count=3), residual="reversible", depth=4, distinct=2),
     "factored": single(
         cn.TokenHead(vocab=VOCAB, bias=True, transform=cn.Transform(act="gelu_tanh")),
         embed=cn.Tokens(vocab=VOCAB, factor=10, norm=cn.norm.Layer()),

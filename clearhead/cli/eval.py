@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ..bundle import load
 from ..errors import InputError
 from ..recipes import load_run, prepare
 from ..tasks.metrics import bleu_signature
@@ -23,6 +24,7 @@ def evaluate(
     *,
     set_: Set = None,
     split: Annotated[str, Parameter(help="of the run's own data, where no file is given")] = "valid",
+    quantize: Annotated[str | None, Parameter(help="int8: a quarter of the memory, faster")] = None,
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """Score a run as its task is scored: perplexity, BLEU, accuracy, F1 and their kin."""
@@ -35,6 +37,8 @@ def evaluate(
         split = "valid"
     prepared = prepare(replace(settings, model={"family": str(folder), "edit": edits(set_)}))
     model = prepared.bundle.model
+    if quantize is not None:
+        model = load(folder, quantize=quantize, edit=edits(set_)).model
     with ERR.status("scoring"):
         scores = dict(prepared.task.score(model, split))
     rows = len(prepared.rows.splits[split])

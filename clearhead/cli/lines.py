@@ -1,4 +1,4 @@
-"""Lines: a word of the command line in; the texts it stands for out: itself, or the lines of stdin for `-`."""
+"""Lines: a word of the command line in; the texts it stands for out: itself, or for `-` stdin's lines."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from ..bundle import load
 from ..bundle.prediction import Guess, Prediction
 from .console import ERR, OUT, print_json
 from .lines import texts_of
+from .swap import Set, edits
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 BAR = 24  # characters of a bar that is full
@@ -25,12 +26,13 @@ def predict(
         str | None, Parameter(help="the text to look for answers in, or a second text")
     ] = None,
     top: Annotated[int, Parameter(help="how many labels, answers or words to tell")] = 5,
-    quantize: Annotated[str | None, Parameter(help="int8: less memory, faster")] = None,
+    set_: Set = None,
+    quantize: Annotated[str | None, Parameter(help="int8: a quarter of the memory, faster")] = None,
     json: Annotated[bool, Parameter(negative="", help="for machines, one line a text")] = False,
 ) -> None:
     """Labels, tags, answers or missing words, by what the model is."""
     with ERR.status("loading"):
-        bundle = load(model, quantize=quantize)
+        bundle = load(model, quantize=quantize, edit=edits(set_))
     for each in texts_of(text):
         found = bundle.predict(each, context, top=top)
         if json:

@@ -16,6 +16,12 @@ Set = Annotated[
 Edits = dict[str, str]
 
 
+def is_edit(word: str) -> bool:
+    """Attention.kernel=Linear is a choice of the model, tower.blocks.0.ff.out=0 an activation of one call."""
+    kind = word.partition("=")[0].split(".")[-2:-1]
+    return bool(kind) and kind[0][:1].isupper()
+
+
 def edits(words: list[str] | None) -> Edits:
     """What the user set, by place; `bundle.edits` reads the values."""
     found: Edits = {}

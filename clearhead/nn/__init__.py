@@ -10,7 +10,9 @@ from .feedforward import MLP, Gated
 from .heads import Labels, Pooled, Span, Tags, TokenHead, Transform
 from .init import FanIn, Normal, ResidualNormal, Xavier
 from .kernels import (
+    LSH,
     BigBird,
+    Chunks,
     Kernel,
     Linear,
     Linformer,
@@ -22,6 +24,7 @@ from .kernels import (
     Summary,
     Tiled,
 )
+from .long import Adaptive, AdaptiveHead, Axial, Memory, RelativeWaves
 from .masks import Causal, Documents, Everyone, Global, Globals, Mask, Padding, Prefix, Window
 from .mixers import Convolution, Recurrent
 from .model import Model, Pair, PairModel, Single, SingleModel
@@ -44,16 +47,17 @@ __all__ = [
     # a model and its parts
     "Single", "Pair", "Tower", "Block", "Attention", "Model", "SingleModel", "PairModel",
     # the choices
+    "Adaptive", "AdaptiveHead",
     "Tokens", "MLP", "Gated", "norm", "TokenHead", "Labels", "Tags", "Span", "Pooled", "Transform",
-    "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets",
+    "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets", "RelativeWaves", "Axial",
     "LinearStretch", "DynamicNTK", "Yarn", "Llama3",
     # kernels; the window, a mask here, is kernels.Window there
-    "kernels", "Softmax", "Longformer", "BigBird", "Linear", "Performer", "Linformer", "Nystrom", "Summary",
-    "Tiled", "Recurrent", "Convolution", "Xavier", "Normal", "ResidualNormal", "FanIn",
+    "kernels", "Softmax", "Longformer", "BigBird", "LSH", "Chunks", "Linear", "Performer", "Linformer",
+    "Nystrom", "Summary", "Tiled", "Recurrent", "Convolution", "Xavier", "Normal", "ResidualNormal", "FanIn",
     # masks
     "Mask", "Everyone", "Causal", "Window", "Padding", "Prefix", "Documents", "Global", "Globals", "View",
     "doors", "check_mask",
     # running, watching, extending
-    "Cache", "Tap", "OFF", "Recorder", "sites",
+    "Cache", "Memory", "Tap", "OFF", "Recorder", "sites",
     "Kernel", "Mixing", "Mixer", "Positions", "PositionScheme", "Placed",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InputError, SpecError, UnsupportedError
@@ -54,7 +55,8 @@ class TokenMixer(nn.Module):
 class Attention(Mixer):
     """`bias` names the projections that carry one: "qkvo" (GPT-2), "qvo" (Whisper), "" (LLaMA).
 
-    `project` is "each" (q, k and v) or "twice" (global tokens look with a second q, k and v; Longformer).
+    `project` is "each" (q, k and v), "shared" (the keys are the queries, at unit size; Reformer) or "twice"
+    (global tokens look with a second q, k and v; Longformer).
     """
 
     heads: int
@@ -65,7 +67,7 @@ class Attention(Mixer):
     scale: float | None = None  # None: head_dim ** -0.5
     qk_norm: Norm | None = None  # on each head of q and k (Qwen 3)
     window: tuple[int, int] | None = None  # look at most this many tokens back, and ahead
-    project: Literal["each", "twice"] = "each"
+    project: Literal["each", "shared", "twice"] = "each"
     kernel: Mixing = field(default_factory=Softmax)
 
     def check(self) -> None:
@@ -73,6 +75,10 @@ class Attention(Mixer):
             raise SpecError(f"Attention.heads is {self.heads}, expected 1 or more")
         if self.heads % (self.kv_heads or self.heads):
             raise SpecError(f"kv_heads {self.kv_heads} does not divide heads {self.heads}")
+        if self.project == "shared" and ((self.kv_heads or self.heads) != self.heads or "k" in self.bias):
+            raise SpecError(
+                "shared queries and keys are as many; Attention takes no kv_heads and no bias k then"
+            )
         if set(self.bias) - set("qkvo"):
             raise SpecError(f"Attention.bias is {self.bias!r}, expected some of the letters q, k, v, o")
 
@@ -104,7 +110,8 @@ class MultiHead(TokenMixer):
         self.value_dim = spec.value_dim or self.head_dim
         groups = spec.kv_heads or spec.heads
         self.q = Linear(width, spec.heads * self.head_dim, bias="q" in spec.bias)
-        self.k = Linear(memory_width, groups * self.head_dim, bias="k" in spec.bias)
+        own_keys = spec.project != "shared"
+        self.k = Linear(memory_width, groups * self.head_dim, bias="k" in spec.bias) if own_keys else None
         self.v = Linear(memory_width, groups * self.value_dim, bias="v" in spec.bias)
         self.out = Linear(spec.heads * self.value_dim, width, bias="o" in spec.bias)
         self.q_norm = spec.qk_norm.build(self.head_dim) if spec.qk_norm else None
@@ -120,6 +127,8 @@ class MultiHead(TokenMixer):
         return q if self.q_norm is None else self.q_norm(q)
 
     def keys(self, x_BTD: Tensor) -> Tensor:
+        if self.k is None:
+            return F.rms_norm(self.queries(x_BTD), (self.head_dim,), eps=1e-6)
         k = _heads(self.k(x_BTD), self.head_dim)
         return k if self.k_norm is None else self.k_norm(k)
 
@@ -159,14 +168,16 @@ class SelfAttention(MultiHead):
             self.require({"window"})
         self.twice = spec.project == "twice"
         if self.twice:
-            self.q_global = Linear(width, self.q.out_features, bias="q" in spec.bias)
-            self.k_global = Linear(width, self.k.out_features, bias="k" in spec.bias)
-            self.v_global = Linear(width, self.v.out_features, bias="v" in spec.bias)
+            groups = spec.kv_heads or spec.heads
+            self.q_global = Linear(width, spec.heads * self.head_dim, bias="q" in spec.bias)
+            self.k_global = Linear(width, groups * self.head_dim, bias="k" in spec.bias)
+            self.v_global = Linear(width, groups * self.value_dim, bias="v" in spec.bias)
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         place = ctx.place
         q = place.turn_q(self.queries(x_BTD))
-        k, v = place.turn_k(self.keys(x_BTD)), self.values(x_BTD)
+        read_BKD = x_BTD if ctx.cache is None else ctx.cache.recall(x_BTD)
+        k, v = place.turn_k(self.keys(read_BKD)), self.values(read_BKD)
         if ctx.cache is not None and self.kernel.keeps == "keys":
             k, v = ctx.cache.append(k, v)
         view, bias = ctx.view.under(self.rule), place.bias(ctx.layer, q, k)
@@ -190,7 +201,7 @@ class CrossAttention(MultiHead):
     def __init__(self, spec: Attention, width: int, memory_width: int) -> None:
         if spec.window is not None:
             raise SpecError("a window counts tokens of one text; cross-attention cannot have one")
-        if spec.kernel.one_text or spec.project == "twice":
+        if spec.kernel.one_text or spec.project != "each":
             raise SpecError(
                 f"{type(spec.kernel).__name__} attention is for tokens of one text; "
                 f"give cross-attention another kernel, such as Softmax"

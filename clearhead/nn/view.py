@@ -78,15 +78,16 @@ class View:
         segment_BK = self.mask.segments()
         return None if segment_BK is None else segment_BK >= 0
 
-    def allows(self, q: Tensor, k: Tensor) -> Tensor | None:
+    def allows(self, q: Tensor, k: Tensor, row_B: Tensor | None = None) -> Tensor | None:
         """Whether the queries in these slots may look at the keys in those; `None` when all may.
 
         The index tensors broadcast, (1 or B, 1 or H, ...) each: what a sparse kernel asks about the few
-        pairs that it looks at.
+        pairs that it looks at. `row_B` names rows of the batch, where it is not all of them in turn.
         """
         if self.is_open:
             return None
-        b = torch.arange(self.batch, device=q.device).reshape(-1, *(1,) * (q.ndim - 1))
+        rows = torch.arange(self.batch, device=q.device) if row_B is None else row_B
+        b = rows.reshape(-1, *(1,) * (q.ndim - 1))
         return self.mask.allows(b, torch.zeros_like(b), q, k)
 
     def under(self, rule: Mask) -> View:

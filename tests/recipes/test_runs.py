@@ -55,7 +55,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 SOURCES = {"classify": "label", "tag": "tags", "summarize": "pairs", "denoise": "texts", "bert-mini": "prose",
-           "gpt-chars": "prose", "answer": "asked", "translate-en-zh": "pairs", "translate": "pairs"}  # fmt: skip
+           "gpt-chars": "prose", "answer": "asked", "translate-en-zh": "pairs",
+           "translate": "pairs"}  # fmt: skip
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from ...errors import UnsupportedError
 from ...spec import Spec
 from ..cache import State
+from ..masks import Causal, Everyone
 from ..tap import OFF, Recorder, Tap
 from ..view import View
 from ..work import Meeting, Work
+from .counted import counted
 
 QKV = tuple[Tensor, Tensor, Tensor]
 Need = Literal["causal", "padding", "documents", "window", "mask", "bias", "uneven", "pattern", "second"]
@@ -30,6 +34,7 @@ NEEDS: dict[Need, str] = {
 }
 MASKS: frozenset[Need] = frozenset({"padding", "documents", "window"})  # whoever can take any mask, can these
 ALL = slice(None)
+_BYTES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +56,7 @@ class Kernel(nn.Module):
 
     supports: ClassVar[frozenset[Need]]
     keeps: ClassVar[Literal["keys", "state"]] = "keys"  # what a cache holds for it between two calls
+    foresight: ClassVar[bool] = False  # True: later tokens, though unseen, help to decide who is met (LSH)
     why: ClassVar[dict[Need, str]] = {}  # why it cannot do what it does not, where a reason helps
     shares: bool = True  # whether its weights are shares: none below zero, and one in all for each query
 
@@ -151,8 +157,26 @@ class Mixing(Spec):
         raise NotImplementedError
 
     def work(self, at: Meeting) -> Work:
-        """What one call costs, as a formula; `nn/work.py` says how to write it."""
-        raise UnsupportedError(f"{type(self).__name__} does not say what it costs; give it a `work`")
+        """What one call costs; as a formula (`nn/work.py` says how to write it) or, without one, counted."""
+        with torch.device("meta"):
+            kernel = self.build(at.heads, at.head_dim)
+            q, k, v = (
+                torch.empty(at.batch, heads, tokens, width, dtype=_BYTES[at.number])
+                for heads, tokens, width in (
+                    (at.heads, at.queries, at.head_dim),
+                    (at.kv_heads, at.keys, at.head_dim),
+                    (at.kv_heads, at.keys, at.value_dim),
+                )
+            )
+            place = torch.arange(at.keys)[None]
+        mask = Everyone() if at.rule == "open" else Causal()
+        view = View(mask, at.batch, place[:, at.keys - at.queries :], place, at.keys - at.queries)
+        call = partial(kernel, view=view, bias=None, scale=1.0, tap=OFF)
+        try:
+            return counted(kernel.to(q.dtype), call, [q, k, v], training=at.training)
+        except RuntimeError:  # it looks at numbers
+            name = type(self).__name__
+            raise UnsupportedError(f"{name} does not say what it costs; give it a `work`") from None
 
     def cached(self, at: Meeting) -> int:
         """How many numbers a decoding run has kept when it has come to so many keys."""

@@ -24,7 +24,7 @@ from ..tap import Tap
 from ..view import View
 from ..work import Meeting, Work
 from . import costs
-from .blocks import Blocks, Call
+from .blocks import Asked, Blocks
 from .costs import Sparse
 from .kernel import QKV, Kernel, Mixing
 
@@ -96,19 +96,19 @@ class _Longformer(Kernel):
         scale: float,
         tap: Tap,
     ) -> Tensor:
-        call = Call(view, bias, scale, self.spec.dropout if self.training else 0.0)
+        asked = Asked(view, bias, scale, self.spec.dropout if self.training else 0.0)
         wide_BK = self._globals(view)
         local, everyone = self._local(view, wide_BK), _rows(view, wide_BK)
         (q, k, v), two = first, second() if everyone else first
         if tap.wants("pattern"):
-            plain = local.pattern(q, k, call)
-            plain = everyone.pattern(two[0], two[1], call, into=plain) if everyone else plain
+            plain = local.pattern(q, k, asked)
+            plain = everyone.pattern(two[0], two[1], asked, into=plain) if everyone else plain
             seen = tap("pattern", plain)
             if seen is not plain:
-                mixed, wide = (F.dropout(seen, call.dropout) @ _per_head(x, q) for x in (v, two[2]))
+                mixed, wide = (F.dropout(seen, asked.dropout) @ _per_head(x, q) for x in (v, two[2]))
                 return mixed if wide_BK is None else torch.where(_of_queries(wide_BK, view), wide, mixed)
-        mixed = local.mix(q, k, v, call)
-        return everyone.mix(*two, call, into=mixed) if everyone else mixed
+        mixed = local.mix(q, k, v, asked)
+        return everyone.mix(*two, asked, into=mixed) if everyone else mixed
 
     def _globals(self, view: View) -> Tensor | None:
         """(1 or B, K) flags of the global tokens, or `None` if there are none."""

@@ -22,13 +22,13 @@ def width_of(left: int, right: int, queries: int, keys: int) -> int | None:
 
 def near(view: View) -> Blocks | None:
     """The blocks of a view with a window; `None` without one, or where it is hardly shorter than the text."""
-    if view.outline.window is None:
+    if view.outline.window is None or view.across:
         return None
     left, right = view.outline.window
     right = 0 if view.outline.causal else right
     queries, at = view.queries, view.k_pos.device
     width = width_of(left, right, queries, view.keys)
-    if view.across or width is None:
+    if width is None:
         return None
     first_C1 = torch.arange(0, queries, width, device=at)[:, None]
     q_CW = first_C1 + torch.arange(width, device=at)

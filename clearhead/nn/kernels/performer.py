@@ -10,6 +10,7 @@ Shape suffixes: R texts, H heads, T tokens, F features, E head width.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -54,7 +55,6 @@ class _Performer(ByFeatures):
     def __init__(self, spec: Performer) -> None:
         super().__init__()
         self.spec = spec
-        self._fixed: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 
     def features(self, q_RHQE: Tensor, k_RHKE: Tensor, scale: float) -> tuple[Tensor, Features]:
         w_EF = self.directions(q_RHQE).mT
@@ -70,10 +70,13 @@ class _Performer(ByFeatures):
         if self.training and self.spec.redraw:
             drawn = int(torch.randint(2**62, ()))  # from where dropout draws: a step can be repeated exactly
             return directions(count, width, generator(drawn, "performer")).to(like)
-        at = like.dtype, like.device
-        if at not in self._fixed:
-            self._fixed[at] = directions(count, width, generator(self.spec.seed, "performer")).to(like)
-        return self._fixed[at]
+        return _fixed(count, width, self.spec.seed, like.dtype, like.device)
+
+
+@lru_cache(maxsize=32)
+def _fixed(count: int, width: int, seed: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """All layers of a model share them."""
+    return directions(count, width, generator(seed, "performer")).to(device, dtype)
 
 
 def directions(count: int, width: int, key: torch.Generator) -> Tensor:

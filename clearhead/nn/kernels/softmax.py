@@ -20,7 +20,7 @@ from ..tap import Tap
 from ..view import View
 from ..work import Meeting, Work
 from . import costs
-from .blocks import Call as Asked
+from .blocks import Asked
 from .costs import Dense, Sparse
 from .kernel import ALL, Call, Kernel, Mixing
 from .nearby import near, width_of

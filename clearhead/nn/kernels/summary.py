@@ -86,7 +86,8 @@ class _Summary(ByText):
         rows, _, queries, _ = q_RHQE.shape
         before_R = torch.as_tensor(about.before, device=q_RHQE.device).expand(rows)
         lead_R = before_R % self.block
-        touched = -(-(queries + int(lead_R.max())) // self.block)
+        most = about.before % self.block if isinstance(about.before, int) else int(lead_R.max())
+        touched = -(-(queries + most) // self.block)
         mine_RM = before_R[:, None] // self.block + torch.arange(touched, device=q_RHQE.device)
         at_RT = torch.arange(touched * self.block, device=q_RHQE.device) - lead_R[:, None]
         row_R1 = torch.arange(rows, device=q_RHQE.device)[:, None]
