@@ -18,6 +18,7 @@ from clearhead import nn as cn
 from clearhead.errors import SpecError, UnsupportedError
 from clearhead.lens.cost import Cost, cost
 from clearhead.lens.cost.total import whole
+from clearhead.nn.kernels import Tiled
 from clearhead.nn.model import Model
 from clearhead.nn.work import Usage
 
@@ -191,6 +192,8 @@ LONG = {
     if name.startswith(CUT) and name != "kernel-Tiled"  # thousands of tiles, each in Python
     for causal in (False, True)
 }
+# Tiles of a few tokens are ten thousands of products here; larger ones are the same formula.
+LONG |= {name: spec.edit(Tiled, tile=64) for name, spec in LONG.items() if "Tiled" in name}
 
 
 def can_be_built(spec: Model) -> bool:

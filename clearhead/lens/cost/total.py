@@ -138,6 +138,8 @@ def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -
             kept += batch * (here.attention.size - 1) * side.width
         if isinstance(here.attention, Attention):
             kept += here.attention.kernel.cached(_meeting(here.attention, side.width, batch, own))
+        else:
+            kept += batch * here.attention.state(side.width)
         if here.cross is not None:  # of the memory, keys and values are kept whatever the kernel
             kept += Mixing.cached(here.cross.kernel, _meeting(here.cross, side.width, batch, length))
     return kept
