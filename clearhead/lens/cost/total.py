@@ -10,6 +10,7 @@ from ...nn.attention import Attention
 from ...nn.embed import Tokens
 from ...nn.heads import Head
 from ...nn.kernels import Mixing
+from ...nn.mixers import Convolution
 from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
 from ...nn.work import Device, Meeting, Usage, Work
@@ -133,6 +134,8 @@ def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -
     kept = 0
     for i in range(side.depth):
         here = side.pattern[i % len(side.pattern)]
+        if isinstance(here.attention, Convolution):  # the tokens that the next one still sees
+            kept += batch * (here.attention.size - 1) * side.width
         if isinstance(here.attention, Attention):
             kept += here.attention.kernel.cached(_meeting(here.attention, side.width, batch, own))
         else:
