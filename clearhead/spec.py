@@ -36,6 +36,15 @@ class Spec:
                 raise SpecError(f"{type(self).__name__}.{name} is {given!r}, expected {wanted}")
         self.check()
 
+    def __str__(self) -> str:
+        """The choice in short: only what is not as usual."""
+        given = {n: getattr(self, n) for n, f in _fields(type(self)).items()}
+        unusual = {n: value for n, value in given.items() if value != _usual(type(self), n)}
+        inside = ", ".join(
+            f"{n}={value if isinstance(value, Spec) else repr(value)}" for n, value in unusual.items()
+        )
+        return f"{type(self).__name__}({inside})" if inside else type(self).__name__
+
     def check(self) -> None:
         """Override to refuse values whose types fit but whose meaning does not."""
 
@@ -116,6 +125,13 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 def _required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
+
+
+def _usual(kind: type[Any], name: str) -> Any:
+    field = _fields(kind)[name]
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
 
 
 def _refuse_unknown(kind: type[Spec], given: dict[str, Any]) -> None:

@@ -27,14 +27,17 @@ class Name:
     ours: str
     transpose: bool = False
     leading: int = 0  # how many leading dimensions of size one theirs has
+    heads: int = 0  # the heads, where theirs has them as a dimension of their own (XLNet)
 
     def load(self, x: Tensor, holes: Holes) -> State:
         x = x.reshape(x.shape[self.leading :])
+        x = x.flatten(1) if self.heads else x
         return {self.ours.format(**holes): x.mT if self.transpose and x.ndim == 2 else x}
 
     def export(self, ours: Mapping[str, Tensor], holes: Holes) -> Tensor:
         x = ours[self.ours.format(**holes)]
         x = x.mT if self.transpose and x.ndim == 2 else x
+        x = x.reshape(len(x), self.heads, -1) if self.heads else x
         return x.reshape((1,) * self.leading + tuple(x.shape))
 
     @property
@@ -44,12 +47,16 @@ class Name:
 
 @dataclass(frozen=True)
 class Fused:
-    """One of theirs is several of ours, one under the other; `per_head` where they alternate (NeoX)."""
+    """One of theirs is several of ours, one under the other; `per_head` where they alternate (NeoX).
+
+    They are of one size, unless `sizes` says otherwise.
+    """
 
     theirs: str
     parts: tuple[str, ...]
     transpose: bool = False
     per_head: int = 0  # how many heads alternate
+    sizes: tuple[int, ...] = ()
 
     def load(self, x: Tensor, holes: Holes) -> State:
         x = x.mT if self.transpose and x.ndim == 2 else x
@@ -57,7 +64,7 @@ class Fused:
             split = x.reshape(self.per_head, len(self.parts), -1, *x.shape[1:]).unbind(1)
             pieces = [piece.reshape(-1, *x.shape[1:]) for piece in split]
         else:
-            pieces = list(x.chunk(len(self.parts)))
+            pieces = list(torch.split(x, list(self.sizes)) if self.sizes else x.chunk(len(self.parts)))
         return {part.format(**holes): piece for part, piece in zip(self.parts, pieces, strict=True)}
 
     def export(self, ours: Mapping[str, Tensor], holes: Holes) -> Tensor:

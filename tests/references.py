@@ -22,7 +22,8 @@ TINY = {
     "encoder_layers": 2, "decoder_layers": 3,
     "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_heads": 4, "encoder_attention_heads": 4,
     "decoder_attention_heads": 2, "num_key_value_heads": 2, "d_kv": 8, "head_dim": 8,
-    "intermediate_size": 48, "hidden_dim": 48, "d_ff": 48, "encoder_ffn_dim": 48, "decoder_ffn_dim": 40,
+    "intermediate_size": 48, "hidden_dim": 48, "d_ff": 48, "d_inner": 48, "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 40,
     "attention_window": 4, "block_size": 1, "num_random_blocks": 2,
     "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 48,
     "max_position_embeddings": 64, "n_positions": 64, "sliding_window": 5, "query_pre_attn_scalar": 10,
@@ -37,6 +38,13 @@ ROPES = {
     "yarn": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16},
     "llama3": LLAMA3,
 }
+# What a family needs in every case, and what its language model needs besides.
+BASE: dict[str, dict[str, Any]] = {
+    "reformer": {"attention_head_size": 8, "axial_pos_shape": [8, 8], "axial_pos_embds_dim": [12, 20],
+                 "attn_layers": ["local", "lsh", "lsh", "local"], "feed_forward_size": 48, "num_hashes": 2,
+                 "hash_seed": 3, "lsh_attn_chunk_length": 4, "local_attn_chunk_length": 4},
+}  # fmt: skip
+SPEAKING: dict[str, dict[str, Any]] = {"reformer": {"is_decoder": True}}
 VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
     "transformer": {
         "untied": {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False,
@@ -73,6 +81,14 @@ VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "few-buckets": {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10},
         "gated-silu": {"feed_forward_proj": "gated-silu", "d_kv": 6},
     },
+    "xlnet": {
+        "causal": {"attn_type": "uni", "tie_word_embeddings": False},
+        "clamped": {"clamp_len": 4, "ff_activation": "relu"},
+    },
+    "reformer": {
+        "factors": {"num_buckets": [2, 4], "num_hashes": 3, "attn_layers": ["lsh", "local"] * 2},
+        "learned": {"axial_pos_embds": False, "local_attn_chunk_length": 8},
+    },
     "big_bird": {
         "full": {"attention_type": "original_full"},
         "rescaled": {"rescale_embeddings": True, "use_bias": False, "num_random_blocks": 1},
@@ -101,6 +117,9 @@ class Reference:
         """Theirs, with the sizes of TINY where it has such a key."""
         plain = transformers.AutoConfig.for_model(self.family.key).to_dict()
         sizes = {key: value for key, value in TINY.items() if key in plain}
+        sizes |= BASE.get(self.family.name, {})
+        if self.task == "tokens":
+            sizes |= SPEAKING.get(self.family.name, {})
         if self.task == "span":  # the first and the last token of an answer
             sizes["id2label"] = {0: "first", 1: "last"}
         return transformers.AutoConfig.for_model(self.family.key, **sizes | self.changes)
@@ -131,8 +150,13 @@ class Reference:
         return f"{self.family.name}/{self.task}/{self.name}"
 
 
+# What the installed package no longer has is proven by golden tensors: see tests/golden.
+GOLDEN = {"transfo-xl"}
+KNOWN = {name: family for name, family in FAMILIES.items() if name not in GOLDEN}
+
+
 def references() -> Iterator[Reference]:
-    for family in FAMILIES.values():
+    for family in KNOWN.values():
         for task in family.architectures:
             yield Reference(family, task, "plain", {})
         for name, changes in VARIATIONS.get(family.name, {}).items():
@@ -145,12 +169,20 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 
+def patient(model: Any) -> None:
+    """Reformer scores a token with itself at -1e5, where 32 bits have steps of 0.008: one that meets nobody
+    else gets 0.998 of itself. At -50 the score is as negligible beside others, and has its digits."""
+    for name, buffer in model.named_buffers():
+        if name.endswith("self_mask_value_float32"):
+            buffer.fill_(-50.0)
+
+
 class Exact(TorchFunctionMode):
     """Inside, a reference computes in float64 throughout; it otherwise rounds norms and angles to 32 bits."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.float:
-            return args[0].double() if args[0].is_floating_point() else func(*args)
+            return args[0].double()
         args = tuple(torch.float64 if a is torch.float32 else a for a in args)
         kwargs = {k: torch.float64 if v is torch.float32 else v for k, v in (kwargs or {}).items()}
         return func(*args, **kwargs)

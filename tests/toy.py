@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import clearhead
 from clearhead.bundle import Bundle
-from clearhead.nn.init import generator
+from clearhead.nn.draw import generator
 from clearhead.tasks import Better
 from clearhead.train import Training, checkpoints, determined, read_log
 

@@ -10,6 +10,7 @@ from typing import get_args
 import torch
 
 from clearhead import nn as cn
+from clearhead.nn.attention import Mixer
 from clearhead.nn.block import Order
 from clearhead.nn.feedforward import ACTIVATIONS, FeedForward
 from clearhead.nn.heads import Head
@@ -24,8 +25,11 @@ from clearhead.spec import Spec
 
 VOCAB, WIDTH, HEADS, DEPTH = 31, 24, 4, 2
 # Sizes of kernels: small enough that a text of a few tokens is cut into several parts.
-SMALL = {"block": 4}
-SAMPLES = {"length": 16, "hidden": 40, "vocab": VOCAB, "count": 3, "factor": 2.0, "heads": HEADS, "window": 3}
+SMALL = {"features": 16, "rank": 5, "landmarks": 3, "block": 4, "chunk": 4, "tile": 4, "left": 2}
+SAMPLES = {
+    "length": 16, "hidden": 40, "vocab": VOCAB, "count": 3, "shape": (8, 6), "widths": (14, 10),
+    "factor": 2.0, "heads": HEADS, "window": 3,
+}  # fmt: skip
 
 
 def sample(kind: type[Spec]) -> Spec:
@@ -34,16 +38,28 @@ def sample(kind: type[Spec]) -> Spec:
     return kind(**{name: SAMPLES[name] for name in needed if name not in small}, **small)
 
 
-def can(attention: cn.Attention, need: Need) -> bool:
-    """Whether the kernel of an attention can honour a need."""
+def can(attention: Mixer, need: Need) -> bool:
+    """Whether an attention, by its kernel, or another mixer can honour a need."""
+    if not isinstance(attention, cn.Attention):
+        return need in attention.build(WIDTH).supports
     supports = attention.kernel.build(HEADS, WIDTH // HEADS).supports
     return need in supports
 
 
-def fitting(attention: cn.Attention, need: Need) -> cn.Attention:
-    """The same attention; with softmax where its own kernel could not stand at that place."""
-    out_of_place = need == "uneven" and attention.kernel.one_text
-    return attention if can(attention, need) and not out_of_place else replace(attention, kernel=cn.Softmax())
+def fitting(mixer: Mixer, need: Need) -> Mixer:
+    """The same mixer; softmax attention where it could not stand at that place."""
+    out_of_place = need == "uneven" and isinstance(mixer, cn.Attention) and mixer.kernel.one_text
+    if can(mixer, need) and not out_of_place:
+        return mixer
+    return replace(mixer, kernel=cn.Softmax()) if isinstance(mixer, cn.Attention) else attention()
+
+
+def decodes(mixer: Mixer) -> bool:
+    """Whether it can go on where it stopped, as a decoder must."""
+    if not isinstance(mixer, cn.Attention):
+        return can(mixer, "causal")
+    kernel = mixer.kernel.build(HEADS, WIDTH // HEADS)
+    return "causal" in kernel.supports and ("uneven" in kernel.supports or kernel.keeps == "state")
 
 
 def attention(**changes: object) -> cn.Attention:
@@ -75,7 +91,11 @@ def single(head: Head | None = None, **changes: object) -> cn.Single:
 def pair(**changes: object) -> cn.Pair:
     encoder = tower(**changes)
     crossed = tuple(
-        replace(b, attention=fitting(b.attention, "causal"), cross=fitting(b.attention, "uneven"))
+        replace(
+            b,
+            attention=b.attention if decodes(b.attention) else attention(),
+            cross=fitting(b.attention, "uneven"),
+        )
         for b in encoder.pattern
     )
     crossed = tuple(b.edit(cn.Attention, window=None) if b.cross.window else b for b in crossed)
@@ -104,6 +124,10 @@ def _choices() -> dict[str, dict[str, object]]:
     for name, kind in FeedForward.kinds().items():
         for act in ACTIVATIONS:
             made[f"{name}-{act}"] = {"block": block(feedforward=kind(hidden=40, act=act))}
+    made |= {f"mixer-{n}": {"block": block(attention=sample(k))} for n, k in Mixer.kinds().items()}
+    made["mixer-gru"] = {"block": block(attention=cn.Recurrent(cell="gru", hidden=10))}
+    made["mixer-even"] = {"block": block(attention=cn.Convolution(size=4))}
+    made["mixed-mixers"] = {"block": (block(attention=cn.Recurrent()), block())}
     heads = {
         "no-bias": {"bias": ""},
         "grouped": {"kv_heads": 2},
@@ -113,6 +137,7 @@ def _choices() -> dict[str, dict[str, object]]:
         "capped": {"kernel": cn.Softmax(cap=5.0)},
         "dropped": {"kernel": cn.Softmax(dropout=0.1)},
         "window": {"window": (2, 1)},
+        "sink": {"kernel": cn.Softmax(sink=True)},
         "longformer-dilated": {"kernel": cn.Longformer(window=2, dilation=2, always=(1,), dropout=0.1)},
     }
     made |= {name: {"block": block(attention=attention(**changes))} for name, changes in heads.items()}
@@ -132,6 +157,7 @@ def _choices() -> dict[str, dict[str, object]]:
 CHOICES = _choices()
 # What only an encoder can have: no cache keeps the second set.
 OPEN = {
+    "mixer-both-ways": {"block": block(attention=cn.Recurrent(both_ways=True))},
     "own-globals": {"block": block(attention=attention(
         kernel=cn.Longformer(window=2, always=(0, 2)), project="twice", bias="qvo"))},
 }  # fmt: skip
@@ -139,8 +165,11 @@ ENCODERS: dict[str, Model] = {n: single(**c) for n, c in (CHOICES | OPEN).items(
 DECODERS: dict[str, Model] = {
     n: single(causal=True, **c)
     for n, c in CHOICES.items()
-    if all(can(b.attention, "causal") for b in tower(**c).pattern)
+    if all(decodes(b.attention) for b in tower(**c).pattern)
 }
+DECODERS["reversible"] = single(
+    cn.TokenHead(vocab=VOCAB, tied=False), causal=True, residual="reversible", positions=cn.Rope()
+)
 PAIRS: dict[str, Model] = {n: pair(**c) for n, c in CHOICES.items()}
 HEADED: dict[str, Model] = {n: single(sample(k)) for n, k in Head.kinds().items()} | {
     "untied": single(cn.TokenHead(vocab=VOCAB, tied=False, bias=True, scale=0.5, cap=4.0)),
@@ -149,6 +178,12 @@ HEADED: dict[str, Model] = {n: single(sample(k)) for n, k in Head.kinds().items(
     "mean-labels": single(cn.Labels(count=3, pool="mean")),
     "last-labels": single(cn.Labels(count=3, pool="last", bias=False)),
     "max-unit": single(cn.Pooled(pool="max", unit=True, count=5)),
+    "adaptive": single(
+        cn.AdaptiveHead(vocab=VOCAB, cutoffs=(9, 20), inner_width=20),
+        embed=cn.Adaptive(vocab=VOCAB, cutoffs=(9, 20), inner_width=20, shrink=2, dropout=0.1),
+    ),
+    "reversible": single(cn.TokenHead(vocab=VOCAB, tied=False), residual="reversible", depth=3),
+    "reversible-shared": single(cn.Labels(count=3), residual="reversible", depth=4, distinct=2),
     "factored": single(
         cn.TokenHead(vocab=VOCAB, bias=True, transform=cn.Transform(act="gelu_tanh")),
         embed=cn.Tokens(vocab=VOCAB, factor=10, norm=cn.norm.Layer()),

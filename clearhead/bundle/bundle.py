@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from ..errors import InputError
 from ..families import Family, Task
 from ..lens.cost import Cost, cost
-from ..nn.heads import Pool, pooled
 from ..nn.model import Model, PairModel, SingleModel
 from ..text.tokenizer import Tokenizer
 from .answer import Answer, Asked
@@ -21,11 +19,8 @@ from .report import Report
 if TYPE_CHECKING:
     from ..lens.change import Value
     from ..lens.trace import Trace
+    from .prediction import Prediction
     from .tracing import Text
-
-# Words of sentence-transformers for what we can do.
-POOLS: dict[str, Pool] = {"cls": "first", "max": "max", "mean": "mean", "lasttoken": "last"}
-MODULES = {"Transformer", "Pooling", "Normalize"}
 
 
 @dataclass
@@ -41,6 +36,7 @@ class Bundle:
     generation: dict[str, Any] = field(default_factory=dict)  # decoding defaults of the checkpoint
     pooling: dict[str, Any] | None = None  # how the checkpoint makes one vector of a sentence
     report: Report = field(default_factory=Report)
+    edits: dict[str, str] = field(default_factory=dict)  # where the spec is not as the family builds it
     files: dict[str, bytes] = field(default_factory=dict)  # carried along, written back as they are
 
     def __repr__(self) -> str:
@@ -121,19 +117,23 @@ class Bundle:
         number = next(self.model.parameters()).element_size()
         return cost(self.spec, batch=batch, length=length, target=target, training=training, number=number)
 
-    @torch.no_grad()
-    def embed(self, texts: Sequence[str], batch: int = 32) -> Tensor:
+    def embed(self, texts: Sequence[str]) -> Tensor:
         """(N, width): one vector per text, pooled and normalised as the checkpoint's modules.json says."""
+        from .embedding import embed
+
         if isinstance(texts, str):
             raise InputError("embed takes a list of texts; put the one text into a list")
         if not isinstance(self.model, SingleModel):
             raise InputError(
                 "this model has an encoder and a decoder; sentence vectors need an encoder alone"
             )
-        encoded = self._tokenizer("embed").encode_batch(texts)
-        rows = [self._cut(list(encoding.ids)) for encoding in encoded]
-        parts = [self._embed(rows[i : i + batch]) for i in range(0, len(rows), batch)]
-        return torch.cat(parts) if parts else torch.zeros(0, self.spec_width)
+        return embed(self.model, self._tokenizer("embed"), texts, self.pooling)
+
+    def predict(self, text: str, context: str | None = None, *, top: int = 5) -> Prediction:
+        """What the head says of a text: labels, a tag per token, missing words, or answers in `context`."""
+        from .prediction import predict
+
+        return predict(self, text, context, top=top)
 
     def trace(
         self,
@@ -161,37 +161,6 @@ class Bundle:
         from ..lens.change import changed
 
         return replace(self, model=changed(self.model, parts, set))
-
-    @property
-    def spec_width(self) -> int:
-        assert isinstance(self.model, SingleModel)
-        return self.model.spec.tower.width
-
-    def _cut(self, ids: list[int]) -> list[int]:
-        """No more tokens than the checkpoint's recipe says, as its own library cuts: the end token stays."""
-        limit = (self.pooling or {}).get("max_seq_length")
-        if limit is None or len(ids) <= limit:
-            return ids
-        tail = 0
-        while tail < len(ids) and ids[-1 - tail] in self._tokenizer("embed").specials:
-            tail += 1
-        return ids[: limit - tail] + ids[len(ids) - tail :]
-
-    def _embed(self, rows: list[list[int]]) -> Tensor:
-        assert isinstance(self.model, SingleModel)
-        length = max(map(len, rows))
-        real = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows])
-        ids = torch.tensor([row + [0] * (length - len(row)) for row in rows])
-        device = next(self.model.parameters()).device
-        ids, real = ids.to(device), real.to(device)
-        states, recipe = self.model.hidden(ids, real), self.pooling or {"modes": ["mean"], "normalize": True}
-        unknown = {*recipe["modes"]} - {*POOLS}, {*recipe.get("modules", ())} - MODULES
-        if any(unknown):
-            raise InputError(
-                f"modules.json asks for {', '.join(set.union(*unknown))}, which is not known here"
-            )
-        vectors = torch.cat([pooled(states, POOLS[mode], real.bool()) for mode in recipe["modes"]], dim=-1)
-        return torch.nn.functional.normalize(vectors, dim=-1) if recipe["normalize"] else vectors
 
     def _tokenizer(self, wanted: str) -> Tokenizer:
         if self.tokenizer is None:

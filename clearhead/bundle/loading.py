@@ -12,16 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from .. import weights
-from ..errors import InputError, LoadError, SpecError, nearest
+from ..errors import ClearheadError, InputError, LoadError, SpecError, nearest
 from ..families import FAMILIES, Config, Family, of_type
 from ..nn.init import initialise
 from ..nn.model import Model, PairModel, SingleModel
-from ..spec import Spec
 from ..store import read, resolve
 from ..text.tokenizer import Tokenizer
 from ..tune.quantize import quantize as rounded
 from .bundle import Bundle
-from .making import spec_of
+from .edits import edited, written
+from .making import EXTRA, added, spec_of
 from .report import Report
 
 # Small files beside the weights that mean something to others: the recipe of sentence-transformers.
@@ -53,21 +53,25 @@ def load(
 
     `dtype` None keeps what is stored. `quantize="int8"` gives a quarter of the memory and a faster answer;
     such a bundle computes in float32 and can be neither trained nor saved.
-    `edit` changes the spec: {"Attention.window": (64, 0)}.
-    `allow_missing` names parameters (globs) that may start fresh, such as "head.*"; nothing else may.
+    `edit` changes the spec, {"Attention.kernel": "Window(256)"}: weights stay, and what only the edited model
+    has is drawn by `seed`. `allow_missing` names parameters (globs) that may start fresh, such as "head.*";
+    nothing else may.
     """
     path = resolve(name)
     found = _gguf(path) if path.suffix == ".gguf" else _folder(path)
     family = _family(found)
-    tensors, bare = _prefixed(found.tensors, family)
+    stored, extras = _extras(found.tensors)
+    tensors, bare = _prefixed(stored, family)
     config = family.config(found.config, stored=tensors)
     _refuse_absurd(config, len(tensors))
     task = family.task(found.config)
-    spec = _edited(spec_of(family, config, task), edit or {})
+    plain, edits = spec_of(family, config, task), {**_stored_edits(found.config), **(edit or {})}
+    spec = edited(plain, edits)
     loaded = weights.load(tensors, family.weights(config, task))
     model = _empty(spec)
-    fresh = _check(model, loaded, allow_missing)
-    _fill(model, spec, loaded.state, seed, fresh=bool(fresh))
+    _join(loaded, extras, {name for name, _ in model.named_parameters()})
+    fresh = _check(model, loaded, [*allow_missing, *(added(plain, spec) if edits else ())])
+    _fill(model, spec, loaded.state, seed, fresh=fresh)
     if quantize is not None and dtype is None:
         dtype = torch.float32  # what is not rounded is little, and half precision is slow on many processors
     if dtype is not None or device is not None:
@@ -84,6 +88,7 @@ def load(
         generation=found.generation,
         pooling=found.pooling,
         report=Report.of(loaded, fresh, bare=bare),
+        edits=written(edits),
         files=found.files,
     )
 
@@ -137,6 +142,16 @@ def _kin(config: dict[str, Any]) -> str:
     return said + (f"; not there: {_some(gone)}" if gone else "")
 
 
+def _join(loaded: weights.Loaded, extras: weights.State, wanted: set[str]) -> None:
+    """Extras that this model has are used; those of a choice that was edited away are kept, to be written."""
+    for name, x in extras.items():
+        if name in wanted:
+            loaded.state[name] = x
+            loaded.used.append(EXTRA + name)
+        else:
+            loaded.kept[EXTRA + name], loaded.reasons[EXTRA + name] = x, "of a choice that was edited away"
+
+
 def _prefixed(tensors: Mapping[str, Tensor], family: Family) -> tuple[Mapping[str, Tensor], bool]:
     """Files of base models leave the family's prefix out of every name; here it is put back."""
     if not family.prefix or any(name.startswith(family.prefix) for name in tensors):
@@ -154,6 +169,8 @@ def _refuse_absurd(config: Config, stored: int) -> None:
 def _empty(spec: Model) -> SingleModel | PairModel:
     try:
         return spec.empty()
+    except ClearheadError:
+        raise
     except (RuntimeError, OverflowError) as error:  # a tensor that no memory could hold
         raise LoadError(f"config.json asks for sizes that cannot be built: {str(error)[:120]}") from None
 
@@ -167,13 +184,22 @@ def _dtype(asked: torch.dtype | str | None) -> torch.dtype | None:
     return cast(torch.dtype, getattr(torch, asked))
 
 
-def _edited(spec: Model, edit: Mapping[str, Any]) -> Model:
-    for place, value in edit.items():
-        kind, _, field = place.partition(".")
-        if kind not in Spec.kinds() or not field:
-            raise SpecError(f"edit {place!r} is not Kind.field, such as Attention.window")
-        spec = spec.edit(Spec.kinds()[kind], **{field: value})
-    return spec
+def _stored_edits(config: Mapping[str, Any]) -> dict[str, str]:
+    """What `save` wrote of a model that is not as its family builds it: data, for the same small parser."""
+    said = config.get("clearhead", {})
+    edits = said.get("edit", {}) if isinstance(said, dict) else None
+    if not isinstance(edits, dict) or not all(isinstance(value, str) for value in edits.values()):
+        raise LoadError('config.json: "clearhead" is not {"edit": {"Kind.field": "value"}}')
+    return edits
+
+
+def _extras(tensors: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], weights.State]:
+    """Theirs, and those that only an edited model has, which stand under names of ours."""
+    own = [name for name in tensors if name.startswith(EXTRA)]
+    if not own:
+        return tensors, {}
+    rest = {name: tensors[name] for name in tensors if not name.startswith(EXTRA)}
+    return rest, {name.removeprefix(EXTRA): tensors[name] for name in own}
 
 
 def _check(model: nn.Module, loaded: weights.Loaded, allowed: Sequence[str]) -> tuple[str, ...]:
@@ -202,10 +228,13 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f", and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _fill(model: nn.Module, spec: Model, state: weights.State, seed: int, *, fresh: bool) -> None:
+def _fill(model: nn.Module, spec: Model, state: weights.State, seed: int, *, fresh: Sequence[str]) -> None:
     """Give the empty model its tensors, without copying them; what is allowed to be missing is drawn."""
     if fresh:
         model.to_empty(device="cpu")
         initialise(model, spec.starts(), seed)
+        dtype = next((x.dtype for x in state.values() if x.is_floating_point()), torch.float32)
+        drawn = {name: model.get_parameter(name).detach().to(dtype) for name in fresh}
+        state = {**state, **drawn}
     model.load_state_dict(state, strict=False, assign=True)
     model.requires_grad_()  # a stored tensor does not know that it will be trained

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,6 +11,9 @@ from ..errors import SpecError, nearest
 from ..families import Config, Family, Task, named
 from ..nn.model import Model
 from .bundle import Bundle
+from .edits import edited, written
+
+EXTRA = "clearhead."  # before the names of tensors that the family itself does not have
 
 # Keys that any config may have: labels, and the tokens that stand for no text.
 ANYWHERE = {
@@ -25,19 +29,24 @@ def build(
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
+    edit: Mapping[str, Any] | None = None,
     **config: Any,
 ) -> Bundle:
-    """`build("bert", hidden_size=64)`, `build("gpt2-medium")` or `build(spec)`: one seed, one model."""
+    """`build("bert", hidden_size=64)`, `build("gpt2-medium")` or `build(spec)`: one seed, one model.
+
+    `edit` changes what the family builds: {"Attention.kernel": "Linear"}.
+    """
     if isinstance(what, Model):
+        what = edited(what, edit or {})
         if config:
             raise SpecError(f"a spec takes no config; given {', '.join(config)}: edit the spec instead")
         return Bundle(what, what.build(seed=seed, dtype=dtype, device=device))
     family, full = configured(what, config)
-    spec = spec_of(family, full, task)
+    spec = edited(spec_of(family, full, task), edit or {})
     said = {**full, "model_type": family.key, "architectures": [family.architectures[task]]}
     said["dtype"] = str(dtype).removeprefix("torch.")
     model = spec.build(seed=seed, dtype=dtype, device=device)
-    return Bundle(spec, model, family=family, task=task, config=said)
+    return Bundle(spec, model, family=family, task=task, config=said, edits=written(edit or {}))
 
 
 def configured(name: str, changes: dict[str, Any]) -> tuple[Family, Config]:
@@ -55,3 +64,9 @@ def spec_of(family: Family, config: Config, task: Task) -> Model:
         heads = ", ".join(family.architectures)
         raise SpecError(f"{family.title} has no head for {task!r} here; it has {heads}")
     return family.spec(config, task)
+
+
+def added(plain: Model, edited: Model) -> list[str]:
+    """The parameters that an edited model has and the family's own has not."""
+    known = {name for name, _ in plain.empty().named_parameters()}
+    return [name for name, _ in edited.empty().named_parameters() if name not in known]

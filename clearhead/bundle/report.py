@@ -33,5 +33,8 @@ class Report:
             parts.append(f"{len(self.aliases)} tied to another")
         if self.kept:
             parts.append(f"{len(self.kept)} known and not needed")
-        parts.append(f"{len(self.fresh)} missing" + (", made new" if self.fresh else ""))
+        named = (
+            f", made new: {self.fresh[0]}" + (", ..." if len(self.fresh) > 1 else "") if self.fresh else ""
+        )
+        parts.append(f"{len(self.fresh)} missing{named}")
         return " · ".join(parts)

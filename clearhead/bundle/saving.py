@@ -15,6 +15,7 @@ from ..families.family import modern
 from ..store import write
 from ..tune.quantize import is_quantized
 from .bundle import Bundle
+from .making import EXTRA, added, spec_of
 
 
 def save(bundle: Bundle, folder: str | Path) -> None:
@@ -45,16 +46,27 @@ def saved_weights(bundle: Bundle, tensors: Mapping[str, Tensor]) -> weights.Stat
     if family is None:
         return dict(tensors)
     prefix = family.prefix if _bare(bundle) else ""
-    return weights.load({prefix + name: x for name, x in tensors.items()}, _table(bundle, family)).state
+    theirs = {prefix + name: x for name, x in tensors.items() if not name.startswith(EXTRA)}
+    extras = {name.removeprefix(EXTRA): x for name, x in tensors.items() if name.startswith(EXTRA)}
+    return weights.load(theirs, _table(bundle, family)).state | extras
 
 
 def _tensors(bundle: Bundle, family: Family) -> weights.State:
     report, table = bundle.report, _table(bundle, family)
     own = {name: p.detach() for name, p in bundle.model.named_parameters()}
+    extras = {EXTRA + name: own.pop(name).contiguous() for name in _extras(bundle, family)}
     theirs = weights.export(own, table) | weights.second_names(own, table, report.aliases) | report.kept
-    if not _bare(bundle):
-        return theirs
-    return {name.removeprefix(family.prefix): x for name, x in theirs.items()}
+    if _bare(bundle):
+        theirs = {name.removeprefix(family.prefix): x for name, x in theirs.items()}
+    return theirs | extras
+
+
+def _extras(bundle: Bundle, family: Family) -> list[str]:
+    """Parameters that an edit brought, which no tensor of the family's is."""
+    if not bundle.edits:
+        return []
+    config = family.config(bundle.config, stored=[*bundle.report.used, *bundle.report.aliases])
+    return added(spec_of(family, config, bundle.task), bundle.spec)
 
 
 def _table(bundle: Bundle, family: Family) -> weights.Table:
@@ -72,5 +84,7 @@ def _config(bundle: Bundle, family: Family) -> dict[str, Any]:
     config = modern(bundle.config)
     config["model_type"] = family.key
     config.setdefault("architectures", [family.architectures[bundle.task]])
+    if bundle.edits:
+        config["clearhead"] = {"edit": bundle.edits}
     config["dtype"] = str(next(bundle.model.parameters()).dtype).removeprefix("torch.")
     return config

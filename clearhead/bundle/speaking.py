@@ -13,31 +13,12 @@ from torch import Tensor
 from ..errors import InputError
 from ..generate import Decoding, Draft, Hypothesis, Node, Prompt, Row, Settings, generate
 from ..generate.settings import several
-from ..nn.heads import TokenHead
-from ..nn.model import Pair, PairModel, Single
-from ..nn.positions import Learned
-from ..nn.tower import Tower
+from ..nn.model import Pair, PairModel
 from ..text.streaming import Cutter, Detokenizer
 from ..text.tokenizer import Tokenizer
 from .answer import Answer, Asked, Choice, Token
 from .bundle import Bundle
-
-CAN = {  # what a model that does not speak can do instead
-    "hidden": "gives hidden states: clearhead embed makes sentence vectors of them",
-    "tokens": "fills in masked words: clearhead predict does that",
-    "labels": "labels texts: clearhead predict does that",
-    "tags": "labels tokens: clearhead predict does that",
-    "span": "finds answers in a text: clearhead predict does that",
-    "pair": "says whether two texts follow each other: clearhead predict does that",
-}
-# What older files keep in config.json, not in generation_config.json; some write defaults nobody chose.
-UNSAID = {"max_length": 20, "top_k": 50}
-LEGACY = (
-    "max_length", "min_length", "num_beams", "length_penalty", "early_stopping", "no_repeat_ngram_size",
-    "repetition_penalty", "do_sample", "temperature", "top_k", "top_p", "bad_words_ids",
-    "forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens",
-)  # fmt: skip
-SPECIAL = ("eos_token_id", "pad_token_id", "decoder_start_token_id")
+from .voice import known_ids, speaker, stored, window
 
 Alternatives = dict[Row, list[tuple[list[int], list[float]]]]
 
@@ -55,17 +36,16 @@ class Speaking:
     """A bundle that is about to speak under certain settings; made for one call."""
 
     def __init__(self, bundle: Bundle, given: Mapping[str, Any], assistant: Bundle | None = None) -> None:
-        tower = _speaks(bundle)
+        tower, head = speaker(bundle)
         self.bundle, self.model, self.tokenizer = bundle, bundle.model, bundle.tokenizer
-        self.window = _window(tower)
-        assert isinstance(bundle.spec.head, TokenHead)  # type: ignore[attr-defined]
-        self.vocab = bundle.spec.head.vocab  # type: ignore[attr-defined]
-        settings, notes = Settings.read(_stored(bundle), given)
-        self.settings = _known_ids(settings, self.vocab)
+        self.window = window(tower)
+        settings, notes = Settings.read(stored(bundle), given)
+        self.settings = known_ids(settings, head.vocab)
         self.notes = tuple(notes)
+        self.tokens = 0  # how many were streamed
         self.draft = None
         if assistant is not None:
-            small = _window(_speaks(assistant))
+            small = window(speaker(assistant)[0])
             self.window = min((w for w in (self.window, small) if w is not None), default=None)
             self.draft = Draft(assistant.model, self.settings.num_assistant_tokens)
 
@@ -174,6 +154,7 @@ class Speaking:
         spoken, cutter = Detokenizer(self._tokenizer), Cutter(self.settings.stop_strings)
         for step in run:
             token = int(step.tokens_R[0])
+            self.tokens += 1
             if token not in self.settings.ends and (piece := cutter.feed(spoken.feed(token))):
                 yield piece
         if rest := cutter.feed(spoken.end()) + cutter.end():
@@ -199,10 +180,10 @@ class Speaking:
 
     def _check_source(self, length: int) -> None:
         assert isinstance(self.bundle.spec, Pair)
-        window = _window(self.bundle.spec.encoder)
-        if window is not None and length > window:
+        places = window(self.bundle.spec.encoder)
+        if places is not None and length > places:
             raise InputError(
-                f"the text has {length} tokens, the encoder {window} positions; shorten the text"
+                f"the text has {length} tokens, the encoder {places} positions; shorten the text"
             )
 
 
@@ -275,48 +256,3 @@ def _listened(run: Decoding) -> list[Told]:
         Told(answers, [others.get(Row(i, n), []) for n in range(len(answers))], tuple(trees.get(i, ())))
         for i, answers in enumerate(run.answers)
     ]
-
-
-def _speaks(bundle: Bundle) -> Tower:
-    """The tower that speaks; an encoder has none, and says what it can do instead."""
-    spec = bundle.spec
-    if isinstance(spec, Pair) and isinstance(spec.head, TokenHead):
-        return spec.decoder
-    if isinstance(spec, Single) and isinstance(spec.head, TokenHead) and spec.tower.causal:
-        return spec.tower
-    name = bundle.family.title if bundle.family else "this model"
-    raise InputError(f"{name} cannot generate text; it {CAN[bundle.task]}")
-
-
-def _window(tower: Tower) -> int | None:
-    """How many positions a tower has, where they are learned; other schemes have no end."""
-    return tower.positions.length if isinstance(tower.positions, Learned) else None
-
-
-def _stored(bundle: Bundle) -> dict[str, Any]:
-    """What the checkpoint says about decoding: generation_config.json, or an older config.json."""
-    config = bundle.family.config(bundle.config) if bundle.family else bundle.config
-    ids = {name: config.get(name) for name in SPECIAL}
-    if ids["decoder_start_token_id"] is None:
-        ids["decoder_start_token_id"] = config.get("bos_token_id")
-    tokenizer = bundle.tokenizer
-    if ids["eos_token_id"] is None and tokenizer is not None and tokenizer.eos is not None:
-        ids["eos_token_id"] = tokenizer.eos.id
-    older = {} if bundle.generation else {k: config[k] for k in LEGACY if k in config}
-    older = {k: v for k, v in older.items() if UNSAID.get(k) != v}
-    return {**ids, **older, **{k: v for k, v in bundle.generation.items() if v is not None}}
-
-
-def _known_ids(settings: Settings, vocab: int) -> Settings:
-    """An end token that no vocabulary has can never be said; a forced one is a mistake."""
-    for name in ("forced_bos_token_id", "forced_eos_token_id", "begin", "decoder_start_token_id"):
-        for token in several(getattr(settings, name)):
-            if token >= vocab:
-                raise InputError(f"{name} is {token}, but the vocabulary has tokens 0 to {vocab - 1}")
-    return replace(
-        settings,
-        eos_token_id=[i for i in settings.ends if i < vocab],
-        suppress_tokens=[i for i in settings.suppress_tokens if 0 <= i < vocab],
-        begin_suppress_tokens=[i for i in settings.begin_suppress_tokens if 0 <= i < vocab],
-        bad_words_ids=[word for word in settings.bad_words_ids if all(0 <= i < vocab for i in word)],
-    )

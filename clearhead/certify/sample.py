@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ..bundle import Bundle
 from ..lens.describe import towers
+from ..nn.draw import generator
 from ..nn.embed import Tokens
-from ..nn.init import generator
 from ..nn.model import PairModel
 from ..nn.positions import Learned
 from ..nn.tap import OFF, Recorder, Tap

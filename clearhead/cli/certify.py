@@ -10,11 +10,13 @@ from cyclopts import Parameter
 from ..certify import Certificate, Row
 from ..certify import certify as prove
 from .console import ERR, OUT, print_json, table
+from .swap import Set, edits
 
 
 def certify(
     folder: str,
     *,
+    set_: Set = None,
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
     full: Annotated[
         bool, Parameter(negative="", help="every layer, not only the worst of each check")
@@ -22,7 +24,7 @@ def certify(
 ) -> None:
     """Compare every layer with transformers, where it is installed, and check five invariances."""
     with ERR.status("certifying"):
-        certificate = prove(folder)
+        certificate = prove(folder, edits(set_))
     if json:
         print_json(_plain(certificate))
     else:

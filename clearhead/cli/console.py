@@ -13,9 +13,9 @@ OUT = Console(highlight=False, soft_wrap=True)
 ERR = Console(stderr=True, highlight=False)
 
 
-def print_json(data: Any) -> None:
-    """For machines: one JSON document on stdout."""
-    sys.stdout.write(json.dumps(data, ensure_ascii=False, indent=2, default=str) + "\n")
+def print_json(data: Any, indent: int | None = 2) -> None:
+    """For machines: one JSON document on stdout; without an indent on one line, where more will follow."""
+    sys.stdout.write(json.dumps(data, ensure_ascii=False, indent=indent, default=str) + "\n")
 
 
 def table(*columns: str, right: tuple[int, ...] = (), whole: tuple[int, ...] = ()) -> Table:

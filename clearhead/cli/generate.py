@@ -6,6 +6,8 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from json import dumps
+from math import exp
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,23 +15,34 @@ from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from ..bundle import Bundle, load
+from ..bundle import Bundle
 from ..bundle.answer import Answer
 from ..bundle.speaking import Speaking, answer
 from ..errors import InputError
 from ..text.tokenizer import Tokenizer
 from .console import ERR, OUT, print_json, table
-from .decoding import AS_STORED, Decoding
+from .decoding import AS_STORED, Decoding, opened
+from .swap import Set, edits
 
 CHUNK = 128  # lines of a file that are read before the first is answered: like lengths share a batch
 
 
+TEXT = "what to translate, sum up or go on from; - reads stdin line by line and answers each at once"
+
+
 def generate(
-    model: str,
-    text: str | None = None,
+    model: Annotated[str, Parameter(help="a folder, a hub id, or a .gguf file")],
+    text: Annotated[str | None, Parameter(help=TEXT, allow_leading_hyphen=True)] = None,
+    /,
     *,
     file: Annotated[str | None, Parameter(help="answer every line of this file")] = None,
-    n: Annotated[int | None, Parameter(help="so many answers, best first; needs --beams or --sample")] = None,
+    n: Annotated[
+        int | None,
+        Parameter(
+            name=["--n", "--num-return-sequences"],
+            help="so many answers, best first; needs --beams or --sample",
+        ),
+    ] = None,
     decoding: Decoding = AS_STORED,
     draft: Annotated[str | None, Parameter(help="a smaller model that guesses ahead; same answer")] = None,
     batch: Annotated[int, Parameter(help="with --file: texts at a time")] = 16,
@@ -37,6 +50,8 @@ def generate(
     show_beams: Annotated[
         bool, Parameter(negative="", help="every hypothesis, and what became of it")
     ] = False,
+    set_: Set = None,
+    quantize: Annotated[str | None, Parameter(help="int8: a quarter of the memory, faster")] = None,
     json: Annotated[bool, Parameter(negative="", help="for machines, with log-probabilities")] = False,
 ) -> None:
     """Generate text from a model: a folder, a hub id or a .gguf file.
@@ -46,8 +61,8 @@ def generate(
     """
     lines = _lines(text, file)
     settings = decoding.settings() | ({} if n is None else {"num_return_sequences": n})
-    bundle = load(model)
-    helper = load(draft) if draft is not None else None
+    bundle = opened(model, quantize=quantize, edit=edits(set_))
+    helper = opened(draft, quantize=quantize) if draft is not None else None
     speaking = Speaking(bundle, settings, helper)  # wrong settings are said before anything is read
     for note in speaking.notes:
         ERR.print(f"note: {note}", style="yellow", markup=False)
@@ -66,11 +81,15 @@ def generate(
         if plain:
             sys.stdout.write(said.text.replace("\n", "\\n") + "\n")
             sys.stdout.flush()
+        elif json:  # a document per line, so that they can be read one by one
+            sys.stdout.write(dumps(said.to_dict(), ensure_ascii=False) + "\n")
         else:
-            _print(bundle, said, show_beams=show_beams, json=json)
+            _print(bundle, said, show_beams=show_beams, json=False)
 
 
 def _lines(text: str | None, file: str | None) -> Iterable[str]:
+    if text is not None and text.startswith("--"):
+        raise InputError(f"there is no option {text!r}; see clearhead generate --help")
     if (text is None) == (file is None):
         raise InputError('give a text, - for stdin, or --file: clearhead generate MODEL "some text"')
     if file is None:
@@ -86,15 +105,14 @@ def _lines(text: str | None, file: str | None) -> Iterable[str]:
 
 def _stream(speaking: Speaking, text: str) -> None:
     """The answer as it is produced, and how fast it was for whoever watches."""
-    began, pieces = time.perf_counter(), 0
+    began = time.perf_counter()
     for piece in speaking.stream(*speaking.prompts([text])):
         sys.stdout.write(piece)
         sys.stdout.flush()
-        pieces += 1
     sys.stdout.write("\n")
-    if ERR.is_terminal and OUT.is_terminal:
+    if ERR.is_terminal and OUT.is_terminal and speaking.tokens:
         seconds = time.perf_counter() - began
-        ERR.print(f"{pieces} pieces in {seconds:.1f} s", style="dim")
+        ERR.print(f"{speaking.tokens} tokens, {speaking.tokens / seconds:.0f} per second", style="dim")
 
 
 def _answers(
@@ -136,22 +154,21 @@ def _print(bundle: Bundle, said: Answer, *, show_beams: bool, json: bool) -> Non
         line = each.text if len(answers) == 1 else f"{i + 1}  {each.score:8.4f}  {each.text}"
         OUT.print(line, markup=False)
         if any(token.alternatives for token in each.tokens):
-            _alternatives(each)
+            _alternatives(each, bundle.tokenizer)
 
 
-def _alternatives(said: Answer) -> None:
+def _alternatives(said: Answer, tokenizer: Tokenizer) -> None:
     listing = table("token", "chance", "or else", right=(1,), whole=(0,))
     for token in said.tokens:
         others = "  ".join(
             f"{c.text!r} {_percent(c.logprob)}" for c in token.alternatives if c.id != token.id
         )
-        listing.add_row(Text(repr(token.text)), _percent(token.logprob), Text(others))
+        shown = repr(token.text) if token.text else tokenizer.decode([token.id], specials=True)
+        listing.add_row(Text(shown), _percent(token.logprob), Text(others))
     OUT.print(listing)
 
 
 def _percent(logprob: float) -> str:
-    from math import exp
-
     return f"{100 * exp(logprob):.1f}%"
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from ..bundle import Bundle, load
+from ..bundle.edits import edited
 from ..bundle.making import spec_of
 from ..errors import LoadError, nearest
 from ..families import FAMILIES, SIZES, Family, Task, named
@@ -16,6 +17,7 @@ from ..lens.describe import cache_values, sentence, shape, towers
 from ..lens.diff import Change, differences
 from ..nn.model import Model
 from .console import OUT, amount, print_json, table
+from .swap import Edits, Set, edits
 
 CAN: dict[Task, str] = {
     "hidden": "hidden states, sentence vectors",
@@ -31,6 +33,7 @@ CAN: dict[Task, str] = {
 def inspect(
     what: str,
     *,
+    set_: Set = None,
     diff: Annotated[
         str | None, Parameter(help="another model: which choices differ, and what each does")
     ] = None,
@@ -39,9 +42,9 @@ def inspect(
 ) -> None:
     """Say what a model is. Named sizes are counted without allocating anything."""
     if diff is not None:
-        _diff(what, diff, length, json=json)
+        _diff(what, diff, length, edits(set_), json=json)
         return
-    facts = _facts(what)
+    facts = _facts(what, edits(set_))
     if json:
         print_json(facts)
         return
@@ -60,11 +63,11 @@ def inspect(
             OUT.print(f"{name:<11}{facts[name]}")
 
 
-def _facts(what: str) -> dict[str, Any]:
+def _facts(what: str, edit: Edits) -> dict[str, Any]:
     if _is_name(what):
-        family, spec = _named(what)
+        family, spec = _named(what, edit)
         return _about(family, "tokens", spec) | {"bytes": f"{amount(4 * spec.count())}B in float32"}
-    bundle = _load(what)
+    bundle = _load(what, edit)
     assert bundle.family is not None
     facts = _about(bundle.family, bundle.task, bundle.spec)
     stored = sum(p.numel() * p.element_size() for p in bundle.model.parameters())
@@ -106,27 +109,28 @@ def _is_name(what: str) -> bool:
     return what in {*SIZES, *FAMILIES} and not Path(what).exists()
 
 
-def _named(what: str) -> tuple[Family, Model]:
+def _named(what: str, edit: Edits) -> tuple[Family, Model]:
     family, config = named(what)
-    return family, spec_of(family, config, "tokens")
+    return family, edited(spec_of(family, config, "tokens"), edit)
 
 
-def spec_from(what: str) -> Model:
-    """The spec of a named size, a folder or a hub id."""
-    return _named(what)[1] if _is_name(what) else _load(what).spec
+def spec_from(what: str, edit: Edits | None = None) -> Model:
+    """The spec of a named size, a folder or a hub id, edited."""
+    return _named(what, edit or {})[1] if _is_name(what) else _load(what, edit or {}).spec
 
 
-def _load(what: str) -> Bundle:
+def _load(what: str, edit: Edits) -> Bundle:
     try:
-        return load(what)
+        return load(what, edit=edit)
     except LoadError as error:
         if Path(what).exists() or "/" in what:
             raise
         raise LoadError(f"{error}. As a named size: {nearest(what, [*SIZES, *FAMILIES])}") from None
 
 
-def _diff(one: str, two: str, length: int, *, json: bool) -> None:
-    first, second = spec_from(one), spec_from(two)
+def _diff(one: str, two: str, length: int, edit: Edits, *, json: bool) -> None:
+    """What is set is set in the second: `inspect gpt2 --diff gpt2 --set ...` says what it does."""
+    first, second = spec_from(one), spec_from(two, edit)
     before, after = (cost(spec, length=length) for spec in (first, second))
     changes = differences(first, second, length)
     if json:
@@ -134,7 +138,16 @@ def _diff(one: str, two: str, length: int, *, json: bool) -> None:
             {"before": before.to_dict(), "after": after.to_dict(), "changes": [_plain(c) for c in changes]}
         )
         return
-    listing = table("choice", one, two, "parameters", "operations", "cache", right=(3, 4, 5), whole=(0,))
+    listing = table(
+        "choice",
+        one,
+        f"{two}, edited" if edit else two,
+        "parameters",
+        "operations",
+        "cache",
+        right=(3, 4, 5),
+        whole=(0,),
+    )
     for change in changes:
         effect = _effect(before, change.cost) if change.cost else ("with others", "", "")
         more = f" (and {len(change.places) - 1} more)" if len(change.places) > 1 else ""

@@ -2,11 +2,95 @@
 
 from __future__ import annotations
 
-from cyclopts import App
+import sys
+from typing import Annotated
 
+from cyclopts import App, Parameter
+from rich.cells import cell_len
+from rich.console import Console
+from rich.markdown import Markdown
+
+from ..learn.cards import drawn
+from ..learn.language import Lang, language, pick
+from ..learn.lessons import LEVELS, find, lessons
 from .clinic import clinic
+from .console import OUT, print_json
 from .tries import attempt
+
+Language = Annotated[Lang | None, Parameter(help="zh or en; by the environment unless given")]
+Flag = Annotated[bool, Parameter(negative="", help="for machines")]
+WIDEST = 100  # a line that is longer is hard to read
 
 learn = App(name="learn", help="Learn Transformers: lessons, experiments, broken code to mend, cards.")
 learn.command(clinic)
 learn.command(attempt, name="try")
+
+
+@learn.default
+def read(lesson: str | None = None, *, lang: Language = None, json: Flag = False) -> None:
+    """Without a name, the path through the lessons; with one, the lesson."""
+    reads = language(lang)
+    if lesson is None:
+        _list(reads, json=json)
+        return
+    found = find(lesson)
+    if json:
+        print_json({"name": found.name, "title": found.title[reads], "text": found.text(reads)})
+        return
+    page = Console(highlight=False, width=min(OUT.width, WIDEST))
+    page.print(Markdown(found.text(reads), code_theme="ansi_dark"))
+
+
+def _list(lang: Lang, *, json: bool) -> None:
+    if json:
+        print_json(
+            [{"name": each.name, "level": each.level, "title": each.title} for each in lessons().values()]
+        )
+        return
+    width = max(map(len, lessons())) + 2
+    for level, heading in LEVELS.items():
+        here = [lesson for lesson in lessons().values() if lesson.level == level]
+        OUT.print(f"[bold]{heading[lang]}[/]")
+        for lesson in here:
+            OUT.print(f"  {lesson.name:<{width}}{lesson.title[lang]}", markup=False)
+    OUT.print()
+    for en, zh, command in (
+        ("read", "阅读", "clearhead learn attention"),
+        ("measure", "实验", "clearhead learn try"),
+        ("mend", "修代码", "clearhead learn clinic"),
+        ("remember", "记忆", "clearhead learn cards"),
+    ):
+        words = pick(lang, en, zh)
+        OUT.print(words + " " * (10 - cell_len(words)) + command, markup=False)
+
+
+@learn.command
+def cards(
+    *,
+    count: Annotated[int | None, Parameter(help="no more than so many")] = None,
+    seed: Annotated[int | None, Parameter(help="shuffle them")] = None,
+    show: Annotated[bool, Parameter(negative="", help="answers at once, as in a list to print")] = False,
+    lang: Language = None,
+    json: Flag = False,
+) -> None:
+    """Questions one by one; Enter shows the answer, q ends. Outside a terminal: all, with answers."""
+    reads = language(lang)
+    chosen = drawn(count, seed)
+    if json:
+        print_json([{"question": card.question[reads], "answer": card.answer[reads]} for card in chosen])
+        return
+    asks = sys.stdin.isatty() and sys.stdout.isatty() and not show
+    for number, card in enumerate(chosen, 1):
+        OUT.print(f"[bold]{number}/{len(chosen)}[/]  ", end="")
+        OUT.print(card.question[reads], markup=False)
+        if asks and _ends(pick(reads, "  [Enter] answer, [q] end ", "  [回车] 看答案，[q] 结束 ")):
+            return
+        OUT.print(f"      {card.answer[reads]}\n", markup=False)
+
+
+def _ends(question: str) -> bool:
+    try:
+        return input(question).strip().lower() in ("q", "quit", "exit")
+    except EOFError:  # Ctrl-D
+        OUT.print()
+        return True

@@ -33,7 +33,8 @@ def look(
         Parameter(help="head:3.7, attn:3, mlp:3, norm:3, residual:3, scale, mask, positions"),
     ] = None,
     set: Annotated[
-        list[str] | None, Parameter(help="ADDRESS=VALUE: a number, mean, or a factor x0.5")
+        list[str] | None,
+        Parameter(help="ADDRESS=VALUE: a number, mean, x0.5; or a choice, Attention.kernel=Linear"),
     ] = None,
     heads: Annotated[bool, Parameter(negative="", help="what every head does, in numbers")] = False,
     importance: Annotated[bool, Parameter(negative="", help="switch off every head in turn")] = False,

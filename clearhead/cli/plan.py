@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -10,13 +11,15 @@ from ..errors import InputError
 from ..lens.cost import Cost, cost
 from ..lens.cost.complexity import TAPS, Row, crossing
 from ..lens.cost.complexity import table as complexity
+from ..lens.cost.machine import Time, step_time
 from ..lens.cost.plan import ROOM, Device, Plan, parse
 from ..lens.cost.plan import plan as planned
 from ..lens.cost.split import Job, Share
 from ..lens.describe import towers
 from ..nn.model import Model
 from ..nn.positions import Learned
-from .console import OUT, amount, print_json, table
+from ..nn.work import Usage
+from .console import ERR, OUT, amount, print_json, table
 from .inspect import spec_from
 
 NUMBERS = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -46,6 +49,9 @@ def plan(
     ] = None,
     flops: Annotated[str, Parameter(help="operations a second that a device really reaches")] = "150T",
     link: Annotated[str, Parameter(help="bytes a second that a device sends")] = "50GB",
+    here: Annotated[
+        bool, Parameter(negative="", help="time it on this machine, by one and by two of its layers")
+    ] = False,
     table: Annotated[bool, Parameter(negative="", help="the complexity table, with real numbers")] = False,
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
@@ -75,10 +81,14 @@ def plan(
     device = Device(memory=_size(memory), flops=_size(flops), link=_size(link))
     only = parse(parallel, devices) if parallel else None
     found = planned(spec, job, devices, device, only)
+    took = _timed(spec, job) if here else None
     if json:
-        print_json({"model": what, "precision": words, "cost": whole.to_dict(), **_plain(found, device)})
+        facts = {"model": what, "precision": words, "cost": whole.to_dict(), **_plain(found, device)}
+        print_json(facts | ({"here": asdict(took) | {"share": took.share}} if took else {}))
         return
     _whole(what, whole, words)
+    if took is not None:
+        _here(took, job)
     if devices > 1 or only:
         _layouts(found, device, memory, job)
 
@@ -120,6 +130,22 @@ def _whole(what: str, whole: Cost, precision: str) -> None:
         kinds = {"weights": whole.weights, "cache": whole.cache}
     said = " · ".join(f"{amount(size)}B {name}" for name, size in kinds.items() if size)
     OUT.print(f"{'memory':<12}{said} · {amount(whole.memory)}B together")
+
+
+def _timed(spec: Model, job: Job) -> Time:
+    usage = Usage(batch=job.batch, length=job.length, target=job.target, training=job.training)
+    with ERR.status("timing one and two layers"):
+        return step_time(spec, usage)
+
+
+def _here(took: Time, job: Job) -> None:
+    what = "a training step" if job.training else "a forward pass"
+    tokens = job.batch * (job.length + (job.target or 0)) / took.seconds
+    how = f"{took.share:.0%} of" if took.timed else "too large to be timed, so as fast as matrix products:"
+    speed = (
+        f"{how} {amount(took.speed.flops)}FLOP/s in products · {amount(took.speed.bandwidth)}B/s of memory"
+    )
+    OUT.print(f"{'here':<12}{took.seconds:.3g} s for {what}, {amount(tokens)} tokens/s · {speed}")
 
 
 def _layouts(found: Plan, device: Device, memory: str, job: Job) -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import resource
 import sys
-import time
+from dataclasses import replace
 from datetime import timedelta
+from itertools import takewhile
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
 
-import torch
 from cyclopts import Parameter
 
 from ..errors import InputError
 from ..recipes import RECIPES, Prepared, Run, changed, load_run, prepare
 from ..train import Result, Trainer, watching
+from ..train.estimate import estimate
 from .console import ERR, OUT, amount, print_json, table
+from .swap import Edits, Set, edits
 
 SETTINGS = "settings.yaml"
 Flag = Annotated[bool, Parameter(negative="")]
@@ -26,6 +26,8 @@ def train(
     *words: Annotated[str, Parameter(allow_leading_hyphen=True, help="RECIPE [FILE] [--train.lr 3e-4 ...]")],
     out: Annotated[str | None, Parameter(help="the run's folder")] = None,
     seed: Annotated[int | None, Parameter(help="everything random depends on it")] = None,
+    from_: Annotated[str | None, Parameter(name="--from", help="a model's folder to start from")] = None,
+    set_: Set = None,
     resume: Annotated[str | None, Parameter(help="go on with the run in this folder")] = None,
     time_budget: Annotated[
         float | None, Parameter(help="seconds; then it saves and stops, resumable")
@@ -39,7 +41,10 @@ def train(
     if list_:
         _list(json=json)
         return
-    run, folder = _resumed(resume, words) if resume else _fresh(words, out)
+    if resume and (from_ or set_):
+        raise InputError("--resume goes on with the model as it is; leave out --from and --set")
+    run, folder = _resumed(resume, words) if resume else _fresh(words, out, from_)
+    run = _starting(run, from_, edits(set_))
     changes = [f"--train.seed={seed}"] if seed is not None else []
     changes += [f"--train.time_budget={time_budget}"] if time_budget is not None else []
     run = changed(run, changes)
@@ -49,7 +54,7 @@ def train(
     prepared = prepare(run, ERR.print)
     _plan(prepared, folder)
     if dry_run:
-        _estimate(prepared)
+        _estimate(prepared, json=json)
         return
     result = start(prepared, folder)
     _report(result, json=json)
@@ -63,8 +68,19 @@ def start(prepared: Prepared, folder: Path) -> Result:
     return trainer.run()
 
 
-def _fresh(words: tuple[str, ...], out: str | None) -> tuple[Run, Path]:
-    plain = [word for word in words[:2] if not word.startswith("--") and "=" not in word]
+def _starting(run: Run, folder: str | None, edit: Edits) -> Run:
+    """The run with another model to start from, or with other choices in it."""
+    model: dict[str, Any] = run.model if folder is None else {"family": folder}
+    return replace(run, model={**model, "edit": {**model.get("edit", {}), **edit}} if edit else model)
+
+
+def _fresh(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[Run, Path]:
+    if from_ is not None and not Path(from_).is_dir():
+        raise InputError(f"--from names a model's folder; there is none called {from_}")
+    plain = list(takewhile(lambda word: not word.startswith("--") and "=" not in word, words[:2]))
+    if not plain and from_ is not None and (Path(from_) / SETTINGS).is_file():
+        run = load_run(str(Path(from_) / SETTINGS), words)  # as it was trained
+        return run, Path(out or f"runs/{Path(from_).name}-again")
     if not plain:
         raise InputError(f"name a recipe: {', '.join(RECIPES)} (clearhead train --list says more)")
     settings = list(words[len(plain) :])
@@ -108,19 +124,25 @@ def _plan(prepared: Prepared, folder: Path) -> None:
     )
 
 
-def _estimate(prepared: Prepared) -> None:
-    """How long it would take here: a few batches are computed, forwards and backwards, and thrown away."""
-    model, task, parts = prepared.bundle.model.train(), prepared.task, prepared.run.train.micro
-    seconds = []
-    for number in range(4):
-        begin = time.perf_counter()
-        torch.autograd.backward(task.loss(model, task.batch(number + 1, 0)))
-        seconds.append(time.perf_counter() - begin)
-    model.zero_grad(set_to_none=True)
-    whole = median(seconds[1:]) * parts * prepared.run.train.steps  # the first batch also warms up
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    said = f"about {timedelta(seconds=round(whole))} on this machine, validation not counted"
-    OUT.print(f"estimate   {said} · {amount(memory)}B of memory now")
+def _estimate(prepared: Prepared, *, json: bool) -> None:
+    """How long it would take here: some steps are taken and one validation made, and thrown away."""
+    with ERR.status("taking a few steps"):
+        made = estimate(prepared.bundle, prepared.task, prepared.run.train)
+    if json:
+        print_json(vars(made) | {"seconds": made.seconds})
+        return
+    parts = [f"{made.steps:,} steps of {_brief(made.step)}"]
+    if made.validations:
+        each = "more than 20 s, not counted" if made.validation is None else _brief(made.validation)
+        parts.append(f"{made.validations:,} validations of {each}")
+    whole = timedelta(seconds=round(made.seconds))
+    OUT.print(
+        f"estimate   about {whole} on this machine: {' and '.join(parts)} · {amount(made.memory)}B of memory"
+    )
+
+
+def _brief(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def _report(result: Result, *, json: bool) -> None:

@@ -10,6 +10,7 @@ from ..errors import DataError, InputError, nearest
 from .corpora import CORPORA, read_corpus
 from .files import File
 from .formats import READERS, read_file, read_text, suffix_of
+from .labelled import labelled_folders
 from .names import is_language, split_of
 from .source import Joined, Parallel, Source
 
@@ -53,6 +54,8 @@ def _together(paths: Sequence[Path]) -> Source:
 
 def _folder(folder: Path) -> dict[str, Source]:
     files = [path for path in sorted(folder.iterdir()) if path.is_file() and _is_data(path)]
+    if not files and (labelled := labelled_folders(folder)):
+        return labelled
     if not files:
         raise DataError(f"{folder} has no data in it; expected files such as train.jsonl, or {_known()}")
     by_split: dict[str, list[Path]] = {}

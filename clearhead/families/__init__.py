@@ -22,9 +22,12 @@ from . import (
     openai_gpt,
     qwen2,
     qwen3,
+    reformer,
     roberta,
     t5,
+    transfo_xl,
     transformer,
+    xlnet,
 )
 from .family import Config, Family, Task
 
@@ -52,6 +55,9 @@ FAMILIES: dict[str, Family] = {
         longformer.FAMILY,
         led.FAMILY,
         big_bird.FAMILY,
+        transfo_xl.FAMILY,
+        reformer.FAMILY,
+        xlnet.FAMILY,
     )
 }
 SIZES: dict[str, Family] = {size: family for family in FAMILIES.values() for size in family.sizes}

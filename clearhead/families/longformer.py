@@ -34,6 +34,7 @@ def windowed(
         raise SpecError(
             f"attention_window is {window}, expected an even number, or one for each of {depth} layers"
         )
+    assert isinstance(block.attention, Attention)
     dropout = getattr(block.attention.kernel, "dropout", 0.0)
     blocks = tuple(
         block.edit(

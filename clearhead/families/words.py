@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ..errors import SpecError, nearest
+from ..nn.attention import Attention
 from ..nn.block import Block
 from ..nn.feedforward import Activation
 from ..nn.heads import Head, Labels, Span, Tags, TokenHead, Transform
@@ -80,7 +80,7 @@ def layered(block: Block, c: Config, window: int | None) -> Block | tuple[Block,
     if not window:
         return block
     # Theirs counts the token itself, ours how many tokens it looks back.
-    near = replace(block, attention=replace(block.attention, window=(window - 1, 0)))
+    near = block.edit(Attention, window=(window - 1, 0))
     kinds = c.get("layer_types") or ["sliding_attention"] * c["num_hidden_layers"]
     each = tuple(near if kind == "sliding_attention" else block for kind in kinds)
     return each[0] if len(set(each)) == 1 else each

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..errors import InputError
 from .records import Fate, Hypothesis, Node, Row, Step
 from .said import Said
-from .search import Rules, Search, Strategy, gumbel, seed_of
+from .search import NOTHING_LEFT, Rules, Search, Strategy, gumbel, seed_of
 from .speaker import Speaker
 from .stops import EndTokens
 
@@ -173,7 +173,7 @@ class _Beams(Search):
                     pool.take(Hypothesis(ids, logprobs, score, self.rules.reason(codes[s][k])))
             pool.close(best, length)
             if not pool.open and not pool.ended:
-                raise InputError("the filters leave no token to say; loosen them")
+                raise InputError(NOTHING_LEFT)
 
     def _tell(self, groups: list[_Candidates], logp_RV: Tensor) -> tuple[Node, ...]:
         """Every candidate of this step as a node of the tree, and what became of it."""

@@ -52,7 +52,7 @@ class _Contrast(RowSearch):
         best = scores_RV.softmax(-1).topk(k)
         likeness_RK = self._try(best.indices)
         value_RK = (1 - self.strategy.alpha) * best.values - self.strategy.alpha * likeness_RK
-        value_RK = value_RK.masked_fill(best.values == 0, float("-inf"))  # blocked by a filter
+        value_RK = value_RK.masked_fill(~(best.values > 0), float("-inf"))  # blocked by a filter
         return best.indices.gather(1, likeliest(value_RK)[:, None])[:, 0]
 
     def leave(self, going_R: Tensor) -> None:

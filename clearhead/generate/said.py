@@ -18,7 +18,7 @@ class Said:
         self.length, room = self.start, int(limits_R.max())
         self._ids = torch.cat([begun_RT, begun_RT.new_zeros(rows, room)], dim=1)
         self._real = torch.cat([real_RT, real_RT.new_ones(rows, room)], dim=1)
-        self._logprobs = torch.zeros(rows, room, device=begun_RT.device)
+        self._logprobs = torch.zeros(rows, room, dtype=torch.float64, device=begun_RT.device)
         self._limits_R = limits_R
 
     @property

@@ -19,6 +19,8 @@ from .said import Said
 from .speaker import Speaker
 from .stops import Stop
 
+NOTHING_LEFT = "the filters leave no token to say; loosen them"
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -30,6 +32,10 @@ class Rules:
     record: bool = False  # beams: tell every hypothesis that was looked at
 
     def filtered(self, scores_RV: Tensor, said: Said) -> Tensor:
+        if bool(scores_RV.amax(-1).isnan().any()):
+            raise InputError(
+                "the model's logits are not finite: its weights are damaged, or overflow in this dtype"
+            )
         for rule in self.filters:
             scores_RV = rule(scores_RV, said)
         return scores_RV
@@ -97,13 +103,8 @@ def seed_of(seed: int | tuple[int, ...], request: int) -> int:
 
 def likeliest(scores_RV: Tensor) -> Tensor:
     best, tokens_R = scores_RV.max(-1)
-    if not bool(best.isfinite().all()):
-        blocked = bool(best.isneginf().any())
-        raise InputError(
-            "the filters leave no token to say; loosen them"
-            if blocked
-            else "the model's logits are not finite: its weights are damaged, or overflow in this dtype"
-        )
+    if bool(best.isneginf().any()):
+        raise InputError(NOTHING_LEFT)
     return tokens_R
 
 

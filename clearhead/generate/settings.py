@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import InputError, nearest
 from .beams import Beam, Early
+from .checks import check
 from .contrastive import Contrastive
 from .filters import (
     Allowed,
@@ -114,17 +115,11 @@ class Settings:
             if one in said or two in said:  # an argument of either name wins over both in the file
                 values = {name: value for name, value in values.items() if name not in (one, two)}
         for name, value in {**values, **said}.items():
-            _check(name, value, "" if name in said else "generation_config.json: ")
+            check(name, value, "" if name in said else "generation_config.json: ")
         return cls(**{**values, **said}, given=frozenset(said)), notes
 
     def strategy(self) -> Strategy:
-        shaped = [name for name in DRAWING if name in self.given and getattr(self, name) not in (1.0, 0)]
-        draws = bool(shaped) and not self.penalty_alpha if self.do_sample is None else self.do_sample
-        if self.do_sample is False and shaped and not self.penalty_alpha:
-            raise InputError(f"{shaped[0]} shapes a draw, but do_sample is False; leave one of them out")
-        if self.temperature == 0:
-            draws = False
-        seed = self.seed if isinstance(self.seed, int) else tuple(self.seed)
+        seed, draws = self.seed if isinstance(self.seed, int) else tuple(self.seed), self._draws
         if self.penalty_alpha:
             if draws or self.num_beams > 1 or self.num_return_sequences > 1:
                 raise InputError(
@@ -146,6 +141,19 @@ class Settings:
                 f"one answer; use num_beams or do_sample"
             )
         return Greedy()
+
+    @property
+    def _draws(self) -> bool:
+        """Whether tokens are drawn: where that is asked for, or where an argument shapes the draw."""
+        if self.temperature == 0:
+            return False
+        plain = Settings()
+        shaped = [n for n in DRAWING if n in self.given and getattr(self, n) != getattr(plain, n)]
+        if self.penalty_alpha:
+            shaped = []  # contrastive search has a use of its own for top_k
+        if self.do_sample is False and shaped:
+            raise InputError(f"{shaped[0]} shapes a draw, but do_sample is False; leave one of them out")
+        return bool(shaped) if self.do_sample is None else self.do_sample
 
     def filters(self) -> list[Filter]:
         """In the order Hugging Face applies them."""
@@ -236,30 +244,3 @@ def several(value: int | Sequence[int] | None) -> tuple[int, ...]:
     if value is None:
         return ()
     return (value,) if isinstance(value, int) else tuple(value)
-
-
-COUNTS = {  # whole numbers, and the least that makes sense
-    "max_new_tokens": 1, "max_length": 1, "min_new_tokens": 0, "min_length": 0, "num_beams": 1,
-    "num_beam_groups": 1, "num_return_sequences": 1, "top_k": 0, "no_repeat_ngram_size": 0,
-    "num_assistant_tokens": 1, "pad_token_id": 0, "forced_bos_token_id": 0,
-}  # fmt: skip
-NUMBERS = {  # from, to
-    "temperature": (0, None), "top_p": (0, 1), "min_p": (0, 1), "typical_p": (0, 1), "penalty_alpha": (0, 1),
-    "repetition_penalty": (0, None), "frequency_penalty": (None, None), "presence_penalty": (None, None),
-    "length_penalty": (None, None), "diversity_penalty": (0, None),
-}  # fmt: skip
-
-
-def _check(name: str, value: Any, where: str) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if name in COUNTS and (not isinstance(value, int) or isinstance(value, bool) or value < COUNTS[name]):
-        raise InputError(f"{where}{name} is {value!r}, expected a whole number from {COUNTS[name]}")
-    if name in NUMBERS:
-        low, high = NUMBERS[name]
-        if not number or (low is not None and value < low) or (high is not None and value > high):
-            span = "" if low is None else f" from {low}" + ("" if high is None else f" to {high}")
-            raise InputError(f"{where}{name} is {value!r}, expected a number{span}")
-    if name.endswith("_token_id") and name not in COUNTS:
-        ids = [value] if isinstance(value, int) else value
-        if not isinstance(ids, list | tuple) or not all(isinstance(i, int) and i >= 0 for i in ids):
-            raise InputError(f"{where}{name} is {str(value)[:60]!r}, expected a token id or several")

@@ -17,6 +17,7 @@ from ..errors import InputError
 from ..nn.cache import identity
 from ..nn.context import States
 from ..nn.model import PairModel, SingleModel
+from ..nn.norm import widen
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class _SingleSpeaker(Speaker):
         self._model, self._cache = model, model.cache(self.begun_RT.shape[1] + room)
 
     def read(self, count: int) -> Tensor:
-        return self._model.read(States(self.states_RTD[:, -count:])).float()
+        return widen(self._model.read(States(self.states_RTD[:, -count:])))
 
     def keep(self, rows_R: Tensor, each: int = 1) -> None:
         self._cache.reorder(rows_R)
@@ -113,7 +114,7 @@ class _PairSpeaker(Speaker):
         self._memory = model.encode(*left_padded(prompt.ids_BT, prompt.mask_BT))
 
     def read(self, count: int) -> Tensor:
-        return self._model.read(States(self.states_RTD[:, -count:])).float()
+        return widen(self._model.read(States(self.states_RTD[:, -count:])))
 
     def keep(self, rows_R: Tensor, each: int = 1) -> None:
         sources = rows_R[::each] // self._memory.each

@@ -35,7 +35,8 @@ class EndTokens(Stop):
     reason: ClassVar[Reason] = "end"
 
     def hit(self, tail_CN: Tensor) -> Tensor:
-        return torch.isin(tail_CN[:, -1], torch.tensor(self.ids, device=tail_CN.device))
+        last_C = tail_CN[:, -1]
+        return torch.stack([last_C == i for i in self.ids]).any(0)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, nearest
-from ..nn.attention import MultiHead, SelfAttention
+from ..nn.attention import Attention, MultiHead, SelfAttention
 from ..nn.block import BlockModule
 from ..nn.masks import Everyone
 from ..nn.model import PairModel, SingleModel
@@ -111,7 +111,7 @@ def _check(tower: Stack, part: str, layer: int | None, head: int | None, word: s
     pattern = tower.spec.pattern
     block = pattern[(layer or 0) % len(pattern)]
     attention = block.attention if part == "attn" else block.cross
-    if attention is None:
+    if not isinstance(attention, Attention):
         raise InputError(f"{word!r}: this model has no cross-attention")
     if head is not None and head >= attention.heads:
         raise InputError(f"{word!r}: there are {attention.heads} heads, from 0 to {attention.heads - 1}")

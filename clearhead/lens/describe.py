@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from ..nn.attention import Attention
+from ..nn.attention import Attention, Mixer
 from ..nn.embed import Tokens
+from ..nn.kernels import Softmax
 from ..nn.model import Model, Pair, Single
 from ..nn.positions import Alibi, Learned, NoPositions, Positions, RelativeBuckets, Sinusoidal
 from ..nn.rope import Rope
@@ -24,13 +25,13 @@ def towers(spec: Model) -> dict[str, Tower]:
 def shape(tower: Tower) -> dict[str, Any]:
     """The sizes of a tower."""
     block = tower.pattern[0]
-    attention = block.attention
+    heads, head_dim = block.attention.sizes(tower.width)
     return {
         "layers": tower.depth,
         "width": tower.width,
-        "heads": attention.heads,
-        "kv_heads": attention.kv_heads or attention.heads,
-        "head_dim": attention.head_width(tower.width),
+        "heads": heads,
+        "kv_heads": getattr(block.attention, "kv_heads", None) or heads,
+        "head_dim": head_dim,
         "hidden": getattr(block.feedforward, "hidden", None),
         "vocab": tower.embed.vocab if isinstance(tower.embed, Tokens) else None,
         "window": windows(tower),
@@ -39,7 +40,7 @@ def shape(tower: Tower) -> dict[str, Any]:
 
 def windows(tower: Tower) -> list[int | None]:
     """How far back each layer of the repeating pattern looks; None is all the way."""
-    looks = [block.attention.window for block in tower.pattern]
+    looks = [getattr(block.attention, "window", None) for block in tower.pattern]
     return [None if look is None else look[0] + 1 for look in looks]
 
 
@@ -72,12 +73,22 @@ def sentence(tower: Tower) -> str:
         f"positions {places(tower.positions)}",
         kind,
     ]
+    mixing = _mixing(block.attention)
+    if mixing:
+        parts.insert(1, mixing)
     near = [str(look) for look in at["window"] if look]
     if near:
         parts.append(f"window {', '.join(near)} in {len(near)} of {len(at['window'])} layers")
     if tower.distinct:
         parts.append(f"{tower.distinct} set of weights for all layers")
     return " · ".join(parts)
+
+
+def _mixing(mixer: Mixer) -> str:
+    """What mixes the tokens, where it is not the softmax of all scores."""
+    if not isinstance(mixer, Attention):
+        return str(mixer)
+    return "" if isinstance(mixer.kernel, Softmax) else str(mixer.kernel)
 
 
 def cache_values(spec: Model) -> int:
@@ -88,12 +99,14 @@ def cache_values(spec: Model) -> int:
     kept = 0
     for i in range(tower.depth):
         attention = tower.pattern[i % len(tower.pattern)].attention
-        kept += _per_token(attention, tower.width)
+        kept += _per_token(attention, tower.width) if isinstance(attention, Attention) else 0
     return kept
 
 
 def _per_token(attention: Attention, width: int) -> int:
     head = attention.head_width(width)
+    if attention.kernel.build(attention.heads, head).keeps == "state":
+        return 0  # a matrix of constant size, however many tokens there were
     return (attention.kv_heads or attention.heads) * (head + (attention.value_dim or head))
 
 

@@ -1,7 +1,7 @@
 """The core: ids in, logits out. A handful of small blocks that never ask which family they serve."""
 
-from . import doors, norm
-from .attention import Attention
+from . import doors, kernels, norm
+from .attention import Attention, Mixer
 from .block import Block
 from .cache import Cache
 from .doctor import check_mask
@@ -9,8 +9,24 @@ from .embed import Tokens
 from .feedforward import MLP, Gated
 from .heads import Labels, Pooled, Span, Tags, TokenHead, Transform
 from .init import FanIn, Normal, ResidualNormal, Xavier
-from .kernels import BigBird, Kernel, Longformer, Mixing, Softmax
+from .kernels import (
+    LSH,
+    BigBird,
+    Chunks,
+    Kernel,
+    Linear,
+    Linformer,
+    Longformer,
+    Mixing,
+    Nystrom,
+    Performer,
+    Softmax,
+    Summary,
+    Tiled,
+)
+from .long import Adaptive, AdaptiveHead, Axial, Memory, RelativeWaves
 from .masks import Causal, Documents, Everyone, Global, Globals, Mask, Padding, Prefix, Window
+from .mixers import Convolution, Recurrent
 from .model import Model, Pair, PairModel, Single, SingleModel
 from .positions import (
     Alibi,
@@ -31,14 +47,17 @@ __all__ = [
     # a model and its parts
     "Single", "Pair", "Tower", "Block", "Attention", "Model", "SingleModel", "PairModel",
     # the choices
+    "Adaptive", "AdaptiveHead",
     "Tokens", "MLP", "Gated", "norm", "TokenHead", "Labels", "Tags", "Span", "Pooled", "Transform",
-    "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets",
+    "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets", "RelativeWaves", "Axial",
     "LinearStretch", "DynamicNTK", "Yarn", "Llama3",
-    "Softmax", "Longformer", "BigBird", "Xavier", "Normal", "ResidualNormal", "FanIn",
+    # kernels; the window, a mask here, is kernels.Window there
+    "kernels", "Softmax", "Longformer", "BigBird", "LSH", "Chunks", "Linear", "Performer", "Linformer",
+    "Nystrom", "Summary", "Tiled", "Recurrent", "Convolution", "Xavier", "Normal", "ResidualNormal", "FanIn",
     # masks
     "Mask", "Everyone", "Causal", "Window", "Padding", "Prefix", "Documents", "Global", "Globals", "View",
     "doors", "check_mask",
     # running, watching, extending
-    "Cache", "Tap", "OFF", "Recorder", "sites",
-    "Kernel", "Mixing", "Positions", "PositionScheme", "Placed",
+    "Cache", "Memory", "Tap", "OFF", "Recorder", "sites",
+    "Kernel", "Mixing", "Mixer", "Positions", "PositionScheme", "Placed",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InputError, SpecError, UnsupportedError
@@ -21,18 +22,45 @@ from ..spec import Spec
 from .cache import KV
 from .context import Context
 from .kernels import Mixing, Softmax
-from .kernels.kernel import QKV
+from .kernels.kernel import QKV, Need
 from .layers import Linear
 from .masks import Everyone, Mask, Window
 from .norm import Norm
 from .view import View
 
 
+class Mixer(Spec):
+    """What lets the tokens of a text know of each other: attention, or one of the baselines in `mixers`."""
+
+    def build(self, width: int) -> TokenMixer:
+        raise NotImplementedError
+
+    def sizes(self, width: int) -> tuple[int, int]:
+        """Heads, and the width of one: what a position scheme is made for."""
+        return 1, width
+
+    def state(self, width: int) -> int:
+        """How many numbers of a text it keeps between two calls, however long the text is."""
+        return 0
+
+
+class TokenMixer(nn.Module):
+    """The machine of a `Mixer` spec."""
+
+    def require(self, asked: set[Need]) -> None:
+        """Refuse when it is built what it could only refuse when it is called."""
+        raise NotImplementedError
+
+    def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, kw_only=True)
-class Attention(Spec):
+class Attention(Mixer):
     """`bias` names the projections that carry one: "qkvo" (GPT-2), "qvo" (Whisper), "" (LLaMA).
 
-    `project` is "each" (q, k and v) or "twice" (global tokens look with a second q, k and v; Longformer).
+    `project` is "each" (q, k and v), "shared" (the keys are the queries, at unit size; Reformer) or "twice"
+    (global tokens look with a second q, k and v; Longformer).
     """
 
     heads: int
@@ -43,7 +71,7 @@ class Attention(Spec):
     scale: float | None = None  # None: head_dim ** -0.5
     qk_norm: Norm | None = None  # on each head of q and k (Qwen 3)
     window: tuple[int, int] | None = None  # look at most this many tokens back, and ahead
-    project: Literal["each", "twice"] = "each"
+    project: Literal["each", "shared", "twice"] = "each"
     kernel: Mixing = field(default_factory=Softmax)
 
     def check(self) -> None:
@@ -51,6 +79,10 @@ class Attention(Spec):
             raise SpecError(f"Attention.heads is {self.heads}, expected 1 or more")
         if self.heads % (self.kv_heads or self.heads):
             raise SpecError(f"kv_heads {self.kv_heads} does not divide heads {self.heads}")
+        if self.project == "shared" and ((self.kv_heads or self.heads) != self.heads or "k" in self.bias):
+            raise SpecError(
+                "shared queries and keys are as many; Attention takes no kv_heads and no bias k then"
+            )
         if set(self.bias) - set("qkvo"):
             raise SpecError(f"Attention.bias is {self.bias!r}, expected some of the letters q, k, v, o")
 
@@ -61,6 +93,9 @@ class Attention(Spec):
             )
         return self.head_dim or width // self.heads
 
+    def sizes(self, width: int) -> tuple[int, int]:
+        return self.heads, self.head_width(width)
+
     def build(self, width: int) -> MultiHead:
         return SelfAttention(self, width)
 
@@ -68,7 +103,7 @@ class Attention(Spec):
         return CrossAttention(self, width, memory_width)
 
 
-class MultiHead(nn.Module):
+class MultiHead(TokenMixer):
     """What self- and cross-attention share: the projections, and the way from heads back to the stream."""
 
     SITES = ("q", "k", "v", "pattern", "mix", "out")
@@ -79,7 +114,8 @@ class MultiHead(nn.Module):
         self.value_dim = spec.value_dim or self.head_dim
         groups = spec.kv_heads or spec.heads
         self.q = Linear(width, spec.heads * self.head_dim, bias="q" in spec.bias)
-        self.k = Linear(memory_width, groups * self.head_dim, bias="k" in spec.bias)
+        own_keys = spec.project != "shared"
+        self.k = Linear(memory_width, groups * self.head_dim, bias="k" in spec.bias) if own_keys else None
         self.v = Linear(memory_width, groups * self.value_dim, bias="v" in spec.bias)
         self.out = Linear(spec.heads * self.value_dim, width, bias="o" in spec.bias)
         self.q_norm = spec.qk_norm.build(self.head_dim) if spec.qk_norm else None
@@ -87,14 +123,16 @@ class MultiHead(nn.Module):
         self.scale = self.head_dim**-0.5 if spec.scale is None else spec.scale
         self.kernel = spec.kernel.build(spec.heads, self.head_dim)
 
-    def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
-        raise NotImplementedError
+    def require(self, asked: set[Need]) -> None:
+        self.kernel.require(asked)
 
     def queries(self, x_BTD: Tensor) -> Tensor:
         q = _heads(self.q(x_BTD), self.head_dim)
         return q if self.q_norm is None else self.q_norm(q)
 
     def keys(self, x_BTD: Tensor) -> Tensor:
+        if self.k is None:
+            return F.rms_norm(self.queries(x_BTD), (self.head_dim,), eps=1e-6)
         k = _heads(self.k(x_BTD), self.head_dim)
         return k if self.k_norm is None else self.k_norm(k)
 
@@ -112,7 +150,12 @@ class MultiHead(nn.Module):
     ) -> Tensor:
         tap = ctx.tap
         q, k, v = tap("q", q), tap("k", kv[0]), tap("v", kv[1])
-        mixed = self.kernel(q, k, v, view=view, bias=bias, scale=self.scale, tap=tap, second=second)
+        if ctx.cache is not None and self.kernel.keeps == "state" and not view.across:
+            mixed, ctx.cache.state = self.kernel.step(
+                q, k, v, view=view, bias=bias, scale=self.scale, tap=tap, state=ctx.cache.state
+            )
+        else:
+            mixed = self.kernel(q, k, v, view=view, bias=bias, scale=self.scale, tap=tap, second=second)
         out: Tensor = self.out(tap("mix", mixed).transpose(1, 2).flatten(2))
         return tap("out", out)
 
@@ -125,17 +168,21 @@ class SelfAttention(MultiHead):
     def __init__(self, spec: Attention, width: int) -> None:
         super().__init__(spec, width, width)
         self.rule: Mask = Window(*spec.window) if spec.window else Everyone()
+        if spec.window:
+            self.require({"window"})
         self.twice = spec.project == "twice"
         if self.twice:
-            self.q_global = Linear(width, self.q.out_features, bias="q" in spec.bias)
-            self.k_global = Linear(width, self.k.out_features, bias="k" in spec.bias)
-            self.v_global = Linear(width, self.v.out_features, bias="v" in spec.bias)
+            groups = spec.kv_heads or spec.heads
+            self.q_global = Linear(width, spec.heads * self.head_dim, bias="q" in spec.bias)
+            self.k_global = Linear(width, groups * self.head_dim, bias="k" in spec.bias)
+            self.v_global = Linear(width, groups * self.value_dim, bias="v" in spec.bias)
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         place = ctx.place
         q = place.turn_q(self.queries(x_BTD))
-        k, v = place.turn_k(self.keys(x_BTD)), self.values(x_BTD)
-        if ctx.cache is not None:
+        read_BKD = x_BTD if ctx.cache is None else ctx.cache.recall(x_BTD)
+        k, v = place.turn_k(self.keys(read_BKD)), self.values(read_BKD)
+        if ctx.cache is not None and self.kernel.keeps == "keys":
             k, v = ctx.cache.append(k, v)
         view, bias = ctx.view.under(self.rule), place.bias(ctx.layer, q, k)
         return self.mix(q, (k, v), view, bias, ctx, partial(self._second, x_BTD, ctx) if self.twice else None)
@@ -158,12 +205,13 @@ class CrossAttention(MultiHead):
     def __init__(self, spec: Attention, width: int, memory_width: int) -> None:
         if spec.window is not None:
             raise SpecError("a window counts tokens of one text; cross-attention cannot have one")
-        if spec.kernel.one_text or spec.project == "twice":
+        if spec.kernel.one_text or spec.project != "each":
             raise SpecError(
                 f"{type(spec.kernel).__name__} attention is for tokens of one text; "
                 f"give cross-attention another kernel, such as Softmax"
             )
         super().__init__(spec, width, memory_width)
+        self.require({"uneven"})
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         if ctx.memory is None or ctx.memory_view is None:

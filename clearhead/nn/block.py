@@ -10,13 +10,14 @@ f is self-attention, then cross-attention where there is one, then the feed-forw
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import Tensor, nn
 
 from ..spec import Spec
-from .attention import Attention
+from .attention import Attention, Mixer
 from .context import Context
 from .feedforward import FeedForward
 from .norm import Layer, Norm
@@ -26,7 +27,7 @@ Order = Literal["pre", "post", "sandwich", "parallel"]
 
 @dataclass(frozen=True, kw_only=True)
 class Block(Spec):
-    attention: Attention
+    attention: Mixer
     feedforward: FeedForward
     norm: Norm = field(default_factory=Layer)
     order: Order = "pre"
@@ -62,12 +63,29 @@ class BlockModule(nn.Module):
 
     def _step(self, name: str, x: Tensor, read: Tensor, ctx: Context) -> Tensor:
         """`x` with what one sub-layer makes of `read` added to it."""
+        x = ctx.tap("stream", x) + self.inner(name, read, ctx)
+        return getattr(self, f"{name}_norm")(x) if self.order == "post" else x
+
+    def inner(self, name: str, read: Tensor, ctx: Context) -> Tensor:
+        """What one sub-layer makes of `read`."""
         step, norm = getattr(self, name), getattr(self, f"{name}_norm")
         inner = step(read if self.order == "post" else norm(read), ctx)
         if self.order == "sandwich":
             inner = getattr(self, f"{name}_after")(inner)
-        x = ctx.tap("stream", x) + self.dropout(inner)
-        return norm(x) if self.order == "post" else x
+        added: Tensor = self.dropout(inner)
+        return added
+
+    def parts(self, name: str) -> Iterator[nn.Parameter]:
+        """The parameters of one sub-layer, its norms among them."""
+        for part in (name, f"{name}_norm", f"{name}_after"):
+            if getattr(self, part) is not None:
+                yield from getattr(self, part).parameters()
+
+    def reversible(self, one: Tensor, two: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
+        """Two streams, each changed by what a sub-layer makes of the other (see `long/reversible`)."""
+        two = ctx.tap("in", two)
+        one = self._step("attn", one, two, ctx.at("attn"))
+        return one, ctx.tap("out", self._step("ff", two, one, ctx.at("ff")))
 
 
 def _norms(spec: Block, width: int) -> tuple[nn.Module, nn.Module | None]:

@@ -14,16 +14,25 @@ from torch import Tensor
 from ..errors import InputError
 
 KV = tuple[Tensor, Tensor]
+State = tuple[Tensor, ...]  # batch first; of constant size, however long the text
 
 
 class LayerCache:
-    """One layer: its own keys and values so far, and those of the memory, which are computed once."""
+    """One layer: its own keys and values so far, and those of the memory, which are computed once.
+
+    A layer that needs no keys to know its past (linear attention, a recurrent cell) keeps a state instead.
+    """
 
     def __init__(self, capacity: int | None) -> None:
         self.capacity = capacity
         self.length = 0
         self.cross: KV | None = None
+        self.state: State | None = None
         self._held: KV | None = None
+
+    def recall(self, x_BTD: Tensor) -> Tensor:
+        """The states to make keys and values of: here the new ones alone; see `memory` for another answer."""
+        return x_BTD
 
     def append(self, k_BHTE: Tensor, v_BHTE: Tensor) -> KV:
         """All keys and values up to now, the new ones last."""
@@ -43,22 +52,22 @@ class LayerCache:
         v[:, :, start : self.length] = v_BHTE
         return k[:, :, : self.length], v[:, :, : self.length]
 
-    def reorder(self, rows: Tensor, sources: Tensor | None) -> None:
+    def reorder(self, rows: Tensor, sources: Tensor | None, changed: Tensor | None) -> None:
+        """`sources` None leaves the memory alone; `changed` lists the rows that move, where all stay."""
         if self._held is not None:
             k, v = self._held
-            self._held = self._moved(k, rows), self._moved(v, rows)
+            self._held = self._moved(k, rows, changed), self._moved(v, rows, changed)
         if self.cross is not None and sources is not None:
             self.cross = self.cross[0][sources], self.cross[1][sources]
+        self.state = self.state and tuple(part[rows] for part in self.state)
 
-    def _moved(self, x_BHTE: Tensor, rows: Tensor) -> Tensor:
-        """The kept rows in their new order; what is pre-allocated and has as many of them is not copied."""
+    def _moved(self, x_BHTE: Tensor, rows: Tensor, changed: Tensor | None) -> Tensor:
         if self.capacity is None:
             return x_BHTE[rows]
-        if len(rows) != len(x_BHTE):
+        if changed is None:
             room = _room(x_BHTE[:1].expand(len(rows), -1, -1, -1), self.capacity)
             room[:, :, : self.length] = x_BHTE[rows, :, : self.length]
             return room
-        changed = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
         x_BHTE[changed, :, : self.length] = x_BHTE[rows[changed], :, : self.length]
         return x_BHTE
 
@@ -99,16 +108,27 @@ class Cache:
 
         `sources` are the rows of the memory to keep, where several rows share one (`States.each`).
         """
+        if self.real_BK is None:
+            return
         memory = rows if sources is None else sources
+        changed = _changed(rows, len(self.real_BK))
+        crossed = next((len(layer.cross[0]) for layer in self.layers if layer.cross is not None), 0)
+        same = not crossed or identity(memory, crossed)
+        if changed is not None and not len(changed) and same:
+            return
         for layer in self.layers:
-            same = layer.cross is not None and identity(memory, len(layer.cross[0]))
-            layer.reorder(rows, None if same else memory)
-        self.real_BK = None if self.real_BK is None else self.real_BK[rows]
+            layer.reorder(rows, None if same else memory, changed)
+        self.real_BK = self.real_BK[rows]
 
     def trim(self, length: int) -> None:
         """Forget everything after the first `length` tokens (speculative decoding)."""
         if not 0 <= length <= self.length:
             raise InputError(f"cannot trim a cache of {self.length} tokens to {length}")
+        if length < self.length and any(layer.state is not None for layer in self.layers):
+            raise InputError(
+                "a layer of this model keeps a running state, which cannot forget its last tokens; "
+                "start a new cache"
+            )
         self.real_BK = None if self.real_BK is None else self.real_BK[:, :length]
         for layer in self.layers:
             layer.trim(length)
@@ -116,7 +136,15 @@ class Cache:
 
 def identity(rows: Tensor, count: int) -> bool:
     """Whether these are all rows, each in its place."""
-    return len(rows) == count and bool((rows == torch.arange(count, device=rows.device)).all())
+    changed = _changed(rows, count)
+    return changed is not None and not len(changed)
+
+
+def _changed(rows: Tensor, count: int) -> Tensor | None:
+    """The places whose row is another one now; None where there are more rows than before, or fewer."""
+    if len(rows) != count:
+        return None
+    return (rows != torch.arange(count, device=rows.device)).nonzero()[:, 0]
 
 
 def _room(x_BHTE: Tensor, capacity: int) -> Tensor:

@@ -37,6 +37,10 @@ class Embedding(nn.Module):
     def settle(self, x_BTD: Tensor) -> Tensor:
         raise NotImplementedError
 
+    def shared(self) -> Tensor | tuple[tuple[Tensor, Tensor | None], ...] | None:
+        """What a tied head is handed: the table, or several with their projections; `None` without one."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens(Embed):
@@ -68,7 +72,7 @@ class TokenEmbedding(Embedding):
         self.scale = spec.scale
 
     def forward(self, ids_BT: Tensor, types_BT: Tensor | None) -> Tensor:
-        _check_ids("ids", ids_BT, self.table.num_embeddings)
+        check_ids("ids", ids_BT, self.table.num_embeddings)
         x: Tensor = self.table(ids_BT)
         if self.scale != 1.0:
             x = x * self.scale
@@ -78,11 +82,14 @@ class TokenEmbedding(Embedding):
             return x
         if types_BT is None:
             types_BT = torch.zeros_like(ids_BT)
-        _check_ids("types", types_BT, self.types.num_embeddings)
+        check_ids("types", types_BT, self.types.num_embeddings)
         if types_BT.shape != ids_BT.shape:
             raise InputError(f"types are {tuple(types_BT.shape)}, ids {tuple(ids_BT.shape)}")
         kind: Tensor = self.types(types_BT)
         return x + kind
+
+    def shared(self) -> Tensor:
+        return self.table.weight
 
     def settle(self, x_BTD: Tensor) -> Tensor:
         x = x_BTD if self.norm is None else self.norm(x_BTD)
@@ -90,7 +97,8 @@ class TokenEmbedding(Embedding):
         return settled if self.project is None else self.project(settled)
 
 
-def _check_ids(what: str, ids_BT: Tensor, count: int) -> None:
+def check_ids(what: str, ids_BT: Tensor, count: int) -> None:
+    """Refuse, in one sentence, what no table could look up."""
     if ids_BT.ndim != 2 or ids_BT.is_floating_point() or ids_BT.dtype == torch.bool:
         kind = str(ids_BT.dtype).removeprefix("torch.")
         raise InputError(

@@ -12,7 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..errors import SpecError
 from ..spec import Spec
+from .embed import Embed, Tokens
 from .feedforward import ACTIVATIONS, Activation
 from .layers import Linear
 from .norm import Norm, capped
@@ -27,6 +29,9 @@ class Head(Spec):
     def build(self, width: int, table_width: int) -> nn.Module:
         raise NotImplementedError
 
+    def fits(self, embed: Embed, table_width: int, width: int) -> None:
+        """Refuse, in one sentence, an embedding whose table this head cannot share."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Transform(Spec):
@@ -34,6 +39,7 @@ class Transform(Spec):
 
     act: Activation = "gelu"
     norm: Norm | None = None
+    width: int | None = None  # before labels, where not that of the states (Reformer: of one stream)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +55,18 @@ class TokenHead(Head):
 
     def build(self, width: int, table_width: int) -> nn.Module:
         return TokenLogits(self, width, table_width)
+
+    def fits(self, embed: Embed, table_width: int, width: int) -> None:
+        if not self.tied:
+            return
+        if not isinstance(embed, Tokens) or embed.vocab != self.vocab:
+            raise SpecError(
+                f"a tied head needs the embedding's vocabulary; head {self.vocab}, embedding {embed}"
+            )
+        if table_width != width and self.transform is None:
+            raise SpecError(
+                f"the table is {table_width} wide, the stream {width}; a tied head needs a transform between"
+            )
 
 
 class TokenLogits(nn.Module):
@@ -144,9 +162,10 @@ class _Classes(nn.Module):
     ) -> None:
         super().__init__()
         self.pool = pool
-        self.transform = _Transform(transform, width, width) if transform else None
+        inner = transform.width or width if transform else width
+        self.transform = _Transform(transform, width, inner) if transform else None
         self.dropout = nn.Dropout(spec.dropout)
-        self.project = Linear(width, spec.count, bias=spec.bias)
+        self.project = Linear(inner, spec.count, bias=spec.bias)
 
     def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table_VD: Tensor) -> Tensor:
         x = x_BTD if self.pool is None else pooled(x_BTD, self.pool, real_BT)

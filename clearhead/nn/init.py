@@ -6,7 +6,6 @@ torch's global generator. A model built twice with one seed is bit-equal.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 
@@ -15,14 +14,9 @@ from torch import Tensor, nn
 
 from ..spec import Spec
 from .attention import MultiHead
+from .draw import generator as generator
+from .layers import Spread
 from .tower import Stack
-
-
-def generator(seed: int, *purpose: str | int) -> torch.Generator:
-    """Randomness as a function of numbers and words, never as a stream."""
-    words = "/".join(map(str, (seed, *purpose)))
-    digest = hashlib.sha256(words.encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
 
 
 class Init(Spec):
@@ -30,14 +24,6 @@ class Init(Spec):
 
     def spread(self, matrix: Matrix) -> Spread:
         raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The standard deviation of a matrix's first values, and the shape of their distribution."""
-
-    std: float
-    uniform: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,8 +98,8 @@ def initialise(model: nn.Module, init: Init, seed: int) -> None:
             is_gain = leaf == "weight" and not getattr(owner, "centred", False)
             parameter.fill_(1.0 if is_gain else 0.0)
         else:
-            matrix = _matrix(model, name, owner, parameter)
-            parameter.copy_(_draw(parameter, init.spread(matrix), generator(seed, "init", name)))
+            spread = getattr(owner, "first", None) or init.spread(_matrix(model, name, owner, parameter))
+            parameter.copy_(_draw(parameter, spread, generator(seed, "init", name)))
 
 
 def _matrix(model: nn.Module, name: str, owner: nn.Module, parameter: Tensor) -> Matrix:

@@ -6,7 +6,20 @@ meta device, a second of imports.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import nn
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The standard deviation of a matrix's first values, and the shape of their distribution.
+
+    A module that knows better than the model's scheme how its own matrices begin has one as `first`.
+    """
+
+    std: float
+    uniform: bool = False
 
 
 class Linear(nn.Linear):

@@ -32,6 +32,10 @@ class Mask:
         """(B, K) numbers, where known: equal = one text, below zero = padding. Positions follow from it."""
         return None
 
+    def parts(self) -> tuple[Mask, ...]:
+        """The rules that must all allow: what `&` put together, taken apart."""
+        return (self,)
+
     def globals(self, keys: int) -> Tensor | None:
         """(1 or B, K) flags of the tokens named global, where there are any: no local rule binds them."""
         return None
@@ -57,6 +61,9 @@ class Everyone(Mask):
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (q >= 0) & (k >= 0)
+
+    def parts(self) -> tuple[Mask, ...]:
+        return ()
 
 
 @dataclass(frozen=True)
@@ -233,6 +240,9 @@ class _Both(Mask):
             return two if one is None else one
         both = one * (two.max() + 2) + two  # a number of its own for every pair of numbers
         return both.masked_fill((one < 0) | (two < 0), -1)
+
+    def parts(self) -> tuple[Mask, ...]:
+        return self.one.parts() + self.two.parts()
 
     def globals(self, keys: int) -> Tensor | None:
         return _any(self.one.globals(keys), self.two.globals(keys))

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, SpecError
+from ..errors import InputError, SpecError, UnsupportedError
 from ..spec import Spec
 from .cache import Cache
 from .context import States
-from .embed import TokenEmbedding, Tokens
-from .heads import Head, TokenHead
+from .embed import Tokens
+from .heads import Head
 from .init import Init, Normal, initialise
+from .long.memory import Memory
 from .masks import Mask
 from .tap import OFF, Tap
 from .tower import Stack, Tower
@@ -72,7 +73,8 @@ class Single(Model):
     init: Init = field(default_factory=Normal)
 
     def check(self) -> None:
-        _check_tie(self.head, self.tower)
+        if self.head is not None:
+            _fits(self.head, self.tower)
 
     def assemble(self) -> SingleModel:
         return SingleModel(self)
@@ -139,6 +141,16 @@ class SingleModel(nn.Module):
     def cache(self, capacity: int | None = None) -> Cache:
         return Cache(self.spec.tower.depth, capacity)
 
+    def memory(self, length: int) -> Memory:
+        """What earlier segments of a text leave behind, at most so many tokens (Transformer-XL)."""
+        positions = self.spec.tower.positions
+        if not positions.relative:
+            raise UnsupportedError(
+                f"{type(positions).__name__} positions count from the start of a segment; a memory needs "
+                f"relative ones, such as RelativeWaves or Alibi"
+            )
+        return Memory(self.spec.tower.depth, length)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pair(Model):
@@ -151,7 +163,8 @@ class Pair(Model):
     init: Init = field(default_factory=Normal)
 
     def check(self) -> None:
-        _check_tie(self.head, self.decoder)
+        if self.head is not None:
+            _fits(self.head, self.decoder)
         if not all(block.cross for block in self.decoder.pattern):
             raise SpecError("the decoder of a Pair needs cross-attention: Block(cross=Attention(...))")
         ours, theirs = self.decoder.embed, self.encoder.embed
@@ -175,7 +188,7 @@ class PairModel(nn.Module):
         super().__init__()
         self.spec = spec
         self.encoder = spec.encoder.build()
-        self.decoder = spec.decoder.build(memory_width=spec.encoder.width)
+        self.decoder = spec.decoder.build(memory_width=spec.encoder.out_width)
         self.head = _build_head(spec.head, spec.decoder)
         if spec.shared:
             # One module in two places, not one tensor: sharing then survives every move of the model.
@@ -232,32 +245,21 @@ class PairModel(nn.Module):
         return Cache(self.spec.decoder.depth, capacity)
 
 
+def _fits(head: Head, tower: Tower) -> None:
+    head.fits(tower.embed, tower.embed.inner(tower.width), tower.out_width)
+
+
 def _build_head(head: Head | None, tower: Tower) -> nn.Module | None:
-    return None if head is None else head.build(tower.width, tower.embed.inner(tower.width))
+    return None if head is None else head.build(tower.out_width, tower.embed.inner(tower.width))
 
 
 def _read(head: nn.Module | None, states: States, tower: Stack) -> Tensor:
     if head is None:
         return states.x_BTD
-    table = tower.embed.table.weight if isinstance(tower.embed, TokenEmbedding) else None
-    answer: Tensor = head(states.x_BTD, states.real_BT, table)
+    answer: Tensor = head(states.x_BTD, states.real_BT, tower.embed.shared())
     return answer
 
 
 def _table(tower: Tower) -> tuple[int, int]:
     assert isinstance(tower.embed, Tokens)
     return tower.embed.vocab, tower.embed.inner(tower.width)
-
-
-def _check_tie(head: Head | None, tower: Tower) -> None:
-    if not isinstance(head, TokenHead) or not head.tied:
-        return
-    if not isinstance(tower.embed, Tokens) or tower.embed.vocab != head.vocab:
-        raise SpecError(
-            f"a tied head needs the embedding's vocabulary; head {head.vocab}, embedding {tower.embed}"
-        )
-    inner = tower.embed.inner(tower.width)
-    if inner != tower.width and head.transform is None:
-        raise SpecError(
-            f"the table is {inner} wide and the stream {tower.width}; a tied head needs a transform between"
-        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,8 @@ class PositionScheme(nn.Module):
 class Positions(Spec):
     """Where a token stands. `dims` are the tower's; `width` is that of the stream at the embedding."""
 
+    relative: ClassVar[bool] = False  # only distances matter, so that states may be read in a later segment
+
     def build(self, dims: Dims, width: int) -> PositionScheme:
         raise NotImplementedError
 
@@ -54,6 +56,8 @@ class Positions(Spec):
 @dataclass(frozen=True, kw_only=True)
 class NoPositions(Positions):
     """Silent: the model sees a set of tokens, or learns order from the causal mask alone."""
+
+    relative: ClassVar[bool] = True
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return PositionScheme()
@@ -122,6 +126,8 @@ def waves(pos_BT: Tensor, width: int, spec: Sinusoidal) -> Tensor:
 class Alibi(Positions):
     """A penalty on distance, steeper in some heads than in others (Press 2021)."""
 
+    relative: ClassVar[bool] = True
+
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _Alibi(dims.heads)
 
@@ -151,6 +157,8 @@ class RelativeBuckets(Positions):
 
     buckets: int = 32
     max_distance: int = 128
+
+    relative: ClassVar[bool] = True
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _Buckets(self, dims.heads, bidirectional=not dims.causal)

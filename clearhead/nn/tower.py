@@ -6,7 +6,9 @@ Shape suffixes: B batch, T new tokens, K all tokens (cached ones first), D width
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,7 @@ from .block import Block
 from .cache import Cache
 from .context import Context, States
 from .embed import Embed
+from .long import reversible
 from .masks import Across, Causal, Everyone, Mask, Padding
 from .norm import Norm
 from .positions import NoPositions, Positions
@@ -37,16 +40,26 @@ class Tower(Spec):
     causal: bool = False
     distinct: int | None = None  # how many layers have weights of their own; fewer share (ALBERT: 1)
     recompute: bool = False  # gradient checkpointing: less memory in training, one more forward pass
+    residual: Literal["plain", "reversible"] = (
+        "plain"  # reversible: two streams, and memory for one layer only
+    )
 
     def check(self) -> None:
         if self.width < 1 or self.depth < 1:
             raise SpecError(f"a tower of width {self.width} and depth {self.depth} cannot be built")
         if self.distinct is not None and (self.distinct < 1 or self.depth % self.distinct):
             raise SpecError(f"distinct {self.distinct} does not divide depth {self.depth}")
+        if self.residual == "reversible" and any(b.order != "pre" or b.cross for b in self.pattern):
+            raise SpecError("a reversible tower has pre-norm blocks without cross-attention")
 
     @property
     def pattern(self) -> tuple[Block, ...]:
         return self.block if isinstance(self.block, tuple) else (self.block,)
+
+    @property
+    def out_width(self) -> int:
+        """Of the states that leave: two streams stand side by side."""
+        return self.width * (2 if self.residual == "reversible" else 1)
 
     def build(self, memory_width: int | None = None) -> Stack:
         return Stack(self, self.width if memory_width is None else memory_width)
@@ -57,12 +70,12 @@ class Stack(nn.Module):
 
     def __init__(self, spec: Tower, memory_width: int) -> None:
         super().__init__()
-        attention = spec.pattern[0].attention
+        heads, head_dim = spec.pattern[0].attention.sizes(spec.width)
         dims = Dims(
             width=spec.width,
             depth=spec.depth,
-            heads=attention.heads,
-            head_dim=attention.head_width(spec.width),
+            heads=heads,
+            head_dim=head_dim,
             causal=spec.causal,
         )
         self.spec = spec
@@ -70,9 +83,14 @@ class Stack(nn.Module):
         self.positions = spec.positions.build(dims, spec.embed.inner(spec.width))
         own = spec.distinct or spec.depth
         blocks = [spec.pattern[i % len(spec.pattern)].build(spec.width, memory_width) for i in range(own)]
+        if spec.causal:
+            for block in blocks:
+                block.attn.require({"causal"})
         # A shared layer stands in the list once for each of its places, so every place has an address.
         self.blocks = nn.ModuleList(blocks[i * own // spec.depth] for i in range(spec.depth))
-        self.norm = spec.last_norm.build(spec.width) if spec.last_norm else None
+        self.norm = spec.last_norm.build(spec.out_width) if spec.last_norm else None
+        if spec.residual == "reversible" and spec.positions.relative and list(self.positions.parameters()):
+            raise SpecError(f"a reversible tower cannot train {type(spec.positions).__name__} in its scores")
 
     def forward(
         self,
@@ -91,15 +109,23 @@ class Stack(nn.Module):
         ctx = Context(view, self.positions.over(view))
         if memory is not None:
             ctx = replace(ctx, memory=memory.x_BTD, memory_view=_across(view, segment_BK, memory))
-        for i, block in enumerate(self.blocks):
-            layer = cache.layers[i] if cache is not None else None
-            here = replace(ctx, layer=i, cache=layer, tap=tap.at("blocks").at(i))
+        layers = [None] * len(self.blocks) if cache is None else cache.layers
+        x = self._through(
+            x, [replace(ctx, layer=i, cache=c, tap=tap.at("blocks").at(i)) for i, c in enumerate(layers)]
+        )
+        x = tap("out", x if self.norm is None else self.norm(x))
+        return States(x, None if segment_BK is None else segment_BK[:, view.start :])
+
+    def _through(self, x: Tensor, contexts: Sequence[Context]) -> Tensor:
+        """From block to block."""
+        if self.spec.residual == "reversible":
+            return reversible.run(list(self.blocks), x, contexts)  # type: ignore[arg-type]
+        for block, here in zip(self.blocks, contexts, strict=True):
             if self.spec.recompute and torch.is_grad_enabled():
                 x = checkpoint(block, x, here, use_reentrant=False)
             else:
                 x = block(x, here)
-        x = tap("out", x if self.norm is None else self.norm(x))
-        return States(x, None if segment_BK is None else segment_BK[:, view.start :])
+        return x
 
     def _view(
         self, x_BTD: Tensor, mask: Mask | Tensor | None, cache: Cache | None
@@ -145,4 +171,4 @@ def _across(view: View, segment_BK: Tensor | None, memory: States) -> View:
     k_pos = torch.arange(keys, device=view.q_pos.device)[None]
     # Rows that share a source are further queries of it: see CrossAttention.
     q_pos = view.q_pos if memory.each == 1 else view.q_pos.expand(view.batch, -1).reshape(rows, -1)
-    return View(rule, rows, q_pos, k_pos, view.start)
+    return View(rule, rows, q_pos, k_pos, view.start, across=True)

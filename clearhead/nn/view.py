@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .masks import Causal, Everyone, Globals, Mask
+from .masks import Across, Causal, Documents, Everyone, Globals, Mask, Padding, Window
 
 
 def places(segment_BK: Tensor) -> Tensor:
@@ -26,6 +26,17 @@ def places(segment_BK: Tensor) -> Tensor:
     return (count - first).clamp(min=0)
 
 
+@dataclass(frozen=True)
+class Outline:
+    """A mask taken apart: what can be said of it without drawing it."""
+
+    causal: bool = False
+    window: tuple[int, int] | None = None  # at most this far back, and ahead
+    padding: bool = False
+    packed: bool = False  # several texts in a row, which do not see each other
+    more: bool = False  # something that only a drawn mask says
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """A mask laid over one call. Kernels ask it for the cheapest form they can use."""
@@ -36,6 +47,7 @@ class View:
     k_pos: Tensor  # (1 or B, K) positions of the keys, cached ones first
     start: int = 0  # the slot of the first query
     room: int = 0  # how many tokens may still come in this run, where a cache says so
+    across: bool = False  # the keys are of another text than the queries
     _under: dict[Mask, View] = field(default_factory=dict, repr=False)
     _biased: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
@@ -66,15 +78,16 @@ class View:
         segment_BK = self.mask.segments()
         return None if segment_BK is None else segment_BK >= 0
 
-    def allows(self, q: Tensor, k: Tensor) -> Tensor | None:
+    def allows(self, q: Tensor, k: Tensor, row_B: Tensor | None = None) -> Tensor | None:
         """Whether the queries in these slots may look at the keys in those; `None` when all may.
 
         The index tensors broadcast, (1 or B, 1 or H, ...) each: what a sparse kernel asks about the few
-        pairs that it looks at.
+        pairs that it looks at. `row_B` names rows of the batch, where it is not all of them in turn.
         """
         if self.is_open:
             return None
-        b = torch.arange(self.batch, device=q.device).reshape(-1, *(1,) * (q.ndim - 1))
+        rows = torch.arange(self.batch, device=q.device) if row_B is None else row_B
+        b = rows.reshape(-1, *(1,) * (q.ndim - 1))
         return self.mask.allows(b, torch.zeros_like(b), q, k)
 
     def under(self, rule: Mask) -> View:
@@ -97,6 +110,20 @@ class View:
         """Exactly the triangle, so that a kernel may use its built-in one and no tensor is made."""
         square = self.start == 0 and self.queries == self.keys
         return square and isinstance(self.mask, Causal)
+
+    @cached_property
+    def outline(self) -> Outline:
+        """For kernels that never draw the mask."""
+        parts = self.mask.parts()
+        windows = [part for part in parts if isinstance(part, Window)]
+        known = (Causal, Window, Padding, Documents, Across)
+        return Outline(
+            causal=any(isinstance(part, Causal) for part in parts),
+            window=(min(w.left for w in windows), min(w.right for w in windows)) if windows else None,
+            padding=any(isinstance(part, Padding) for part in parts),
+            packed=any(isinstance(part, Documents | Across) for part in parts),
+            more=not all(isinstance(part, known) for part in parts),
+        )
 
     @cached_property
     def dense(self) -> Tensor | None:

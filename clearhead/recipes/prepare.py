@@ -67,17 +67,23 @@ def _base(run: Run) -> Bundle | None:
     name = str(run.model.get("family", ""))
     if not Path(name).is_dir():
         return None
-    extra = sorted(set(run.model) - {"family"})
+    extra = sorted(set(run.model) - {"family", "edit"})
     if extra:
         raise InputError(f"a model from a folder has its own config; leave out {', '.join(extra)}")
-    return load(name)
+    return load(name, edit=run.model.get("edit"), seed=run.train.seed)
 
 
 def _fresh(run: Run, tokenizer: Tokenizer, made: makers.Made) -> Bundle:
-    config = {key: value for key, value in run.model.items() if key != "family"}
+    config = {key: value for key, value in run.model.items() if key not in ("family", "edit")}
     if "family" not in run.model:
         raise InputError("model.family is missing; name a family such as gpt2, or a folder")
-    bundle = build(str(run.model["family"]), task=made.head, seed=run.train.seed, **{**made.config, **config})
+    bundle = build(
+        str(run.model["family"]),
+        task=made.head,
+        seed=run.train.seed,
+        edit=run.model.get("edit"),
+        **{**made.config, **config},
+    )
     bundle.tokenizer = tokenizer
     bundle.generation = made.generation
     return bundle

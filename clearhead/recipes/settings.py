@@ -58,7 +58,8 @@ class Run:
     about: str = ""
     data: Data = field(default_factory=Data)
     tokenizer: Words = field(default_factory=Words)
-    model: dict[str, Any] = field(default_factory=dict)  # family: a name or a folder; the rest is its config
+    # family: a name or a folder; edit: changes of the spec, {Attention.kernel: Linear}; the rest: its config
+    model: dict[str, Any] = field(default_factory=dict)
     train: Training = field(default_factory=lambda: Training(steps=1000))
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import hmac
 from collections.abc import Iterable
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -39,8 +40,11 @@ HEADERS = {
 }
 
 
-class TooLargeError(Exception):
-    """A body beyond the limit, however its length was announced."""
+class TooLargeError(HTTPException):
+    """A body beyond the limit, however its length was announced. FastAPI lets only its own kind through."""
+
+    def __init__(self) -> None:
+        super().__init__(413, f"the request is larger than {LARGEST:,} bytes")
 
 
 class Guard:
@@ -54,12 +58,9 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
-        answered = False
 
         async def dressed(message: Message) -> None:
-            nonlocal answered
             if message["type"] == "http.response.start":
-                answered = True
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
@@ -67,11 +68,7 @@ class Guard:
         if refusal is not None:
             await _refused(*refusal)(scope, receive, dressed)
             return
-        try:
-            await self.app(scope, _counted(receive), dressed)
-        except TooLargeError:
-            if not answered:
-                await _refused(413, f"the request is larger than {LARGEST:,} bytes")(scope, receive, dressed)
+        await self.app(scope, _counted(receive), dressed)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
@@ -106,7 +103,7 @@ def _counted(receive: Receive) -> Receive:
         message = await receive()
         seen += len(message.get("body", b""))
         if seen > LARGEST:
-            raise TooLargeError
+            raise TooLargeError()
         return message
 
     return counting

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils import deterministic as memory
 
-from ..nn.init import generator
+from ..nn.draw import generator
 
 
 @contextmanager

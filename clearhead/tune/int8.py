@@ -25,6 +25,8 @@ from ..errors import InputError
 # Without VNNI instructions the processor adds pairs of products in 16 bits; 7-bit inputs cannot overflow it.
 STEPS = 127 if torch.cpu._is_vnni_supported() else 63
 LEAST = 1e-30  # a row of zeros is divided by this and stays zeros
+# Numbers that are tensors already: torch takes longer to wrap a Python number than to multiply a row by it.
+STEP, FINER = torch.tensor(1 / STEPS), torch.tensor(2.0 * STEPS)
 
 Inputs = Literal["rounded", "split"]
 
@@ -33,7 +35,7 @@ def rounded(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
     """int8 and a scale per row: their product is the matrix again, to within half a step."""
     top_O = weight_OI.abs().amax(1).float().clamp(min=LEAST)
     scale_O = top_O / 127
-    return (weight_OI / scale_O[:, None]).round_().to(torch.int8), scale_O
+    return (weight_OI / scale_O[:, None]).round_().to(torch.int8).contiguous(), scale_O
 
 
 class Frozen(nn.Module):
@@ -77,11 +79,13 @@ class _Packed(Int8Linear):
         self._product = _multiply if inputs == "rounded" else _multiply_split
 
     def forward(self, x_BTI: Tensor) -> Tensor:
-        x = x_BTI.float()
-        step_BT1 = x.abs().amax(-1, keepdim=True).clamp_(min=LEAST).div_(STEPS)
-        product = self._product(x / step_BT1, self._matrix)
-        y = product.mul_(step_BT1) if self.bias is None else torch.addcmul(self.bias, product, step_BT1)
-        return y.type_as(x_BTI)
+        x = x_BTI if x_BTI.dtype == torch.float32 else x_BTI.float()
+        # The largest and the least, not the largest of `abs`, which would write the whole input once more.
+        top_BT1 = torch.maximum(x.amax(-1, keepdim=True), -x.amin(-1, keepdim=True))
+        step_BT1 = top_BT1.clamp_(min=LEAST) * STEP
+        y = self._product(x / step_BT1, self._matrix)
+        y = y.mul_(step_BT1) if self.bias is None else torch.addcmul(self.bias, y, step_BT1, out=y)
+        return y if x is x_BTI else y.type_as(x_BTI)
 
 
 class _Plain(Int8Linear):
@@ -148,15 +152,14 @@ def _pack(weight_OI: Tensor, scale_O: Tensor) -> Any:
 
 def _multiply(steps: Tensor, matrix: Any) -> Tensor:
     """The product of numbers from -STEPS to STEPS, which the operator rounds to whole ones."""
-    multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
+    multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
     answer: Tensor = multiply(steps, 1.0, STEPS + 1, matrix)
     return answer
 
 
-def _multiply_split(steps: Tensor, matrix: Any) -> Tensor:
+def _multiply_split(steps_BTI: Tensor, matrix: Any) -> Tensor:
     """Twice as many bits: the whole steps and, as more rows of the same product, what is left of each."""
-    whole = steps.round()
-    left = (steps - whole).mul_(2 * STEPS)
-    coarse: Tensor
-    coarse, fine = _multiply(torch.stack((whole, left)), matrix)
-    return coarse.add_(fine, alpha=1 / (2 * STEPS))
+    whole = steps_BTI.round()
+    left = (steps_BTI - whole).mul_(FINER)
+    coarse, fine = _multiply(torch.cat((whole, left)), matrix).chunk(2)
+    return coarse.add_(fine.div_(FINER))

@@ -6,9 +6,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from mixing import KERNELS, mix, noise, view
 from tolerance import assert_close
 from torch import Tensor, nn
-from zoo import CHOICES, block, ids, sample, single
+from zoo import CHOICES, block, ids, single
 
 from clearhead import nn as cn
 from clearhead.nn import kernels
@@ -17,17 +18,7 @@ from clearhead.nn.kernels.softmax import pattern
 from clearhead.nn.positions import Placed
 from clearhead.spec import Dims
 
-KERNELS = {name: sample(kind) for name, kind in kernels.Mixing.kinds().items()}
 kernel_law = pytest.mark.parametrize("spec", KERNELS.values(), ids=KERNELS)
-
-
-def noise(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
-
-
-def view(mask: cn.Mask, batch: int, queries: int, keys: int, start: int = 0) -> cn.View:
-    slots = torch.arange(keys)[None]
-    return cn.View(mask, batch, torch.arange(start, start + queries)[None], slots, start)
 
 
 def copy(ours: nn.Linear, weight: Tensor, bias: Tensor | None) -> None:
@@ -140,12 +131,6 @@ def test_a_block_equals_torch_decoder_layer(order: str) -> None:
     assert_close(ours(x, ctx), want)
 
 
-def mix(spec: kernels.Mixing, q: Tensor, k: Tensor, v: Tensor, over: cn.View, **more: object) -> Tensor:
-    kernel = spec.build(q.shape[1], q.shape[-1]).eval()
-    standard = {"bias": None, "scale": q.shape[-1] ** -0.5, "tap": cn.OFF}
-    return kernel(q, k, v, view=over, **standard | more)
-
-
 def exact(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, scale: float) -> Tensor:
     """Fifteen lines of loops, the definition itself."""
     out = torch.zeros(*q.shape[:3], v.shape[-1], dtype=q.dtype)
@@ -191,7 +176,7 @@ def test_an_all_blocked_row_is_zero_with_zero_gradient(spec: kernels.Mixing) -> 
         pytest.skip(f"{type(spec).__name__} takes no arbitrary mask")
     allowed = torch.tensor([[True, True, False], [False, False, False], [False, True, True]])
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
-        for bias in (None, torch.ones(1, 2, 3, 3, dtype=dtype)):
+        for bias in (None, torch.ones(1, 2, 3, 3, dtype=dtype)) if "bias" in kernel.supports else (None,):
             for tap in (cn.OFF, cn.Tap("pattern", lambda _, x: x * 1)):  # fused, and the plain formula
                 q, k, v = (noise(1, 2, 3, 4, seed=s).to(dtype).requires_grad_() for s in range(3))
                 over = view(cn.doors.allowed(allowed), 1, 3, 3)

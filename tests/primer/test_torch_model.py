@@ -149,6 +149,17 @@ def test_the_notes_demo_has_59_508_496_parameters() -> None:
     assert sum(p.numel() for p in model.parameters()) == model.spec.count()
 
 
+def test_tables_may_be_shared_tied_and_unscaled() -> None:
+    plain = primer.Transformer(30, 30, **SIZES, seed=0)
+    shared = primer.Transformer(30, 30, **SIZES, share_embeddings=True, tie_output=True, seed=0)
+    assert plain.spec.count() - shared.spec.count() == 2 * 30 * 16
+    loud, quiet = (
+        primer.Transformer(30, 30, **SIZES, scale_embeddings=s, seed=0).eval() for s in (True, False)
+    )
+    words = quiet.inner.encoder.embed(SRC, None)
+    assert_close(loud.inner.encoder.embed(SRC, None), words * 4)  # the root of 16
+
+
 def test_the_defaults_are_the_notes() -> None:
     model = primer.Transformer(11, 13, seed=0)
     encoder, decoder = model.spec.encoder, model.spec.decoder
@@ -272,6 +283,13 @@ def test_layers_on_several_devices() -> None:
     assert apart.encode(SRC, masks[0]).device.type == "meta"
     logits = apart.decoder(TGT, one.encode(SRC), masks[0], masks[1])
     assert logits.device.type == "meta" and logits.shape == (2, 4, 30)
+    notes = {"d_model": 16, "n_heads": 2, "d_ff": 32, "num_layers": 4, "dropout": 0.1, "warmup_steps": 4000}
+    named = primer.DistributedTransformer({**notes, "label_smoothing": 0.1}, vocab_size=9, devices=("cpu",))
+    args = primer.ModelArgs(dim=16, n_heads=2, n_layers=3, vocab_size=9)
+    assert named(SRC % 9, TGT).shape == (2, 4, 9)
+    assert primer.DistributedTransformer(args, devices=("cpu",)).spec.encoder.depth == 3
+    with pytest.raises(InputError, match="did you mean 'num_heads'"):
+        primer.DistributedTransformer({**notes, "nun_heads": 2})
     with pytest.raises(InputError, match="devices is empty"):
         primer.DistributedTransformer(config, devices=())
 

@@ -15,6 +15,7 @@ from clearhead.recipes.settings import Run, changed, overrides
 
 TINY = {
     "transformer": ["model.d_model=16", "model.encoder_ffn_dim=24", "model.decoder_ffn_dim=24"],
+    "mbart": ["model.d_model=16", "model.encoder_ffn_dim=24", "model.decoder_ffn_dim=24"],
     "bart": ["model.d_model=16", "model.encoder_ffn_dim=24", "model.decoder_ffn_dim=24"],
     "gpt2": ["model.n_embd=16", "model.n_layer=2"],
     "bert": ["model.hidden_size=16", "model.intermediate_size=24", "model.num_hidden_layers=1"],
@@ -54,7 +55,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 SOURCES = {"classify": "label", "tag": "tags", "summarize": "pairs", "denoise": "texts", "bert-mini": "prose",
-           "gpt-chars": "prose", "answer": "asked", "translate-en-zh": "pairs"}  # fmt: skip
+           "gpt-chars": "prose", "answer": "asked", "translate-en-zh": "pairs",
+           "translate": "pairs"}  # fmt: skip
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -197,6 +199,55 @@ def test_augmentation_is_refused_in_one_line(
 ) -> None:
     with pytest.raises(InputError, match=said):
         prepare(quick(recipe, f"data.source={files[source]}", *words))
+
+
+def test_a_swapped_model_heals_from_a_run(files: dict[str, Path], tmp_path: Path) -> None:
+    """`--from` a run and `--set`: the same recipe and data go on with another kernel, and that is kept."""
+    tiny = [
+        "--model.n_embd",
+        "16",
+        "--model.n_layer",
+        "1",
+        "--train.steps",
+        "2",
+        "--train.schedule.warmup",
+        "1",
+    ]
+    first, healed = str(tmp_path / "first"), str(tmp_path / "healed")
+    swap = ["--set", "Attention.kernel=Performer(features=8)"]
+    for words in (
+        ["train", "gpt-chars", str(files["prose"]), "--out", first, *tiny],
+        ["train", "--from", first, *swap, "--out", healed, "--train.steps", "3", "--train.save_every", "2"],
+        ["eval", first, *swap],
+    ):
+        with pytest.raises(SystemExit) as done:
+            main(words)
+        assert done.value.code == 0
+    before, after = ch.load(first), ch.load(healed)
+    assert after.edits == {"Attention.kernel": "Performer(features=8)"} and before.edits == {}
+    assert set(before.model.state_dict()) == set(after.model.state_dict())
+    assert prepare(load_run(f"{healed}/settings.yaml")).bundle.spec == after.spec
+    swapped = ch.load(first, edit=after.edits)
+    ids = torch.tensor([before.encode("the red cat")])
+    assert not torch.equal(swapped.model(ids), after.model(ids))  # it has learned
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--from", "nowhere"], "--from names a model's folder; there is none called nowhere"),
+        (["--resume", "somewhere", "--set", "Attention.kernel=Linear"], "leave out --from and --set"),
+        (["gpt-chars", "--set", "Attention.kernel=Liner"], "did you mean 'Linear'?"),
+        (["gpt-chars", "--set", "Attention.kernel=Nystrom"], "early words would see late ones"),
+    ],
+)
+def test_swaps_that_cannot_be_are_one_line(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["train", *words])
+    lines = capsys.readouterr().err.splitlines()
+    assert done.value.code == 2 and said in lines[-1]
 
 
 def test_back_translations_are_learned_beside_the_pairs(files: dict[str, Path], tmp_path: Path) -> None:

@@ -62,9 +62,9 @@ def _own(model: str | None) -> placing.Placing:
     bundle = load(model)
     stack = list(built(bundle.model).values())[-1]
     attention, spec = stack.spec.pattern[0].attention, stack.spec
-    width, head_dim = spec.embed.inner(spec.width), attention.head_width(spec.width)
+    width, (heads, head_dim) = spec.embed.inner(spec.width), attention.sizes(spec.width)
     return placing.observed(
-        stack.positions, spec.positions, length=100, width=width, heads=attention.heads, head_dim=head_dim
+        stack.positions, spec.positions, length=100, width=width, heads=heads, head_dim=head_dim
     )
 
 

@@ -14,6 +14,7 @@ from ...lens.record import Kind
 from ...lens.saving import VIEWS
 from ...lens.trace import Trace, trace_ids
 from ..console import ERR, OUT, print_json
+from ..swap import edits, is_edit
 from . import rows
 
 
@@ -40,11 +41,16 @@ class Wanted:
 
     @property
     def changes(self) -> bool:
-        return bool(self.without or self.set)
+        return bool(self.without or self.inside)
+
+    @property
+    def inside(self) -> list[str]:
+        """What is set in the call; the rest of `set` is set in the model."""
+        return [word for word in self.set if not is_edit(word)]
 
     def values(self) -> dict[str, str]:
-        pairs = [word.partition("=") for word in self.set]
-        wrong = [word for word, pair in zip(self.set, pairs, strict=True) if not pair[2]]
+        pairs = [word.partition("=") for word in self.inside]
+        wrong = [word for word, pair in zip(self.inside, pairs, strict=True) if not pair[2]]
         if wrong:
             raise InputError(
                 f"--set takes ADDRESS=VALUE, such as tower.blocks.0.ff.out=0; given {wrong[0]!r}"
@@ -64,7 +70,7 @@ def show_text(model: str, text: str | None, wanted: Wanted, *, json: bool) -> No
         return
     rows.tokens(trace)
     if compared is not None:
-        rows.before_and_after(compared, " ".join((*wanted.without, *wanted.set)))
+        rows.before_and_after(compared, " ".join((*wanted.without, *wanted.inside)))
     else:
         _show(trace, wanted, _names(bundle))
     if saved is not None:
@@ -80,7 +86,7 @@ def _traced(model: str, text: str | None, wanted: Wanted) -> tuple[Bundle | None
         return None, open_trace(model)
     if text is None:
         raise InputError('give a text to look at: clearhead look FOLDER "the animal was tired"')
-    bundle = load(model)
+    bundle = load(model, edit=edits([word for word in wanted.set if is_edit(word)]))
     trace = bundle.trace(
         text, wanted.target, generate=wanted.generate, beams=wanted.beams, max_new_tokens=wanted.new
     )

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...errors import InputError
+from ...nn.attention import Attention
 from ...nn.tower import Tower
-from ...nn.work import Call, Meeting, Work, product
+from ...nn.work import Meeting, Usage, Work, product
 from . import parts
 from .parts import linear
 
@@ -32,7 +34,10 @@ def table(spec: Tower, length: int) -> list[Row]:
     """One layer of this tower over one text."""
     n, d = length, spec.width
     block = spec.pattern[0]
-    attention, call = block.attention, Call(batch=1, length=n)
+    attention, call = block.attention, Usage(batch=1, length=n)
+    if not isinstance(attention, Attention):
+        kind = type(attention).__name__
+        raise InputError(f"the table is about attention, and this model has {kind} in its place")
     head, groups = attention.head_width(d), attention.kv_heads or attention.heads
     value = attention.value_dim or head
     meeting = Meeting(

@@ -6,13 +6,15 @@ The stream between two sub-layers is kept once, by whoever reads it; a block cou
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import singledispatch
 
-from ...nn.attention import Attention
+from ...nn.attention import Attention, Mixer
 from ...nn.block import Block
+from ...nn.mixers import Convolution
 from ...nn.positions import Positions
 from ...nn.rope import Rope
 from ...nn.tower import Tower
-from ...nn.work import Bias, Call, Meeting, Rule, Work
+from ...nn.work import Bias, Meeting, Rule, Usage, Work, product
 from ...spec import Dims
 from . import parts
 from .parts import linear
@@ -47,18 +49,47 @@ class Scheme:
 SILENT = Scheme("none", joined=False)
 
 
-def attention(spec: Attention, width: int, sides: Sides, call: Call, rule: Rule, scheme: Scheme) -> Work:
+@singledispatch
+def mixer(spec: Mixer, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme) -> Work:
+    """What lets tokens know of each other; its input is counted by the block."""
+    raise parts.no_formula(spec)
+
+
+@mixer.register
+def _(spec: Convolution, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme) -> Work:
+    """What the convolution is given is a copy with margins, kept instead of the input; then the gate."""
+    margin = sides.batch * (spec.size - 1)
+    work = product(1, sides.vectors, spec.size * width, 2 * width) + linear(
+        sides.vectors, width, width, bias=True
+    )
+    work += Work(parameters=2 * width * (spec.size * width + 1))
+    return work + Work(saved=call.number * width * (3 * sides.vectors + margin))
+
+
+@mixer.register
+def attention(
+    spec: Attention, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme
+) -> Work:
     """Self-attention: four projections and the kernel between them."""
-    return _attention(spec, width, (width, sides.length), sides, call, rule, scheme)
+    rule: Rule = "mask" if spec.window else "causal" if causal else "open"
+    return _attention(spec, width, (width, sides.length), sides, call, rule, scheme, causal=causal)
 
 
-def cross(spec: Attention, width: int, sides: Sides, call: Call) -> Work:
+def cross(spec: Attention, width: int, sides: Sides, call: Usage) -> Work:
     """Cross-attention: keys and values are made of the memory."""
     return _attention(spec, width, (sides.memory_width, sides.memory), sides, call, "open", SILENT)
 
 
 def _attention(
-    spec: Attention, width: int, source: tuple[int, int], sides: Sides, call: Call, rule: Rule, scheme: Scheme
+    spec: Attention,
+    width: int,
+    source: tuple[int, int],
+    sides: Sides,
+    call: Usage,
+    rule: Rule,
+    scheme: Scheme,
+    *,
+    causal: bool = False,
 ) -> Work:
     source_width, keys = source
     head, groups = spec.head_width(width), spec.kv_heads or spec.heads
@@ -73,6 +104,8 @@ def _attention(
         head_dim=head,
         value_dim=value,
         rule=rule,
+        window=spec.window,
+        causal=causal,
         bias=scheme.bias,
         joined=scheme.joined,
         training=call.training,
@@ -86,11 +119,22 @@ def _attention(
         + linear(asking, spec.heads * value, width, bias="o" in spec.bias)
         + spec.kernel.work(meeting)
     )
+    if spec.project == "twice":
+        work += _second(spec, width, sides.vectors)
     if spec.qk_norm is not None:
         for vectors in (asking * spec.heads, offered * groups):
             own = parts.norm(spec.qk_norm, vectors, head, call)
             work += replace(own, saved=own.saved + call.number * vectors * head)
     return work
+
+
+def _second(spec: Attention, width: int, vectors: int) -> Work:
+    """The projections of global tokens; they are used where the kernel itself makes tokens global."""
+    head, groups = spec.head_width(width), spec.kv_heads or spec.heads
+    sizes = {"q": spec.heads * head, "k": groups * head, "v": groups * (spec.value_dim or head)}
+    made = [linear(vectors, width, size, bias=name in spec.bias) for name, size in sizes.items()]
+    work = sum(made, Work())
+    return work if getattr(spec.kernel, "always", ()) else Work(parameters=work.parameters)
 
 
 @dataclass(frozen=True)
@@ -110,11 +154,10 @@ class BlockWork:
         return self.stream + self.inside
 
 
-def block(spec: Block, width: int, sides: Sides, call: Call, *, causal: bool, scheme: Scheme) -> BlockWork:
+def block(spec: Block, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme) -> BlockWork:
     """Every sub-layer keeps two tensors of the stream: what its norm is given, and what the norm gives."""
-    rule: Rule = "mask" if spec.attention.window else "causal" if causal else "open"
     steps = [
-        attention(spec.attention, width, sides, call, rule, scheme),
+        mixer(spec.attention, width, sides, call, causal=causal, scheme=scheme),
         parts.feedforward(spec.feedforward, sides.vectors, width, call),
     ]
     if spec.cross is not None:
@@ -184,15 +227,9 @@ class TowerWork:
         return (self.embed, self.positions, *(layer.all for layer in self.blocks), self.norm)
 
 
-def tower(spec: Tower, sides: Sides, call: Call) -> TowerWork:
-    attended = spec.pattern[0].attention
-    dims = Dims(
-        width=spec.width,
-        depth=spec.depth,
-        heads=attended.heads,
-        head_dim=attended.head_width(spec.width),
-        causal=spec.causal,
-    )
+def tower(spec: Tower, sides: Sides, call: Usage) -> TowerWork:
+    heads, head_dim = spec.pattern[0].attention.sizes(spec.width)
+    dims = Dims(width=spec.width, depth=spec.depth, heads=heads, head_dim=head_dim, causal=spec.causal)
     inner, stream = spec.embed.inner(spec.width), call.number * sides.vectors * spec.width
     scheme = Scheme.of(spec.positions)
     works = [block(b, spec.width, sides, call, causal=spec.causal, scheme=scheme) for b in spec.pattern]

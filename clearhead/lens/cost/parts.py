@@ -15,7 +15,7 @@ from ...nn.heads import Head, Labels, Pool, Pooled, Span, Tags, TokenHead, Trans
 from ...nn.norm import RMS, Layer, Norm
 from ...nn.positions import Alibi, Learned, NoPositions, Positions, RelativeBuckets, Sinusoidal
 from ...nn.rope import Rope
-from ...nn.work import Bias, Call, Work, product
+from ...nn.work import Bias, Usage, Work, product
 from ...spec import Dims, Spec
 
 INDEX = 8  # bytes of a whole number
@@ -42,30 +42,30 @@ def linear(vectors: int, inputs: int, outputs: int, *, bias: bool) -> Work:
 
 
 @singledispatch
-def norm(part: Norm, vectors: int, width: int, call: Call) -> Work:
+def norm(part: Norm, vectors: int, width: int, call: Usage) -> Work:
     """Its input is kept by either kind, and counted by the block."""
     raise no_formula(part)
 
 
 @norm.register
-def _(part: Layer, vectors: int, width: int, call: Call) -> Work:
+def _(part: Layer, vectors: int, width: int, call: Usage) -> Work:
     return Work(parameters=width * (1 + part.bias), saved=2 * 4 * vectors)  # mean and deviation
 
 
 @norm.register
-def _(part: RMS, vectors: int, width: int, call: Call) -> Work:
+def _(part: RMS, vectors: int, width: int, call: Usage) -> Work:
     """The scaled vectors, and one root each; half precision is widened, and the wide copy is kept, too."""
     wide = 0 if call.number >= 4 else 4 * vectors * width
     return Work(parameters=width, saved=call.number * vectors * width + 4 * vectors + wide)
 
 
 @singledispatch
-def feedforward(part: FeedForward, vectors: int, width: int, call: Call) -> Work:
+def feedforward(part: FeedForward, vectors: int, width: int, call: Usage) -> Work:
     raise no_formula(part)
 
 
 @feedforward.register
-def _(part: MLP, vectors: int, width: int, call: Call) -> Work:
+def _(part: MLP, vectors: int, width: int, call: Usage) -> Work:
     numbers = vectors * part.hidden
     besides, answer = ACTIVATIONS[part.act]
     # `down` keeps what it is given: the activation's answer or, after a dropout, another tensor.
@@ -79,7 +79,7 @@ def _(part: MLP, vectors: int, width: int, call: Call) -> Work:
 
 
 @feedforward.register
-def _(part: Gated, vectors: int, width: int, call: Call) -> Work:
+def _(part: Gated, vectors: int, width: int, call: Usage) -> Work:
     numbers = vectors * part.hidden
     tensors = ACTIVATIONS[part.act][0] + 3  # the activation's answer, `up`, and what `down` is given
     return (
@@ -90,12 +90,12 @@ def _(part: Gated, vectors: int, width: int, call: Call) -> Work:
 
 
 @singledispatch
-def embed(part: Embed, width: int, batch: int, length: int, call: Call) -> Work:
+def embed(part: Embed, width: int, batch: int, length: int, call: Usage) -> Work:
     raise no_formula(part)
 
 
 @embed.register
-def _(part: Tokens, width: int, batch: int, length: int, call: Call) -> Work:
+def _(part: Tokens, width: int, batch: int, length: int, call: Usage) -> Work:
     vectors, inner = batch * length, part.inner(width)
     work = Work(parameters=inner * (part.vocab + part.types))
     work += Work(saved=(INDEX * vectors if part.types else 0) + call.noise(vectors * inner, part.dropout))
@@ -107,38 +107,38 @@ def _(part: Tokens, width: int, batch: int, length: int, call: Call) -> Work:
 
 
 @singledispatch
-def positions(part: Positions, dims: Dims, width: int, length: int, call: Call) -> Work:
+def positions(part: Positions, dims: Dims, width: int, length: int, call: Usage) -> Work:
     raise no_formula(part)
 
 
 @positions.register(NoPositions)
 @positions.register(Sinusoidal)
-def _(part: Positions, dims: Dims, width: int, length: int, call: Call) -> Work:
+def _(part: Positions, dims: Dims, width: int, length: int, call: Usage) -> Work:
     return Work()
 
 
 @positions.register
-def _(part: Learned, dims: Dims, width: int, length: int, call: Call) -> Work:
+def _(part: Learned, dims: Dims, width: int, length: int, call: Usage) -> Work:
     return Work(parameters=width * (part.length + part.offset), saved=INDEX * length)
 
 
 @positions.register
-def _(part: Rope, dims: Dims, width: int, length: int, call: Call) -> Work:
+def _(part: Rope, dims: Dims, width: int, length: int, call: Usage) -> Work:
     """One table of cosines and one of sines for all layers."""
     return Work(saved=2 * call.number * length * int(dims.head_dim * part.fraction))
 
 
 @positions.register
-def _(part: Alibi, dims: Dims, width: int, length: int, call: Call) -> Work:
+def _(part: Alibi, dims: Dims, width: int, length: int, call: Usage) -> Work:
     return Work(saved=call.number * dims.heads * length * length)
 
 
 @positions.register
-def _(part: RelativeBuckets, dims: Dims, width: int, length: int, call: Call) -> Work:
+def _(part: RelativeBuckets, dims: Dims, width: int, length: int, call: Usage) -> Work:
     return Work(parameters=part.buckets * dims.heads, saved=INDEX * length * length)
 
 
-def shared_bias(part: Positions, dims: Dims, length: int, call: Call) -> int:
+def shared_bias(part: Positions, dims: Dims, length: int, call: Usage) -> int:
     """The bytes of a bias that all layers share, held where they are recomputed and otherwise not kept.
 
     A fixed one is kept either way; joined with a mask it is held twice.
@@ -155,13 +155,13 @@ def bias_of(part: Positions) -> Bias:
 
 
 @singledispatch
-def head(part: Head, width: int, table_width: int, batch: int, length: int, call: Call) -> Work:
+def head(part: Head, width: int, table_width: int, batch: int, length: int, call: Usage) -> Work:
     """A head counts the states it is given, too: some keep them, some only what they make of them."""
     raise no_formula(part)
 
 
 @head.register
-def _(part: TokenHead, width: int, table_width: int, batch: int, length: int, call: Call) -> Work:
+def _(part: TokenHead, width: int, table_width: int, batch: int, length: int, call: Usage) -> Work:
     vectors, inner = batch * length, table_width if part.tied else width
     work = product(1, vectors, inner, part.vocab)
     work += Work(parameters=part.vocab * (part.bias + (0 if part.tied else inner)))
@@ -172,7 +172,7 @@ def _(part: TokenHead, width: int, table_width: int, batch: int, length: int, ca
 
 
 @head.register
-def _(part: Labels, width: int, table_width: int, batch: int, length: int, call: Call) -> Work:
+def _(part: Labels, width: int, table_width: int, batch: int, length: int, call: Usage) -> Work:
     work = linear(batch, width, part.count, bias=part.bias)
     if part.transform is not None:
         work += transform(part.transform, batch, width, width, call)
@@ -182,14 +182,14 @@ def _(part: Labels, width: int, table_width: int, batch: int, length: int, call:
 
 @head.register(Tags)
 @head.register(Span)
-def _(part: Tags | Span, width: int, table_width: int, batch: int, length: int, call: Call) -> Work:
+def _(part: Tags | Span, width: int, table_width: int, batch: int, length: int, call: Usage) -> Work:
     vectors = batch * length
     kept = call.number * vectors * width + call.noise(vectors * width, part.dropout)
     return linear(vectors, width, part.count, bias=part.bias) + Work(saved=kept)
 
 
 @head.register
-def _(part: Pooled, width: int, table_width: int, batch: int, length: int, call: Call) -> Work:
+def _(part: Pooled, width: int, table_width: int, batch: int, length: int, call: Usage) -> Work:
     work = linear(batch, width, part.count, bias=False) if part.count else Work()
     kept = width if part.count else 0
     unit = (part.count or width) + 2 if part.unit else 0  # the vector, and its length twice
@@ -203,7 +203,7 @@ def pooling(pool: Pool, batch: int, length: int, width: int) -> int:
     return batch * length + INDEX * batch * (width if pool == "max" else 1)
 
 
-def transform(part: Transform, vectors: int, width: int, inner: int, call: Call) -> Work:
+def transform(part: Transform, vectors: int, width: int, inner: int, call: Usage) -> Work:
     """A dense layer, an activation and perhaps a norm; what it is given is kept."""
     besides, _ = ACTIVATIONS[part.act]
     # The activation's answer is kept by the norm; without one it is what the head is given, counted there.

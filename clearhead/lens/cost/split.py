@@ -19,7 +19,7 @@ from ...nn.attention import Attention
 from ...nn.heads import TokenHead
 from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
-from ...nn.work import Call
+from ...nn.work import Usage
 from .layers import BlockWork, TowerWork
 from .total import MOMENTS, Whole, cached, whole
 
@@ -54,8 +54,8 @@ class Job:
     training: bool = False
     number: int = 2  # bytes of one number of the stream and the weights
 
-    def call(self, rows: int) -> Call:
-        return Call(
+    def call(self, rows: int) -> Usage:
+        return Usage(
             batch=rows,
             length=self.length,
             target=self.target,

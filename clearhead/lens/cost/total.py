@@ -9,9 +9,11 @@ from ...errors import InputError
 from ...nn.attention import Attention
 from ...nn.embed import Tokens
 from ...nn.heads import Head
+from ...nn.kernels import Mixing
+from ...nn.mixers import Convolution
 from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
-from ...nn.work import Call, Device, Work
+from ...nn.work import Device, Meeting, Usage, Work
 from . import parts
 from .layers import Sides, TowerWork, tower
 
@@ -67,7 +69,7 @@ class Whole:
         return self.head.backward + sum(side.backward for side in self.towers.values())
 
 
-def whole(spec: Model, call: Call) -> Whole:
+def whole(spec: Model, call: Usage) -> Whole:
     """The work of every part of a model in one call."""
     if isinstance(spec, Pair):
         target = call.target or call.length
@@ -100,7 +102,7 @@ def cost(
     for name, given in (("batch", batch), ("length", length), ("target", target)):
         if given is not None and given < 1:
             raise InputError(f"{name} is {given}; expected 1 or more")
-    call = Call(batch=batch, length=length, target=target, training=training, number=number, device=device)
+    call = Usage(batch=batch, length=length, target=target, training=training, number=number, device=device)
     work = whole(spec, replace(call, training=True))
     counted = _parts(work)
     total = sum(counted.values())
@@ -132,17 +134,31 @@ def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -
     kept = 0
     for i in range(side.depth):
         here = side.pattern[i % len(side.pattern)]
-        kept += own * _per_token(here.attention, side.width)
-        kept += length * _per_token(here.cross, side.width) if here.cross else 0
-    return batch * kept
+        if isinstance(here.attention, Convolution):  # the tokens that the next one still sees
+            kept += batch * (here.attention.size - 1) * side.width
+        if isinstance(here.attention, Attention):
+            kept += here.attention.kernel.cached(_meeting(here.attention, side.width, batch, own))
+        else:
+            kept += batch * here.attention.state(side.width)
+        if here.cross is not None:  # of the memory, keys and values are kept whatever the kernel
+            kept += Mixing.cached(here.cross.kernel, _meeting(here.cross, side.width, batch, length))
+    return kept
 
 
-def _per_token(attention: Attention, width: int) -> int:
+def _meeting(attention: Attention, width: int, batch: int, keys: int) -> Meeting:
     head = attention.head_width(width)
-    return (attention.kv_heads or attention.heads) * (head + (attention.value_dim or head))
+    return Meeting(
+        batch=batch,
+        heads=attention.heads,
+        kv_heads=attention.kv_heads or attention.heads,
+        queries=1,
+        keys=keys,
+        head_dim=head,
+        value_dim=attention.value_dim or head,
+    )
 
 
-def _head(head: Head | None, side: Tower, length: int, call: Call) -> Work:
+def _head(head: Head | None, side: Tower, length: int, call: Usage) -> Work:
     if head is None:
         return Work()
     return parts.head(head, side.width, side.embed.inner(side.width), call.batch, length, call)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
 
-from ...nn.attention import Attention
+from ...nn.attention import Attention, Mixer
 from ...nn.block import Block
 from ...nn.embed import Tokens
 from ...nn.model import Model, Pair
@@ -73,7 +73,9 @@ def layer(block: Block, shape: str) -> list[Box]:
     return [*stack, Box("norm", "add all", shape)] if block.order == "parallel" else stack
 
 
-def _heads(attention: Attention) -> str:
+def _heads(attention: Mixer) -> str:
+    if not isinstance(attention, Attention):
+        return type(attention).__name__.lower()
     said = f"{attention.heads} heads"
     if attention.kv_heads and attention.kv_heads != attention.heads:
         said += f" over {attention.kv_heads} keys"

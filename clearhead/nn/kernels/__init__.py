@@ -1,8 +1,20 @@
 """The kernels: one file each. A new one is a `Mixing` spec, its machine, and a line here."""
 
 from .bigbird import BigBird
+from .chunks import Chunks
 from .kernel import Kernel, Mixing
+from .linear import Linear
+from .linformer import Linformer
 from .longformer import Longformer
+from .lsh import LSH
+from .nystrom import Nystrom
+from .performer import Performer
 from .softmax import Softmax
+from .summary import Summary
+from .tiled import Tiled
+from .window import Window
 
-__all__ = ["BigBird", "Kernel", "Longformer", "Mixing", "Softmax"]
+__all__ = [
+    "LSH", "BigBird", "Chunks", "Kernel", "Linear", "Linformer", "Longformer", "Mixing", "Nystrom",
+    "Performer", "Softmax", "Summary", "Tiled", "Window",
+]  # fmt: skip

@@ -21,9 +21,13 @@ from torch import Tensor
 from ...errors import SpecError, UnsupportedError
 from ..tap import Tap
 from ..view import View
+from ..work import Meeting, Work
+from . import costs
 from .bigbird_plan import Ints, random_blocks
-from .blocks import Blocks, Call
-from .kernel import Kernel, Mixing
+from .blocks import Asked, Blocks
+from .costs import Sparse
+from .groups import slots
+from .kernel import Kernel, Mixing, Need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +54,23 @@ class BigBird(Mixing):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _BigBird(self)
 
+    def work(self, at: Meeting) -> Work:
+        """The blocks in the middle of one text, a list for every head, and the two ends that see everyone."""
+        count = -(-at.queries // self.block)
+        middle = max(count - 2, 0)
+        ends = at.queries - middle * self.block
+        keys = (5 + self.random) * self.block
+        found = Sparse(middle, self.block, keys, lists=at.heads).work(at, self.dropout)
+        found += Sparse(1, ends, at.keys).work(at, self.dropout)
+        return found + costs.answer(at)
+
 
 class _BigBird(Kernel):
     supports = frozenset({"mask", "bias", "pattern"})
+    why: ClassVar[dict[Need, str]] = {
+        "causal": "with every new token other blocks are the last ones and the drawn ones",
+        "uneven": "with every new token other blocks are the last ones and the drawn ones",
+    }
 
     def __init__(self, spec: BigBird) -> None:
         super().__init__()
@@ -71,35 +89,35 @@ class _BigBird(Kernel):
     ) -> Tensor:
         if view.globals_BK is not None:
             raise UnsupportedError("BigBird attention has global blocks of its own; it takes no Global mask")
-        call = Call(view, bias, scale, self.spec.dropout if self.training else 0.0)
+        asked = Asked(view, bias, scale, self.spec.dropout if self.training else 0.0)
         middle, everyone = self._blocks(view, q_BHQE.shape[1])
         if tap.wants("pattern"):
             plain = q_BHQE.new_zeros(*q_BHQE.shape[:3], view.keys)
             for blocks in (everyone, middle):
-                plain = blocks.pattern(q_BHQE, k_BHKE, call, into=plain)
+                plain = blocks.pattern(q_BHQE, k_BHKE, asked, into=plain)
             seen = tap("pattern", plain)
             if seen is not plain:
                 groups = q_BHQE.shape[1] // v_BHKE.shape[1]
-                return F.dropout(seen, call.dropout) @ v_BHKE.repeat_interleave(groups, dim=1)
+                return F.dropout(seen, asked.dropout) @ v_BHKE.repeat_interleave(groups, dim=1)
         mixed = q_BHQE.new_zeros(*q_BHQE.shape[:3], v_BHKE.shape[-1])
         for blocks in (everyone, middle):
-            mixed = blocks.mix(q_BHQE, k_BHKE, v_BHKE, call, into=mixed)
+            mixed = blocks.mix(q_BHQE, k_BHKE, v_BHKE, asked, into=mixed)
         return mixed
 
     def _blocks(self, view: View, heads: int) -> tuple[Blocks, Blocks]:
         """The blocks in the middle of the texts with their lists, and the tokens that see everyone."""
-        rows = [[self._text(slots, heads) for slots in texts] for texts in _texts(view)]
+        rows = [[self._text(text.cpu().numpy(), heads) for text in row] for row in slots(view)]
         count = max(sum(len(q) for q, _, _ in row) for row in rows)
         width = max(sum(len(ends) for _, _, ends in row) for row in rows)
         size, keys = self.spec.block, (5 + self.spec.random) * self.spec.block
         q, k = np.full((len(rows), count, size), -1), np.full((len(rows), heads, count, keys), -1)
         ends = np.full((len(rows), 1, width), -1)
         for b, row in enumerate(rows):
-            middle = sum(len(text[0]) for text in row)
-            q[b, :middle] = np.concatenate([text[0] for text in row])
-            k[b, :, :middle] = np.concatenate([text[1] for text in row], axis=1)
-            wide = np.concatenate([text[2] for text in row])
-            ends[b, 0, : len(wide)] = wide
+            first, wide = 0, 0
+            for middle, lists, both_ends in row:
+                q[b, first : first + len(middle)], k[b, :, first : first + len(middle)] = middle, lists
+                ends[b, 0, wide : wide + len(both_ends)] = both_ends
+                first, wide = first + len(middle), wide + len(both_ends)
         at = view.k_pos.device
         everyone = torch.arange(view.keys, device=at)[None, None, None]
         places = [torch.from_numpy(x).to(at) for x in (q, k, ends)]
@@ -123,12 +141,3 @@ class _BigBird(Kernel):
         keys = np.where(lists[..., None] < 0, -1, grid[lists]).reshape(heads, blocks - 2, -1)
         ends = np.concatenate([grid[0], grid[-1]])
         return grid[1:-1], keys, ends[ends >= 0]
-
-
-def _texts(view: View) -> list[list[Ints]]:
-    """For each row (or once for all) the slots of each of its texts, without padding."""
-    segment_BK = view.mask.segments()
-    if segment_BK is None:
-        return [[np.arange(view.keys)]]
-    rows = segment_BK.cpu().numpy()
-    return [[np.flatnonzero(row == text) for text in np.unique(row[row >= 0])] for row in rows]

@@ -19,7 +19,7 @@ from ..view import View
 
 
 @dataclass(frozen=True)
-class Call:
+class Asked:
     """What a kernel was asked, beside queries, keys and values."""
 
     view: View
@@ -43,33 +43,33 @@ class Blocks:
         q_BHQE: Tensor,
         k_BGKE: Tensor,
         v_BGKE: Tensor,
-        call: Call,
+        asked: Asked,
         into: Tensor | None = None,
     ) -> Tensor:
         """The answer, by torch's fused call: every block is a row of its batch."""
         q, k, v = self._queries(q_BHQE), self._keys(k_BGKE), self._keys(v_BGKE)
-        mask = self._allowed(call.view)
-        if call.bias is not None:
-            mask = self._pairs(call.bias).masked_fill(~mask, float("-inf"))
+        mask = self._allowed(asked.view)
+        if asked.bias is not None:
+            mask = self._pairs(asked.bias).masked_fill(~mask, float("-inf"))
         mixed = F.scaled_dot_product_attention(
             _rows(q),
             _rows(k),
             _rows(v),
             _rows(mask.expand(len(q), *mask.shape[1:])),
-            dropout_p=call.dropout,
-            scale=call.scale,
+            dropout_p=asked.dropout,
+            scale=asked.scale,
             enable_gqa=q.shape[1] != k.shape[1],
         )
         mixed = mixed.reshape(len(q), -1, *mixed.shape[1:]).transpose(1, 2)
         return self._home(mixed, q_BHQE.shape[2], into)
 
-    def pattern(self, q_BHQE: Tensor, k_BGKE: Tensor, call: Call, into: Tensor | None = None) -> Tensor:
+    def pattern(self, q_BHQE: Tensor, k_BGKE: Tensor, asked: Asked, into: Tensor | None = None) -> Tensor:
         """The weights as one (B, H, Q, K) matrix, zero outside the lists: for whoever watches."""
         q, k = self._queries(q_BHQE), self._keys(k_BGKE)
-        scores = widen(q) @ widen(k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)).mT * call.scale
-        if call.bias is not None:
-            scores = scores + self._pairs(call.bias)
-        blocked = ~self._allowed(call.view)
+        scores = widen(q) @ widen(k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)).mT * asked.scale
+        if asked.bias is not None:
+            scores = scores + self._pairs(asked.bias)
+        blocked = ~self._allowed(asked.view)
         lowest = torch.finfo(scores.dtype).min
         weights = scores.masked_fill(blocked, lowest).softmax(dim=-1).masked_fill(blocked, 0.0)
         columns = self.k_BHCS.clamp(min=0)[..., None, :].expand(weights.shape)
@@ -104,11 +104,9 @@ class Blocks:
     def _home(self, x_BHCWE: Tensor, queries: int, into_BHQE: Tensor | None) -> Tensor:
         """Rows back in the order of the queries; `into` is the answer for the queries of no block."""
         x_BHNE, at_BN = x_BHCWE.flatten(2, 3), self.q_BCW.flatten(1)
-        b, n = (at_BN >= 0).nonzero(as_tuple=True)
         if into_BHQE is None:  # every query is in some block, the same one in every row
-            where = at_BN.new_empty(queries)
-            where[at_BN[b, n]] = n
-            return x_BHNE[:, :, where]
+            return x_BHNE[:, :, at_BN[0].masked_fill(at_BN[0] < 0, queries).argsort()[:queries]]
+        b, n = (at_BN >= 0).nonzero(as_tuple=True)
         if len(at_BN) == 1:
             return into_BHQE.index_copy(2, at_BN[0, n], x_BHNE[:, :, n])
         rows = into_BHQE.transpose(1, 2).index_put((b, at_BN[b, n]), x_BHNE.transpose(1, 2)[b, n])

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from ...errors import UnsupportedError
 from ...spec import Spec
-from ..tap import Recorder, Tap
+from ..cache import State
+from ..masks import Causal, Everyone
+from ..tap import OFF, Recorder, Tap
 from ..view import View
 from ..work import Meeting, Work
+from .counted import counted
 
 QKV = tuple[Tensor, Tensor, Tensor]
-Need = Literal["causal", "mask", "bias", "uneven", "pattern", "second"]
+Need = Literal["causal", "padding", "documents", "window", "mask", "bias", "uneven", "pattern", "second"]
 NEEDS: dict[Need, str] = {
     "causal": "a causal mask",
-    "mask": "a mask (padding, window, documents)",
+    "padding": "a mask of padding",
+    "documents": "a mask of packed texts",
+    "window": "a mask with a window",
+    "mask": "a mask of any kind",
     "bias": "a bias on its scores",
     "uneven": "fewer queries than keys (a cache, or cross-attention)",
     "pattern": "to show its attention pattern",
     "second": "projections of their own for global tokens",
 }
+MASKS: frozenset[Need] = frozenset({"padding", "documents", "window"})  # whoever can take any mask, can these
 ALL = slice(None)
+_BYTES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +55,10 @@ class Kernel(nn.Module):
     """How values are mixed. `supports` names what it can honour; any other need is one clear error."""
 
     supports: ClassVar[frozenset[Need]]
+    keeps: ClassVar[Literal["keys", "state"]] = "keys"  # what a cache holds for it between two calls
+    foresight: ClassVar[bool] = False  # True: later tokens, though unseen, help to decide who is met (LSH)
+    why: ClassVar[dict[Need, str]] = {}  # why it cannot do what it does not, where a reason helps
+    shares: bool = True  # whether its weights are shares: none below zero, and one in all for each query
 
     def forward(
         self,
@@ -62,17 +76,44 @@ class Kernel(nn.Module):
 
         `second` makes the queries, keys and values that global tokens look with, where they have their own.
         """
-        unmet = _needs(view, bias, tap, second) - self.supports
-        if unmet:
-            asked = " and ".join(NEEDS[need] for need in sorted(unmet))
-            raise UnsupportedError(
-                f"{type(self).__name__.lstrip('_')} attention cannot take {asked}; "
-                f"choose another kernel, or Softmax, which can"
-            )
-        tap.hears(Call(self, q_BHQE, k_BHKE, v_BHKE, view, bias, scale, second))
+        self.require(needs(view, bias, tap, second))
+        if tap is not OFF:
+            tap.hears(Call(self, q_BHQE, k_BHKE, v_BHKE, view, bias, scale, second))
         if second is not None:
             return self.mix_two((q_BHQE, k_BHKE, v_BHKE), second, view=view, bias=bias, scale=scale, tap=tap)
         return self.mix(q_BHQE, k_BHKE, v_BHKE, view=view, bias=bias, scale=scale, tap=tap)
+
+    def step(
+        self,
+        q_BHTE: Tensor,
+        k_BHTE: Tensor,
+        v_BHTE: Tensor,
+        *,
+        view: View,
+        bias: Tensor | None,
+        scale: float,
+        tap: Tap,
+        state: State | None,
+    ) -> tuple[Tensor, State]:
+        """As `forward`, for a kernel that keeps a state: keys and values are of the new tokens alone."""
+        self.require(needs(view, bias, tap) - {"uneven"})
+        if tap.wants("pattern"):
+            raise UnsupportedError(
+                f"{type(self).__name__.lstrip('_')} attention keeps a running state in its cache, not keys: "
+                f"to see its pattern, run the whole text at once, without a cache"
+            )
+        return self.carry(q_BHTE, k_BHTE, v_BHTE, view=view, scale=scale, state=state)
+
+    def carry(
+        self, q_BHTE: Tensor, k_BHTE: Tensor, v_BHTE: Tensor, *, view: View, scale: float, state: State | None
+    ) -> tuple[Tensor, State]:
+        raise NotImplementedError
+
+    def require(self, asked: set[Need]) -> None:
+        """Refuse, in one sentence, what it cannot honour."""
+        unmet = asked - self.supports - (MASKS if "mask" in self.supports else frozenset())
+        name = type(self).__name__.lstrip("_")
+        refuse(f"{name} attention", unmet, self.why, "choose another kernel, or Softmax, which can")
 
     def pattern(self, call: Call, heads: slice = ALL) -> Tensor:
         """(B, H, Q, K): the weights of some heads, or those its answer amounts to, from what it was given."""
@@ -116,14 +157,49 @@ class Mixing(Spec):
         raise NotImplementedError
 
     def work(self, at: Meeting) -> Work:
-        """What one call costs, as a formula; `nn/work.py` says how to write it."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it costs; give it a `work`")
+        """What one call costs; as a formula (`nn/work.py` says how to write it) or, without one, counted."""
+        with torch.device("meta"):
+            kernel = self.build(at.heads, at.head_dim)
+            q, k, v = (
+                torch.empty(at.batch, heads, tokens, width, dtype=_BYTES[at.number])
+                for heads, tokens, width in (
+                    (at.heads, at.queries, at.head_dim),
+                    (at.kv_heads, at.keys, at.head_dim),
+                    (at.kv_heads, at.keys, at.value_dim),
+                )
+            )
+            place = torch.arange(at.keys)[None]
+        mask = Everyone() if at.rule == "open" else Causal()
+        view = View(mask, at.batch, place[:, at.keys - at.queries :], place, at.keys - at.queries)
+        call = partial(kernel, view=view, bias=None, scale=1.0, tap=OFF)
+        try:
+            return counted(kernel.to(q.dtype), call, [q, k, v], training=at.training)
+        except RuntimeError:  # it looks at numbers
+            name = type(self).__name__
+            raise UnsupportedError(f"{name} does not say what it costs; give it a `work`") from None
+
+    def cached(self, at: Meeting) -> int:
+        """How many numbers a decoding run has kept when it has come to so many keys."""
+        return at.batch * at.kv_heads * at.keys * (at.head_dim + at.value_dim)
 
 
-def _needs(view: View, bias: Tensor | None, tap: Tap, second: object) -> set[Need]:
+def refuse(who: str, unmet: set[Need], why: dict[Need, str], instead: str) -> None:
+    """One sentence, if there is anything unmet."""
+    if unmet:
+        asked = " and ".join(NEEDS[need] for need in sorted(unmet))
+        reason = "; ".join(why[need] for need in sorted(unmet) if need in why)
+        raise UnsupportedError(f"{who} cannot take {asked}{f' ({reason})' if reason else ''}; {instead}")
+
+
+def needs(view: View, bias: Tensor | None, tap: Tap, second: object = None) -> set[Need]:
+    """What a call asks of whoever answers it."""
+    outline = view.outline
     asked: dict[Need, bool] = {
-        "causal": view.is_causal,
-        "mask": not view.is_open and not view.is_causal,
+        "causal": outline.causal,
+        "padding": outline.padding,
+        "documents": outline.packed,
+        "window": outline.window is not None,
+        "mask": outline.more,
         "bias": bias is not None,
         "uneven": view.queries != view.keys,
         "pattern": tap.wants("pattern"),

@@ -22,7 +22,10 @@ from torch import Tensor
 from ...errors import SpecError
 from ..tap import Tap
 from ..view import View
-from .blocks import Blocks, Call
+from ..work import Meeting, Work
+from . import costs
+from .blocks import Asked, Blocks
+from .costs import Sparse
 from .kernel import QKV, Kernel, Mixing
 
 SMALLEST = 32  # queries of a block, at least: small products cost more than the pairs they save
@@ -51,6 +54,15 @@ class Longformer(Mixing):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Longformer(self)
+
+    def work(self, at: Meeting) -> Work:
+        """Blocks of the window, and tokens that are always global; those of a mask are not known here."""
+        block, each = _size(self, at.queries)
+        wide = len(self.always)
+        keys = block + 2 * self.window + wide
+        near = Sparse(self.dilation * each, block, keys, into=False).work(at, self.dropout)
+        found = near + Sparse(1, wide, at.keys).work(at, self.dropout)
+        return found + costs.answer(at)
 
 
 class _Longformer(Kernel):
@@ -84,19 +96,19 @@ class _Longformer(Kernel):
         scale: float,
         tap: Tap,
     ) -> Tensor:
-        call = Call(view, bias, scale, self.spec.dropout if self.training else 0.0)
+        asked = Asked(view, bias, scale, self.spec.dropout if self.training else 0.0)
         wide_BK = self._globals(view)
         local, everyone = self._local(view, wide_BK), _rows(view, wide_BK)
         (q, k, v), two = first, second() if everyone else first
         if tap.wants("pattern"):
-            plain = local.pattern(q, k, call)
-            plain = everyone.pattern(two[0], two[1], call, into=plain) if everyone else plain
+            plain = local.pattern(q, k, asked)
+            plain = everyone.pattern(two[0], two[1], asked, into=plain) if everyone else plain
             seen = tap("pattern", plain)
             if seen is not plain:
-                mixed, wide = (F.dropout(seen, call.dropout) @ _per_head(x, q) for x in (v, two[2]))
+                mixed, wide = (F.dropout(seen, asked.dropout) @ _per_head(x, q) for x in (v, two[2]))
                 return mixed if wide_BK is None else torch.where(_of_queries(wide_BK, view), wide, mixed)
-        mixed = local.mix(q, k, v, call)
-        return everyone.mix(*two, call, into=mixed) if everyone else mixed
+        mixed = local.mix(q, k, v, asked)
+        return everyone.mix(*two, asked, into=mixed) if everyone else mixed
 
     def _globals(self, view: View) -> Tensor | None:
         """(1 or B, K) flags of the global tokens, or `None` if there are none."""
@@ -110,9 +122,8 @@ class _Longformer(Kernel):
     def _local(self, view: View, wide_BK: Tensor | None) -> Blocks:
         """Every query, the keys around it, and the global keys before those in each list."""
         reach, step, at = self.spec.window, self.spec.dilation, view.k_pos.device
-        queries = -(-view.queries // step)  # of each remainder: with dilation, only those see each other
-        block = min(max(reach, SMALLEST), queries)
-        place = torch.arange(-(-queries // block) * block, device=at).reshape(-1, block)
+        block, each = _size(self.spec, view.queries)
+        place = torch.arange(each * block, device=at).reshape(-1, block)
         remainder = torch.arange(step, device=at)[:, None, None]
         q_CW = (place * step + remainder).flatten(0, 1)
         q_CW = q_CW.masked_fill(q_CW >= view.queries, -1)
@@ -129,6 +140,13 @@ class _Longformer(Kernel):
         return Blocks(
             q_CW[None], torch.cat([front, k_BHCS], dim=-1), F.pad(near, (wide_BN.shape[1], 0), value=True)
         )
+
+
+def _size(spec: Longformer, queries: int) -> tuple[int, int]:
+    """Queries of a block, and blocks of each remainder: with dilation, only those see each other."""
+    count = -(-queries // spec.dilation)
+    block = min(max(spec.window, SMALLEST), count)
+    return block, -(-count // block)
 
 
 def _rows(view: View, wide_BK: Tensor | None) -> Blocks | None:

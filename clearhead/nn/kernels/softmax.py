@@ -12,67 +12,66 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...errors import SpecError
 from ..norm import capped, widen
 from ..tap import Tap
 from ..view import View
-from ..work import Meeting, Work, product
+from ..work import Meeting, Work
+from . import costs
+from .blocks import Asked
+from .costs import Dense, Sparse
 from .kernel import ALL, Call, Kernel, Mixing
+from .nearby import near, width_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Softmax(Mixing):
-    """Exact attention. `cap` squashes scores into (-cap, cap) (Gemma 2), which the fused call cannot do."""
+class Exact(Mixing):
+    """The softmax of all scores. `cap` squashes them into (-cap, cap) (Gemma 2); `sink` is one more score for
+    each head, learned, that takes its share of every query and gives nothing (gpt-oss).
+    """
 
     dropout: float = 0.0
     cap: float | None = None
+    sink: bool = False
 
     def check(self) -> None:
         if self.cap is not None and self.cap <= 0:
-            raise SpecError(f"Softmax.cap is {self.cap}, expected a number above 0, or None for no cap")
-
-    def build(self, heads: int, head_dim: int) -> Kernel:
-        return _Softmax(self)
+            raise SpecError(
+                f"{type(self).__name__}.cap is {self.cap}, expected a number above 0, or None for no cap"
+            )
 
     def work(self, at: Meeting) -> Work:
-        """Scores and mix: two products a head. Backwards the fused call makes the scores once more."""
-        rows = at.batch * at.heads
-        scores = product(rows, at.queries, at.head_dim, at.keys)
-        both = scores + product(rows, at.queries, at.keys, at.value_dim)
-        if not at.training:
-            return both
-        if self._is_fused(at):
-            return both + Work(backward=scores.flops, saved=_kept_by_fused(at))
-        return both + Work(saved=self._kept_by_plain(at))
+        """Of a window, blocks of queries and all keys that any of them may see; otherwise all pairs."""
+        dense = Dense(self.dropout, cap=self.cap is not None, sink=self.sink)
+        if at.window is None or self.cap is not None or self.sink:
+            return dense.work(at)
+        left, right = at.window[0], 0 if at.causal else at.window[1]
+        width = width_of(left, right, at.queries, at.keys)
+        if width is None:
+            return dense.work(at)
+        blocks = Sparse(-(-at.queries // width), width, left + width + right, into=False)
+        return blocks.work(at, self.dropout) + costs.answer(at)
 
-    def _is_fused(self, at: Meeting) -> bool:
-        """Whether torch has one call for it; on the CPU not with dropout, nowhere with a learned bias."""
-        dropped = self.dropout > 0 and at.device == "cpu"
-        learned = at.bias == "learned"
-        return self.cap is None and not dropped and not learned and at.value_dim == at.head_dim
 
-    def _kept_by_plain(self, at: Meeting) -> int:
-        """Queries and keys times their scale, values, answer; and (Q, K) a head: weights, dropout twice."""
-        rows = at.batch * at.heads
-        vectors = rows * (at.queries + at.keys) * (at.head_dim + at.value_dim)
-        squares = 1 + 2 * (self.dropout > 0)
-        if self.cap is None:
-            return at.number * (vectors + squares * rows * at.queries * at.keys)
-        blocked = at.rule != "open"  # two flags a score, and the weights once more
-        squares += 1 + blocked
-        return at.number * (vectors + squares * rows * at.queries * at.keys) + (
-            2 * blocked * at.queries * at.keys
-        )
+@dataclass(frozen=True, kw_only=True)
+class Softmax(Exact):
+    """Everyone that the mask allows. Of a window (`Attention.window`) only the inside is computed."""
+
+    def build(self, heads: int, head_dim: int) -> Kernel:
+        return _Softmax(self, heads)
 
 
 class _Softmax(Kernel):
     supports = frozenset({"causal", "mask", "bias", "uneven", "pattern"})
 
-    def __init__(self, spec: Softmax) -> None:
+    def __init__(self, spec: Exact, heads: int) -> None:
         super().__init__()
         self.cap, self.dropout = spec.cap, spec.dropout
+        self.sink = nn.Parameter(torch.empty(heads)) if spec.sink else None
+        self.is_plain = spec.cap is not None or spec.sink  # what the fused call cannot do
+        self.shares = not spec.sink
 
     def mix(
         self,
@@ -86,14 +85,16 @@ class _Softmax(Kernel):
         tap: Tap,
     ) -> Tensor:
         p = self.dropout if self.training else 0.0
-        if self.cap is not None or tap.wants("pattern"):
-            plain = pattern(q_BHQE, k_BHKE, view=view, bias=bias, scale=scale, cap=self.cap)
+        if self.is_plain or tap.wants("pattern"):
+            plain = pattern(q_BHQE, k_BHKE, view=view, bias=bias, scale=scale, cap=self.cap, sink_H=self.sink)
             seen = tap("pattern", plain)
             # Watching must not move the answer, not even in the last digit: the plain pattern is used
             # only where there is no fused call, or where the watcher changed it.
-            if self.cap is not None or seen is not plain:
+            if self.is_plain or seen is not plain:
                 v_BHKE = v_BHKE.repeat_interleave(q_BHQE.shape[1] // v_BHKE.shape[1], dim=1)
                 return F.dropout(seen, p) @ v_BHKE
+        if nearby := near(view):
+            return nearby.mix(q_BHQE, k_BHKE, v_BHKE, Asked(view, bias, scale, p))
         return F.scaled_dot_product_attention(
             q_BHQE,
             k_BHKE,
@@ -112,20 +113,8 @@ class _Softmax(Kernel):
         count, group = call.q_BHQE.shape[1], call.q_BHQE.shape[1] // call.k_BHKE.shape[1]
         k = call.k_BHKE[:, [head // group for head in range(count)[heads]]]
         bias = call.bias if call.bias is None or call.bias.shape[1] == 1 else call.bias[:, heads]
-        q, view = call.q_BHQE[:, heads], call.view
-        return pattern(q, k, view=view, bias=bias, scale=call.scale, cap=self.cap)
-
-
-def _kept_by_fused(at: Meeting) -> int:
-    """Queries, keys, values and answer as they are, one sum a query, and a rendered mask as numbers."""
-    asking = at.batch * at.heads * at.queries
-    offered = at.batch * at.kv_heads * at.keys
-    vectors = (asking + offered) * (at.head_dim + at.value_dim)
-    mask = at.queries * at.keys if at.rule == "mask" and at.bias == "none" else 0
-    again = (
-        asking * at.value_dim if at.joined else 0
-    )  # answered in their order, then brought into the stream's
-    return at.number * (vectors + mask + again) + 4 * asking
+        q, sink = call.q_BHQE[:, heads], None if self.sink is None else self.sink[heads]
+        return pattern(q, k, view=call.view, bias=bias, scale=call.scale, cap=self.cap, sink_H=sink)
 
 
 def pattern(
@@ -136,16 +125,27 @@ def pattern(
     bias: Tensor | None,
     scale: float,
     cap: float | None = None,
+    sink_H: Tensor | None = None,
 ) -> Tensor:
-    """The textbook formula as far as the weights, before dropout: (B, H, Q, K), rows that sum to one."""
+    """The textbook formula as far as the weights, before dropout: (B, H, Q, K).
+
+    Rows sum to one; with a sink, to what it leaves.
+    """
     k_BHKE = k_BHKE.repeat_interleave(q_BHQE.shape[1] // k_BHKE.shape[1], dim=1)
     scores_BHQK = capped(widen(q_BHQE) @ widen(k_BHKE).mT * scale, cap)
     if bias is not None:
         scores_BHQK = scores_BHQK + bias
     if view.dense is None:
-        return scores_BHQK.softmax(dim=-1).type_as(q_BHQE)
+        return _shares(scores_BHQK, sink_H).type_as(q_BHQE)
     # The least finite number, not -inf: a row that is blocked throughout stays finite, forwards and
     # backwards, and the second fill makes it the zeros it should be.
     lowest = torch.finfo(scores_BHQK.dtype).min
-    weights_BHQK = scores_BHQK.masked_fill(~view.dense, lowest).softmax(dim=-1)
+    weights_BHQK = _shares(scores_BHQK.masked_fill(~view.dense, lowest), sink_H)
     return weights_BHQK.masked_fill(~view.dense, 0.0).type_as(q_BHQE)
+
+
+def _shares(scores_BHQK: Tensor, sink_H: Tensor | None) -> Tensor:
+    if sink_H is None:
+        return scores_BHQK.softmax(dim=-1)
+    sink = sink_H.type_as(scores_BHQK)[:, None, None].expand(*scores_BHQK.shape[:-1], 1)
+    return torch.cat([scores_BHQK, sink], dim=-1).softmax(dim=-1)[..., :-1]

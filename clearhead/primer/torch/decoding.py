@@ -34,10 +34,9 @@ def greedy_decode(
     mask = torch.ones_like(src) if real is None else real >= 0
     limit, training = max_len - 1, model.training
     model.eval()
-    prompt = Prompt(src, mask, src.new_full((len(src), 1), start_symbol))
-    run = generate(model.inner, prompt, stops=(EndTokens((end_symbol,)),), limit=limit)
-    said = [answers[0].said for answers in run.finish()]
+    begin = Prompt(src, mask, torch.full_like(src[:, :1], start_symbol))
+    run = generate(model.inner, begin, stops=(EndTokens((end_symbol,)),), limit=limit)
+    rows = [[start_symbol, *best.ids] for best, *_ in run.finish()]
     model.train(training)
-    rows = [[start_symbol, *words, *([end_symbol] if len(words) < limit else [])] for words in said]
     width = max(map(len, rows))
     return torch.tensor([row + [pad_idx] * (width - len(row)) for row in rows], device=src.device)

@@ -41,15 +41,19 @@ def transformer_spec(
     dropout: float = 0.1,
     activation: Activation = "relu",
     norm_first: bool = False,
+    share_embeddings: bool = False,
+    tie_output: bool = False,
+    scale_embeddings: bool = True,
 ) -> Pair:
     """The notes' model as a spec of the core: two tables, no norm at the end unless the norms come first."""
+    scale = math.sqrt(d_model) if scale_embeddings else 1.0
 
     def tower(vocab: int, depth: int, *, cross: bool) -> Tower:
         return Tower(
             width=d_model,
             depth=depth,
             causal=cross,
-            embed=Tokens(vocab=vocab, scale=math.sqrt(d_model), dropout=dropout),
+            embed=Tokens(vocab=vocab, scale=scale, dropout=dropout),
             positions=Sinusoidal(),
             block=block_spec(
                 num_heads, d_ff, dropout, activation=activation, norm_first=norm_first, cross=cross
@@ -60,8 +64,8 @@ def transformer_spec(
     return Pair(
         encoder=tower(src_vocab_size, encoder_layers, cross=False),
         decoder=tower(tgt_vocab_size, decoder_layers, cross=True),
-        head=TokenHead(vocab=tgt_vocab_size, tied=False, bias=True),
-        shared=False,
+        head=TokenHead(vocab=tgt_vocab_size, tied=tie_output, bias=True),
+        shared=share_embeddings,
         init=Xavier(),
     )
 
@@ -93,6 +97,9 @@ class Transformer(nn.Module):
         max_len: int | None = None,
         activation: Activation = "relu",
         norm_first: bool = False,
+        share_embeddings: bool = False,
+        tie_output: bool = False,
+        scale_embeddings: bool = True,
         seed: int | None = None,
     ) -> None:
         super().__init__()
@@ -109,6 +116,9 @@ class Transformer(nn.Module):
             dropout=dropout,
             activation=activation,
             norm_first=norm_first,
+            share_embeddings=share_embeddings,
+            tie_output=tie_output,
+            scale_embeddings=scale_embeddings,
         )
         model = self.spec.build(seed=seed_or_draw(seed))
         assert isinstance(model, PairModel)

@@ -134,7 +134,7 @@ def _tower(tower: Tower) -> dict[str, Any]:
         "norm": type(block.norm).__name__,
         "feedforward": f"{type(block.feedforward).__name__} {getattr(block.feedforward, 'act', '')}".strip(),
         "positions": places(tower.positions),
-        "kernel": type(block.attention.kernel).__name__,
+        "kernel": type(getattr(block.attention, "kernel", block.attention)).__name__,
         "causal": tower.causal,
         "cross": block.cross is not None,
         "last_norm": tower.last_norm is not None,

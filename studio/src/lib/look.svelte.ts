@@ -10,6 +10,7 @@ class Look {
   systemDark = $state(matchMedia("(prefers-color-scheme: dark)").matches);
   dark = $derived(this.theme === "dark" || (this.theme === "auto" && this.systemDark));
   palette = $derived<PaletteName>(this.chosen === "auto" ? (this.dark ? "viridis" : "blue") : this.chosen);
+  differences = $derived<PaletteName>(this.dark ? "changeDark" : "change");
 
   constructor() {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (e) => (this.systemDark = e.matches));

@@ -1,0 +1,106 @@
+"""Embedding speed: one model, the same texts; ours in float32 and int8 beside sentence-transformers.
+
+How good the vectors are is told with it: their cosine with the peer's, and on rated pairs Spearman's rank
+correlation, as the SICK-R benchmark counts it.
+"""
+
+from __future__ import annotations
+
+import csv
+import lzma
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..bundle import load
+from ..errors import InputError
+from .peers import quiet
+from .turns import Say, in_turns, installed
+
+PEERS = ("sentence-transformers",)
+Embedder = Callable[[Sequence[str]], Tensor]
+
+
+@dataclass(frozen=True)
+class Rated:
+    """Two texts and how alike people found them."""
+
+    one: str
+    two: str
+    rating: float
+
+
+@dataclass(frozen=True)
+class Result:
+    speeds: dict[str, float]  # texts a second
+    cosine: dict[str, float]  # the least cosine with the reference's vector of the same text
+    spearman: dict[str, float]  # times 100, where rated pairs were given
+    peers: dict[str, str]
+    missing: list[str]
+
+
+def compare(folder: str, texts: Sequence[str], pairs: Sequence[Rated], *, rounds: int, say: Say) -> Result:
+    peers, missing = installed(PEERS)
+    sides: dict[str, Embedder] = {
+        "clearhead": load(folder).embed,
+        "clearhead int8": load(folder, quantize="int8").embed,
+    }
+    if not missing:
+        say("opening sentence-transformers")
+        sides["sentence-transformers"] = sentence_transformers(folder)
+    speeds = in_turns({name: _counted(side, texts) for name, side in sides.items()}, rounds, say)
+    vectors = {name: side(texts) for name, side in sides.items()}
+    reference = vectors.get("sentence-transformers", vectors["clearhead"])
+    cosine = {name: float(F.cosine_similarity(found, reference).min()) for name, found in vectors.items()}
+    scores = {}
+    for name, side in sides.items() if pairs else ():
+        say(f"ranking {len(pairs):,} pairs: {name}")
+        scores[name] = ranked(side, pairs)
+    return Result(speeds, cosine, scores, peers, missing)
+
+
+def sentence_transformers(folder: str) -> Embedder:
+    with quiet():
+        library: Any = import_module("sentence_transformers")
+        model = library.SentenceTransformer(folder, local_files_only=True, device="cpu")
+    return lambda texts: torch.from_numpy(model.encode(list(texts), show_progress_bar=False))
+
+
+def ranked(side: Embedder, pairs: Sequence[Rated]) -> float:
+    """Spearman's correlation between the cosines of the pairs and their ratings, times 100."""
+    texts = sorted({*chain.from_iterable((pair.one, pair.two) for pair in pairs)})
+    place = {text: i for i, text in enumerate(texts)}
+    vectors = F.normalize(side(texts), dim=-1)
+    one, two = (torch.tensor([place[getattr(p, which)] for p in pairs]) for which in ("one", "two"))
+    likeness = (vectors[one] * vectors[two]).sum(-1)
+    ratings = torch.tensor([pair.rating for pair in pairs])
+    return 100 * float(torch.corrcoef(torch.stack([_ranks(likeness), _ranks(ratings)]))[0, 1])
+
+
+def read_rated(path: Path) -> list[Rated]:
+    """Rows of a tab-separated file with a header, as SICK's: number, text, text, rating; .xz is unpacked."""
+    opened = lzma.open if path.suffix == ".xz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
+        return [Rated(row[1], row[2], float(row[3])) for row in rows]
+    except (OSError, lzma.LZMAError, UnicodeDecodeError, IndexError, ValueError) as error:
+        raise InputError(f"{path} is no table of rated pairs (number, text, text, rating): {error}") from None
+
+
+def _ranks(values: Tensor) -> Tensor:
+    """Ranks from 0; equal values share the mean of theirs."""
+    found: tuple[Tensor, Tensor, Tensor] = torch.unique(values, return_inverse=True, return_counts=True)
+    _, inverse, counts = found
+    return (counts.cumsum(0) - (counts + 1) / 2)[inverse].double()
+
+
+def _counted(side: Embedder, texts: Sequence[str]) -> Callable[[], int]:
+    return lambda: len(side(texts))

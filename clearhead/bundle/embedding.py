@@ -1,0 +1,83 @@
+"""Embedding: texts in, one vector each out, as the checkpoint's own recipe says, in the order they came.
+
+Texts of like length share a batch of so many tokens; almost nothing is computed for padding.
+Shape suffixes: B batch, T tokens, N texts, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import InputError
+from ..nn.heads import Pool, pooled
+from ..nn.model import SingleModel
+from ..text.tokenizer import Tokenizer
+
+# Words of sentence-transformers for what we can do.
+POOLS: dict[str, Pool] = {"cls": "first", "max": "max", "mean": "mean", "lasttoken": "last"}
+MODULES = {"Transformer", "Pooling", "Normalize"}
+PLAIN: dict[str, Any] = {"modes": ["mean"], "normalize": True}  # where a checkpoint has no recipe
+TOKENS = 384  # of a batch: its activations stay in the processor's cache
+
+
+@torch.no_grad()
+def embed(
+    model: SingleModel, tokenizer: Tokenizer, texts: Sequence[str], recipe: dict[str, Any] | None
+) -> Tensor:
+    """(N, D)."""
+    recipe = recipe or PLAIN
+    _check(recipe)
+    limit = recipe.get("max_seq_length")
+    rows = [_cut(encoding.ids, limit, tokenizer.specials) for encoding in tokenizer.encode_batch(texts)]
+    vectors: list[Tensor] = [torch.empty(0)] * len(rows)
+    device = next(model.parameters()).device
+    for batch in batches([len(row) for row in rows]):
+        ids_BT, mask_BT = _padded([rows[i] for i in batch], device)
+        states_BTD = model.hidden(ids_BT, mask_BT)
+        parts = [pooled(states_BTD, POOLS[mode], mask_BT) for mode in recipe["modes"]]
+        for i, vector in zip(batch, torch.cat(parts, dim=-1), strict=True):
+            vectors[i] = vector
+    width = model.spec.tower.width * len(recipe["modes"])
+    found = torch.stack(vectors) if vectors else torch.zeros(0, width)
+    return F.normalize(found, dim=-1) if recipe["normalize"] else found
+
+
+def batches(lengths: Sequence[int], tokens: int = TOKENS) -> Iterator[list[int]]:
+    """Rows of like length, longest first, so that a batch too large for the memory fails at once."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    at = 0
+    while at < len(order):
+        count = max(1, tokens // max(1, lengths[order[at]]))
+        yield order[at : at + count]
+        at += count
+
+
+def _cut(ids: list[int], limit: int | None, specials: frozenset[int]) -> list[int]:
+    """No more tokens than the checkpoint's recipe says, as its own library cuts: the end token stays."""
+    if limit is None or len(ids) <= limit:
+        return ids
+    tail = 0
+    while tail < len(ids) and ids[-1 - tail] in specials:
+        tail += 1
+    return ids[: limit - tail] + ids[len(ids) - tail :]
+
+
+def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """Ids, and which of them are real; None where all are."""
+    length = max(map(len, rows))
+    if all(len(row) == length for row in rows):
+        return torch.tensor(rows, device=device), None
+    ids_BT = torch.tensor([[*row, *[0] * (length - len(row))] for row in rows], device=device)
+    ends_B = torch.tensor([len(row) for row in rows])
+    return ids_BT, (torch.arange(length)[None] < ends_B[:, None]).to(device)
+
+
+def _check(recipe: dict[str, Any]) -> None:
+    unknown = {*recipe["modes"]} - {*POOLS}, {*recipe.get("modules", ())} - MODULES
+    if any(unknown):
+        raise InputError(f"modules.json asks for {', '.join(set.union(*unknown))}, which is not known here")

@@ -1,0 +1,169 @@
+"""Predicting: a text in; labels, a tag per token, answers or missing words out, by what the head is.
+
+A guess says what, how likely, and which stretch of the text it is about. Nothing is ever cut to fit: a text
+that is longer than the model can see is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..nn.model import PairModel, SingleModel
+from ..text.pieces import Encoding, Piece
+from ..text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from .bundle import Bundle
+
+Kind = Literal["labels", "tags", "answers", "words"]
+LONGEST = 15  # tokens of an answer
+
+
+@dataclass(frozen=True)
+class Guess:
+    """`text` is a label, a tag, an answer or a word; `start` and `end` bound the stretch it is about."""
+
+    text: str
+    probability: float
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Guesses, likeliest first; of tags one per token, in the order of the text."""
+
+    kind: Kind
+    text: str  # what `start` and `end` count in: the context, for answers
+    guesses: tuple[Guess, ...]
+
+    @property
+    def entities(self) -> tuple[Guess, ...]:
+        """Tags of one thing joined, `B-` and `I-` left out, and what is nothing (`O`) with them."""
+        return tuple(_entities(self.guesses))
+
+    def to_dict(self) -> dict[str, Any]:
+        said = {"kind": self.kind, "text": self.text, "guesses": [asdict(guess) for guess in self.guesses]}
+        return said | ({"entities": [asdict(e) for e in self.entities]} if self.kind == "tags" else {})
+
+
+@torch.no_grad()
+def predict(bundle: Bundle, text: str, context: str | None = None, *, top: int = 5) -> Prediction:
+    """`context` is where an answer is looked for, or the second of two texts that are judged together."""
+    if top < 1:
+        raise InputError(f"top is {top}, expected 1 or more")
+    model, tokenizer = _able(bundle)
+    if not text:
+        raise InputError("the text is empty; give at least a word")
+    if bundle.task == "span" and not context:
+        raise InputError("this model finds answers in a text; give the text to look in as context")
+    if context is not None and bundle.task in ("tags", "tokens"):
+        raise InputError("this model reads one text at a time; leave the context out")
+    encoding = tokenizer.encode(text, context)
+    logits = _logits(model, encoding, device=next(model.parameters()).device)
+    if bundle.task == "tags":
+        return Prediction("tags", text, tuple(_tags(logits, encoding.tokens, _names(bundle, logits))))
+    if bundle.task == "span":
+        assert context is not None
+        return Prediction("answers", context, tuple(_answers(logits, encoding.tokens, context, top)))
+    if bundle.task == "tokens":
+        return Prediction("words", text, tuple(_words(logits, encoding, tokenizer, top)))
+    labels = _labels(logits, _names(bundle, logits), bundle.config, len(text))
+    return Prediction("labels", text, tuple(labels[:top]))
+
+
+def _able(bundle: Bundle) -> tuple[SingleModel, Tokenizer]:
+    """The model and its tokenizer, or one line about what this model can do instead."""
+    model = bundle.model
+    if isinstance(model, PairModel) or (bundle.task == "tokens" and model.spec.tower.causal):
+        raise InputError("this model writes text and predicts no labels: clearhead generate does that")
+    if bundle.task == "hidden":
+        raise InputError("this model has no head: clearhead embed makes vectors of texts with it")
+    if bundle.tokenizer is None:
+        raise InputError(
+            "predict needs a tokenizer, and this model came without one (tokenizer.json); pass ids"
+        )
+    return model, bundle.tokenizer
+
+
+def _logits(model: SingleModel, encoding: Encoding, device: torch.device) -> Tensor:
+    """(T, C), or (C,) where the whole text is judged."""
+    ids = torch.tensor([encoding.ids], device=device)
+    embed = model.spec.tower.embed
+    two = any(encoding.types) and getattr(embed, "types", 0) > 1
+    types = torch.tensor([encoding.types], device=device) if two else None
+    answer: Tensor = model(ids, types=types)
+    return answer[0].float().cpu()
+
+
+def _names(bundle: Bundle, logits: Tensor) -> list[str]:
+    if bundle.task == "pair":
+        return ["follows", "does not follow"]
+    given = bundle.config.get("id2label") or {}
+    said = {int(number): str(name) for number, name in given.items()}
+    return [said.get(i, f"LABEL_{i}") for i in range(logits.shape[-1])]
+
+
+def _labels(logits_C: Tensor, names: list[str], config: dict[str, Any], end: int) -> list[Guess]:
+    """One of several labels, unless the checkpoint says that each stands alone."""
+    alone = config.get("problem_type") == "multi_label_classification" or len(names) == 1
+    shares = logits_C.sigmoid() if alone else logits_C.softmax(-1)
+    guesses = [Guess(name, share, 0, end) for name, share in zip(names, shares.tolist(), strict=True)]
+    return sorted(guesses, key=lambda guess: -guess.probability)
+
+
+def _tags(logits_TC: Tensor, pieces: Sequence[Piece], names: list[str]) -> Iterable[Guess]:
+    shares, best = logits_TC.softmax(-1).max(-1)
+    for piece, share, number in zip(pieces, shares.tolist(), best.tolist(), strict=True):
+        if not piece.special:
+            yield Guess(names[number], share, piece.start, piece.end)
+
+
+def _entities(tags: Sequence[Guess]) -> Iterable[Guess]:
+    groups: list[list[Guess]] = []
+    for tag in tags:
+        begins = tag.text.startswith("B-")
+        if groups and _bare(groups[-1][-1].text) == _bare(tag.text) and not begins:
+            groups[-1].append(tag)
+        else:
+            groups.append([tag])
+    for group in groups:
+        if group[0].text != "O":
+            mean = sum(tag.probability for tag in group) / len(group)
+            yield Guess(_bare(group[0].text), mean, group[0].start, group[-1].end)
+
+
+def _bare(tag: str) -> str:
+    return tag[2:] if tag[:2] in ("B-", "I-") else tag
+
+
+def _answers(logits_T2: Tensor, pieces: Sequence[Piece], context: str, top: int) -> Iterable[Guess]:
+    """Stretches of the context, by the product of the probabilities of their ends."""
+    inside = torch.tensor([piece.side == 1 and not piece.special for piece in pieces])
+    ends_T2 = logits_T2.masked_fill(~inside[:, None], float("-inf")).softmax(0)
+    pairs_TT = (ends_T2[:, 0][:, None] * ends_T2[:, 1][None]).triu().tril(LONGEST - 1)
+    for index in pairs_TT.flatten().topk(min(top, pairs_TT.numel())).indices.tolist():
+        first, last = divmod(index, len(pieces))
+        start, end = pieces[first].start, pieces[last].end
+        if pairs_TT[first, last] > 0:
+            yield Guess(context[start:end], float(pairs_TT[first, last]), start, end)
+
+
+def _words(logits_TV: Tensor, encoding: Encoding, tokenizer: Tokenizer, top: int) -> Iterable[Guess]:
+    """For each mask in turn, the likeliest words."""
+    if tokenizer.mask is None:
+        raise InputError("this tokenizer has no mask token, so no word can be left out")
+    places = [i for i, token in enumerate(encoding.ids) if token == tokenizer.mask.id]
+    if not places:
+        raise InputError(f"no word is left out; write {tokenizer.mask.text} where one is missing")
+    for i in places:
+        shares, tokens = logits_TV[i].softmax(-1).topk(min(top, logits_TV.shape[-1]))
+        piece = encoding.tokens[i]
+        for share, token in zip(shares.tolist(), tokens.tolist(), strict=True):
+            yield Guess(tokenizer.decode([token]), share, piece.start, piece.end)

@@ -1,0 +1,47 @@
+"""`clearhead bench embed MODEL FILE`: how fast texts become vectors, and how good these are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ..bench.embed import compare, read_rated
+from ..bench.turns import machine, threads
+from ..errors import InputError
+from .bench_decode import print_footer, print_speeds
+from .console import ERR, print_json
+from .lines import lines_of
+
+
+def embed(
+    model: Annotated[str, Parameter(help="a folder of sentence-transformers")],
+    file: Annotated[str | None, Parameter(help="one text a line; default: the texts of --pairs")] = None,
+    *,
+    pairs: Annotated[
+        tuple[str, ...], Parameter(help="tables of rated pairs, as SICK's: the rank correlation is told, too")
+    ] = (),
+    count: Annotated[int, Parameter(help="texts that are timed")] = 1000,
+    rounds: Annotated[int, Parameter(help="turns each side takes; the median counts")] = 5,
+    threads_: Annotated[int | None, Parameter(name="--threads", help="default: all cores")] = None,
+    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+) -> None:
+    """Ours in float32 and int8, and sentence-transformers, on the same texts: texts a second."""
+    rated = [row for each in pairs for row in read_rated(Path(each))]
+    texts = lines_of(file) if file else [text for row in rated for text in (row.one, row.two)]
+    texts = texts[:count]
+    if not texts:
+        raise InputError("nothing to embed; give a file with one text a line, or --pairs")
+    cores = threads(threads_)
+    with ERR.status("loading") as status:
+        result = compare(model, texts, rated, rounds=rounds, say=status.update)
+    line = machine(cores, result.peers)
+    if json:
+        print_json({"model": model, "machine": line, "rounds": rounds, "texts": len(texts), **vars(result)})
+        return
+    extra = {"least cosine": {name: f"{value:.5f}" for name, value in result.cosine.items()}}
+    if rated:
+        extra["Spearman"] = {name: f"{value:.2f}" for name, value in result.spearman.items()}
+    print_speeds(f"{model} · {len(texts):,} texts", "texts/s", result.speeds, extra)
+    print_footer(line, rounds, result.missing)

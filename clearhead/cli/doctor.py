@@ -1,0 +1,49 @@
+"""`clearhead doctor [RUN]`: is this machine fit, and how is that run doing? Exit 1 if something is wrong."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.markup import escape
+
+from ..doctor import Finding, environment, examine, is_healthy
+from .console import ERR, OUT, print_json
+
+MARKS = {"ok": "[green]ok[/]   ", "note": "[yellow]note[/] ", "wrong": "[red]wrong[/]"}
+
+
+def doctor(
+    run: Annotated[
+        str | None, Parameter(help="a run's folder; without one, this machine is looked at")
+    ] = None,
+    *,
+    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+) -> None:
+    """Look at this machine, or at a run: what was measured, what looks wrong, and what to try.
+
+    Exit 0 if all is well or only worth a note, 1 if something is wrong.
+    """
+    if run is None:
+        with ERR.status("looking at this machine"):
+            findings = environment()
+    else:
+        findings = examine(run)
+    if json:
+        print_json({"healthy": is_healthy(findings), "findings": [vars(finding) for finding in findings]})
+    else:
+        _print(findings)
+    if not is_healthy(findings):
+        sys.exit(1)
+
+
+def _print(findings: list[Finding]) -> None:
+    wide = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        OUT.print(f"{MARKS[finding.level]}  {finding.name:<{wide}}  {escape(finding.value)}")
+        if finding.advice:
+            OUT.print(f"{'':<{wide + 9}}[dim]try:[/] {escape(finding.advice)}")
+    wrong = sum(finding.level == "wrong" for finding in findings)
+    notes = sum(finding.level == "note" for finding in findings)
+    OUT.print(f"{len(findings)} looked at, {wrong} wrong, {notes} worth a note")

@@ -1,0 +1,117 @@
+"""`clearhead embed MODEL FILE`: a vector for every line; `--search` finds the lines nearest in meaning."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.markup import escape
+from torch import Tensor
+
+from ..bundle import load
+from ..errors import InputError
+from .console import ERR, OUT, print_json, table
+from .lines import lines_of
+from .swap import Set, edits
+
+
+def embed(
+    model: str,
+    file: Annotated[str, Parameter(help="one text a line; - reads stdin", allow_leading_hyphen=True)],
+    *,
+    out: Annotated[
+        str | None, Parameter(help=".npy, .safetensors or .jsonl; else JSON lines come out")
+    ] = None,
+    search: Annotated[str | None, Parameter(help="rank the lines by their likeness to this text")] = None,
+    top: Annotated[int, Parameter(help="how many lines a search tells")] = 5,
+    set_: Set = None,
+    quantize: Annotated[str | None, Parameter(help="int8: a quarter of the memory, faster")] = None,
+    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+) -> None:
+    """One vector a line, pooled as the checkpoint says; or the lines that are nearest to a text."""
+    if search is not None and out is not None:
+        raise InputError("--search tells lines and --out writes vectors; give one of them")
+    if top < 1:
+        raise InputError(f"--top is {top}, expected 1 or more")
+    write = _writer(out)
+    texts = lines_of(file)
+    if not texts:
+        raise InputError(f"{file} is empty; expected one text a line")
+    with ERR.status(f"embedding {len(texts):,} texts"):
+        bundle = load(model, quantize=quantize, edit=edits(set_))
+        vectors = bundle.embed(texts if search is None else [search, *texts])
+    if search is not None:
+        _tell(search, texts, vectors[1:] @ vectors[0], top, json=json)
+    elif out is None:
+        for text, vector in zip(texts, vectors.tolist(), strict=True):
+            sys.stdout.write(_line(text, vector))
+    else:
+        write(Path(out), texts, vectors)
+        told = {"file": file, "out": out, "count": len(texts), "width": vectors.shape[1]}
+        if json:
+            print_json(told)
+        else:
+            OUT.print(f"{len(texts):,} vectors of {vectors.shape[1]} numbers in {escape(out)}")
+
+
+def _tell(search: str, texts: list[str], likeness: Tensor, top: int, *, json: bool) -> None:
+    best = likeness.topk(min(top, len(texts)))
+    rows = list(zip(best.values.tolist(), best.indices.tolist(), strict=True))
+    if json:
+        found = [{"line": i + 1, "likeness": score, "text": texts[i]} for score, i in rows]
+        print_json({"search": search, "found": found})
+        return
+    listing = table("likeness", "line", "text", right=(0, 1))
+    for score, i in rows:
+        listing.add_row(f"{score:.3f}", str(i + 1), escape(texts[i]))
+    OUT.print(listing)
+
+
+Write = Callable[[Path, list[str], Tensor], None]
+
+
+def _writer(out: str | None) -> Write:
+    """What writes such a file; a wrong name is refused before anything is computed."""
+    writers: dict[str, Write] = {".npy": _npy, ".safetensors": _safetensors, ".jsonl": _jsonl}
+    suffix = ".jsonl" if out is None else Path(out).suffix
+    if suffix not in writers:
+        raise InputError(f"--out is {out}; expected a name that ends in {', '.join(writers)}")
+    if out is not None and not Path(out).absolute().parent.is_dir():
+        raise InputError(f"--out is {out}, but there is no folder {Path(out).parent}; make it first")
+    return writers[suffix]
+
+
+def _npy(path: Path, texts: list[str], vectors: Tensor) -> None:
+    import numpy as np
+
+    with _beside(path).open("wb") as file:
+        np.save(file, vectors.numpy())
+    os.replace(_beside(path), path)
+
+
+def _safetensors(path: Path, texts: list[str], vectors: Tensor) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"vectors": vectors.contiguous()}, _beside(path))
+    os.replace(_beside(path), path)
+
+
+def _jsonl(path: Path, texts: list[str], vectors: Tensor) -> None:
+    with _beside(path).open("w", encoding="utf-8") as file:
+        for text, vector in zip(texts, vectors.tolist(), strict=True):
+            file.write(_line(text, vector))
+    os.replace(_beside(path), path)
+
+
+def _beside(path: Path) -> Path:
+    """Where it is written first, so that what stood there before is whole until the new one is."""
+    return path.with_name(path.name + ".part")
+
+
+def _line(text: str, vector: list[float]) -> str:
+    return jsonlib.dumps({"text": text, "vector": vector}, ensure_ascii=False) + "\n"

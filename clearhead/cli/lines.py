@@ -1,0 +1,32 @@
+"""Lines: a word of the command line in; the texts it stands for out: itself, or for `-` stdin's lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import InputError
+
+
+def texts_of(word: str) -> Iterator[str]:
+    """The text itself; for `-` the lines of stdin as they come, empty ones left out."""
+    if word != "-":
+        yield word
+        return
+    for line in sys.stdin:
+        if line.strip():
+            yield line.rstrip("\n")
+
+
+def lines_of(file: str) -> list[str]:
+    """Every line of a text file, empty ones included, so that line numbers stay; `-` is stdin."""
+    if file == "-":
+        return [line.rstrip("\n") for line in sys.stdin]
+    path = Path(file)
+    if not path.is_file():
+        raise InputError(f"{file} is no file; give a text file with one text a line, or - for stdin")
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None

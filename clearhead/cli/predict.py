@@ -1,0 +1,85 @@
+"""`clearhead predict MODEL TEXT`: what a model with a head says of a text; `-` reads one text a line."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.markup import escape
+from rich.text import Text
+
+from ..bundle import load
+from ..bundle.prediction import Guess, Prediction
+from .console import ERR, OUT, print_json
+from .lines import texts_of
+from .swap import Set, edits
+
+COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+BAR = 24  # characters of a bar that is full
+
+
+def predict(
+    model: str,
+    text: Annotated[str, Parameter(help="the text; - reads stdin, one a line", allow_leading_hyphen=True)],
+    *,
+    context: Annotated[
+        str | None, Parameter(help="the text to look for answers in, or a second text")
+    ] = None,
+    top: Annotated[int, Parameter(help="how many labels, answers or words to tell")] = 5,
+    set_: Set = None,
+    quantize: Annotated[str | None, Parameter(help="int8: a quarter of the memory, faster")] = None,
+    json: Annotated[bool, Parameter(negative="", help="for machines, one line a text")] = False,
+) -> None:
+    """Labels, tags, answers or missing words, by what the model is."""
+    with ERR.status("loading"):
+        bundle = load(model, quantize=quantize, edit=edits(set_))
+    for each in texts_of(text):
+        found = bundle.predict(each, context, top=top)
+        if json:
+            print_json(found.to_dict(), indent=None if text == "-" else 2)
+        else:
+            show(found, alone=text != "-")
+
+
+def show(found: Prediction, *, alone: bool) -> None:
+    if found.kind == "tags":
+        OUT.print(tagged(found))
+        return
+    if not alone:
+        OUT.print(escape(found.text), style="dim")
+    if found.kind == "answers":
+        for guess in found.guesses:
+            OUT.print(f"{_share(guess)}  [bold]{escape(guess.text)}[/]  [dim]{guess.start}-{guess.end}[/]")
+        return
+    places = {guess.start: guess.end for guess in found.guesses}
+    for start in places:
+        guesses = [guess for guess in found.guesses if guess.start == start]
+        if len(places) > 1:
+            OUT.print(f"[dim]{escape(found.text[start : places[start]])} at {start}[/]")
+        width = max(len(guess.text) for guess in guesses)
+        for guess in guesses:
+            bar = "█" * round(BAR * guess.probability)
+            OUT.print(f"{_share(guess)}  {escape(guess.text):<{width}}  [cyan]{bar}[/]".rstrip())
+
+
+def tagged(found: Prediction) -> Text:
+    """The text on one line, what was tagged in colour, or in brackets where there are no colours."""
+    line, at = Text(), 0
+    names = sorted({entity.text for entity in found.entities})
+    for entity in found.entities:
+        line.append(found.text[at : entity.start])
+        covered, at = found.text[entity.start : entity.end], entity.end
+        # The space before a word belongs to its token, and is not worth a colour.
+        line.append(covered[: len(covered) - len(covered.lstrip())])
+        if OUT.is_terminal:
+            colour = COLOURS[names.index(entity.text) % len(COLOURS)]
+            line.append(f" {covered.strip()} ", style=f"black on {colour}")
+            line.append(entity.text, style=f"bold {colour}")
+        else:
+            line.append(f"[{covered.strip()}|{entity.text}]")
+    line.append(found.text[at:])
+    return line
+
+
+def _share(guess: Guess) -> str:
+    return f"{100 * guess.probability:5.1f} %"

@@ -1,0 +1,193 @@
+"""The doctor of the machine: nothing in; versions, processor, memory, fonts, extras and remedies out."""
+
+from __future__ import annotations
+
+import locale
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from ..lens.cost.machine import measure
+from .finding import Finding
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox", "microsoft-edge", "safari")
+SMALL = 2e9  # bytes; less free memory or disk than this is soon not enough
+AMX = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
+# A product that is large enough for the processor's matrix units; where they are refused, the program dies.
+PROBE = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); print(float((x @ x)[0, 0]))"
+
+
+def environment(folder: Path | None = None) -> list[Finding]:
+    """Everything about this machine that can go wrong. `folder` is where runs would be written."""
+    place = Path.cwd() if folder is None else folder
+    found = [
+        _python(),
+        _torch(),
+        _processor(),
+        _threads(),
+        _matrix_units(),
+        _speed(),
+        _memory(),
+        _disk(place),
+    ]
+    return [*found, _graphics(), _letters(), _font(), _browser(), *_extras()]
+
+
+def _python() -> Finding:
+    return Finding("python", f"{platform.python_version()} · clearhead {metadata.version('clearhead')}")
+
+
+def _torch() -> Finding:
+    names = ("numpy", "tokenizers", "safetensors")
+    said = " · ".join([f"torch {torch.__version__}", *(f"{n} {metadata.version(n)}" for n in names)])
+    major, minor = (int(part) for part in torch.__version__.split(".")[:2])
+    if (major, minor) < (2, 6):
+        return Finding("libraries", said, "wrong", "pip install 'torch>=2.6'")
+    return Finding("libraries", said)
+
+
+def _processor() -> Finding:
+    kind = next((line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name")), "")
+    able = torch.backends.cpu.get_cpu_capability()
+    return Finding("processor", f"{kind or platform.processor() or platform.machine()} · torch uses {able}")
+
+
+def cores() -> int:
+    """The processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _threads() -> Finding:
+    threads, there = torch.get_num_threads(), cores()
+    asked = os.environ.get("OMP_NUM_THREADS")
+    said = f"{threads} for {there} processors" + (f" (OMP_NUM_THREADS={asked})" if asked else "")
+    if threads > there:
+        return Finding("threads", said, "wrong", f"they wait for one another: export OMP_NUM_THREADS={there}")
+    if threads < there:
+        remedy = "unset OMP_NUM_THREADS" if asked else f"export OMP_NUM_THREADS={there}"
+        return Finding("threads", said, "note", f"some processors are idle: {remedy}")
+    return Finding("threads", said)
+
+
+def _cpuinfo() -> list[str]:
+    try:
+        return Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _matrix_units() -> Finding:
+    """Some virtual machines announce AMX and refuse it; products in bfloat16 then end the program."""
+    if not any("amx_bf16" in line for line in _cpuinfo()):
+        return Finding("bfloat16", "no matrix units announced; half precision is not faster here")
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=120)
+    if done.returncode == 0:
+        return Finding("bfloat16", "products work")
+    died = f"products end the program (code {done.returncode}): the processor announces AMX and refuses it"
+    return Finding("bfloat16", died, "wrong", f"export {AMX}")
+
+
+def _speed() -> Finding:
+    speed = measure()
+    said = f"{speed.flops / 1e9:.0f} GFLOP/s in matrix products · {speed.bandwidth / 1e9:.1f} GB/s of memory"
+    if speed.flops < 5e9 * torch.get_num_threads():
+        return Finding("speed", said, "note", "slow for a processor; is something else running?")
+    return Finding("speed", said)
+
+
+def _memory() -> Finding:
+    page = os.sysconf("SC_PAGE_SIZE")
+    free, there = os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
+    for line in Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []:
+        if line.startswith("MemAvailable"):
+            free = int(line.split()[1]) * 1024
+    said = f"{free / 1e9:.1f} GB of {there / 1e9:.1f} GB free"
+    if free < SMALL:
+        return Finding("memory", said, "note", "close other programs, or train with smaller batches")
+    return Finding("memory", said)
+
+
+def _disk(place: Path) -> Finding:
+    usage = shutil.disk_usage(place)
+    said = f"{usage.free / 1e9:.1f} GB of {usage.total / 1e9:.1f} GB free in {place}"
+    if not os.access(place, os.W_OK):
+        return Finding("disk", f"{place} cannot be written to", "wrong", "choose another folder with --out")
+    if usage.free < SMALL:
+        return Finding(
+            "disk", said, "note", "a run keeps three checkpoints of three times the model; make room"
+        )
+    return Finding("disk", said)
+
+
+def _graphics() -> Finding:
+    if not torch.cuda.is_available():
+        return Finding("graphics", "no CUDA device; everything runs on the processor")
+    return Finding(
+        "graphics", ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+    )
+
+
+def _letters() -> Finding:
+    name = (getattr(sys.stdout, "encoding", None) or locale.getpreferredencoding(do_setlocale=False)).lower()
+    if name.replace("-", "") != "utf8":
+        return Finding("letters", name, "wrong", "Chinese cannot be printed: export PYTHONUTF8=1")
+    return Finding("letters", name)
+
+
+def _font() -> Finding:
+    from ..lens.pictures import chinese_font  # matplotlib takes a moment, and only this needs it
+
+    font = chinese_font()
+    if font is None:
+        remedy = "apt install fonts-noto-cjk, or any font with Chinese letters"
+        return Finding("font", "no font with Chinese letters: pictures would show boxes", "note", remedy)
+    return Finding("font", f"{font}, for Chinese in pictures")
+
+
+def _browser() -> Finding:
+    there = [name for name in BROWSERS if shutil.which(name)]
+    if there or sys.platform in ("darwin", "win32"):
+        return Finding("browser", there[0] if there else "the system's own")
+    remedy = "open the studio's address from another machine, or apt install chromium"
+    return Finding("browser", "none found", "note", remedy)
+
+
+def _extras() -> Iterator[Finding]:
+    """What pyproject.toml offers beyond the necessary, and whether it is here."""
+    offered: dict[str, list[str]] = {}
+    for line in metadata.requires("clearhead") or []:
+        name, _, condition = line.partition(";")
+        if "extra ==" in condition:
+            extra = condition.partition("extra ==")[2].strip().strip("'\"")
+            offered.setdefault(extra, []).append(_bare(name))
+    for extra, names in sorted(offered.items()):
+        missing = [name for name in names if not _installed(name)]
+        if missing:
+            remedy = f"only if you need it: pip install 'clearhead[{extra}]'"
+            yield Finding(f"extra {extra}", f"not here: {', '.join(missing)}", "note", remedy)
+        else:
+            yield Finding(f"extra {extra}", ", ".join(names))
+
+
+def _bare(requirement: str) -> str:
+    """The name of a package without its version."""
+    for sign in "<>=!~[( ":
+        requirement = requirement.partition(sign)[0]
+    return requirement.strip()
+
+
+def _installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,67 @@
+"""Lessons: pages of Markdown in two languages, found by name.
+
+The sources are `docs/learn` and `docs/projects`; an installed package carries copies of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ..errors import InputError, nearest
+from .language import Lang
+
+LANGUAGES: tuple[Lang, ...] = ("en", "zh")
+# What a page's number begins with -> the heading it stands under.
+LEVELS: Mapping[str, Mapping[Lang, str]] = {
+    "1": {"en": "Level 1: the basics", "zh": "第 1 级：基础理解"},
+    "2": {"en": "Level 2: the whole Transformer", "zh": "第 2 级：核心掌握"},
+    "3": {"en": "Level 3: variants and fine-tuning", "zh": "第 3 级：进阶应用"},
+    "4": {"en": "Level 4: efficiency, long texts, other senses", "zh": "第 4 级：研究前沿"},
+    "p": {"en": "Projects", "zh": "实战项目"},
+    "9": {"en": "To keep", "zh": "随身带"},
+}
+
+
+@dataclass(frozen=True)
+class Lesson:
+    name: str
+    level: str
+    title: Mapping[Lang, str]
+    files: Mapping[Lang, Path]
+
+    def text(self, lang: Lang) -> str:
+        return self.files[lang].read_text(encoding="utf-8")
+
+
+def shelf() -> Path:
+    """Beside this file in an installed package, in `docs` of a checkout."""
+    packed = Path(__file__).parent / "pages"
+    return packed if packed.is_dir() else Path(__file__).parents[2] / "docs"
+
+
+@lru_cache(1)
+def lessons() -> dict[str, Lesson]:
+    """All lessons by name, in the order of the path."""
+    pages = [(path.name[0], path) for path in sorted((shelf() / "learn" / "en").glob("*.md"))]
+    pages += [("p", path) for path in sorted((shelf() / "projects" / "en").glob("*.md"))]
+    if not pages:
+        raise InputError(f"the lessons are missing: {shelf()} has no learn/en/*.md; install clearhead again")
+    order = list(LEVELS)
+    found = [_read(level, path) for level, path in sorted(pages, key=lambda page: order.index(page[0]))]
+    return {lesson.name: lesson for lesson in found}
+
+
+def find(name: str) -> Lesson:
+    if name not in lessons():
+        raise InputError(f"there is no lesson {name!r}; {nearest(name, lessons())}")
+    return lessons()[name]
+
+
+def _read(level: str, path: Path) -> Lesson:
+    files: dict[Lang, Path] = {lang: path.parents[1] / lang / path.name for lang in LANGUAGES}
+    titles = {lang: file.read_text(encoding="utf-8").split("\n", 1)[0] for lang, file in files.items()}
+    name = path.stem if level == "p" else path.stem.split("-", 2)[2]
+    return Lesson(name, level, {lang: title.removeprefix("# ") for lang, title in titles.items()}, files)

@@ -1,0 +1,124 @@
+"""Chunks of a row: who sits beside whom. And Reformer's local attention (Kitaev 2020), which is made of them.
+
+A text is cut into chunks; each attends to itself, `before` chunks back and `after` ahead. They stand in a
+ring, so the first looks back at the last, as in the reference; under a causal mask that has no effect.
+Shape suffixes: B batch, H heads, T tokens of a text, C chunks, W tokens of a chunk, S keys of a chunk,
+K keys, E head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...errors import SpecError
+from ..tap import Tap
+from ..view import View
+from .blocks import Asked, Blocks
+from .groups import slots
+from .kernel import Kernel, Mixing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunks(Mixing):
+    """Tokens see their own chunk and some beside it. `multiple` fills texts up to a multiple of it."""
+
+    chunk: int = 64
+    before: int = 1
+    after: int = 0
+    multiple: int | None = None  # None: of the chunk
+    dropout: float = 0.0
+
+    one_text: ClassVar[bool] = True
+
+    def check(self) -> None:
+        check_chunks(self)
+
+    def build(self, heads: int, head_dim: int) -> Kernel:
+        return _Chunks(self)
+
+
+class _Chunks(Kernel):
+    supports = frozenset({"causal", "mask", "bias", "uneven", "pattern"})
+
+    def __init__(self, spec: Chunks) -> None:
+        super().__init__()
+        self.spec = spec
+
+    def mix(
+        self,
+        q_BHQE: Tensor,
+        k_BHKE: Tensor,
+        v_BHKE: Tensor,
+        *,
+        view: View,
+        bias: Tensor | None,
+        scale: float,
+        tap: Tap,
+    ) -> Tensor:
+        asked = Asked(view, bias, scale, self.spec.dropout if self.training else 0.0)
+        blocks = self._blocks(view)
+        if tap.wants("pattern"):
+            plain = blocks.pattern(q_BHQE, k_BHKE, asked, into=q_BHQE.new_zeros(*q_BHQE.shape[:3], view.keys))
+            seen = tap("pattern", plain)
+            if seen is not plain:
+                groups = q_BHQE.shape[1] // v_BHKE.shape[1]
+                return F.dropout(seen, asked.dropout) @ v_BHKE.repeat_interleave(groups, dim=1)
+        mixed = q_BHQE.new_zeros(*q_BHQE.shape[:3], v_BHKE.shape[-1])
+        return blocks.mix(q_BHQE, k_BHKE, v_BHKE, asked, into=mixed)
+
+    def _blocks(self, view: View) -> Blocks:
+        rows = [[self._text(text) for text in row] for row in slots(view)]
+        count = max(sum(len(q) for q, _ in row) for row in rows)
+        width = max((k.shape[1] for row in rows for _, k in row), default=1)
+        filled = [
+            (_filled([q for q, _ in row], count, self.spec.chunk), _filled([k for _, k in row], count, width))
+            for row in rows
+        ]
+        q_BCW, k_BCS = (torch.stack(part).to(view.k_pos.device) for part in zip(*filled, strict=True))
+        q_BCW = (q_BCW - view.start).clamp(min=-1)  # cached tokens ask nothing
+        q_BCW = q_BCW.masked_fill(q_BCW >= view.queries, -1)
+        asking = (q_BCW >= 0).flatten(2).any(-1).any(0)
+        return Blocks(q_BCW[:, asking], k_BCS[:, None, asking])
+
+    def _text(self, slots_T: Tensor) -> tuple[Tensor, Tensor]:
+        """The chunks of one text (C, W), and what each looks at (C, S)."""
+        size = self.spec.chunk if len(slots_T) <= self.spec.chunk else self.spec.multiple or self.spec.chunk
+        q_CW = F.pad(slots_T, (0, -len(slots_T) % size), value=-1).reshape(-1, self.spec.chunk)
+        return q_CW, beside(q_CW, self.spec.before, self.spec.after)
+
+
+def beside(x_CW: Tensor, before: int, after: int) -> Tensor:
+    """(..., C, S): each chunk with those beside it, in a ring; no chunk twice, however small the ring."""
+    before, after = min(before, x_CW.shape[-2] - 1), min(after, x_CW.shape[-2] - 1)
+    after = min(after, x_CW.shape[-2] - 1 - before)
+    return torch.cat([x_CW.roll(-i, dims=-2) for i in range(-before, after + 1)], dim=-1)
+
+
+def check_chunks(spec: Mixing) -> None:
+    """What every kernel of chunks refuses."""
+    chunk, before, after, multiple = (
+        getattr(spec, name) for name in ("chunk", "before", "after", "multiple")
+    )
+    name = type(spec).__name__
+    if chunk < 1 or before < 0 or after < 0:
+        raise SpecError(
+            f"{name}(chunk={chunk}, before={before}, after={after}): a chunk has 1 token or more, and 0 or "
+            f"more chunks stand beside it"
+        )
+    if multiple is not None and (multiple < 1 or multiple % chunk):
+        raise SpecError(f"{name}.multiple is {multiple}, expected a multiple of the chunk, {chunk}")
+
+
+def _filled(parts: list[Tensor], count: int, width: int) -> Tensor:
+    """The parts under each other, filled up with -1."""
+    whole = torch.full((count, width), -1)
+    start = 0
+    for part in parts:
+        whole[start : start + len(part), : part.shape[1]] = part
+        start += len(part)
+    return whole

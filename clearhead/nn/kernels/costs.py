@@ -1,0 +1,90 @@
+"""What softmax attention costs: torch's fused call, the plain formula beside it, and blocks of either."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..work import Meeting, Work, product
+
+INDEX = 8  # bytes of a slot
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Every query meets every key. `cap` and `sink` are what the fused call cannot do."""
+
+    dropout: float = 0.0
+    cap: bool = False
+    sink: bool = False
+
+    def work(self, at: Meeting) -> Work:
+        """Scores and mix: two products a head. Backwards the fused call makes the scores once more."""
+        rows = at.batch * at.heads
+        scores = product(rows, at.queries, at.head_dim, at.keys)
+        both = scores + product(rows, at.queries, at.keys, at.value_dim)
+        both += Work(parameters=at.heads if self.sink else 0)
+        if not at.training:
+            return both
+        if self.is_fused(at):
+            return both + Work(backward=scores.flops, saved=_kept_by_fused(at))
+        return both + Work(saved=self._kept_by_plain(at))
+
+    def is_fused(self, at: Meeting) -> bool:
+        """Whether torch has one call for it; on the CPU not with dropout, nowhere with a learned bias."""
+        dropped = self.dropout > 0 and at.device == "cpu"
+        plain = self.cap or self.sink or at.bias == "learned"
+        return not plain and not dropped and at.value_dim == at.head_dim
+
+    def _kept_by_plain(self, at: Meeting) -> int:
+        """Queries and keys times their scale, values, answer; and (Q, K) a head: weights, dropout twice."""
+        rows, pairs = at.batch * at.heads, at.queries * at.keys
+        vectors = rows * (at.queries + at.keys) * (at.head_dim + at.value_dim)
+        squares = 1 + 2 * (self.dropout > 0) + self.cap
+        flags = 0
+        if self.cap or self.sink:
+            blocked = at.rule != "open"  # two flags a score, and the weights once more
+            squares, flags = squares + blocked, 2 * blocked * pairs
+        return at.number * (vectors + squares * rows * pairs) + flags
+
+
+def _kept_by_fused(at: Meeting) -> int:
+    """Queries, keys, values and answer as they are, one sum a query, and a rendered mask as numbers."""
+    asking = at.batch * at.heads * at.queries
+    offered = at.batch * at.kv_heads * at.keys
+    vectors = (asking + offered) * (at.head_dim + at.value_dim)
+    mask = at.queries * at.keys if at.rule == "mask" and at.bias == "none" else 0
+    again = asking * at.value_dim if at.joined else 0  # copied from their order into the stream's
+    return at.number * (vectors + mask + again) + 4 * asking
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """So many blocks of so many queries and keys; `lists` of keys is 1, or one for every head."""
+
+    blocks: int
+    queries: int
+    keys: int
+    lists: int = 1
+    into: bool = True  # whether the answer is written into another one
+
+    def work(self, at: Meeting, dropout: float) -> Work:
+        if self.blocks * self.queries == 0:
+            return Work()
+        rows = at.batch * self.blocks
+        groups = max(at.kv_heads, self.lists)
+        one = replace(at, batch=rows, kv_heads=groups, queries=self.queries, keys=self.keys, rule="open")
+        one = replace(one, joined=False)
+        return Dense(dropout).work(one) + Work(saved=self._kept(at, rows, dropout) if at.training else 0)
+
+    def _kept(self, at: Meeting, rows: int, dropout: float) -> int:
+        """The mask as numbers, where it goes into the fused call; slots, of keys and again of values."""
+        lists = self.lists if at.bias == "none" else at.heads
+        pairs = rows * self.queries * self.keys * lists if Dense(dropout).is_fused(at) else 0
+        answer = rows * at.heads * self.queries * at.value_dim if self.into else 0
+        slots = self.blocks * (2 * self.queries + 2 * self.lists * self.keys)
+        return at.number * (pairs + answer) + INDEX * slots
+
+
+def answer(at: Meeting) -> Work:
+    """An answer that is copied once more on its way to the stream."""
+    return Work(saved=at.number * at.batch * at.heads * at.queries * at.value_dim if at.training else 0)

@@ -1,0 +1,142 @@
+"""Attention by feature maps: scores are products of features, so all keys and values can be summed at once.
+
+    out_i = f(q_i) . sum_j f(k_j) v_j'  /  f(q_i) . sum_j f(k_j)
+
+One sum serves all queries; in a decoder it runs along with the text, and is all that a cache must keep.
+Causal texts are walked through in chunks: within a chunk all pairs, before it the sum; memory is linear.
+Shape suffixes: R texts, H heads, T tokens, Q queries, K keys, C tokens of a chunk, F features, E head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...errors import UnsupportedError
+from ..cache import State
+from ..norm import widen
+from ..view import View
+from ..work import Meeting, Work, product
+from .bytext import ByText, Rows, kept
+
+CHUNK = 128  # tokens; larger ones make fewer steps and more pairs
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Positive features times exp(log): their size apart, so that large ones do not overflow."""
+
+    x_RHTF: Tensor
+    log_RHT1: Tensor  # never has a gradient: what it takes from one side it gives to the other
+
+    def only(self, real_RT: Tensor) -> Features:
+        """Tokens that are not there have no features."""
+        gone = ~real_RT[:, None, :, None]
+        lowest = torch.finfo(self.log_RHT1.dtype).min / 4
+        return Features(self.x_RHTF.masked_fill(gone, 0.0), self.log_RHT1.masked_fill(gone, lowest))
+
+    def scaled(self, to: Tensor) -> Tensor:
+        return self.x_RHTF * (self.log_RHT1 - to).exp()
+
+    def chunks(self) -> list[Features]:
+        pairs = zip(torch.split(self.x_RHTF, CHUNK, 2), torch.split(self.log_RHT1, CHUNK, 2), strict=True)
+        return [Features(x, log) for x, log in pairs]
+
+
+def sums_work(at: Meeting, features: int) -> Work:
+    """The sums and what is read from them; what the features themselves keep is counted by who makes them.
+
+    In a decoder the first sum is of nothing and the last is not asked for, so neither has a gradient.
+    """
+    rows, value = at.batch * at.heads, at.value_dim + 1
+    if not at.causal:
+        work = product(rows, features, at.keys, value) + product(rows, at.queries, features, value)
+        numbers = at.keys * (value + 1) + at.queries * (value + 1) + features * value
+        return work + kept(at, numbers + at.queries * at.value_dim)
+    sizes = [min(CHUNK, at.keys - start) for start in range(0, at.keys, CHUNK)]
+    squares, sum_ = sum(size**2 for size in sizes), product(rows, at.keys, features, value)
+    work = product(rows, squares, features, 1) + product(rows, squares, value, 1) + sum_ + sum_
+    unasked = 2 * rows * features * value * (sizes[0] + 2 * sizes[-1])
+    numbers = 2 * squares + 2 * at.keys * value + len(sizes) * features * value + 3 * at.keys
+    numbers += (at.keys - sizes[-1]) * features + at.keys * at.value_dim
+    return work + Work(backward=-unasked) + kept(at, numbers)
+
+
+def first_chunk(at: Meeting) -> int:
+    return min(CHUNK, at.keys)
+
+
+class ByFeatures(ByText):
+    """What linear attention and its kin share: they differ in what they take for features."""
+
+    supports = frozenset({"causal", "padding", "documents", "uneven", "pattern"})
+    keeps = "state"
+
+    def features(self, q_RHQE: Tensor, k_RHKE: Tensor, scale: float) -> tuple[Tensor, Features]:
+        """Of queries and of keys. A factor common to all features of one query does not matter."""
+        raise NotImplementedError
+
+    def rows(self, q_RHQE: Tensor, k_RHKE: Tensor, v_RHKE: Tensor, *, about: Rows, scale: float) -> Tensor:
+        (q, k), v = self.features(q_RHQE, k_RHKE, scale), _with_one(v_RHKE)
+        if about.real_RK is not None:
+            k = k.only(about.real_RK)
+        if about.causal:
+            return _divided(_walk(q, k, v, _nothing(k, v))[0])
+        top = k.log_RHT1.amax(2, keepdim=True)
+        return _divided(q @ (k.scaled(top).mT @ v))
+
+    def carry(
+        self, q_BHTE: Tensor, k_BHTE: Tensor, v_BHTE: Tensor, *, view: View, scale: float, state: State | None
+    ) -> tuple[Tensor, State]:
+        """The answer to new tokens after all that the state has seen, and the state with them in it."""
+        if view.outline.packed:
+            raise UnsupportedError(
+                "a running sum is of one text: packed texts cannot be decoded with a cache"
+            )
+        group = q_BHTE.shape[1] // k_BHTE.shape[1]
+        k_BHTE, v_BHTE = (widen(x).repeat_interleave(group, dim=1) for x in (k_BHTE, v_BHTE))
+        (q, k), v = self.features(widen(q_BHTE), k_BHTE, scale), _with_one(v_BHTE)
+        number_BK = view.mask.segments()
+        if number_BK is not None:
+            k = k.only(number_BK[:, view.start :] >= 0)
+        out, state = _walk(q, k, v, _nothing(k, v) if state is None else state)
+        return _divided(out).type_as(q_BHTE), state
+
+
+def _walk(q_RHTF: Tensor, k: Features, v_RHTE: Tensor, state: State) -> tuple[Tensor, State]:
+    """Through a text, chunk by chunk, with the sum of all that came before. Nothing to come is looked at.
+
+    The state is the sum of features times values and the log of its scale: the largest seen so far.
+    """
+    total, top = state
+    answers = []
+    asked, values = torch.split(q_RHTF, CHUNK, 2), torch.split(v_RHTE, CHUNK, 2)
+    for q, keys, v in zip(asked, k.chunks(), values, strict=True):
+        highest = torch.maximum(keys.log_RHT1.cummax(2).values, top)  # as each query of the chunk knows it
+        fade = (keys.log_RHT1.mT - highest).clamp(max=0).exp()
+        near = ((q @ keys.x_RHTF.mT) * fade).tril() @ v
+        answers.append(near + (q @ total) * (top - highest).exp())
+        last = highest[:, :, -1:]
+        total = total * (top - last).exp() + keys.scaled(last).mT @ v
+        top = last
+    return torch.cat(answers, dim=2), (total, top)
+
+
+def _nothing(k: Features, v_RHTE: Tensor) -> State:
+    rows, heads, _, count = k.x_RHTF.shape
+    lowest = torch.finfo(v_RHTE.dtype).min / 4
+    return v_RHTE.new_zeros(rows, heads, count, v_RHTE.shape[-1]), v_RHTE.new_full(
+        (rows, heads, 1, 1), lowest
+    )
+
+
+def _with_one(v_RHTE: Tensor) -> Tensor:
+    """A one behind each value: its sum is what the others are divided by."""
+    return torch.cat([v_RHTE, torch.ones_like(v_RHTE[..., :1])], dim=-1)
+
+
+def _divided(sums_RHTE: Tensor) -> Tensor:
+    """Where nothing was seen, or nothing that could be told from zero, the answer is zero."""
+    return sums_RHTE[..., :-1] / sums_RHTE[..., -1:].clamp(min=torch.finfo(sums_RHTE.dtype).tiny * 1e6)

@@ -1,0 +1,73 @@
+"""Linformer (Wang 2020): keys and values of all tokens pressed into `rank` of each; softmax over those.
+
+    softmax(q (E'k)' * scale) (F'v),     E and F learned, one row for each position up to `length`
+
+The implied weight of a token is what its row of F gives it of each pressed value: it may be below zero, and
+the weights of a query need not add up to one. A pressed key holds the whole text: there is no causal form.
+Shape suffixes: R texts, H heads, Q queries, K keys, P pressed keys, E head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import InputError, SpecError
+from ..layers import Spread
+from ..work import Meeting, Work, product
+from .bytext import ByText, Rows, kept
+from .kernel import Kernel, Mixing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linformer(Mixing):
+    """`share`: one matrix for keys and values ("kv"), one for each ("heads"), those per head ("none")."""
+
+    rank: int = 64
+    length: int = 512  # the longest text it can take: each position has a row of its own
+    share: Literal["kv", "heads", "none"] = "heads"
+
+    def check(self) -> None:
+        if self.rank < 1 or self.length < 1:
+            raise SpecError(f"{self}: rank and length are 1 or more")
+
+    def build(self, heads: int, head_dim: int) -> Kernel:
+        return _Linformer(self, heads)
+
+    def work(self, at: Meeting) -> Work:
+        """Keys and values are pressed, then few of them are looked at."""
+        rows, both = at.batch * at.heads, at.head_dim + at.value_dim
+        pressed = product(rows, self.rank, at.keys, both)
+        asked = product(rows, at.queries, self.rank, both)
+        sets = {"kv": 1, "heads": 2, "none": 2 * at.heads}[self.share]
+        numbers = both * (at.keys + self.rank + at.queries) + at.queries * self.rank
+        return pressed + asked + kept(at, numbers) + Work(parameters=sets * self.length * self.rank)
+
+
+class _Linformer(ByText):
+    supports = frozenset({"padding", "documents", "uneven", "pattern"})
+    why: ClassVar = {
+        "causal": "its keys are mixtures of the whole text, so that early words would see late ones"
+    }
+    shares = False
+
+    def __init__(self, spec: Linformer, heads: int) -> None:
+        super().__init__()
+        shape = (heads if spec.share == "none" else 1, spec.length, spec.rank)
+        self.first = Spread((3 * spec.rank) ** -0.5, uniform=True)
+        self.k = nn.Parameter(torch.empty(shape))
+        self.v = self.k if spec.share == "kv" else nn.Parameter(torch.empty(shape))
+
+    def rows(self, q_RHQE: Tensor, k_RHKE: Tensor, v_RHKE: Tensor, *, about: Rows, scale: float) -> Tensor:
+        count = k_RHKE.shape[2]
+        if count > self.k.shape[1]:
+            raise InputError(
+                f"Linformer has projections for {self.k.shape[1]} positions, this text has {count} tokens; "
+                f"cut it, or build the model with a larger Linformer.length"
+            )
+        k_RHPE = self.k[:, :count].mT.type_as(k_RHKE) @ k_RHKE
+        v_RHPE = self.v[:, :count].mT.type_as(v_RHKE) @ v_RHKE
+        return (q_RHQE @ k_RHPE.mT * scale).softmax(dim=-1) @ v_RHPE

@@ -1,0 +1,151 @@
+"""LSH attention (Reformer, Kitaev 2020): tokens meet those that a random hash puts into the same place.
+
+    hash      the nearest of a few random directions, anew in each round
+    sort      tokens by their bucket; the sorted row is cut into chunks
+    attend    each chunk to itself, `before` chunks back and `after` ahead
+
+Work grows with length times chunk times rounds. A pair that meets in no round is not seen; more rounds see
+more. Each text is hashed alone, so padding and packing change nothing. Who meets whom depends on all tokens
+of a text: under a causal mask later ones get no weight, yet they take up room in the chunks.
+Shape suffixes: N texts of one length, H heads, T tokens, R rounds, C chunks, W tokens of a chunk, S keys that
+a chunk looks at, E head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...errors import SpecError
+from ..norm import widen
+from ..tap import Tap
+from ..view import View
+from .buckets import Rounds, meet
+from .chunks import check_chunks
+from .groups import Group, groups
+from .kernel import Kernel, Mixing, Need
+
+
+@dataclass(frozen=True, kw_only=True)
+class LSH(Mixing):
+    """`buckets` None: about two for each chunk of a text. Several, (16, 32), hash by each and combine."""
+
+    chunk: int = 64
+    rounds: int = 4
+    before: int = 1
+    after: int = 0
+    buckets: tuple[int, ...] | None = None
+    seed: int = 0
+    itself: Literal["seen", "alone"] = "seen"  # always, or only by a token that sees nobody else (Reformer)
+    repeats: Literal["once", "counted"] = "once"  # a pair that meets in several rounds; "counted": each time,
+    # and the chunks of all rounds stand in one ring (as in `transformers`)
+    multiple: int | None = None  # fill texts up to a multiple of this; None: of the chunk
+    dropout: float = 0.0
+
+    one_text: ClassVar[bool] = True
+
+    def check(self) -> None:
+        check_chunks(self)
+        if self.rounds < 1 or self.seed < 0:
+            raise SpecError(
+                f"LSH(rounds={self.rounds}, seed={self.seed}): 1 round or more, a seed of 0 or more"
+            )
+        if self.buckets is not None and (not self.buckets or any(b < 2 or b % 2 for b in self.buckets)):
+            raise SpecError(
+                f"LSH.buckets is {self.buckets}, expected even numbers: a direction and its opposite are two"
+            )
+
+    def build(self, heads: int, head_dim: int) -> Kernel:
+        return _LSH(self)
+
+
+class _LSH(Kernel):
+    supports = frozenset({"causal", "mask", "bias", "pattern"})
+    foresight = True
+    why: ClassVar[dict[Need, str]] = {"uneven": "a new token would stand among the sorted ones of before"}
+
+    def __init__(self, spec: LSH) -> None:
+        super().__init__()
+        self.spec = spec
+
+    def mix(
+        self,
+        q_BHQE: Tensor,
+        k_BHKE: Tensor,
+        v_BHKE: Tensor,
+        *,
+        view: View,
+        bias: Tensor | None,
+        scale: float,
+        tap: Tap,
+    ) -> Tensor:
+        heads = q_BHQE.shape[1]
+        k_BHKE, v_BHKE = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (k_BHKE, v_BHKE))
+        dropout = self.spec.dropout if self.training else 0.0
+        mixed = v_BHKE.new_zeros(*q_BHQE.shape[:3], v_BHKE.shape[-1])
+        plain = q_BHQE.new_zeros(*q_BHQE.shape[:3], view.keys) if tap.wants("pattern") else None
+        for group in groups(view):
+            q, k, v = (group.take(x) for x in (q_BHQE, k_BHKE, v_BHKE))
+            rounds = meet(q.detach(), k.detach(), self.spec)
+            scores, own = rounds.queries(widen(q)) @ rounds.keys(widen(k)).mT * scale, None
+            if self.spec.itself == "seen":
+                own = (widen(q) * widen(k)).sum(-1, keepdim=True) * scale
+            if bias is not None:
+                bias_BHQK = bias.expand(view.batch, heads, -1, -1)
+                scores = scores + rounds.pairs(bias_BHQK, group)
+                own = None if own is None else own + group.diagonal(bias_BHQK)
+            weights, own = (w.type_as(v) for w in self._weights(scores, own, rounds, group, view))
+            mix_NHTE = rounds.home(F.dropout(weights, dropout) @ rounds.keys(v)) + F.dropout(own, dropout) * v
+            mixed = group.put(mixed, mix_NHTE)
+            if plain is not None:
+                seen = rounds.spread(weights, group.slot_NT, view.keys)
+                mine = group.slot_NT[:, None, :, None].expand(-1, heads, -1, -1)
+                plain = group.put(plain, seen.scatter_add(-1, mine, own))
+        if plain is not None:
+            seen = tap("pattern", plain)
+            if seen is not plain:
+                return F.dropout(seen, dropout) @ v_BHKE
+        return mixed
+
+    def _weights(
+        self, scores: Tensor, own_NHT1: Tensor | None, rounds: Rounds, group: Group, view: View
+    ) -> tuple[Tensor, Tensor]:
+        """(N, H, R, C, W, S) of the pairs that meet, (N, H, T, 1) of each token with itself: one in all."""
+        if rounds.times is not None:
+            scores = scores - rounds.times.to(scores.dtype).log()
+        blocked, lonely_NHRT1 = self._blocked(rounds, group, view)
+        lowest = torch.finfo(scores.dtype).min
+        scores = scores.masked_fill(blocked, lowest)
+        total = scores.logsumexp(dim=-1, keepdim=True)
+        # How much each round has to say to a token, and the token to itself.
+        says = rounds.home_rounds(total).masked_fill(lonely_NHRT1, lowest)
+        share = says.softmax(dim=2)
+        own = torch.zeros_like(says[:, :, 0])
+        if own_NHT1 is not None:
+            slot_NHT = group.slot_NT[:, None]
+            asked = view.allows(slot_NHT, slot_NHT, group.row_N)
+            own_NHT1 = own_NHT1 if asked is None else own_NHT1.masked_fill(~asked[..., None], lowest)
+            share, own = (
+                torch.cat([says, own_NHT1[:, :, None]], dim=2).softmax(dim=2).tensor_split([-1], dim=2)
+            )
+            own = own[:, :, 0] if asked is None else own[:, :, 0].masked_fill(~asked[..., None], 0.0)
+        weights = (scores - total).exp() * rounds.queries_by_round(share)
+        return weights.masked_fill(blocked, 0.0), own
+
+    def _blocked(self, rounds: Rounds, group: Group, view: View) -> tuple[Tensor, Tensor]:
+        """Which pairs are not seen, and in which rounds a token meets nobody though it does in others."""
+        mine, theirs = rounds.q_NHRCW[..., None], rounds.k_NHRCS[..., None, :]
+        q_slot, k_slot = (rounds.slots(group.slot_NT, x) for x in (rounds.q_NHRCW, rounds.k_NHRCS))
+        length = group.slot_NT.shape[1]
+        blocked = (theirs >= length) | (mine >= length)
+        asked = view.allows(q_slot[..., None], k_slot[..., None, :], group.row_N)
+        blocked = blocked if asked is None else blocked | ~asked
+        if self.spec.itself == "seen":  # once, beside the rounds
+            return blocked | (mine == theirs), torch.zeros((), dtype=torch.bool, device=blocked.device)
+        company = ~(blocked | (mine == theirs)).all(-1, keepdim=True)
+        by_round = rounds.home_rounds(company)
+        return blocked | ((mine == theirs) & company), ~by_round & by_round.any(2, keepdim=True)

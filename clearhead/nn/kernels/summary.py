@@ -1,0 +1,106 @@
+"""Summary attention: the words of one's own block one by one, every other block as a whole.
+
+Two layers of looking, as a reader does: near by word, far by paragraph. A block is seen through the mean of
+its keys, with the weight of all its tokens, and gives the mean of its values; blocks of one token are full
+attention. A decoder sees the blocks before its own. Work grows with length times (block + length / block).
+Shape suffixes: R texts, H heads, Q queries, K keys, E head width, S tokens of a block, N blocks of the text,
+M blocks that have queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...errors import SpecError
+from ..work import Meeting, Work, product
+from .bytext import ByText, Rows, kept
+from .kernel import Kernel, Mixing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary(Mixing):
+    one_text: ClassVar[bool] = True
+    block: int = 64
+
+    def check(self) -> None:
+        if self.block < 1:
+            raise SpecError(f"Summary.block is {self.block}, expected 1 or more tokens")
+
+    def build(self, heads: int, head_dim: int) -> Kernel:
+        return _Summary(self)
+
+    def work(self, at: Meeting) -> Work:
+        """Each block of queries meets its own keys and the means of all blocks."""
+        size, both = self.block, at.head_dim + at.value_dim
+        asking, there = -(-at.queries // size), -(-at.keys // size)
+        work = product(at.batch * at.heads * asking, size, size + there, both)
+        numbers = asking * (size * (3 * at.head_dim + at.value_dim + size + there) + there * both)
+        flags = at.batch * at.heads * asking * size**2 if at.causal else 0
+        places = 8 * at.batch * (asking * size + at.queries)
+        found = work + kept(at, numbers + at.queries * at.value_dim)
+        return found + Work(saved=flags + places) if at.training else found
+
+
+class _Summary(ByText):
+    supports = frozenset({"causal", "padding", "documents", "uneven", "pattern"})
+
+    def __init__(self, spec: Summary) -> None:
+        super().__init__()
+        self.block = spec.block
+
+    def rows(self, q_RHQE: Tensor, k_RHKE: Tensor, v_RHKE: Tensor, *, about: Rows, scale: float) -> Tensor:
+        size, (rows, _, keys, _) = self.block, k_RHKE.shape
+        real_RK = about.real_RK
+        if real_RK is None:
+            real_RK = torch.ones(rows, keys, dtype=torch.bool, device=k_RHKE.device)
+        real_RNS = _blocks(real_RK[:, None, :, None], size)[:, 0, ..., 0]
+        k_RHNSE, v_RHNSE = _blocks(k_RHKE, size), _blocks(v_RHKE, size)
+        count_RN = real_RNS.sum(-1).type_as(q_RHQE)
+        mean_k, mean_v = (x.sum(3) / count_RN.clamp(min=1)[:, None, :, None] for x in (k_RHNSE, v_RHNSE))
+
+        lead_R, mine_RM, q_RHMSE = self._queries(q_RHQE, about, real_RNS.shape[1])
+        row_R1 = torch.arange(rows, device=mine_RM.device)[:, None]
+        own_k, own_v = (x[row_R1, :, mine_RM].transpose(1, 2) for x in (k_RHNSE, v_RHNSE))
+        near = q_RHMSE @ own_k.mT * scale
+        seen = real_RNS[row_R1, mine_RM][:, None, :, None]
+        near = _blocked(near, seen.expand_as(near).tril() if about.causal else seen)
+
+        far = q_RHMSE @ mean_k[:, :, None].mT * scale + count_RN.clamp(min=1).log()[:, None, None, None]
+        block_N = torch.arange(real_RNS.shape[1], device=mine_RM.device)
+        other = block_N < mine_RM[..., None] if about.causal else block_N != mine_RM[..., None]
+        far = _blocked(far, (other & (count_RN > 0)[:, None])[:, None, :, None])
+
+        weights = torch.cat([near, far], dim=-1).softmax(dim=-1)
+        near, far = weights[..., :size], weights[..., size:]
+        mixed = (near @ own_v + far @ mean_v[:, :, None]).flatten(2, 3)
+        place_RQ = lead_R[:, None] + torch.arange(q_RHQE.shape[2], device=lead_R.device)
+        return mixed.transpose(1, 2)[row_R1, place_RQ].transpose(1, 2)
+
+    def _queries(self, q_RHQE: Tensor, about: Rows, blocks: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries by block: where the first stands in its block, the numbers of the blocks, the queries."""
+        rows, _, queries, _ = q_RHQE.shape
+        before_R = torch.as_tensor(about.before, device=q_RHQE.device).expand(rows)
+        lead_R = before_R % self.block
+        most = about.before % self.block if isinstance(about.before, int) else int(lead_R.max())
+        touched = -(-(queries + most) // self.block)
+        mine_RM = before_R[:, None] // self.block + torch.arange(touched, device=q_RHQE.device)
+        at_RT = torch.arange(touched * self.block, device=q_RHQE.device) - lead_R[:, None]
+        row_R1 = torch.arange(rows, device=q_RHQE.device)[:, None]
+        laid = q_RHQE.transpose(1, 2)[row_R1, at_RT.clamp(0, queries - 1)].transpose(1, 2)
+        shape = (*laid.shape[:2], touched, self.block, -1)
+        return lead_R, mine_RM.clamp(max=blocks - 1), laid.reshape(shape)
+
+
+def _blocks(x_RHKE: Tensor, size: int) -> Tensor:
+    """(R, H, K, E) -> (R, H, N, S, E), the last block filled up with zeros."""
+    filled = F.pad(x_RHKE, (0, 0, 0, -x_RHKE.shape[2] % size))
+    return filled.reshape(*filled.shape[:2], -1, size, filled.shape[-1])
+
+
+def _blocked(scores: Tensor, allowed: Tensor) -> Tensor:
+    return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)

@@ -1,0 +1,150 @@
+"""Adaptive tables (Baevski 2018, Transformer-XL): frequent words get wide vectors, rare ones narrow vectors.
+
+The vocabulary is cut into bands by `cutoffs`; ids are sorted by frequency. In front, each band has a table of
+its own width and a projection to the stream. Behind, the head first chooses a frequent word or a band, then a
+word of the band; its answer is the logarithm of probabilities.
+Shape suffixes: B batch, T tokens, V words of a band, D width, F width of a band's table, C further bands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...errors import InputError, SpecError
+from ..embed import Embed, Embedding, Tokens, check_ids
+from ..heads import Head
+from ..layers import Linear, Table
+
+Band = tuple[Tensor, Tensor | None]
+"""One band for the head: its table (V, F), and the projection (D, F) where there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adaptive(Embed):
+    """Tables by frequency, each `shrink` times narrower than the one before; with 1, one table for all."""
+
+    vocab: int
+    cutoffs: tuple[int, ...]
+    inner_width: int  # of the first band's table
+    shrink: int = 4
+    scale: float = 1.0
+    dropout: float = 0.0
+
+    def check(self) -> None:
+        _check_cutoffs(self.vocab, self.cutoffs)
+        if self.shrink < 1 or self.inner_width // self.shrink ** len(self.cutoffs) < 1:
+            raise SpecError(
+                f"Adaptive.inner_width {self.inner_width} cannot be shrunk by {self.shrink} for each of "
+                f"{len(self.cutoffs)} cutoffs"
+            )
+
+    def build(self, width: int) -> Embedding:
+        return AdaptiveEmbedding(self, width)
+
+
+class AdaptiveEmbedding(Embedding):
+    def __init__(self, spec: Adaptive, width: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.edges = (0, *spec.cutoffs, spec.vocab) if spec.shrink > 1 else (0, spec.vocab)
+        sizes = [b - a for a, b in pairwise(self.edges)]
+        widths = [spec.inner_width // spec.shrink**i for i in range(len(sizes))]
+        self.tables = nn.ModuleList(Table(n, w) for n, w in zip(sizes, widths, strict=True))
+        plain = spec.shrink == 1 and spec.inner_width == width
+        self.projects = nn.ModuleList(Linear(w, width, bias=False) for w in widths if not plain)
+        self.dropout = nn.Dropout(spec.dropout)
+
+    def forward(self, ids_BT: Tensor, types_BT: Tensor | None) -> Tensor:
+        check_ids("ids", ids_BT, self.spec.vocab)
+        if types_BT is not None:
+            raise InputError("segment types were given, but this model has none")
+        x: Tensor | None = None
+        for i, table in enumerate(self.tables):
+            first, last = self.edges[i], self.edges[i + 1] - 1
+            part = table((ids_BT - first).clamp(0, last - first))
+            part = self.projects[i](part) if self.projects else part
+            here = (ids_BT >= first) & (ids_BT <= last)
+            x = part if x is None else torch.where(here[..., None], part, x)
+        assert x is not None
+        return x * self.spec.scale
+
+    def settle(self, x_BTD: Tensor) -> Tensor:
+        settled: Tensor = self.dropout(x_BTD)
+        return settled
+
+    def shared(self) -> tuple[Band, ...]:
+        projects = list(self.projects.parameters())
+        tables: list[Tensor] = list(self.tables.parameters())
+        if self.spec.shrink == 1:  # one table, cut up for the head
+            edges = (0, *self.spec.cutoffs, self.spec.vocab)
+            tables = [tables[0][a:b] for a, b in pairwise(edges)]
+            projects = projects * len(tables)
+        return tuple((table, projects[i] if projects else None) for i, table in enumerate(tables))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveHead(Head):
+    """Log-probabilities over the vocabulary (B, T, V), from the embedding's own tables, band by band."""
+
+    vocab: int
+    cutoffs: tuple[int, ...] = ()
+    inner_width: int | None = None  # of the first band's table, where that is projected; None: the stream's
+
+    def check(self) -> None:
+        _check_cutoffs(self.vocab, self.cutoffs)
+
+    def fits(self, embed: Embed, table_width: int, width: int) -> None:
+        fit = isinstance(embed, Tokens) and (embed.vocab, table_width, None) == (
+            self.vocab,
+            width,
+            self.inner_width,
+        )
+        if isinstance(embed, Adaptive):
+            projected = embed.shrink > 1 or embed.inner_width != width
+            wanted = (embed.vocab, embed.cutoffs, embed.inner_width if projected else None)
+            fit = (self.vocab, self.cutoffs, self.inner_width) == wanted
+        if not fit:
+            raise SpecError(f"an adaptive head shares the embedding's tables; {self} does not fit {embed}")
+
+    def build(self, width: int, table_width: int) -> nn.Module:
+        return _AdaptiveHead(self, width)
+
+
+class _AdaptiveHead(nn.Module):
+    def __init__(self, spec: AdaptiveHead, width: int) -> None:
+        super().__init__()
+        self.edges = (0, *spec.cutoffs, spec.vocab)
+        inner, further = spec.inner_width or width, len(spec.cutoffs)
+        sizes = [b - a for a, b in pairwise(self.edges)]
+        self.biases = nn.ParameterList(nn.Parameter(torch.zeros(n)) for n in sizes)
+        # The first band is read through a projection of the head's own; the others share the embedding's.
+        self.first = Linear(width, inner, bias=False) if spec.inner_width else None
+        self.further = Linear(inner, further) if further else None
+
+    def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table: Tensor | tuple[Band, ...]) -> Tensor:
+        bands = table if isinstance(table, tuple) else self._cut(table)
+        inner = x_BTD if self.first is None else self.first(x_BTD)
+        head = F.linear(inner, bands[0][0], self.biases[0])
+        if self.further is None:
+            return head.log_softmax(-1)
+        chosen = torch.cat([head, self.further(inner)], dim=-1).log_softmax(-1)
+        words = [chosen[..., : self.edges[1]]]
+        for i, (table_VF, project_DF) in enumerate(bands[1:], start=1):
+            narrow = x_BTD if project_DF is None else x_BTD @ project_DF
+            within = F.linear(narrow, table_VF, self.biases[i]).log_softmax(-1)
+            words.append(chosen[..., self.edges[1] + i - 1, None] + within)
+        return torch.cat(words, dim=-1)
+
+    def _cut(self, table_VD: Tensor) -> tuple[Band, ...]:
+        return tuple((table_VD[a:b], None) for a, b in pairwise(self.edges))
+
+
+def _check_cutoffs(vocab: int, cutoffs: tuple[int, ...]) -> None:
+    edges = (0, *cutoffs, vocab)
+    if any(a >= b for a, b in pairwise(edges)):
+        raise SpecError(f"cutoffs {cutoffs} must grow from above 0 to below the vocabulary of {vocab}")

@@ -1,0 +1,81 @@
+"""Segment memory (Transformer-XL, Dai 2019): the states that each layer read in earlier segments.
+
+A cache keeps keys and values, for decoding. A memory keeps states, for reading a long text by segments: later
+ones look back at them, keys and values are made anew, and no gradient flows into them.
+
+    memory = model.memory(length=64)
+    for segment in text_BT.split(32, dim=1):
+        logits = model(segment, cache=memory)
+
+Shape suffixes: B batch, T tokens of a segment, K remembered tokens and those of the segment, D width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...errors import InputError, UnsupportedError
+from ..cache import KV, Cache, LayerCache
+
+
+class LayerMemory(LayerCache):
+    """One layer: the states of earlier segments, and those of the present one until the next begins."""
+
+    def __init__(self) -> None:
+        super().__init__(capacity=None)
+        self.past_BKD: Tensor | None = None
+        self._now_BTD: Tensor | None = None
+
+    def recall(self, x_BTD: Tensor) -> Tensor:
+        """What was read before, and `x` behind it. Asked twice of one segment, it says the same."""
+        self._now_BTD = x_BTD.detach()
+        return x_BTD if self.past_BKD is None else torch.cat([self.past_BKD, x_BTD], dim=1)
+
+    def append(self, k_BHTE: Tensor, v_BHTE: Tensor) -> KV:
+        return k_BHTE, v_BHTE  # they already cover what was recalled
+
+    def settle(self, length: int) -> None:
+        """The present segment becomes the past; only so many tokens are kept."""
+        if self._now_BTD is not None:
+            both = [self._now_BTD] if self.past_BKD is None else [self.past_BKD, self._now_BTD]
+            self.past_BKD, self._now_BTD = torch.cat(both, dim=1)[:, -length:], None
+
+    def reorder(self, rows: Tensor, sources: Tensor | None, changed: Tensor | None) -> None:
+        super().reorder(rows, sources, changed)
+        self.past_BKD = None if self.past_BKD is None else self.past_BKD[rows]
+        self._now_BTD = None if self._now_BTD is None else self._now_BTD[rows]
+
+
+class Memory(Cache):
+    """What a model remembers of earlier segments: at most `limit` tokens. Pass it to each call of a text."""
+
+    def __init__(self, depth: int, limit: int) -> None:
+        if limit < 1:
+            raise InputError(f"a memory of {limit} tokens remembers nothing; give 1 or more")
+        super().__init__(depth)
+        self.limit = limit
+        self.memories = [LayerMemory() for _ in range(depth)]
+        self.layers = list(self.memories)
+
+    def blank(self, batch: int, width: int, dtype: torch.dtype = torch.float32) -> Memory:
+        """Begin with states of zeros, as `transformers` does where the paper begins with nothing.
+
+        Zeros are what attention reads: with norms in front, theirs were zeros before the norm.
+        """
+        for layer in self.memories:
+            layer.past_BKD = torch.zeros(batch, self.limit, width, dtype=dtype)
+        self.real_BK = torch.ones(batch, self.limit, dtype=torch.bool)
+        return self
+
+    def saw(self, real_BT: Tensor) -> None:
+        for layer in self.memories:
+            layer.settle(self.limit)
+        super().saw(real_BT)
+        assert self.real_BK is not None
+        self.real_BK = self.real_BK[:, -self.limit :]
+
+    def trim(self, length: int) -> None:
+        raise UnsupportedError(
+            "a memory has forgotten what came before; it cannot be taken back, a cache can"
+        )

@@ -1,0 +1,82 @@
+"""Relative waves (Transformer-XL, XLNet): how far apart two tokens stand, as a score of its own.
+
+    score(i, j) = (q_i + u) k_j + (q_i + v) r(i - j)
+
+r is a wave of the distance, projected for each layer; u and v are learned. Only distances matter, so that a
+segment may look back at states of an earlier one.
+Shape suffixes: B batch, H heads, Q queries, K keys, N distances, D width, E head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import SpecError
+from ...spec import Dims
+from ..layers import Linear
+from ..positions import Placed, Positions, PositionScheme, Sinusoidal, waves
+from ..view import View
+
+WAVES = Sinusoidal(layout="halves")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeWaves(Positions):
+    """Transformer-XL's positions (Dai 2019), scaled by head_dim ** -0.5, as scores are by default."""
+
+    farthest: int | None = None  # a greater distance counts as this one
+    shared: bool = False  # one u and one v for all layers
+    dropout: float = 0.0  # on the waves
+
+    relative: ClassVar[bool] = True
+
+    def check(self) -> None:
+        if self.farthest is not None and self.farthest < 1:
+            raise SpecError(f"RelativeWaves.farthest is {self.farthest}, expected 1 or more, or None")
+
+    def build(self, dims: Dims, width: int) -> PositionScheme:
+        return _RelativeWaves(self, dims)
+
+
+class _RelativeWaves(PositionScheme):
+    def __init__(self, spec: RelativeWaves, dims: Dims) -> None:
+        super().__init__()
+        self.spec, self.dims = spec, dims
+        pairs = 1 if spec.shared else dims.depth
+        size = (dims.heads, dims.head_dim)
+        self.u = nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(pairs))
+        self.v = nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(pairs))
+        self.project = nn.ModuleList(
+            Linear(dims.width, dims.heads * dims.head_dim, bias=False) for _ in range(dims.depth)
+        )
+        self.dropout = nn.Dropout(spec.dropout)
+
+    def over(self, view: View) -> Placed:
+        apart = view.q_pos[:, :, None] - view.k_pos[:, None, :]
+        nearest = 0 if self.dims.causal else 1 - view.longest  # ahead of a decoder there is nothing to see
+        distance_N = torch.arange(nearest, view.longest, device=apart.device)
+        if self.spec.farthest is not None:
+            distance_N = distance_N.clamp(-self.spec.farthest, self.spec.farthest)
+        waves_ND = self.dropout(waves(distance_N, self.dims.width, WAVES))
+        return _Apart(self, waves_ND, (apart - nearest).clamp(min=0)[:, None])
+
+
+class _Apart(Placed):
+    def __init__(self, scheme: _RelativeWaves, waves_ND: Tensor, index_BHQK: Tensor) -> None:
+        self.scheme, self.waves_ND, self.index_BHQK = scheme, waves_ND, index_BHQK
+
+    def bias(self, layer: int, q_BHQE: Tensor, k_BGKE: Tensor) -> Tensor:
+        scheme, heads = self.scheme, q_BHQE.shape[1]
+        u_HE, v_HE = (pair[layer % len(pair)] for pair in (scheme.u, scheme.v))
+        k_BHKE = k_BGKE.repeat_interleave(heads // k_BGKE.shape[1], dim=1)
+        wave_NF = scheme.project[layer](self.waves_ND.type_as(q_BHQE))
+        wave_HNE = wave_NF.reshape(len(wave_NF), heads, -1).transpose(0, 1)
+        far_BHQN = (q_BHQE + v_HE[:, None]) @ wave_HNE.mT
+        far_BHQK = far_BHQN.gather(-1, self.index_BHQK.expand(*far_BHQN.shape[:3], -1))
+        near_BHK = (k_BHKE @ u_HE[..., None]).squeeze(-1)
+        bias: Tensor = (far_BHQK + near_BHK[:, :, None]) * scheme.dims.head_dim**-0.5
+        return bias

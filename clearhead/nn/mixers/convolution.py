@@ -1,0 +1,63 @@
+"""A convolution over tokens (Gehring 2017): each token mixes with its nearest neighbours, through a gate.
+
+A decoder looks back only. After d layers of `size` a token knows of d * (size - 1) others: the way between
+two words grows with their distance, where attention goes it in one step.
+Shape suffixes: R texts, L tokens of the longest text, D width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...errors import SpecError
+from ..attention import Mixer
+from ..cache import State
+from ..layers import Spread
+from .walker import Walker, at_end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolution(Mixer):
+    size: int = 3  # tokens seen at once, oneself included
+
+    def check(self) -> None:
+        if self.size < 1:
+            raise SpecError(f"Convolution.size is {self.size}, expected 1 or more tokens")
+
+    def build(self, width: int) -> Walker:
+        return _Convolution(self, width)
+
+    def state(self, width: int) -> int:
+        return (self.size - 1) * width
+
+
+class _Conv(nn.Conv1d):
+    def __init__(self, width: int, size: int) -> None:
+        super().__init__(width, 2 * width, size)
+        self.first = Spread((width * size) ** -0.5)
+
+    def reset_parameters(self) -> None:
+        """Left empty on purpose: see layers.py."""
+
+
+class _Convolution(Walker):
+    def __init__(self, spec: Convolution, width: int) -> None:
+        super().__init__(width, width)
+        self.conv = _Conv(width, spec.size)
+        self.size = spec.size
+
+    def walk(
+        self, x_RLD: Tensor, length_R: Tensor | None, state: State | None, *, causal: bool
+    ) -> tuple[Tensor, State]:
+        back = self.size - 1 if causal else (self.size - 1) // 2
+        before = x_RLD.new_zeros(len(x_RLD), back, x_RLD.shape[-1]) if state is None else state[0]
+        seen = F.pad(torch.cat([before, x_RLD], dim=1), (0, 0, 0, self.size - 1 - back))
+        mixed = F.glu(self.conv(seen.mT).mT, dim=-1)
+        ends = (
+            x_RLD.new_full((len(x_RLD),), x_RLD.shape[1], dtype=torch.long) if length_R is None else length_R
+        )
+        return mixed, (at_end(seen, ends, back),)

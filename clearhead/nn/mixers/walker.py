@@ -1,0 +1,82 @@
+"""Walkers: a stream of vectors in, the same stream out, each text walked through from its first token on.
+
+Padding and packing are taken away before the walk and put back behind it; a cache keeps the walker's state.
+Shape suffixes: B batch, T tokens, R texts, L tokens of the longest text, D width.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ...errors import UnsupportedError
+from ..attention import TokenMixer
+from ..cache import State
+from ..context import Context
+from ..kernels.kernel import Need, needs, refuse
+from ..kernels.texts import texts
+from ..layers import Linear
+from ..tap import OFF
+from ..view import View
+
+
+class Walker(TokenMixer):
+    SITES = ("mix", "out")
+    supports: ClassVar[frozenset[Need]] = frozenset({"causal", "padding", "documents"})
+    keeps: ClassVar[str] = "state"
+
+    def __init__(self, inner: int, width: int) -> None:
+        super().__init__()
+        self.out = Linear(inner, width)
+
+    def walk(
+        self, x_RLD: Tensor, length_R: Tensor | None, state: State | None, *, causal: bool
+    ) -> tuple[Tensor, State]:
+        """Through whole texts, from a state on; behind the end of a text there are zeros."""
+        raise NotImplementedError
+
+    def require(self, asked: set[Need]) -> None:
+        refuse(type(self).__name__.lstrip("_"), asked - self.supports, {}, "choose Attention, which can")
+
+    def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
+        self.require(needs(ctx.view, None, OFF) - {"uneven"})
+        if ctx.cache is None:
+            mixed = self._whole(x_BTD, ctx.view)
+        else:
+            mixed, ctx.cache.state = self._further(x_BTD, ctx.view, ctx.cache.state)
+        out: Tensor = self.out(ctx.tap("mix", mixed))
+        return ctx.tap("out", out)
+
+    def _whole(self, x_BTD: Tensor, view: View) -> Tensor:
+        found, causal = texts(view), view.outline.causal
+        if found is None:
+            return self.walk(x_BTD, None, None, causal=causal)[0]
+        side = found.keys
+        return side.put(self.walk(side.take(x_BTD), side.real_RL.sum(1), None, causal=causal)[0])
+
+    def _further(self, x_BTD: Tensor, view: View, state: State | None) -> tuple[Tensor, State]:
+        """New tokens only, after all that the state has seen. Rows without any stay as they are."""
+        if view.outline.packed:
+            raise UnsupportedError(
+                "a running state is of one text; packed texts cannot be decoded with a cache"
+            )
+        found = texts(view)
+        if found is None:
+            return self.walk(x_BTD, None, state, causal=True)
+        side, rows = found.queries, found.row_R
+        length_R, x_RLD = side.real_RL.sum(1), side.take(x_BTD)
+        before = None if state is None else tuple(part[rows] for part in state)
+        mixed, after = self.walk(x_RLD, length_R, before, causal=True)
+        if state is None:
+            state = tuple(part.new_zeros(len(x_BTD), *part.shape[1:]) for part in after)
+        came = (length_R > 0).nonzero()[:, 0]
+        moved = (part.index_copy(0, rows[came], new[came]) for part, new in zip(state, after, strict=True))
+        return side.put(mixed), tuple(moved)
+
+
+def at_end(x_RLD: Tensor, length_R: Tensor, count: int) -> Tensor:
+    """(R, count, D): what stands at the places `length` to `length + count` of each row."""
+    at = length_R[:, None] + torch.arange(count, device=x_RLD.device)
+    return x_RLD.gather(1, at[..., None].expand(-1, -1, x_RLD.shape[-1]))

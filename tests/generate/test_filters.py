@@ -1,0 +1,136 @@
+"""Filters against the processors of `transformers`: the same numbers, and so the same kept sets."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers.generation import logits_process as theirs
+
+from clearhead.errors import InputError
+from clearhead.generate import filters, shaping
+from clearhead.generate.filters import Filter
+from clearhead.generate.said import Said
+
+VOCAB, START = 23, 4
+
+
+def said(rows: int = 4, new: int = 5, seed: int = 0) -> Said:
+    """A prompt of four tokens and some new ones, with repetitions."""
+    key = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, 7, (rows, START + new), generator=key)
+    made = Said(ids[:, :START], torch.ones(rows, START, dtype=torch.bool), torch.full((rows,), 8))
+    for token in ids[:, START:].unbind(1):
+        made.add(token, torch.zeros(rows))
+    return made
+
+
+def scores(rows: int = 4, seed: int = 0, spread: float = 3.0) -> Tensor:
+    return torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(seed)) * spread
+
+
+PAIRS: dict[str, tuple[Filter, Any]] = {
+    "temperature": (shaping.Temperature(0.7), theirs.TemperatureLogitsWarper(0.7)),
+    "top-k": (shaping.TopK(3), theirs.TopKLogitsWarper(3)),
+    "top-k, more than there are": (shaping.TopK(99), theirs.TopKLogitsWarper(99)),
+    "top-k, at least": (shaping.TopK(1, least=3), theirs.TopKLogitsWarper(1, min_tokens_to_keep=3)),
+    "top-p": (shaping.TopP(0.6), theirs.TopPLogitsWarper(0.6)),
+    "top-p, tiny": (shaping.TopP(0.01), theirs.TopPLogitsWarper(0.01)),
+    "top-p, at least": (shaping.TopP(0.1, least=4), theirs.TopPLogitsWarper(0.1, min_tokens_to_keep=4)),
+    "min-p": (shaping.MinP(0.2), theirs.MinPLogitsWarper(0.2)),
+    "min-p, at least": (shaping.MinP(0.9, least=3), theirs.MinPLogitsWarper(0.9, min_tokens_to_keep=3)),
+    "typical": (shaping.Typical(0.5), theirs.TypicalLogitsWarper(0.5)),
+    "typical, at least": (
+        shaping.Typical(0.1, least=3), theirs.TypicalLogitsWarper(0.1, min_tokens_to_keep=3),
+    ),
+    "repetition": (filters.Repetition(1.7), theirs.RepetitionPenaltyLogitsProcessor(1.7)),
+    "encouragement": (filters.Repetition(0.5), theirs.RepetitionPenaltyLogitsProcessor(0.5)),
+    "no token twice": (filters.NoRepeatNgram(1), theirs.NoRepeatNGramLogitsProcessor(1)),
+    "no pair twice": (filters.NoRepeatNgram(2), theirs.NoRepeatNGramLogitsProcessor(2)),
+    "no triple twice": (filters.NoRepeatNgram(3), theirs.NoRepeatNGramLogitsProcessor(3)),
+    "n-gram longer than the text": (filters.NoRepeatNgram(12), theirs.NoRepeatNGramLogitsProcessor(12)),
+    "banned": (
+        filters.Banned(((3,), (1, 5), (6, 2, 9), (0, 4), tuple(range(12)))),
+        theirs.NoBadWordsLogitsProcessor([[3], [1, 5], [6, 2, 9], [0, 4], list(range(12))]),
+    ),
+    "suppressed": (filters.Suppressed((2, 9)), theirs.SuppressTokensLogitsProcessor([2, 9])),
+    "suppressed at the beginning": (
+        filters.Suppressed((2, 9), at=0), theirs.SuppressTokensAtBeginLogitsProcessor([2, 9], START),
+    ),
+    "at least, new": (
+        filters.AtLeast((2, 3), count=4), theirs.MinNewTokensLengthLogitsProcessor(START, 4, [2, 3]),
+    ),
+    "at least, in all": (filters.AtLeast((2,), total=6), theirs.MinLengthLogitsProcessor(6, 2)),
+    "forced first": (filters.Forced((5,), at=0), theirs.ForcedBOSTokenLogitsProcessor(5)),
+    "forced last": (filters.ForcedEnd((2,)), theirs.ForcedEOSTokenLogitsProcessor(START + 8, 2)),
+    "allowed": (
+        filters.Allowed(lambda ids: [ids[-1], 7, len(ids)]),
+        theirs.PrefixConstrainedLogitsProcessor(lambda _, ids: [int(ids[-1]), 7, len(ids)], 1),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@given(seed=st.integers(0, 10**6), new=st.integers(0, 7), spread=st.sampled_from([0.1, 3.0, 20.0]))
+def test_every_filter_is_the_reference_s(name: str, seed: int, new: int, spread: float) -> None:
+    ours, reference = PAIRS[name]
+    before, now = scores(seed=seed, spread=spread), said(new=new, seed=seed)
+    if name == "forced first":  # theirs means the first token of a decoder, whose start is one token
+        now.start = now.length - new
+        if new:
+            assert torch.equal(ours(before, now), before)
+            return
+        expected = reference(now.ids_RT[:, :1], before.clone())
+    else:
+        expected = reference(now.ids_RT, before.clone())
+    kept = before.clone()
+    got = ours(before, now)
+    assert torch.equal(before, kept), "a filter must leave what it is given alone"
+    assert torch.equal(got.isneginf(), expected.isneginf())
+    torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-6)
+
+
+def test_every_filter_was_compared() -> None:
+    assert set(Filter.__subclasses__()) - {type(ours) for ours, _ in PAIRS.values()} == {filters.Frequency}
+
+
+def test_frequency_and_presence_are_openai_s() -> None:
+    """mu - count * frequency - (count > 0) * presence, over the answer alone."""
+    now, before = said(), scores()
+    after = filters.Frequency(each=0.3, once=0.7)(before, now)
+    for r in range(4):
+        for v in range(VOCAB):
+            count = now.new_RN[r].tolist().count(v)
+            assert float(after[r, v]) == pytest.approx(
+                float(before[r, v]) - 0.3 * count - 0.7 * (count > 0), abs=1e-5
+            )
+
+
+def test_padding_was_not_said() -> None:
+    """Token 0 fills the row up; neither penalties nor n-grams may take it for text."""
+    ids, real = torch.tensor([[0, 0, 5, 6]]), torch.tensor([[False, False, True, True]])
+    now = Said(ids, real, torch.tensor([4]))
+    before = scores(1)
+    assert filters.Repetition(2.0)(before, now)[0, 0] == before[0, 0]
+    assert not filters.NoRepeatNgram(1)(before, now)[0, 0].isneginf()
+    assert filters.NoRepeatNgram(1)(before, now)[0, 5].isneginf()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: shaping.TopP(1.2), "top_p is 1.2, expected a number above 0 and at most 1"),
+        (lambda: shaping.TopP(0.0), "top_p is 0.0"),
+        (lambda: shaping.MinP(-1.0), "min_p is -1.0"),
+        (lambda: shaping.TopK(0), "top_k is 0, expected 1 or more"),
+        (lambda: shaping.Temperature(0.0), "temperature is 0.0, expected a number above 0"),
+        (lambda: filters.Repetition(0.0), "repetition_penalty is 0.0"),
+        (lambda: filters.NoRepeatNgram(0), "no_repeat_ngram_size is 0"),
+        (lambda: filters.Banned(((),)), "a banned sequence must have at least one token"),
+    ],
+)
+def test_a_filter_that_makes_no_sense_is_refused(wrong: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        wrong()

@@ -1,0 +1,174 @@
+"""Lessons: the same code in both languages, every page reachable, every name in them real."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clearhead.cli.main import main
+from clearhead.learn.cards import cards
+from clearhead.learn.clinic import exercises
+from clearhead.learn.lessons import LEVELS, Lesson, find, lessons, shelf
+from clearhead.learn.tries import TRIES
+
+ROOT = Path(__file__).parents[2]
+NINE = {  # the headings that one of the notes left empty
+    "seq2seq": "Seq2Seq", "feed-forward": "前馈神经网络", "layer-norm": "层归一化", "residual": "残差连接",
+    "encoder": "Encoder", "decoder": "Decoder", "embedding": "Embedding", "positions": "位置编码",
+    "transformer": "一个完整的 Transformer",
+}  # fmt: skip
+COMPONENTS = (
+    "embedding",
+    "positions",
+    "multi-head",
+    "feed-forward",
+    "layer-norm",
+    "residual",
+    "encoder",
+    "decoder",
+)
+WORDS = {"learn", "try", "clinic", "cards"}
+
+
+@pytest.fixture(autouse=True)
+def english(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEARHEAD_LANG", "en")
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as done:
+        main(["learn", *words])
+    said = capsys.readouterr()
+    return int(done.value.code or 0), said.out, said.err
+
+
+def blocks(text: str) -> list[str]:
+    """The code of a page; drawings are not code."""
+    return re.findall(r"^```(?:pycon|sh|python)\n.*?^```", text, flags=re.M | re.S)
+
+
+@pytest.mark.parametrize("lesson", lessons().values(), ids=lambda lesson: lesson.name)
+def test_both_languages_have_the_same_code_and_headings(lesson: Lesson) -> None:
+    en, zh = lesson.text("en"), lesson.text("zh")
+    assert blocks(en) == blocks(zh)
+    assert [line.split(" ")[0] for line in prose(en)] == [line.split(" ")[0] for line in prose(zh)]
+    chinese = sum(0x4E00 <= ord(letter) < 0xA000 for letter in zh)
+    assert chinese > 100 and lesson.title["zh"] != lesson.title["en"]
+    # A few Chinese words are the subject of an English page; a page of them is not English.
+    assert sum(0x4E00 <= ord(letter) < 0xA000 for letter in en) < 40
+
+
+def prose(text: str) -> list[str]:
+    outside = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    return [line for line in outside.splitlines() if line.startswith("#")]
+
+
+@pytest.mark.parametrize("lesson", lessons().values(), ids=lambda lesson: lesson.name)
+def test_every_command_in_a_lesson_exists(lesson: Lesson) -> None:
+    for lang in ("en", "zh"):
+        text = lesson.text(lang)
+        for name in re.findall(r"`?clearhead learn ([a-z0-9-]+)`", text):
+            assert name in lessons() or name in WORDS, name
+        for name in re.findall(r"clearhead learn try ([a-z-]+)", text):
+            assert name in TRIES, name
+        for names in re.findall(r"clearhead learn clinic ([^。.]*)", text):
+            for name in re.findall(r"[a-z0-9]+(?:-[a-z0-9]+)+", names.split("Next")[0]):
+                assert name in exercises() or name in lessons(), name
+
+
+def test_the_nine_empty_headings_are_written() -> None:
+    for name, words in NINE.items():
+        assert words in find(name).title["zh"] and len(blocks(find(name).text("zh"))) >= 2
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_components_have_the_same_card(name: str) -> None:
+    for lang, rows in (
+        ("en", ("what it does", "formula", "shape", "which problem it solves", "without it")),
+        ("zh", ("做什么", "公式", "形状", "解决什么问题", "没有它会怎样")),
+    ):
+        text = find(name).text(lang)
+        assert all(f"| {row} |" in text for row in rows)
+
+
+def test_the_path_has_its_levels_and_no_page_is_lost() -> None:
+    assert {lesson.level for lesson in lessons().values()} == set(LEVELS)
+    pages = [*shelf().glob("learn/*/*.md"), *shelf().glob("projects/*/*.md")]
+    assert len(pages) == 2 * len(lessons())
+    index = (shelf() / "learn" / "README.md").read_text()
+    assert all(f"/{page.parent.name}/{page.name})" in index.replace("](", "](/") for page in pages)
+
+
+def test_a_lesson_can_be_read_and_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys)
+    assert code == 0 and all(name in out for name in lessons())
+    assert "第 1 级" in run(capsys, "--lang", "zh")[1]
+    code, out, _ = run(capsys, "attention", "--lang", "zh")
+    assert code == 0 and "手算注意力" in out and "0.6282" in out
+    said = json.loads(run(capsys, "attention", "--json")[1])
+    assert said["title"] == "Attention by hand" and said["text"].startswith("# Attention")
+    assert [each["name"] for each in json.loads(run(capsys, "--json")[1])] == list(lessons())
+
+
+@pytest.mark.parametrize("wrong", ["atention", "embeding"])
+def test_an_unknown_lesson_is_refused_with_the_nearest(
+    wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, wrong)
+    assert code == 2 and out == "" and "did you mean" in err and err.count("\n") == 1
+
+
+def test_cards_hide_their_answers_until_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(cards()) >= 30
+    for card in cards():
+        assert card.question["zh"] and card.answer["zh"] and card.question["en"] and card.answer["en"]
+    code, out, _ = run(capsys, "cards", "--count", "2", "--lang", "zh")
+    assert code == 0 and out.count("2/2") == 1 and cards()[1].answer["zh"][:9] in out
+    shuffled = json.loads(run(capsys, "cards", "--seed", "1", "--json")[1])
+    assert len(shuffled) == len(cards()) and shuffled != json.loads(run(capsys, "cards", "--json")[1])
+    shown: list[str] = []
+
+    def enter(prompt: str) -> str:
+        shown.append(capsys.readouterr().out)
+        return "" if len(shown) == 1 else "q"
+
+    monkeypatch.setattr("builtins.input", enter)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    with pytest.raises(SystemExit):
+        main(["learn", "cards"])
+    answers = [card.answer["en"] for card in cards()]
+    assert (
+        answers[0] not in shown[0]
+        and answers[0] in shown[1].replace("\n", " ")
+        and answers[1] not in shown[1]
+    )
+
+
+def test_listing_does_not_import_torch() -> None:
+    for words in (
+        ["learn"],
+        ["learn", "try"],
+        ["learn", "clinic"],
+        ["learn", "cards"],
+        ["learn", "attention"],
+    ):
+        code = f"from clearhead.cli.main import main\ntry: main({words})\nexcept SystemExit: pass"
+        done = subprocess.run(
+            [sys.executable, "-c", f"{code}\nimport sys; print('torch' in sys.modules)"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        )
+        assert done.stdout.splitlines()[-1] == "False", words
+
+
+def test_an_installed_package_would_carry_the_pages() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    for folder in ("learn", "projects"):
+        assert f'"docs/{folder}" = "clearhead/learn/pages/{folder}"' in text

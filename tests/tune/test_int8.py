@@ -1,0 +1,115 @@
+"""Int8 layers: how far they are from the exact product, that rows do not see each other, and who refuses."""
+
+import logging
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clearhead.errors import InputError
+from clearhead.tune import int8
+from clearhead.tune.int8 import Int8Linear, Int8Table, can_pack, rounded
+
+SHAPES = [(2304, 768), (768, 3072), (512, 2048), (384, 384), (7, 5), (1, 1)]
+
+
+def matrix(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def apart(one: Tensor, two: Tensor) -> float:
+    return float((one - two).norm() / two.norm())
+
+
+@pytest.mark.skipif("x86" not in torch.backends.quantized.supported_engines, reason="needs an x86 processor")
+def test_torch_still_has_the_quick_product() -> None:
+    """Red on the day torch retires or changes the operator: then `_pack` and `_multiply` need another one."""
+    can_pack.cache_clear()
+    assert can_pack()
+    x, weight = matrix(3, 64), matrix(10, 64, seed=1)
+    # Whole numbers within the steps lose nothing on the way in: what is left is float32 arithmetic.
+    whole = (x * 20).round()
+    product = int8._multiply(whole, int8._pack(*rounded(weight)))
+    torch.testing.assert_close(product, whole @ dequantized(weight).T, atol=1e-3, rtol=1e-5)
+
+
+def dequantized(weight: Tensor) -> Tensor:
+    whole, scale = rounded(weight)
+    return whole * scale[:, None]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_weight_is_at_most_half_a_step_away(shape: tuple[int, int]) -> None:
+    weight = matrix(*shape)
+    whole, scale = rounded(weight)
+    assert whole.dtype == torch.int8 and whole.is_contiguous()
+    assert bool(((weight - whole * scale[:, None]).abs() <= scale[:, None] * 0.5001).all())
+    assert rounded(torch.zeros(2, 3))[0].tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("inputs", ["rounded", "split"])
+def test_a_layer_is_near_the_exact_product(shape: tuple[int, int], inputs: int8.Inputs) -> None:
+    weight, bias, x = matrix(*shape), matrix(shape[0], seed=1), matrix(4, 3, shape[1], seed=2)
+    layer = Int8Linear.of(weight, bias, inputs)
+    against_rounded_weights = apart(layer(x), x @ dequantized(weight).T + bias)
+    assert against_rounded_weights < (0.02 if inputs == "rounded" else 1e-4)
+    assert apart(layer(x), x @ weight.T + bias) < 0.03
+    assert apart(Int8Linear.of(weight, None, inputs)(x), x @ weight.T) < 0.03
+
+
+def test_split_inputs_survive_an_outlier() -> None:
+    """One channel a thousand times the others leaves them a step or none; what is left over saves them."""
+    weight, x = matrix(64, 256), matrix(8, 256, seed=1)
+    x[:, 7] = 1000.0
+    weight[:, 7] = 0.001 * weight[:, 7]
+    exact = x @ dequantized(weight).T
+    assert apart(Int8Linear.of(weight, None, "rounded")(x), exact) > 0.1
+    assert apart(Int8Linear.of(weight, None, "split")(x), exact) < 0.02
+
+
+@pytest.mark.parametrize("inputs", ["rounded", "split"])
+def test_a_row_alone_is_the_row_in_a_batch(inputs: int8.Inputs) -> None:
+    layer = Int8Linear.of(matrix(48, 32), matrix(48, seed=1), inputs)
+    x = matrix(6, 5, 32, seed=2) * torch.logspace(-3, 3, 6)[:, None, None]
+    together = layer(x)
+    for row in range(6):
+        assert torch.equal(layer(x[row : row + 1]), together[row : row + 1])
+
+
+def test_zeros_and_half_precision() -> None:
+    layer = Int8Linear.of(matrix(8, 4), matrix(8, seed=1), "split")
+    assert torch.equal(layer(torch.zeros(2, 4)), layer.bias.expand(2, 8))
+    assert layer(matrix(2, 4).bfloat16()).dtype == torch.bfloat16
+
+
+def test_a_table_gives_its_rows() -> None:
+    weight = matrix(50, 16)
+    table = Int8Table(weight)
+    ids = torch.tensor([[0, 49, 7]])
+    assert table(ids).shape == (1, 3, 16) and apart(table(ids), weight[ids]) < 0.01
+
+
+def test_without_the_operator_it_says_so_once_and_computes_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def missing(*_: object) -> Tensor:
+        raise RuntimeError("no such operator\nand a long trace")
+
+    monkeypatch.setattr(int8, "_multiply", missing)
+    can_pack.cache_clear()
+    weight, bias, x = matrix(20, 30), matrix(20, seed=1), matrix(2, 30, seed=2)
+    with caplog.at_level(logging.WARNING, "clearhead.tune"):
+        one, two = Int8Linear.of(weight, bias), Int8Linear.of(weight, None)
+    can_pack.cache_clear()
+    (said,) = caplog.records
+    assert said.getMessage().startswith("no quick int8 product on this machine (no such operator): weights")
+    assert apart(one(x), x @ dequantized(weight).T + bias) < 1e-6
+    assert apart(two(x), x @ dequantized(weight).T) < 1e-6
+    assert sum(b.numel() * b.element_size() for b in two.buffers()) == 20 * 30 + 20 * 4
+
+
+def test_it_cannot_be_trained() -> None:
+    model = nn.Sequential(Int8Linear.of(matrix(3, 3), None)).eval()
+    with pytest.raises(InputError, match="cannot be trained; load it without quantize"):
+        model.train()
