@@ -260,5 +260,12 @@ def test_twelve_by_twelve_heads_at_512_tokens_are_an_overview_of_600_kilobytes()
 
     sizes = {"hidden_size": 48, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 64}
     small = ch.build("bert", **sizes, vocab_size=100, max_position_embeddings=512)
-    told = _overview(small.trace(list(range(100)) * 5 + list(range(12))), "self")
+    trace = small.trace(list(range(100)) * 5 + list(range(12)))
+    told = _overview(trace, "self")
     assert 500_000 < len(told) <= 600_000
+    thumbs, exact = load(told)["thumbs"], trace.attention("self", 3)
+    assert thumbs.shape == (12, 12, 64, 64)
+    # 512 tokens are pooled to 64 pixels by their largest weight: no single link is lost.
+    torch.testing.assert_close(
+        (thumbs[3] / 255.0).square().amax((1, 2)), exact.amax((1, 2)), atol=1e-3, rtol=0
+    )
