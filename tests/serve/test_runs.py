@@ -70,7 +70,8 @@ def test_a_line_that_is_finished_later_is_told_then(tmp_path: Path) -> None:
 
     async def take() -> list[int]:
         told: list[int] = []
-        async for text in events(tmp_path, 0, starting=lambda: len(told) < 2):
+        stream = events(tmp_path, 0, starting=lambda: len(told) < 2)
+        async for text in stream:
             for line in text.splitlines():
                 if line.startswith("data: ["):
                     told += [record["step"] for record in json.loads(line.removeprefix("data: "))]
