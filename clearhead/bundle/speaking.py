@@ -42,6 +42,7 @@ class Speaking:
         settings, notes = Settings.read(stored(bundle), given)
         self.settings = known_ids(settings, head.vocab)
         self.notes = tuple(notes)
+        self.tokens = 0  # how many were streamed
         self.draft = None
         if assistant is not None:
             small = window(speaker(assistant)[0])
@@ -153,6 +154,7 @@ class Speaking:
         spoken, cutter = Detokenizer(self._tokenizer), Cutter(self.settings.stop_strings)
         for step in run:
             token = int(step.tokens_R[0])
+            self.tokens += 1
             if token not in self.settings.ends and (piece := cutter.feed(spoken.feed(token))):
                 yield piece
         if rest := cutter.feed(spoken.end()) + cutter.end():

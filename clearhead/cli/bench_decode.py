@@ -56,4 +56,6 @@ def print_speeds(title: str, unit: str, speeds: dict[str, float], extra: dict[st
 def print_footer(line: str, rounds: int, missing: list[str]) -> None:
     OUT.print(f"median of {rounds} rounds in turns; {line}", style="dim")
     if missing:
-        ERR.print(f"not measured, because it is not installed: {', '.join(missing)}", style="dim")
+        ERR.print(
+            f"not measured, not installed or not able to: {', '.join(missing)}", style="dim", markup=False
+        )

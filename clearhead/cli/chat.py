@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from ..bundle import Bundle, load
+from ..bundle import Bundle
 from ..bundle.speaking import Speaking
-from ..errors import InputError
+from ..errors import ClearheadError, InputError
 from .console import ERR, print_json
-from .decoding import AS_STORED, Decoding
+from .decoding import AS_STORED, Decoding, opened
 from .swap import Set, edits
 
 HELP = "Enter sends. /new begins anew, /quit or Ctrl-D ends."
@@ -39,7 +39,7 @@ def chat(
     """
     if json and message is None:
         raise InputError("--json needs --message; a conversation is not one document")
-    bundle, settings = load(model, quantize=quantize, edit=edits(set_)), decoding.settings()
+    bundle, settings = opened(model, quantize=quantize, edit=edits(set_)), decoding.settings()
     if bundle.tokenizer is None or bundle.tokenizer.chat_template is None:
         raise InputError(f"{model} has no chat template, it was not made for chats; use clearhead generate")
     first: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []
@@ -48,14 +48,28 @@ def chat(
         assert not isinstance(said, list)
         print_json(said.to_dict())
         return
-    messages = list(first)
+    _converse(bundle, first, _roomy(bundle, settings), message)
+
+
+def _converse(
+    bundle: Bundle, first: list[dict[str, str]], settings: dict[str, Any], message: str | None
+) -> None:
+    """Turn by turn. In front of a person a turn that fails or is interrupted does not end everything."""
+    messages, patient = list(first), message is None and sys.stdin.isatty()
     for line in _turns(message):
         if line == "/new":
             messages = list(first)
             ERR.print("a new conversation", style="dim")
             continue
         messages.append({"role": "user", "content": line})
-        reply = _reply(bundle, messages, _roomy(bundle, settings))
+        try:
+            reply = _reply(bundle, messages, settings)
+        except (ClearheadError, KeyboardInterrupt) as error:
+            if not patient:
+                raise
+            ERR.print(f"\n{error}" if str(error) else "\nstopped", style="yellow", markup=False)
+            messages.pop()
+            continue
         messages.append({"role": "assistant", "content": reply})
 
 

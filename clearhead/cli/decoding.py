@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
+
+from ..bundle import Bundle, load
+from .console import ERR
+from .swap import Edits
 
 Flag = Annotated[bool, Parameter(negative="")]
 
@@ -76,6 +81,12 @@ class Decoding:
         if "early_stopping" in said:
             said["early_stopping"] = {"yes": True, "no": False, "never": "never"}[said["early_stopping"]]
         return said
+
+
+def opened(model: str, *, quantize: str | None = None, edit: Edits | None = None) -> Bundle:
+    """A model, loaded while somebody waits."""
+    with ERR.status(f"loading {Path(model).name}"):
+        return load(model, quantize=quantize, edit=edit)
 
 
 AS_STORED = Decoding()  # nothing said

@@ -44,7 +44,7 @@ def demo(
     picture = _picture(prepared, folder)
     OUT.print(f"               {picture}  where the decoder looks")
     OUT.print()
-    OUT.print(f'use      clearhead generate {folder} "she finds three black cats today"')
+    OUT.print(f'use      clearhead generate {folder} "she finds three blue cats today"')
     OUT.print(f'look     clearhead look {folder} "{SENTENCE}" --html')
     OUT.print(f"inspect  clearhead inspect {folder}")
     OUT.print(f"score    clearhead eval {folder}")

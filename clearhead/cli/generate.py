@@ -15,13 +15,13 @@ from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from ..bundle import Bundle, load
+from ..bundle import Bundle
 from ..bundle.answer import Answer
 from ..bundle.speaking import Speaking, answer
 from ..errors import InputError
 from ..text.tokenizer import Tokenizer
 from .console import ERR, OUT, print_json, table
-from .decoding import AS_STORED, Decoding
+from .decoding import AS_STORED, Decoding, opened
 from .swap import Set, edits
 
 CHUNK = 128  # lines of a file that are read before the first is answered: like lengths share a batch
@@ -61,8 +61,8 @@ def generate(
     """
     lines = _lines(text, file)
     settings = decoding.settings() | ({} if n is None else {"num_return_sequences": n})
-    bundle = load(model, quantize=quantize, edit=edits(set_))
-    helper = load(draft, quantize=quantize) if draft is not None else None
+    bundle = opened(model, quantize=quantize, edit=edits(set_))
+    helper = opened(draft, quantize=quantize) if draft is not None else None
     speaking = Speaking(bundle, settings, helper)  # wrong settings are said before anything is read
     for note in speaking.notes:
         ERR.print(f"note: {note}", style="yellow", markup=False)
@@ -105,15 +105,14 @@ def _lines(text: str | None, file: str | None) -> Iterable[str]:
 
 def _stream(speaking: Speaking, text: str) -> None:
     """The answer as it is produced, and how fast it was for whoever watches."""
-    began, pieces = time.perf_counter(), 0
+    began = time.perf_counter()
     for piece in speaking.stream(*speaking.prompts([text])):
         sys.stdout.write(piece)
         sys.stdout.flush()
-        pieces += 1
     sys.stdout.write("\n")
-    if ERR.is_terminal and OUT.is_terminal:
+    if ERR.is_terminal and OUT.is_terminal and speaking.tokens:
         seconds = time.perf_counter() - began
-        ERR.print(f"{pieces} pieces in {seconds:.1f} s", style="dim")
+        ERR.print(f"{speaking.tokens} tokens, {speaking.tokens / seconds:.0f} per second", style="dim")
 
 
 def _answers(

@@ -83,9 +83,14 @@ def cards(
     for number, card in enumerate(chosen, 1):
         OUT.print(f"[bold]{number}/{len(chosen)}[/]  ", end="")
         OUT.print(card.question[reads], markup=False)
-        if (
-            asks
-            and input(pick(reads, "  [Enter] answer, [q] end ", "  [回车] 看答案，[q] 结束 ")).strip() == "q"
-        ):
+        if asks and _ends(pick(reads, "  [Enter] answer, [q] end ", "  [回车] 看答案，[q] 结束 ")):
             return
         OUT.print(f"      {card.answer[reads]}\n", markup=False)
+
+
+def _ends(question: str) -> bool:
+    try:
+        return input(question).strip().lower() in ("q", "quit", "exit")
+    except EOFError:  # Ctrl-D
+        OUT.print()
+        return True

@@ -66,6 +66,11 @@ class Runs:
         if order == "save":
             threading.Thread(target=self._again, args=(entry,), daemon=True).start()
 
+    def alive(self, entry: Entry) -> bool:
+        """Whether a process that was started here still lives: it takes its lock only after a while."""
+        process = self._started.get(entry.path)
+        return process is not None and process.poll() is None
+
     def failure(self, entry: Entry) -> str:
         """The last line of a process that ended badly before it wrote anything; otherwise nothing."""
         process = self._started.get(entry.path)
@@ -99,7 +104,7 @@ class Runs:
 
     def _spawn(self, folder: Path, words: list[str]) -> None:
         with (folder / LOG).open("ab") as log:
-            self._started[folder] = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "clearhead", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -107,3 +112,5 @@ class Runs:
                 cwd=self.shelf.home,
                 start_new_session=True,  # Ctrl-C for the studio is not one for its runs
             )
+        self._started[folder] = process
+        threading.Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie behind

@@ -17,6 +17,7 @@ from ..errors import ClearheadError, LoadError, SpecError
 from ..families import of_type
 from ..store.line import one_line
 
+EXAMPLE = Path(__file__).parent / "example"  # a translator of 194 thousand parameters, made by our own recipe
 OPEN = 3  # bundles kept in memory
 MOST = 200  # folders listed
 NAMELESS = ("model", "final", "best", "checkpoint", "main")  # folders that say nothing without their parent
@@ -42,6 +43,10 @@ class Entry:
     @property
     def is_run(self) -> bool:
         return (self.path / "metrics.jsonl").is_file() or (self.path / "settings.yaml").is_file()
+
+    @property
+    def is_example(self) -> bool:
+        return self.path.parent == EXAMPLE
 
     @property
     def is_model(self) -> bool:
@@ -92,8 +97,8 @@ class Shelf:
         return self._entries[entry.id]
 
     def scan(self) -> None:
-        """Look into ./runs and the folder the studio was started in, one level deep."""
-        for root in (self.runs, self.home):
+        """Look into ./runs and the folder the studio was started in, one level deep; then at the example."""
+        for root in (self.runs, self.home, EXAMPLE):
             for folder in sorted(root.iterdir()) if root.is_dir() else ():
                 entry = self._entry(folder)
                 if len(self._entries) < MOST and folder.is_dir() and (entry.is_model or entry.is_run):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,18 @@ TAIL = 65536  # bytes at the end of a log that tell where it stands
 LOCKS = Path("/proc/locks")
 
 
-def status(folder: Path) -> dict[str, Any]:
-    """Where a run stands: its last step, how many there will be, whether somebody is at work in it."""
+def status(folder: Path, *, starting: bool = False) -> dict[str, Any]:
+    """Where a run stands: its last step, how many there will be, whether somebody is at work in it.
+
+    `starting`: a process was begun for it that does not hold the lock yet.
+    """
     steps, step, pid = _steps(folder), _last(folder), worker(folder)
     if not folder.is_dir():
         word = "gone"
-    elif pid is not None:
-        word = "paused" if _is_held(pid) else "training"
+    elif pid is not None and _is_held(pid):
+        word = "paused"
+    elif pid is not None or starting:
+        word = "training"
     elif step is not None and steps is not None and step < steps:
         word = "stopped"
     else:
@@ -66,14 +71,16 @@ def settings(folder: Path) -> dict[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
-async def events(folder: Path, after: int) -> AsyncIterator[str]:
+async def events(
+    folder: Path, after: int, starting: Callable[[], bool] = lambda: False
+) -> AsyncIterator[str]:
     """Records as server-sent events; an event's id is its line, so a reader goes on where it was cut off.
 
     Ends with `end` when nobody is at work in the folder and everything has been said.
     """
     line, offset, quiet = 0, 0, 0
     while True:
-        alive = worker(folder) is not None
+        alive = worker(folder) is not None or starting()
         text, size = _read(folder / "metrics.jsonl", offset)
         if size < offset:  # the run was begun anew, or resumed from before what was written last
             line, offset, after = 0, 0, 0

@@ -47,7 +47,7 @@ class Detokenizer:
 
 
 class Cutter:
-    """Text in pieces in; the same text out, cut before the first stop string, of which nothing ever shows."""
+    """Text in pieces in; the same text out, cut before the stop string that is whole first."""
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops
@@ -58,10 +58,11 @@ class Cutter:
         if self.cut:
             return ""
         text = self._held + piece
-        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        found = [(text.find(stop) + len(stop), text.find(stop)) for stop in self._stops if stop in text]
         if found:
             self.cut, self._held = True, ""
-            return text[: min(found)]
+            _, start = min(found)  # the one that was whole first, so that the size of pieces does not matter
+            return text[:start]
         self._held = text[len(text) - self._begun(text) :]
         return text[: len(text) - len(self._held)]
 

@@ -1,4 +1,4 @@
-"""`clearhead generate` and `clearhead chat` as a person uses them: clean stdout, one line for what is wrong."""
+"""`clearhead generate` and `chat` as a person uses them: clean stdout, one line for what is wrong."""
 
 import io
 import json
@@ -14,7 +14,10 @@ from clearhead.cli.main import main
 from clearhead.text import Tokenizer
 
 TEXT = "The quick brown fox"
-TEMPLATE = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<s>{% endif %}"
+TEMPLATE = (
+    "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<s>{% endif %}"
+)
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from clearhead.learn.clinic import exercises
 from clearhead.learn.lessons import LEVELS, Lesson, find, lessons, shelf
 from clearhead.learn.tries import TRIES
 
+ROOT = Path(__file__).parents[2]
 NINE = {  # the headings that one of the notes left empty
     "seq2seq": "Seq2Seq", "feed-forward": "前馈神经网络", "layer-norm": "层归一化", "residual": "残差连接",
     "encoder": "Encoder", "decoder": "Decoder", "embedding": "Embedding", "positions": "位置编码",
@@ -147,7 +150,25 @@ def test_cards_hide_their_answers_until_asked(
     )
 
 
+def test_listing_does_not_import_torch() -> None:
+    for words in (
+        ["learn"],
+        ["learn", "try"],
+        ["learn", "clinic"],
+        ["learn", "cards"],
+        ["learn", "attention"],
+    ):
+        code = f"from clearhead.cli.main import main\ntry: main({words})\nexcept SystemExit: pass"
+        done = subprocess.run(
+            [sys.executable, "-c", f"{code}\nimport sys; print('torch' in sys.modules)"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        )
+        assert done.stdout.splitlines()[-1] == "False", words
+
+
 def test_an_installed_package_would_carry_the_pages() -> None:
-    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    text = (ROOT / "pyproject.toml").read_text()
     for folder in ("learn", "projects"):
         assert f'"docs/{folder}" = "clearhead/learn/pages/{folder}"' in text

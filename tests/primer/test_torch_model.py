@@ -283,6 +283,13 @@ def test_layers_on_several_devices() -> None:
     assert apart.encode(SRC, masks[0]).device.type == "meta"
     logits = apart.decoder(TGT, one.encode(SRC), masks[0], masks[1])
     assert logits.device.type == "meta" and logits.shape == (2, 4, 30)
+    notes = {"d_model": 16, "n_heads": 2, "d_ff": 32, "num_layers": 4, "dropout": 0.1, "warmup_steps": 4000}
+    named = primer.DistributedTransformer({**notes, "label_smoothing": 0.1}, vocab_size=9, devices=("cpu",))
+    args = primer.ModelArgs(dim=16, n_heads=2, n_layers=3, vocab_size=9)
+    assert named(SRC % 9, TGT).shape == (2, 4, 9)
+    assert primer.DistributedTransformer(args, devices=("cpu",)).spec.encoder.depth == 3
+    with pytest.raises(InputError, match="did you mean 'num_heads'"):
+        primer.DistributedTransformer({**notes, "nun_heads": 2})
     with pytest.raises(InputError, match="devices is empty"):
         primer.DistributedTransformer(config, devices=())
 

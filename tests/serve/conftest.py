@@ -1,39 +1,22 @@
-"""What the studio's tests stand on: a translator trained here once, and a server in a thread."""
+"""What the studio's tests stand on: a trained run with its checkpoints, and a server in a thread."""
 
-import fcntl
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from served import Served, serving
 
-STEPS = 130  # enough for words to find their translations
+from clearhead.serve.shelf import EXAMPLE
 
 
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's translator, trained for a few seconds; test workers share it."""
-    shared = tmp_path_factory.getbasetemp().parent
-    shared = shared if os.environ.get("PYTEST_XDIST_WORKER") else tmp_path_factory.getbasetemp()
-    folder = shared / "demo"
-    with (shared / "demo.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "model.safetensors").exists():
-            words = [
-                "train",
-                "translate-en-zh",
-                f"train.steps={STEPS}",
-                "train.valid_every=65",
-                "train.save_every=65",
-            ]
-            subprocess.run(
-                [sys.executable, "-m", "clearhead", *words, "--out", str(folder)],
-                check=True, capture_output=True,
-            )  # fmt: skip
+    """A run folder as training leaves it: the built-in translator, and two checkpoints beside it."""
+    folder = tmp_path_factory.mktemp("made") / "demo"
+    shutil.copytree(EXAMPLE / "translator", folder)
+    for step in (300, 600):
+        shutil.copytree(EXAMPLE / "translator", folder / f"checkpoint-{step:06d}")
     return folder
 
 

@@ -1,12 +1,13 @@
 """The door: who is answered, what may change things, what every answer carries, what a body may weigh."""
 
-import subprocess
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+from clearhead.cli.main import main
 from clearhead.serve.app import create_app
 from clearhead.serve.guard import LARGEST, addresses
 from clearhead.serve.shelf import Shelf
@@ -16,9 +17,9 @@ HERE = "http://127.0.0.1:8765"
 OURS = {"origin": HERE, "content-type": "application/json"}
 
 
-@pytest.fixture
-def client(tmp_path: Path) -> TestClient:
-    return TestClient(create_app(Studio(Shelf(home=tmp_path))), base_url=HERE)
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    return TestClient(create_app(Studio(Shelf(home=tmp_path_factory.mktemp("home")))), base_url=HERE)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,8 @@ def test_a_body_beyond_the_limit_is_refused(client: TestClient, announced: bool)
 
 
 PATHS = ["../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "static/../app.py",
-         "..\\..\\etc\\passwd", "%00", "studio.js%00.html", "/etc/passwd", "//etc/passwd", "guard.py"]  # fmt: skip
+         "..\\..\\etc\\passwd", "%00", "studio.js%00.html", "/etc/passwd", "//etc/passwd",
+         "guard.py"]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -119,25 +121,31 @@ def test_everyone_is_no_address() -> None:
     "words, said",
     [
         (["--host", "0.0.0.0"], "--key-file"),
-        (["--port", "1"], "cannot listen"),
+        (["--port", "TAKEN"], "cannot listen"),
         (["--port", "99999"], "cannot listen"),
         (["/no/such/folder"], "no folder"),
         ([str(Path(__file__).parent)], "no model and no run"),
         (["--host", "0.0.0.0", "--key-file", "/no/such/file"], "cannot be read"),
     ],
 )
-def test_bad_words_are_one_line_and_exit_2(words: list[str], said: str) -> None:
-    if words == ["--port", "1"]:
-        with __import__("socket").socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            taken.listen()
-            done = _studio("--port", str(taken.getsockname()[1]))
-    else:
-        done = _studio(*words)
-    assert done.returncode == 2 and said in done.stderr
-    assert done.stderr.startswith("clearhead: ") and done.stderr.count("\n") == 1
+def test_bad_words_are_one_line_and_exit_2(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        with pytest.raises(SystemExit) as stopped:
+            main(["studio", "--no-browser", *(port if word == "TAKEN" else word for word in words)])
+    told = capsys.readouterr().err
+    assert stopped.value.code == 2 and said in told
+    assert told.startswith("clearhead: ") and told.count("\n") == 1
 
 
-def _studio(*words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "clearhead", "studio", "--no-browser", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+def test_without_its_libraries_the_studio_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(SystemExit) as stopped:
+        main(["studio", "--no-browser"])
+    assert stopped.value.code == 2 and "pip install" in capsys.readouterr().err

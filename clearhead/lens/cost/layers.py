@@ -71,8 +71,8 @@ def attention(
     spec: Attention, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme
 ) -> Work:
     """Self-attention: four projections and the kernel between them."""
-    rule: Rule = "causal" if causal else "open"
-    return _attention(spec, width, (width, sides.length), sides, call, rule, scheme)
+    rule: Rule = "mask" if spec.window else "causal" if causal else "open"
+    return _attention(spec, width, (width, sides.length), sides, call, rule, scheme, causal=causal)
 
 
 def cross(spec: Attention, width: int, sides: Sides, call: Usage) -> Work:
@@ -88,6 +88,8 @@ def _attention(
     call: Usage,
     rule: Rule,
     scheme: Scheme,
+    *,
+    causal: bool = False,
 ) -> Work:
     source_width, keys = source
     head, groups = spec.head_width(width), spec.kv_heads or spec.heads
@@ -103,6 +105,7 @@ def _attention(
         value_dim=value,
         rule=rule,
         window=spec.window,
+        causal=causal,
         bias=scheme.bias,
         joined=scheme.joined,
         training=call.training,

@@ -9,9 +9,11 @@ from ...errors import InputError
 from ...nn.attention import Attention
 from ...nn.embed import Tokens
 from ...nn.heads import Head
+from ...nn.kernels import Mixing
+from ...nn.mixers import Convolution
 from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
-from ...nn.work import Device, Usage, Work
+from ...nn.work import Device, Meeting, Usage, Work
 from . import parts
 from .layers import Sides, TowerWork, tower
 
@@ -132,16 +134,28 @@ def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -
     kept = 0
     for i in range(side.depth):
         here = side.pattern[i % len(side.pattern)]
-        kept += own * _per_token(here.attention, side.width) if isinstance(here.attention, Attention) else 0
-        kept += length * _per_token(here.cross, side.width) if here.cross else 0
-    return batch * kept
+        if isinstance(here.attention, Convolution):  # the tokens that the next one still sees
+            kept += batch * (here.attention.size - 1) * side.width
+        if isinstance(here.attention, Attention):
+            kept += here.attention.kernel.cached(_meeting(here.attention, side.width, batch, own))
+        else:
+            kept += batch * here.attention.state(side.width)
+        if here.cross is not None:  # of the memory, keys and values are kept whatever the kernel
+            kept += Mixing.cached(here.cross.kernel, _meeting(here.cross, side.width, batch, length))
+    return kept
 
 
-def _per_token(attention: Attention, width: int) -> int:
+def _meeting(attention: Attention, width: int, batch: int, keys: int) -> Meeting:
     head = attention.head_width(width)
-    if attention.kernel.build(attention.heads, head).keeps == "state":
-        return 0  # a matrix of constant size, however many tokens there were
-    return (attention.kv_heads or attention.heads) * (head + (attention.value_dim or head))
+    return Meeting(
+        batch=batch,
+        heads=attention.heads,
+        kv_heads=attention.kv_heads or attention.heads,
+        queries=1,
+        keys=keys,
+        head_dim=head,
+        value_dim=attention.value_dim or head,
+    )
 
 
 def _head(head: Head | None, side: Tower, length: int, call: Usage) -> Work:

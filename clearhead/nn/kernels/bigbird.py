@@ -27,7 +27,7 @@ from .bigbird_plan import Ints, random_blocks
 from .blocks import Asked, Blocks
 from .costs import Sparse
 from .groups import slots
-from .kernel import Kernel, Mixing
+from .kernel import Kernel, Mixing, Need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +67,10 @@ class BigBird(Mixing):
 
 class _BigBird(Kernel):
     supports = frozenset({"mask", "bias", "pattern"})
+    why: ClassVar[dict[Need, str]] = {
+        "causal": "with every new token other blocks are the last ones and the drawn ones",
+        "uneven": "with every new token other blocks are the last ones and the drawn ones",
+    }
 
     def __init__(self, spec: BigBird) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,14 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...errors import InputError
+from ...errors import InputError, nearest
 from ...nn.context import Context
 from ...nn.masks import Everyone, Given, Mask
 from ...nn.tower import Stack
 from ...nn.view import View
+from .attention import ModelArgs
 from .model import Transformer
 
 Device = torch.device | str
+TRAINING = ("warmup_steps", "label_smoothing")  # in the notes' config, and not the model's business
 
 
 class DistributedTransformer(Transformer):
@@ -29,12 +32,12 @@ class DistributedTransformer(Transformer):
 
     def __init__(
         self,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | ModelArgs | None = None,
         *,
         devices: Sequence[Device] | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__(**{**(config or {}), **settings})
+        super().__init__(**_settings(config or {}, settings))
         found = [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"]
         self.devices = [torch.device(device) for device in (found if devices is None else devices)]
         if not self.devices:
@@ -63,6 +66,26 @@ class DistributedTransformer(Transformer):
             block.register_forward_pre_hook(_arrive(self._device(i, len(stack.blocks))))
         if stack.norm is not None:
             stack.norm.to(self._device(len(stack.blocks) - 1, len(stack.blocks)))
+
+
+def _settings(config: Mapping[str, Any] | ModelArgs, more: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a `Transformer` in the notes' config, which may name one vocabulary for both."""
+    if isinstance(config, ModelArgs):
+        config = {
+            "d_model": config.dim, "n_heads": config.n_heads, "num_layers": config.n_layers,
+            "d_ff": 4 * config.dim, "max_len": config.max_seq_len, "dropout": config.dropout,
+            "vocab_size": config.vocab_size,
+        }  # fmt: skip
+    given = {name: value for name, value in {**config, **more}.items() if name not in TRAINING}
+    vocab = given.pop("vocab_size", None)
+    both = {} if vocab is None else {"src_vocab_size": vocab, "tgt_vocab_size": vocab}
+    known = [*inspect.signature(Transformer).parameters]
+    for name in given:
+        if name not in known:
+            raise InputError(
+                f"the config has {name!r}, which a Transformer does not know; {nearest(name, known)}"
+            )
+    return {**both, **given}
 
 
 def _arrive(device: torch.device) -> Any:

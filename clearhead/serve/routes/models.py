@@ -69,10 +69,10 @@ def _card(studio: Studio, entry: Entry) -> dict[str, Any]:
         "id": entry.id,
         "name": entry.name,
         "where": shelf.where(entry),
-        "kind": "run" if entry.is_run else "model",
+        "kind": "example" if entry.is_example else "run" if entry.is_run else "model",
         "family": entry.family(),
         "checkpoints": _checkpoints(shelf, entry),
-        **status(entry.path),
+        **status(entry.path, starting=studio.runs.alive(entry)),
     }
 
 

@@ -13,7 +13,7 @@ export interface Card {
   id: string;
   name: string;
   where: string; // the folder as the user knows it
-  kind: "model" | "run";
+  kind: "model" | "run" | "example";
   family: string | null; // null: no model yet
   status: "ready" | "training" | "paused" | "stopped" | "gone";
   steps: number | null;

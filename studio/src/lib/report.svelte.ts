@@ -1,9 +1,11 @@
 // What went wrong, said once at the top of the page; the page goes on.
 import { Refusal } from "./api";
+import type { Key } from "./i18n.svelte";
 
 class Report {
   message = $state("");
   offline = $state(false);
+  note = $state<Key | "">(""); // nothing is wrong, but something happened
 
   /** Run something that talks to the server; a refusal is shown, never thrown. */
   async attempt<T>(work: () => Promise<T>): Promise<T | undefined> {

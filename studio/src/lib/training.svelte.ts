@@ -9,6 +9,7 @@ export interface RunInfo {
   name: string;
   where: string;
   settings: Record<string, any>;
+  checkpoints: { id: string; step: number }[];
   model: string | null; // what can be opened: the run itself, or its newest checkpoint
   failure: string;
   status: Card["status"];
@@ -33,6 +34,7 @@ class Training {
   recipes = $state.raw<Recipe[]>([]);
   id = $state("");
   lost = $state(false);
+  ended = $state(false); // everything was told; nobody is at work there
   private line: AbortController | null = null;
 
   async start(recipe: string, name: string, settings: Record<string, string>): Promise<string | null> {
@@ -50,12 +52,14 @@ class Training {
     this.id = id;
     this.series = empty();
     this.run = null;
+    this.ended = false;
     void report.attempt(async () => {
       await this.ask(id);
       let since = Date.now();
       for await (const { event, data } of follow(`/api/runs/${encodeURIComponent(id)}/events`, line.signal, () => (this.lost = true))) {
         if (line.signal.aborted) return;
         this.lost = false;
+        if (event === "end") this.ended = true;
         if (event === "restart") this.series = empty();
         if (event === "records") this.series = extended(this.series, data as Record_[]);
         if (event === "end" || Date.now() - since > 2000) {
@@ -79,7 +83,6 @@ class Training {
       await new Promise((done) => setTimeout(done, 600));
       await this.ask(id);
     });
-    if (order === "go on" || order === "save") setTimeout(() => this.id === id && this.watch(id), order === "save" ? 3000 : 1500);
   }
 
   async lay(id: string, on: boolean): Promise<void> {
