@@ -79,7 +79,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(make, words: str) -> None:
 )
 @torch.no_grad()
 def test_a_row_that_waits_keeps_its_state(mixer: cn.Mixer) -> None:
-    """Rows of a batch that are given padding while others go on are, when they go on, as if nothing had been."""
+    """Rows of a batch that are given padding while others go on go on later as if nothing had been."""
     model = single(causal=True, block=block(attention=mixer)).build(dtype=torch.float64)
     ids = torch.arange(14).reshape(2, 7)
     real = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 1, 0, 1]])
