@@ -81,7 +81,8 @@ def whole(spec: Model, call: Usage) -> Whole:
         memory = Work(saved=call.number * call.batch * call.length * width)
         read = _head(spec.head, spec.decoder, target, call) + memory
         return Whole(sides, read, shared=_table(spec.decoder) if spec.shared else 0)
-    assert isinstance(spec, Single)
+    if not isinstance(spec, Single):
+        raise parts.no_formula(spec)
     only = tower(spec.tower, Sides(call.batch, call.length), call)
     second = _head(spec.second, spec.tower, call.length, call).parameters
     return Whole({"tower": only}, _head(spec.head, spec.tower, call.length, call), second=second)
