@@ -29,8 +29,8 @@ def studio(
         import uvicorn
 
         from ..serve.app import create_app
-    except ImportError as error:
-        raise MissingError(error.name or "fastapi", "clearhead studio") from None
+    except ImportError:
+        raise MissingError("'clearhead[studio]'", "the studio's server") from None
     from ..serve.shelf import Shelf
     from ..serve.studio import Studio
 

@@ -1,4 +1,4 @@
-"""XLNet (Yang 2019): Transformer-XL's relative positions in an encoder; one text at a time, no pairs."""
+"""XLNet (Yang 2019): Transformer-XL's relative positions in an encoder. One text at a time, no pairs."""
 
 from ..errors import SpecError
 from ..nn.attention import Attention

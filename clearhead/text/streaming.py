@@ -47,7 +47,7 @@ class Detokenizer:
 
 
 class Cutter:
-    """Text in pieces in; the same text out, cut before the stop string that is whole first; no part of it shows."""
+    """Text in pieces in; the same text out, cut before the stop string that is whole first."""
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops

@@ -10,6 +10,7 @@ from ...nn.attention import Attention
 from ...nn.embed import Tokens
 from ...nn.heads import Head
 from ...nn.kernels import Mixing
+from ...nn.mixers import Convolution
 from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
 from ...nn.work import Device, Meeting, Usage, Work
@@ -133,8 +134,12 @@ def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -
     kept = 0
     for i in range(side.depth):
         here = side.pattern[i % len(side.pattern)]
+        if isinstance(here.attention, Convolution):  # the tokens that the next one still sees
+            kept += batch * (here.attention.size - 1) * side.width
         if isinstance(here.attention, Attention):
             kept += here.attention.kernel.cached(_meeting(here.attention, side.width, batch, own))
+        else:
+            kept += batch * here.attention.state(side.width)
         if here.cross is not None:  # of the memory, keys and values are kept whatever the kernel
             kept += Mixing.cached(here.cross.kernel, _meeting(here.cross, side.width, batch, length))
     return kept
