@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import singledispatch
 
+from ...errors import UnsupportedError
 from ...nn.attention import Attention, Mixer
 from ...nn.block import Block
 from ...nn.mixers import Convolution
@@ -91,6 +92,8 @@ def _attention(
     *,
     causal: bool = False,
 ) -> Work:
+    if spec.project == "shared":
+        raise UnsupportedError("shared keys do not say what they cost; give them a formula in lens/cost")
     source_width, keys = source
     head, groups = spec.head_width(width), spec.kv_heads or spec.heads
     value = spec.value_dim or head
@@ -245,6 +248,10 @@ class TowerWork:
 
 
 def tower(spec: Tower, sides: Sides, call: Usage) -> TowerWork:
+    if spec.residual == "reversible":
+        raise UnsupportedError(
+            "a reversible tower does not say what it costs; give it a formula in lens/cost"
+        )
     heads, head_dim = spec.pattern[0].attention.sizes(spec.width)
     dims = Dims(width=spec.width, depth=spec.depth, heads=heads, head_dim=head_dim, causal=spec.causal)
     inner, stream = spec.embed.inner(spec.width), call.number * sides.vectors * spec.width
