@@ -18,7 +18,10 @@ from torch import Tensor
 from ...errors import SpecError
 from ..tap import Tap
 from ..view import View
+from ..work import Meeting, Work
+from . import costs
 from .blocks import Asked, Blocks
+from .costs import Sparse
 from .groups import slots
 from .kernel import Kernel, Mixing
 
@@ -40,6 +43,15 @@ class Chunks(Mixing):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Chunks(self)
+
+    def work(self, at: Meeting) -> Work:
+        """Chunks of one text, each with those beside it."""
+        size = self.chunk if at.keys <= self.chunk else self.multiple or self.chunk
+        count = -(-at.keys // size) * size // self.chunk
+        beside = min(self.before, count - 1)
+        beside += min(self.after, count - 1 - beside)
+        found = Sparse(count, self.chunk, (1 + beside) * self.chunk).work(at, self.dropout)
+        return found + costs.answer(at)
 
 
 class _Chunks(Kernel):
