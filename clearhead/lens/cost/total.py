@@ -10,7 +10,6 @@ from ...nn.attention import Attention
 from ...nn.embed import Tokens
 from ...nn.heads import Head
 from ...nn.kernels import Mixing
-from ...nn.mixers import Convolution
 from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
 from ...nn.work import Device, Meeting, Usage, Work
@@ -82,7 +81,8 @@ def whole(spec: Model, call: Usage) -> Whole:
         memory = Work(saved=call.number * call.batch * call.length * width)
         read = _head(spec.head, spec.decoder, target, call) + memory
         return Whole(sides, read, shared=_table(spec.decoder) if spec.shared else 0)
-    assert isinstance(spec, Single)
+    if not isinstance(spec, Single):
+        raise parts.no_formula(spec)
     only = tower(spec.tower, Sides(call.batch, call.length), call)
     second = _head(spec.second, spec.tower, call.length, call).parameters
     return Whole({"tower": only}, _head(spec.head, spec.tower, call.length, call), second=second)
@@ -134,8 +134,6 @@ def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -
     kept = 0
     for i in range(side.depth):
         here = side.pattern[i % len(side.pattern)]
-        if isinstance(here.attention, Convolution):  # the tokens that the next one still sees
-            kept += batch * (here.attention.size - 1) * side.width
         if isinstance(here.attention, Attention):
             kept += here.attention.kernel.cached(_meeting(here.attention, side.width, batch, own))
         else:
@@ -161,7 +159,7 @@ def _meeting(attention: Attention, width: int, batch: int, keys: int) -> Meeting
 def _head(head: Head | None, side: Tower, length: int, call: Usage) -> Work:
     if head is None:
         return Work()
-    return parts.head(head, side.width, side.embed.inner(side.width), call.batch, length, call)
+    return parts.head(head, side.out_width, side.embed.inner(side.width), call.batch, length, call)
 
 
 def _table(side: Tower) -> int:
