@@ -27,14 +27,17 @@ class Name:
     ours: str
     transpose: bool = False
     leading: int = 0  # how many leading dimensions of size one theirs has
+    heads: int = 0  # the heads, where theirs has them as a dimension of their own (XLNet)
 
     def load(self, x: Tensor, holes: Holes) -> State:
         x = x.reshape(x.shape[self.leading :])
+        x = x.flatten(1) if self.heads else x
         return {self.ours.format(**holes): x.mT if self.transpose and x.ndim == 2 else x}
 
     def export(self, ours: Mapping[str, Tensor], holes: Holes) -> Tensor:
         x = ours[self.ours.format(**holes)]
         x = x.mT if self.transpose and x.ndim == 2 else x
+        x = x.reshape(len(x), self.heads, -1) if self.heads else x
         return x.reshape((1,) * self.leading + tuple(x.shape))
 
     @property

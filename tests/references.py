@@ -22,7 +22,8 @@ TINY = {
     "encoder_layers": 2, "decoder_layers": 3,
     "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_heads": 4, "encoder_attention_heads": 4,
     "decoder_attention_heads": 2, "num_key_value_heads": 2, "d_kv": 8, "head_dim": 8,
-    "intermediate_size": 48, "hidden_dim": 48, "d_ff": 48, "encoder_ffn_dim": 48, "decoder_ffn_dim": 40,
+    "intermediate_size": 48, "hidden_dim": 48, "d_ff": 48, "d_inner": 48, "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 40,
     "attention_window": 4, "block_size": 1, "num_random_blocks": 2,
     "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 48,
     "max_position_embeddings": 64, "n_positions": 64, "sliding_window": 5, "query_pre_attn_scalar": 10,
@@ -79,6 +80,10 @@ VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "v1.1": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
         "few-buckets": {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10},
         "gated-silu": {"feed_forward_proj": "gated-silu", "d_kv": 6},
+    },
+    "xlnet": {
+        "causal": {"attn_type": "uni", "tie_word_embeddings": False},
+        "clamped": {"clamp_len": 4, "ff_activation": "relu"},
     },
     "reformer": {
         "factors": {"num_buckets": [2, 4], "num_hashes": 3, "attn_layers": ["lsh", "local"] * 2},
@@ -177,7 +182,7 @@ class Exact(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.float:
-            return args[0].double() if args[0].is_floating_point() else func(*args)
+            return args[0].double()
         args = tuple(torch.float64 if a is torch.float32 else a for a in args)
         kwargs = {k: torch.float64 if v is torch.float32 else v for k, v in (kwargs or {}).items()}
         return func(*args, **kwargs)

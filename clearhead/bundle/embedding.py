@@ -22,7 +22,7 @@ from ..text.tokenizer import Tokenizer
 POOLS: dict[str, Pool] = {"cls": "first", "max": "max", "mean": "mean", "lasttoken": "last"}
 MODULES = {"Transformer", "Pooling", "Normalize"}
 PLAIN: dict[str, Any] = {"modes": ["mean"], "normalize": True}  # where a checkpoint has no recipe
-TOKENS = 1024  # of a batch: its activations stay in the processor's cache
+TOKENS = 384  # of a batch: its activations stay in the processor's cache
 
 
 @torch.no_grad()

@@ -10,6 +10,8 @@ bench = App(name="bench", help="Measure ours beside every peer that is installed
 WHAT = {
     "decode": "Decoding: new tokens a second; float32 and int8, beside transformers and CTranslate2.",
     "train": "Training: real tokens a second, beside Hugging Face's trainer.",
+    "attention": "Ways of mixing tokens by length: time, memory, operations, where each begins to pay.",
+    "quality": "Ways of mixing tokens: what the same small model learns with each, all else equal.",
     "embed": "Sentence vectors: texts a second; float32 and int8, beside sentence-transformers.",
 }
 for name, purpose in WHAT.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from cyclopts import Parameter
+from rich.cells import cell_len
 from rich.markup import escape
 from rich.text import Text
 
@@ -56,10 +57,10 @@ def show(found: Prediction, *, alone: bool) -> None:
         guesses = [guess for guess in found.guesses if guess.start == start]
         if len(places) > 1:
             OUT.print(f"[dim]{escape(found.text[start : places[start]])} at {start}[/]")
-        width = max(len(guess.text) for guess in guesses)
+        width = max(cell_len(guess.text) for guess in guesses)  # a Chinese character takes two cells
         for guess in guesses:
-            bar = "█" * round(BAR * guess.probability)
-            OUT.print(f"{_share(guess)}  {escape(guess.text):<{width}}  [cyan]{bar}[/]".rstrip())
+            bar, gap = "█" * round(BAR * guess.probability), " " * (width - cell_len(guess.text))
+            OUT.print(f"{_share(guess)}  {escape(guess.text)}{gap}  [cyan]{bar}[/]")
 
 
 def tagged(found: Prediction) -> Text:

@@ -27,6 +27,7 @@ from . import (
     t5,
     transfo_xl,
     transformer,
+    xlnet,
 )
 from .family import Config, Family, Task
 
@@ -56,6 +57,7 @@ FAMILIES: dict[str, Family] = {
         big_bird.FAMILY,
         transfo_xl.FAMILY,
         reformer.FAMILY,
+        xlnet.FAMILY,
     )
 }
 SIZES: dict[str, Family] = {size: family for family in FAMILIES.values() for size in family.sizes}

@@ -57,6 +57,7 @@ BASE = {
     "d_model": 512, "encoder_layers": 6, "encoder_ffn_dim": 2048, "encoder_attention_heads": 8,
     "decoder_layers": 6, "decoder_ffn_dim": 2048, "decoder_attention_heads": 8,
     "activation_function": "relu", "scale_embedding": True, "vocab_size": 37000,
+    "pad_token_id": 36999, "decoder_start_token_id": 36999,
 }  # fmt: skip
 
 FAMILY = replace(
@@ -84,6 +85,7 @@ FAMILY = replace(
         },
         "transformer-10k": {
             **BASE, "vocab_size": 10000, "decoder_vocab_size": 10000,
+            "pad_token_id": 9999, "decoder_start_token_id": 9999,
             "share_encoder_decoder_embeddings": False, "tie_word_embeddings": False,
         },
     },

@@ -39,6 +39,10 @@ class Mixer(Spec):
         """Heads, and the width of one: what a position scheme is made for."""
         return 1, width
 
+    def state(self, width: int) -> int:
+        """How many numbers of a text it keeps between two calls, however long the text is."""
+        return 0
+
 
 class TokenMixer(nn.Module):
     """The machine of a `Mixer` spec."""

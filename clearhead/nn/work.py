@@ -83,7 +83,8 @@ class Meeting:
     head_dim: int
     value_dim: int
     rule: Rule = "open"
-    window: tuple[int, int] | None = None  # how far a query sees back, and ahead
+    window: tuple[int, int] | None = None  # how far a query looks to each side, where that is a rule
+    causal: bool = False  # nobody looks ahead, whatever else is a rule
     bias: Bias = "none"
     joined: bool = False  # queries were joined from parts, and no longer lie token by token in memory
     training: bool = False

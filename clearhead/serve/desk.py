@@ -15,7 +15,7 @@ from ..errors import ClearheadError
 from ..lens.trace import Trace
 from .shelf import UnknownError
 
-WAITING = 8
+WAITING = 24
 KEPT = 2**28  # bytes of traces
 
 

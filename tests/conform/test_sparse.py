@@ -194,9 +194,10 @@ def test_gradients_match_finite_differences(member: Exact, padded: bool) -> None
     )
 
 
-@pytest.mark.parametrize("member", [e for n, e in EXACT.items() if "wide" not in n], ids=str)
-def test_no_tensor_of_all_pairs_is_ever_made(member: Exact) -> None:
+@pytest.mark.parametrize("name", [name for name in EXACT if "wide" not in name])
+def test_no_tensor_of_all_pairs_is_ever_made(name: str) -> None:
     """Forwards and backwards, the largest tensor grows with the length and not with its square."""
+    member = EXACT[name]
     largest = {n: _largest(member.kernel, n) for n in (512, 1024)}
     assert largest[1024] <= 2.1 * largest[512]
 
@@ -357,7 +358,7 @@ def test_global_tokens_outside_the_text_are_refused() -> None:
 
 def test_bigbird_refuses_what_would_make_its_blocks_move() -> None:
     """Which blocks are the last, and which are drawn, follows from the length: no step by step, no causal."""
-    with pytest.raises(UnsupportedError, match="BigBird attention cannot take a causal mask .with every new"):
+    with pytest.raises(UnsupportedError, match="BigBird attention cannot take a causal mask"):
         single(causal=True, block=block(attention=attention(kernel=cn.BigBird(block=2)))).build()
     with pytest.raises(UnsupportedError, match="takes no Global mask"):
         _small(kernel=cn.BigBird(block=2))(ids(2, 9), cn.Everyone() | cn.Global((0,)))

@@ -260,5 +260,15 @@ def test_twelve_by_twelve_heads_at_512_tokens_are_an_overview_of_600_kilobytes()
 
     sizes = {"hidden_size": 48, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 64}
     small = ch.build("bert", **sizes, vocab_size=100, max_position_embeddings=512)
-    told = _overview(small.trace(list(range(100)) * 5 + list(range(12))), "self")
+    trace = small.trace(list(range(100)) * 5 + list(range(12)))
+    told = _overview(trace, "self")
     assert 500_000 < len(told) <= 600_000
+    assert load(told)["thumbs"].shape == (12, 12, 64, 64)
+
+
+def test_a_single_link_survives_a_thumbnail() -> None:
+    from clearhead.serve.wire import thumbnails
+
+    weights = torch.zeros(1, 512, 512)
+    weights[0, 300, 17] = 1.0
+    assert int(thumbnails(weights, 64).max()) == 255

@@ -17,9 +17,9 @@ HERE = "http://127.0.0.1:8765"
 OURS = {"origin": HERE, "content-type": "application/json"}
 
 
-@pytest.fixture
-def client(tmp_path: Path) -> TestClient:
-    return TestClient(create_app(Studio(Shelf(home=tmp_path))), base_url=HERE)
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    return TestClient(create_app(Studio(Shelf(home=tmp_path_factory.mktemp("home")))), base_url=HERE)
 
 
 @pytest.mark.parametrize(

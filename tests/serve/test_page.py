@@ -130,6 +130,20 @@ def test_another_head_and_the_value_under_the_pointer_is_the_servers(open_page: 
         "row"
     ]
     assert told == pytest.approx(float(row[1]), abs=6e-4, rel=6e-3)  # three digits
+    box = page.locator(".stage canvas").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.7)
+    playwright.expect(value).to_contain_text(re.compile(r"→ \S+\s+[\d.]"))
+    playwright.expect(value).not_to_contain_text("≈")
+    query, _, key, told_again = value.inner_text().split()
+    seen = answer.value.json()
+    q, k = (
+        [token["label"] for token in seen[side]].index(word)
+        for side, word in (("said", query), ("source", key))
+    )
+    where = f"{served.url}/api/traces/{trace}/row?kind=cross&layer=1&head=3&q={q}"
+    weight = float(tensors(httpx.get(where).content)["row"][k])
+    assert float(told_again.replace("−", "-")) == pytest.approx(weight, abs=6e-4, rel=6e-3)
 
 
 def test_stepping_through_generation_shows_one_row_more_each_time(open_page: Open, served: Served) -> None:

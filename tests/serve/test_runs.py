@@ -64,6 +64,25 @@ def test_half_a_line_is_not_told(tmp_path: Path) -> None:
     assert status(tmp_path)["step"] == 2
 
 
+def test_a_line_that_is_finished_later_is_told_then(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    log.write_text('{"step": 1}\n{"step": 2, "lo')
+
+    async def take() -> list[int]:
+        told: list[int] = []
+        stream = events(tmp_path, 0, starting=lambda: len(told) < 2)
+        async for text in stream:
+            for line in text.splitlines():
+                if line.startswith("data: ["):
+                    told += [record["step"] for record in json.loads(line.removeprefix("data: "))]
+            if told == [1]:
+                with log.open("a") as file:
+                    file.write('ss": 3}\n')
+        return told
+
+    assert asyncio.run(asyncio.wait_for(take(), 20)) == [1, 2]
+
+
 @pytest.mark.parametrize("broken", ["not json\n", "[1, 2]\n", '{"loss": 3}\n', "\n"])
 def test_a_line_that_is_no_record_is_passed_over(tmp_path: Path, broken: str) -> None:
     (tmp_path / "metrics.jsonl").write_text(broken)

@@ -48,7 +48,7 @@ def weights(trace: Trace, kind: Kind, layer: int, head: int | None, word: str | 
     which = "all heads together" if head is None else f"head {head}"
     OUT.print(f"\n{kind} attention, layer {layer % trace.layers(kind)}, {which}", style="bold")
     if word is not None:
-        at = _row(word, down)
+        at = row_of(word, down)
         _links(matrix[at : at + 1], [down[at]], across, top=len(across))
     elif NAME + CELL * len(across) <= OUT.width and len(down) <= 60:
         _matrix(matrix, down, across)
@@ -57,7 +57,7 @@ def weights(trace: Trace, kind: Kind, layer: int, head: int | None, word: str | 
     OUT.print(CAVEAT, style="dim", soft_wrap=False)
 
 
-def _row(word: str, labels: list[str]) -> int:
+def row_of(word: str, labels: list[str]) -> int:
     if word.isdigit() and int(word) < len(labels):
         return int(word)
     if word not in labels:

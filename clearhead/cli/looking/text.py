@@ -63,8 +63,7 @@ def show_text(model: str, text: str | None, wanted: Wanted, *, json: bool) -> No
         raise InputError(f"there is no view {wanted.view!r}; there are {', '.join(VIEWS)}")
     bundle, trace = _traced(model, text, wanted)
     compared = _compared(bundle, trace, text, wanted) if wanted.changes else None
-    if wanted.kind is not None:
-        trace.sides(wanted.kind)  # refuses a kind that is not there
+    _check(trace, wanted)
     saved = _saved(trace, wanted)
     if json:
         print_json(_facts(bundle, trace, wanted, compared) | {"saved": saved})
@@ -92,6 +91,14 @@ def _traced(model: str, text: str | None, wanted: Wanted) -> tuple[Bundle | None
         text, wanted.target, generate=wanted.generate, beams=wanted.beams, max_new_tokens=wanted.new
     )
     return bundle, trace
+
+
+def _check(trace: Trace, wanted: Wanted) -> None:
+    """Whatever is not there is refused before the first line is printed."""
+    kind = wanted.kind or trace.kinds[-1]
+    trace.attention(kind, -1 if wanted.layer is None else wanted.layer, wanted.head)
+    if wanted.word is not None:
+        rows.row_of(wanted.word, trace.labels(kind)[0])
 
 
 def _compared(bundle: Bundle | None, before: Trace, text: str | None, wanted: Wanted) -> Comparison:

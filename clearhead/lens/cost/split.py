@@ -187,7 +187,9 @@ def _parameters(layer: BlockWork, side: TowerWork, tensor: int) -> int:
 
 
 def _kept(layer: BlockWork, side: TowerWork, tensor: int) -> int:
-    return side.stream if side.recompute else layer.stream.saved + layer.inside.saved // tensor
+    if side.streams is not None:
+        return _cut(side.stream * side.streams, len(side.blocks))
+    return layer.stream.saved + layer.inside.saved // tensor
 
 
 def _again(layer: BlockWork, side: TowerWork, tensor: int) -> int:

@@ -9,9 +9,10 @@ from ...errors import InputError
 from ...nn.attention import Attention
 from ...nn.embed import Tokens
 from ...nn.heads import Head
+from ...nn.kernels import Mixing
 from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
-from ...nn.work import Device, Usage, Work
+from ...nn.work import Device, Meeting, Usage, Work
 from . import parts
 from .layers import Sides, TowerWork, tower
 
@@ -80,7 +81,8 @@ def whole(spec: Model, call: Usage) -> Whole:
         memory = Work(saved=call.number * call.batch * call.length * width)
         read = _head(spec.head, spec.decoder, target, call) + memory
         return Whole(sides, read, shared=_table(spec.decoder) if spec.shared else 0)
-    assert isinstance(spec, Single)
+    if not isinstance(spec, Single):
+        raise parts.no_formula(spec)
     only = tower(spec.tower, Sides(call.batch, call.length), call)
     second = _head(spec.second, spec.tower, call.length, call).parameters
     return Whole({"tower": only}, _head(spec.head, spec.tower, call.length, call), second=second)
@@ -132,22 +134,32 @@ def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -
     kept = 0
     for i in range(side.depth):
         here = side.pattern[i % len(side.pattern)]
-        kept += own * _per_token(here.attention, side.width) if isinstance(here.attention, Attention) else 0
-        kept += length * _per_token(here.cross, side.width) if here.cross else 0
-    return batch * kept
+        if isinstance(here.attention, Attention):
+            kept += here.attention.kernel.cached(_meeting(here.attention, side.width, batch, own))
+        else:
+            kept += batch * here.attention.state(side.width)
+        if here.cross is not None:  # of the memory, keys and values are kept whatever the kernel
+            kept += Mixing.cached(here.cross.kernel, _meeting(here.cross, side.width, batch, length))
+    return kept
 
 
-def _per_token(attention: Attention, width: int) -> int:
+def _meeting(attention: Attention, width: int, batch: int, keys: int) -> Meeting:
     head = attention.head_width(width)
-    if attention.kernel.build(attention.heads, head).keeps == "state":
-        return 0  # a matrix of constant size, however many tokens there were
-    return (attention.kv_heads or attention.heads) * (head + (attention.value_dim or head))
+    return Meeting(
+        batch=batch,
+        heads=attention.heads,
+        kv_heads=attention.kv_heads or attention.heads,
+        queries=1,
+        keys=keys,
+        head_dim=head,
+        value_dim=attention.value_dim or head,
+    )
 
 
 def _head(head: Head | None, side: Tower, length: int, call: Usage) -> Work:
     if head is None:
         return Work()
-    return parts.head(head, side.width, side.embed.inner(side.width), call.batch, length, call)
+    return parts.head(head, side.out_width, side.embed.inner(side.width), call.batch, length, call)
 
 
 def _table(side: Tower) -> int:

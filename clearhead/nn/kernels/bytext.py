@@ -16,6 +16,7 @@ from torch import Tensor
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
+from ..work import Meeting, Work
 from .kernel import Kernel
 from .texts import texts
 
@@ -27,6 +28,11 @@ class Rows:
     causal: bool
     before: Tensor | int  # how many keys of its text stand before the first query: an int, or one for each
     real_RK: Tensor | None = None  # which keys are there; texts end at different lengths
+
+
+def kept(at: Meeting, numbers: int) -> Work:
+    """So many numbers of every head of every text are kept; half precision is widened first."""
+    return Work(saved=max(at.number, 4) * at.batch * at.heads * numbers if at.training else 0)
 
 
 class ByText(Kernel):

@@ -25,6 +25,11 @@ class Group:
         """(N, H, T, E): the vectors of these texts."""
         return x_BHKE.transpose(1, 2)[self.row_N[:, None], self.slot_NT].transpose(1, 2)
 
+    def diagonal(self, x_BHQK: Tensor) -> Tensor:
+        """(N, H, T, 1): of a square over queries and keys, what belongs to each token and itself."""
+        diagonal_BHK = x_BHQK.diagonal(dim1=-2, dim2=-1)
+        return diagonal_BHK.transpose(1, 2)[self.row_N[:, None], self.slot_NT].transpose(1, 2)[..., None]
+
     def put(self, x_BHKE: Tensor, made_NHTE: Tensor) -> Tensor:
         """The way back, into what the other tokens have."""
         rows = self.row_N[:, None].expand_as(self.slot_NT)

@@ -56,6 +56,7 @@ class Kernel(nn.Module):
 
     supports: ClassVar[frozenset[Need]]
     keeps: ClassVar[Literal["keys", "state"]] = "keys"  # what a cache holds for it between two calls
+    foresight: ClassVar[bool] = False  # True: later tokens, though unseen, help to decide who is met (LSH)
     why: ClassVar[dict[Need, str]] = {}  # why it cannot do what it does not, where a reason helps
     shares: bool = True  # whether its weights are shares: none below zero, and one in all for each query
 
@@ -176,6 +177,10 @@ class Mixing(Spec):
         except RuntimeError:  # it looks at numbers
             name = type(self).__name__
             raise UnsupportedError(f"{name} does not say what it costs; give it a `work`") from None
+
+    def cached(self, at: Meeting) -> int:
+        """How many numbers a decoding run has kept when it has come to so many keys."""
+        return at.batch * at.kv_heads * at.keys * (at.head_dim + at.value_dim)
 
 
 def refuse(who: str, unmet: set[Need], why: dict[Need, str], instead: str) -> None:

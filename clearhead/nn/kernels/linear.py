@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .features import ByFeatures, Features
+from ..work import Meeting, Work
+from .bytext import kept
+from .features import ByFeatures, Features, first_chunk, sums_work
 from .kernel import Kernel, Mixing
 
 
@@ -21,6 +23,18 @@ class Linear(Mixing):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Linear()
+
+    def work(self, at: Meeting) -> Work:
+        """Queries and keys as they came, and their features; in a decoder queries chunk by chunk."""
+        size = at.head_dim
+        features = size * (at.queries + at.keys)
+        if at.causal:
+            features += size * (at.keys - first_chunk(at))
+        return sums_work(at, size) + kept(at, size * (at.queries + at.keys) + features)
+
+    def cached(self, at: Meeting) -> int:
+        """One matrix a head and its scale, however long the text."""
+        return at.batch * at.heads * (at.head_dim * (at.value_dim + 1) + 1)
 
 
 class _Linear(ByFeatures):

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from ...errors import InputError, SpecError
 from ..layers import Spread
-from .bytext import ByText, Rows
+from ..work import Meeting, Work, product
+from .bytext import ByText, Rows, kept
 from .kernel import Kernel, Mixing
 
 
@@ -35,6 +36,15 @@ class Linformer(Mixing):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Linformer(self, heads)
+
+    def work(self, at: Meeting) -> Work:
+        """Keys and values are pressed, then few of them are looked at."""
+        rows, both = at.batch * at.heads, at.head_dim + at.value_dim
+        pressed = product(rows, self.rank, at.keys, both)
+        asked = product(rows, at.queries, self.rank, both)
+        sets = {"kv": 1, "heads": 2, "none": 2 * at.heads}[self.share]
+        numbers = both * (at.keys + self.rank + at.queries) + at.queries * self.rank
+        return pressed + asked + kept(at, numbers) + Work(parameters=sets * self.length * self.rank)
 
 
 class _Linformer(ByText):

@@ -40,7 +40,7 @@ class LSH(Mixing):
     after: int = 0
     buckets: tuple[int, ...] | None = None
     seed: int = 0
-    itself: Literal["seen", "alone"] = "seen"  # "alone": a token sees itself only if it sees nobody else
+    itself: Literal["seen", "alone"] = "seen"  # always, or only by a token that sees nobody else (Reformer)
     repeats: Literal["once", "counted"] = "once"  # a pair that meets in several rounds; "counted": each time,
     # and the chunks of all rounds stand in one ring (as in `transformers`)
     multiple: int | None = None  # fill texts up to a multiple of this; None: of the chunk
@@ -65,6 +65,7 @@ class LSH(Mixing):
 
 class _LSH(Kernel):
     supports = frozenset({"causal", "mask", "bias", "pattern"})
+    foresight = True
     why: ClassVar[dict[Need, str]] = {"uneven": "a new token would stand among the sorted ones of before"}
 
     def __init__(self, spec: LSH) -> None:
@@ -90,31 +91,50 @@ class _LSH(Kernel):
         for group in groups(view):
             q, k, v = (group.take(x) for x in (q_BHQE, k_BHKE, v_BHKE))
             rounds = meet(q.detach(), k.detach(), self.spec)
-            scores = rounds.queries(widen(q)) @ rounds.keys(widen(k)).mT * scale
+            scores, own = rounds.queries(widen(q)) @ rounds.keys(widen(k)).mT * scale, None
+            if self.spec.itself == "seen":
+                own = (widen(q) * widen(k)).sum(-1, keepdim=True) * scale
             if bias is not None:
-                scores = scores + rounds.pairs(bias.expand(view.batch, heads, -1, -1), group)
-            weights = self._weights(scores, rounds, group, view).type_as(v)
-            mixed = group.put(mixed, rounds.home(F.dropout(weights, dropout) @ rounds.keys(v)))
+                bias_BHQK = bias.expand(view.batch, heads, -1, -1)
+                scores = scores + rounds.pairs(bias_BHQK, group)
+                own = None if own is None else own + group.diagonal(bias_BHQK)
+            weights, own = (w.type_as(v) for w in self._weights(scores, own, rounds, group, view))
+            mix_NHTE = rounds.home(F.dropout(weights, dropout) @ rounds.keys(v)) + F.dropout(own, dropout) * v
+            mixed = group.put(mixed, mix_NHTE)
             if plain is not None:
-                plain = group.put(plain, rounds.spread(weights, group.slot_NT, view.keys))
+                seen = rounds.spread(weights, group.slot_NT, view.keys)
+                mine = group.slot_NT[:, None, :, None].expand(-1, heads, -1, -1)
+                plain = group.put(plain, seen.scatter_add(-1, mine, own))
         if plain is not None:
             seen = tap("pattern", plain)
             if seen is not plain:
                 return F.dropout(seen, dropout) @ v_BHKE
         return mixed
 
-    def _weights(self, scores: Tensor, rounds: Rounds, group: Group, view: View) -> Tensor:
-        """(N, H, R, C, W, S): over all rounds together, the weights of a token sum to one."""
+    def _weights(
+        self, scores: Tensor, own_NHT1: Tensor | None, rounds: Rounds, group: Group, view: View
+    ) -> tuple[Tensor, Tensor]:
+        """(N, H, R, C, W, S) of the pairs that meet, (N, H, T, 1) of each token with itself: one in all."""
         if rounds.times is not None:
             scores = scores - rounds.times.to(scores.dtype).log()
         blocked, lonely_NHRT1 = self._blocked(rounds, group, view)
         lowest = torch.finfo(scores.dtype).min
         scores = scores.masked_fill(blocked, lowest)
         total = scores.logsumexp(dim=-1, keepdim=True)
-        # How much each round has to say to a token.
-        share_NHRT1 = rounds.home_rounds(total).masked_fill(lonely_NHRT1, lowest).softmax(dim=2)
-        weights = (scores - total).exp() * rounds.queries_by_round(share_NHRT1)
-        return weights.masked_fill(blocked, 0.0)
+        # How much each round has to say to a token, and the token to itself.
+        says = rounds.home_rounds(total).masked_fill(lonely_NHRT1, lowest)
+        share = says.softmax(dim=2)
+        own = torch.zeros_like(says[:, :, 0])
+        if own_NHT1 is not None:
+            slot_NHT = group.slot_NT[:, None]
+            asked = view.allows(slot_NHT, slot_NHT, group.row_N)
+            own_NHT1 = own_NHT1 if asked is None else own_NHT1.masked_fill(~asked[..., None], lowest)
+            share, own = (
+                torch.cat([says, own_NHT1[:, :, None]], dim=2).softmax(dim=2).tensor_split([-1], dim=2)
+            )
+            own = own[:, :, 0] if asked is None else own[:, :, 0].masked_fill(~asked[..., None], 0.0)
+        weights = (scores - total).exp() * rounds.queries_by_round(share)
+        return weights.masked_fill(blocked, 0.0), own
 
     def _blocked(self, rounds: Rounds, group: Group, view: View) -> tuple[Tensor, Tensor]:
         """Which pairs are not seen, and in which rounds a token meets nobody though it does in others."""
@@ -124,8 +144,8 @@ class _LSH(Kernel):
         blocked = (theirs >= length) | (mine >= length)
         asked = view.allows(q_slot[..., None], k_slot[..., None, :], group.row_N)
         blocked = blocked if asked is None else blocked | ~asked
-        if self.spec.itself == "seen":
-            return blocked, torch.zeros((), dtype=torch.bool, device=blocked.device)
+        if self.spec.itself == "seen":  # once, beside the rounds
+            return blocked | (mine == theirs), torch.zeros((), dtype=torch.bool, device=blocked.device)
         company = ~(blocked | (mine == theirs)).all(-1, keepdim=True)
         by_round = rounds.home_rounds(company)
         return blocked | ((mine == theirs) & company), ~by_round & by_round.any(2, keepdim=True)

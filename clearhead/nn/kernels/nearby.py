@@ -14,6 +14,12 @@ from .blocks import Blocks
 SMALLEST = 64  # queries of a block, at least: small products cost more than the pairs they save
 
 
+def width_of(left: int, right: int, queries: int, keys: int) -> int | None:
+    """How many queries make a block; `None` where their keys would be most of the text."""
+    width = min(max(left + right, SMALLEST), queries)
+    return None if 2 * (left + width + right) > keys else width
+
+
 def near(view: View) -> Blocks | None:
     """The blocks of a view with a window; `None` without one, or where it is hardly shorter than the text."""
     if view.outline.window is None or view.across:
@@ -21,7 +27,7 @@ def near(view: View) -> Blocks | None:
     left, right = view.outline.window
     right = 0 if view.outline.causal else right
     queries, at = view.queries, view.k_pos.device
-    width = taken(left, right, queries, view.keys)
+    width = width_of(left, right, queries, view.keys)
     if width is None:
         return None
     first_C1 = torch.arange(0, queries, width, device=at)[:, None]
@@ -29,9 +35,3 @@ def near(view: View) -> Blocks | None:
     k_CS = first_C1 + view.start + torch.arange(-left, width + right, device=at)
     inside = (k_CS >= 0) & (k_CS < view.keys)
     return Blocks(q_CW.masked_fill(q_CW >= queries, -1)[None], k_CS.masked_fill(~inside, -1)[None, None])
-
-
-def taken(left: int, right: int, queries: int, keys: int) -> int | None:
-    """How many queries are taken together; `None` where their keys would be more than half of all."""
-    width = min(max(left + right, SMALLEST), queries)
-    return None if 2 * (left + width + right) > keys else width

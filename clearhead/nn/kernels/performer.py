@@ -17,7 +17,9 @@ from torch import Tensor
 
 from ...errors import SpecError
 from ..draw import generator
-from .features import ByFeatures, Features
+from ..work import Meeting, Work, product
+from .bytext import kept
+from .features import ByFeatures, Features, sums_work
 from .kernel import Kernel, Mixing
 
 
@@ -35,6 +37,18 @@ class Performer(Mixing):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Performer(self)
+
+    def work(self, at: Meeting) -> Work:
+        """Queries and keys times fixed directions, which have no gradient; both features twice or more."""
+        rows, both = at.batch * at.heads, at.queries + at.keys
+        asked = product(rows, both, at.head_dim, self.features)
+        found = sums_work(at, self.features) + asked + Work(backward=-asked.flops)
+        again = 0 if at.causal else at.keys
+        return found + kept(at, at.keys * at.head_dim + self.features * (2 * both + again) + both)
+
+    def cached(self, at: Meeting) -> int:
+        """One matrix a head and its scale, however long the text."""
+        return at.batch * at.heads * (self.features * (at.value_dim + 1) + 1)
 
 
 class _Performer(ByFeatures):

@@ -8,7 +8,7 @@ Shape suffixes: B batch, H heads, Q queries, K keys, E head width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -19,10 +19,11 @@ from ..norm import capped, widen
 from ..tap import Tap
 from ..view import View
 from ..work import Meeting, Work
+from . import costs
 from .blocks import Asked
-from .costs import Dense, Sparse, answer
+from .costs import Dense, Sparse
 from .kernel import ALL, Call, Kernel, Mixing
-from .nearby import near, taken
+from .nearby import near, width_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,15 +43,16 @@ class Exact(Mixing):
             )
 
     def work(self, at: Meeting) -> Work:
+        """Of a window, blocks of queries and all keys that any of them may see; otherwise all pairs."""
         dense = Dense(self.dropout, cap=self.cap is not None, sink=self.sink)
-        if at.window is None:
+        if at.window is None or self.cap is not None or self.sink:
             return dense.work(at)
-        left, right = at.window[0], 0 if at.rule == "causal" else at.window[1]
-        width = taken(left, right, at.queries, at.keys)
-        if width is None or dense.cap or dense.sink:
-            return dense.work(replace(at, rule="mask"))
+        left, right = at.window[0], 0 if at.causal else at.window[1]
+        width = width_of(left, right, at.queries, at.keys)
+        if width is None:
+            return dense.work(at)
         blocks = Sparse(-(-at.queries // width), width, left + width + right, into=False)
-        return blocks.work(at, self.dropout) + answer(at)
+        return blocks.work(at, self.dropout) + costs.answer(at)
 
 
 @dataclass(frozen=True, kw_only=True)

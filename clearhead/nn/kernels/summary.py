@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import SpecError
-from .bytext import ByText, Rows
+from ..work import Meeting, Work, product
+from .bytext import ByText, Rows, kept
 from .kernel import Kernel, Mixing
 
 
@@ -32,6 +33,17 @@ class Summary(Mixing):
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Summary(self)
+
+    def work(self, at: Meeting) -> Work:
+        """Each block of queries meets its own keys and the means of all blocks."""
+        size, both = self.block, at.head_dim + at.value_dim
+        asking, there = -(-at.queries // size), -(-at.keys // size)
+        work = product(at.batch * at.heads * asking, size, size + there, both)
+        numbers = asking * (size * (3 * at.head_dim + at.value_dim + size + there) + there * both)
+        flags = at.batch * at.heads * asking * size**2 if at.causal else 0
+        places = 8 * at.batch * (asking * size + at.queries)
+        found = work + kept(at, numbers + at.queries * at.value_dim)
+        return found + Work(saved=flags + places) if at.training else found
 
 
 class _Summary(ByText):

@@ -44,14 +44,12 @@ class Tiled(Mixing):
         return _Tiled(self)
 
     def work(self, at: Meeting) -> Work:
-        """All pairs, as the plain formula has them, and once more on the way back; only vectors are kept."""
-        rows = at.batch * at.heads
-        pairs = product(rows, at.queries, at.head_dim, at.keys) + product(
-            rows, at.queries, at.keys, at.value_dim
-        )
-        vectors = at.number * rows * (at.queries + at.keys) * (at.head_dim + at.value_dim)
-        slots = 8 * at.queries
-        return pairs + Work(backward=pairs.flops, saved=vectors + slots if at.training else 0)
+        """All pairs, tile by tile; on the way back once more. Of scores nothing is kept."""
+        rows, both = at.batch * at.heads, at.head_dim + at.value_dim
+        work = product(rows, at.queries, at.keys, both)
+        numbers = at.number * rows * both * (at.queries + at.keys)
+        again = Work(backward=work.flops, saved=numbers + 8 * at.queries)
+        return work + again if at.training else work
 
 
 class _Tiled(Kernel):

@@ -37,9 +37,8 @@ class Window(Exact):
         return _Window(self, heads)
 
     def work(self, at: Meeting) -> Work:
-        own = (self.left, self.left if self.right is None else self.right)
-        narrow = own if at.window is None else (min(own[0], at.window[0]), min(own[1], at.window[1]))
-        return super().work(replace(at, window=narrow))
+        window = self.left, self.left if self.right is None else self.right
+        return super().work(replace(at, window=window, rule="mask"))
 
 
 class _Window(_Softmax):

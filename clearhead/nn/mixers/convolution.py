@@ -31,6 +31,9 @@ class Convolution(Mixer):
     def build(self, width: int) -> Walker:
         return _Convolution(self, width)
 
+    def state(self, width: int) -> int:
+        return (self.size - 1) * width
+
 
 class _Conv(nn.Conv1d):
     def __init__(self, width: int, size: int) -> None:

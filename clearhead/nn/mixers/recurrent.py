@@ -35,6 +35,9 @@ class Recurrent(Mixer):
     def build(self, width: int) -> Walker:
         return _Recurrent(self, width)
 
+    def state(self, width: int) -> int:
+        return (2 if self.cell == "lstm" else 1) * (self.hidden or width)
+
 
 class _LSTM(nn.LSTM):
     first: Spread

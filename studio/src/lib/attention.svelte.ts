@@ -31,6 +31,8 @@ class AttentionState {
   pinned = $state<number | null>(null);
   busy = $state(false);
   model = "";
+  private asking = false;
+  private wanted: number | null = null;
   private asked: Record<string, unknown> = {};
 
   about = $derived(this.trace?.kinds.find((k) => k.kind === this.kind) ?? null);
@@ -92,11 +94,13 @@ class AttentionState {
     await Promise.all([this.fetchOverview(), this.look(this.layer, this.head)]);
   }
 
-  /** Where to begin with a new model: of cross-attention the head that points most clearly. */
+  /** Where to begin with a new model: the head that points most clearly, and not only at the first token. */
   private async start(): Promise<void> {
-    const entropy = this.kind === "cross" ? this.overview?.scores.entropy : undefined;
-    const [first] = entropy ? ordered(entropy.length, entropy[0].length, entropy.map((row) => row.map((e) => -e))) : [{ layer: 0, head: 0 }];
-    await this.look(first.layer, first.head);
+    const { entropy, first } = this.overview?.scores ?? {};
+    if (!entropy) return;
+    const clear = entropy.map((row, l) => row.map((bits, h) => -bits - (first?.[l]?.[h] > 0.4 ? 100 : 0)));
+    const [best] = ordered(entropy.length, entropy[0].length, clear);
+    await this.look(best.layer, best.head);
   }
 
   /** A part of the trace. One that the server no longer has (it was restarted) is made again from the text. */
@@ -141,13 +145,22 @@ class AttentionState {
     this.heads = { ...this.heads, [this.key(layer, head)]: { rows, columns, data: sqrt.data as Uint8Array } };
   }
 
-  /** The exact weights of one row; fetched once. */
-  async row(q: number): Promise<Float32Array | null> {
-    const key = `${this.key(this.layer, this.head)}/${q}`;
-    if (!this.trace || this.rows[key]) return this.rows[key] ?? null;
-    const told = await report.attempt(() => this.part(`row?kind=${this.kind}&layer=${this.layer}&head=${this.head}&q=${q}`));
-    if (told) this.rows = { ...this.rows, [key]: told.row.data as Float32Array };
-    return this.rows[key] ?? null;
+  /** The exact weights of one row, fetched once. While one is on its way only the newest wish is remembered:
+   * a pointer that crosses a hundred rows does not ask a hundred times. */
+  async row(q: number): Promise<void> {
+    if (!this.trace || this.known(q)) return;
+    if (this.asking) {
+      this.wanted = q;
+      return;
+    }
+    this.asking = true;
+    const { kind, layer, head } = this;
+    const told = await report.attempt(() => this.part(`row?kind=${kind}&layer=${layer}&head=${head}&q=${q}`));
+    if (told && this.kind === kind) this.rows = { ...this.rows, [`${this.key(layer, head)}/${q}`]: told.row.data as Float32Array };
+    this.asking = false;
+    const next = this.wanted;
+    this.wanted = null;
+    if (next !== null) await this.row(next);
   }
 
   known(q: number): Float32Array | null {

@@ -2,7 +2,7 @@
 // redraw (zoom, pan, hover) only stretches that picture and writes the labels there is room for.
 import { every, isWide, shortened } from "./labels";
 import { weight, type Weights } from "./matrix";
-import { ink, paint, type PaletteName } from "./palette";
+import { ink, paint, shade, type PaletteName } from "./palette";
 
 export interface View {
   cell: number; // pixels per cell
@@ -31,6 +31,7 @@ export interface Scene {
   causal: boolean; // queries see no later key; what is masked is hatched
   palette: PaletteName;
   contrast: number;
+  brightest: number; // the byte that has the full colour
   ink: Ink;
   font: string;
 }
@@ -114,7 +115,7 @@ function numbers(g: CanvasRenderingContext2D, scene: Scene): void {
       const byte = weights.data[row * weights.columns + column];
       const change = scene.palette.startsWith("change");
       if (change || byte < 26) continue; // below one percent a number says nothing
-      g.fillStyle = ink(scene.palette, (byte / 255) ** (2 * scene.contrast));
+      g.fillStyle = ink(scene.palette, shade(scene.palette, byte, scene.contrast, scene.brightest));
       g.fillText(weight(byte).toFixed(2).replace(/^0/, ""), left + (column + 0.5 - view.x) * view.cell, top + (row + 0.5 - view.y) * view.cell);
     }
 }

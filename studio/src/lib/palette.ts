@@ -31,13 +31,18 @@ export function ink(name: PaletteName, t: number): string {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
 }
 
-/** 256 pixels (little-endian ABGR). Bytes carry square roots: contrast 1 shows weights as they are,
- * smaller numbers lift what is faint. Differences are shown as they come. */
-export function table(name: PaletteName, contrast = 1): Uint32Array {
+/** Where a byte stands between the palette's ends. Bytes carry square roots: contrast 1 shows weights as they
+ * are, smaller numbers lift what is faint. `top` is the byte that gets the full colour. Differences are shown as
+ * they come. */
+export function shade(name: PaletteName, byte: number, contrast = 1, top = 255): number {
+  return name.startsWith("change") ? byte / 255 : Math.min(1, byte / Math.max(1, top)) ** (2 * contrast);
+}
+
+/** 256 pixels (little-endian ABGR). */
+export function table(name: PaletteName, contrast = 1, top = 255): Uint32Array {
   const pixels = new Uint32Array(256);
   for (let byte = 0; byte < 256; byte++) {
-    const t = name.startsWith("change") ? byte / 255 : (byte / 255) ** (2 * contrast);
-    const [r, g, b] = colour(name, t);
+    const [r, g, b] = colour(name, shade(name, byte, contrast, top));
     pixels[byte] = (255 << 24) | (b << 16) | (g << 8) | r;
   }
   return pixels;

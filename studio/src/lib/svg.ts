@@ -1,7 +1,7 @@
 // The focused head as a drawing of its own: cells are rectangles, words stay words.
 import { isWide, shortened } from "./labels";
 import type { Weights } from "./matrix";
-import { css, type PaletteName } from "./palette";
+import { css, shade, type PaletteName } from "./palette";
 
 const escaped = (text: string): string =>
   text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f]/g, "").replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
@@ -9,12 +9,12 @@ const escaped = (text: string): string =>
 export function heatSvg(m: Weights, rows: string[], columns: string[], palette: PaletteName, contrast: number, title: string): string {
   const cell = Math.max(4, Math.min(24, Math.floor(900 / Math.max(m.rows, m.columns))));
   const left = 130, top = 130, [width, height] = [left + m.columns * cell + 20, top + m.rows * cell + 20];
-  const size = Math.min(12, cell), parts: string[] = [];
+  const size = Math.min(12, cell), brightest = m.data.reduce((a, b) => Math.max(a, b), 1), parts: string[] = [];
   for (let row = 0; row < m.rows; row++)
     for (let column = 0; column < m.columns; column++) {
       const byte = m.data[row * m.columns + column];
       if (byte === 0) continue;
-      const fill = css(palette, (byte / 255) ** (2 * contrast));
+      const fill = css(palette, shade(palette, byte, contrast, brightest));
       parts.push(`<rect x="${left + column * cell}" y="${top + row * cell}" width="${cell}" height="${cell}" fill="${fill}"/>`);
     }
   rows.slice(0, m.rows).forEach((text, i) =>

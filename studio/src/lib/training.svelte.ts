@@ -9,6 +9,7 @@ export interface RunInfo {
   name: string;
   where: string;
   settings: Record<string, any>;
+  checkpoints: { id: string; step: number }[];
   model: string | null; // what can be opened: the run itself, or its newest checkpoint
   failure: string;
   status: Card["status"];

@@ -1,0 +1,225 @@
+"""Attention by length: ways to mix tokens in; time, memory and operations of one layer at each length out.
+
+Every variant is the same layer with one choice changed: projections, the mixing, the projection back. They
+take turns, length by length; a variant whose next length would take longer than the limit is left out there,
+and that is said. Shape suffixes: B batch, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import exp, log
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from ..bundle.edits import parse
+from ..errors import ClearheadError, InputError, SpecError
+from ..lens.cost.layers import SILENT, Sides, mixer
+from ..nn import Attention, Causal, Everyone, Mixer, Mixing, Normal, Placed, Recurrent, View, kernels
+from ..nn.attention import TokenMixer
+from ..nn.context import Context
+from ..nn.draw import generator
+from ..nn.init import initialise
+from ..nn.work import Usage
+from .memory import peak
+from .turns import Say, in_turns
+
+SOFTMAX = "Softmax"
+VARIANTS = (
+    SOFTMAX, "Tiled", "Window(128)", "Longformer(64)", "BigBird", "LSH", "Linear", "Performer(256)",
+    "Linformer(256)", "Nystrom(64)", "Summary(128)", "Recurrent", "Recurrent('gru')", "Convolution",
+)  # fmt: skip
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What all variants share."""
+
+    width: int = 256
+    heads: int = 4
+    batch: int = 1
+    causal: bool = False
+
+
+@dataclass(frozen=True)
+class Point:
+    variant: str
+    length: int
+    forward: float  # seconds
+    both: float  # forwards and backwards
+    forward_memory: int  # bytes
+    both_memory: int
+    predicted: int | None  # operations forwards, by formula or without numbers; None: no formula
+    counted: int | None  # operations that torch counted; None: inside of a call that it does not look into
+
+
+@dataclass(frozen=True)
+class Result:
+    points: list[Point]
+    refused: dict[str, str]  # a variant, and the sentence in which it said no
+    skipped: dict[str, int]  # a variant, and the length at which it would have taken too long
+
+    def of(self, variant: str) -> list[Point]:
+        return [point for point in self.points if point.variant == variant]
+
+
+def measure(
+    variants: Sequence[str], lengths: Sequence[int], layer: Layer, *, rounds: int, limit: float, say: Say
+) -> Result:
+    if not lengths or min(lengths) < 1:
+        raise InputError(f"lengths are {list(lengths)}; expected numbers of tokens, 1 or more")
+    mixers = {name: chosen(name, layer, max(lengths)) for name in variants}
+    points: list[Point] = []
+    refused: dict[str, str] = {}
+    skipped: dict[str, int] = {}
+    for length in sorted(lengths):
+        calls: dict[str, _Call] = {}
+        for name, spec in mixers.items():
+            if name in refused or name in skipped:
+                continue
+            if _too_long(points, name, length, limit):
+                skipped[name] = length
+                continue
+            try:
+                say(f"{length:,} tokens: {name}")
+                calls[name] = _Call(spec, layer, length)
+                calls[name].forward()
+            except ClearheadError as error:
+                refused[name] = str(error)
+                calls.pop(name, None)
+        points += _points(calls, mixers, layer, length, rounds, say)
+    return Result(points, refused, skipped)
+
+
+def chosen(word: str, layer: Layer, longest: int) -> Mixer:
+    """A variant by its word: a kernel of attention, or another mixer."""
+    spec = parse(word)
+    if isinstance(spec, kernels.Linformer):
+        spec = replace(spec, length=max(longest, spec.length))
+    if isinstance(spec, Mixing):
+        return Attention(heads=layer.heads, kernel=spec)
+    if not isinstance(spec, Mixer):
+        raise SpecError(f"{word!r} does not mix tokens; expected a kernel such as Linear, or Recurrent")
+    return spec
+
+
+def crossover(result: Result, variant: str, of: Callable[[Point], float]) -> float | None:
+    """From which length on a variant needs less than softmax; 0: always, None: nowhere that was measured."""
+    base = {point.length: of(point) for point in result.of(SOFTMAX)}
+    ratios = [(p.length, log(of(p) / base[p.length])) for p in result.of(variant) if p.length in base]
+    if not ratios or ratios[-1][1] >= 0:
+        return None
+    above = [i for i, (_, ratio) in enumerate(ratios) if ratio >= 0]
+    if not above:
+        return 0.0
+    (n1, r1), (n2, r2) = ratios[above[-1]], ratios[above[-1] + 1]
+    return exp(log(n1) + (log(n2) - log(n1)) * r1 / (r1 - r2))
+
+
+def growth(result: Result, variant: str, of: Callable[[Point], float], start: int = 2048) -> float | None:
+    """The most that a doubling of the length multiplies it by, from `start` tokens on."""
+    points = [p for p in result.of(variant) if p.length >= start]
+    return max((of(b) / of(a) for a, b in pairwise(points) if b.length == 2 * a.length), default=None)
+
+
+class _Call:
+    """One layer over one text of noise, ready to be run."""
+
+    def __init__(self, spec: Mixer, layer: Layer, length: int) -> None:
+        with torch.device("meta"):
+            module: TokenMixer = spec.build(layer.width)
+        module = module.to_empty(device="cpu")
+        initialise(module, Normal(), seed=0)
+        if layer.causal:
+            module.require({"causal"})
+        self.module = module.eval()
+        shape = (layer.batch, length, layer.width)
+        self.x_BTD = torch.randn(shape, generator=generator(0, "bench", length))
+        self.mask = Causal() if layer.causal else Everyone()
+
+    def _run(self, x_BTD: Tensor) -> Tensor:
+        place = torch.arange(x_BTD.shape[1])[None]
+        view = View(self.mask, len(x_BTD), place, place)  # anew: what a view has rendered must not be lent
+        answer: Tensor = self.module(x_BTD, Context(view, Placed()))
+        return answer
+
+    @torch.no_grad()
+    def forward(self) -> int:
+        self._run(self.x_BTD)
+        return 1
+
+    def both(self) -> int:
+        answer = self._run(self.x_BTD.requires_grad_())
+        torch.autograd.backward(answer, torch.ones_like(answer))
+        self.module.zero_grad(set_to_none=True)
+        self.x_BTD.grad = None
+        return 1
+
+
+def _points(
+    calls: dict[str, _Call], mixers: dict[str, Mixer], layer: Layer, length: int, rounds: int, say: Say
+) -> list[Point]:
+    if not calls:
+        return []
+    # With one thread the processor's time is what counts: whatever else the machine does is not in it.
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    forward = in_turns({name: call.forward for name, call in calls.items()}, rounds, say, clock)
+    both = in_turns({name: call.both for name, call in calls.items()}, rounds, say, clock)
+    return [
+        Point(
+            name,
+            length,
+            1 / forward[name],
+            1 / both[name],
+            peak(call.forward),
+            peak(call.both),
+            _predicted(mixers[name], layer, length),
+            _counted(call),
+        )
+        for name, call in calls.items()
+    ]
+
+
+def _too_long(points: Sequence[Point], name: str, length: int, limit: float) -> bool:
+    """Whether the next length would take longer than the limit, if it goes on as it went."""
+    before = [point for point in points if point.variant == name]
+    if not before:
+        return False
+    last = before[-1]
+    step = length / last.length
+    rate = last.both / before[-2].both if len(before) > 1 else step**2
+    return last.both * max(step, rate) > limit
+
+
+def _predicted(spec: Mixer, layer: Layer, length: int) -> int | None:
+    sides, usage = Sides(layer.batch, length), Usage(batch=layer.batch, length=length)
+    if isinstance(spec, Recurrent):  # its gates see the token and the state; then the way back to the stream
+        hidden, gates = spec.hidden or layer.width, 4 if spec.cell == "lstm" else 3
+        cell = gates * hidden * (layer.width + hidden) + hidden * layer.width
+        return 2 * sides.vectors * cell * (2 if spec.both_ways else 1)
+    try:
+        return mixer(spec, layer.width, sides, usage, causal=layer.causal, scheme=SILENT).flops
+    except ClearheadError:
+        return None
+
+
+def _counted(call: _Call) -> int | None:
+    if any(isinstance(part, torch.nn.RNNBase) for part in call.module.modules()):
+        return None  # torch does not look into a recurrent call of the CPU
+    with FlopCounterMode(display=False, custom_mapping=FUSED) as counter:
+        call.forward()
+    return int(counter.get_total_flops())
+
+
+def _fused(q: list[int], k: list[int], v: list[int], *_: object, **__: object) -> int:
+    """Scores and mix of the CPU's fused call, as torch counts those of a graphics card."""
+    return 2 * q[0] * q[1] * q[2] * k[2] * (q[3] + v[3])
+
+
+FUSED = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused}

@@ -1,0 +1,154 @@
+"""Quality: ways to mix tokens in; what the same small model learns with each, from the same tokens, out.
+
+Two puzzles that need a long look, and a text. The puzzles are answered by an encoder, so that every variant
+can try; the text is read by a decoder, and those that cannot say why not. All else is equal: width, depth,
+data, order, steps, learning rate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from ..bundle import Bundle, build
+from ..bundle.edits import parse
+from ..errors import ClearheadError, InputError, nearest
+from ..nn import Mixing, Recurrent, kernels
+from ..recipes import changed, load_run, prepare
+from ..tasks.classify import Classify
+from ..tasks.task import Task
+from ..train import Trainer, Training
+from ..train.schedule import Cosine
+from . import puzzles
+from .memory import peak
+from .turns import Say
+
+VARIANTS = (
+    "Softmax", "Window(8)", "Longformer(8, always=(0,))", "LSH(chunk=8)", "Linear", "Performer(64)",
+    "Linformer(16)", "Nystrom(8)", "Summary(8)", "Recurrent", "Recurrent('gru')", "Convolution",
+)  # fmt: skip
+TASKS = ("recall", "listops", "text")
+
+
+@dataclass(frozen=True)
+class Setting:
+    steps: int = 200
+    length: int = 64
+    rows: int = 32  # a batch
+    width: int = 64
+    depth: int = 2
+    heads: int = 4
+    lr: float = 3e-3
+    seed: int = 0
+
+    @property
+    def training(self) -> Training:
+        warmup = min(20, self.steps - 1)
+        schedule = Cosine(warmup=warmup, minimum=self.lr / 20)
+        return Training(
+            steps=self.steps, lr=self.lr, schedule=schedule, seed=self.seed, save_every=self.steps
+        )
+
+
+@dataclass(frozen=True)
+class Learned:
+    task: str
+    variant: str
+    parameters: int
+    loss: float  # on held-out rows
+    accuracy: float | None  # of the puzzles
+    tokens_per_second: float  # in training
+    memory: int  # bytes that one step holds at most
+
+
+def learn(
+    tasks: Sequence[str], variants: Sequence[str], setting: Setting, say: Say
+) -> tuple[list[Learned], dict[str, str]]:
+    """What was learned, and the sentences of those that could not try."""
+    for name in tasks:
+        if name not in TASKS:
+            raise InputError(f"there is no task {name!r}; {nearest(name, TASKS)}")
+    found: list[Learned] = []
+    refused: dict[str, str] = {}
+    for name in tasks:
+        for variant in variants:
+            say(f"{name}: {variant}")
+            try:
+                bundle, task = _made(name, variant, setting)
+                found.append(_learned(name, variant, bundle, task, setting))
+            except ClearheadError as error:
+                refused[f"{name}, {variant}"] = str(error)
+    return found, refused
+
+
+def edit(word: str, length: int, *, causal: bool) -> dict[str, Any]:
+    """A variant as a change of a model: another kernel in its attention, or something in its place."""
+    spec = parse(word)
+    if isinstance(spec, kernels.Linformer):
+        spec = replace(spec, length=length)
+    if isinstance(spec, Recurrent):
+        spec = replace(spec, both_ways=not causal)
+    return {"Attention.kernel" if isinstance(spec, Mixing) else "Block.attention": spec}
+
+
+def _made(name: str, variant: str, setting: Setting) -> tuple[Bundle, Task[Any]]:
+    change = edit(variant, setting.length, causal=name == "text")
+    return _text(change, setting) if name == "text" else _puzzle(name, change, setting)
+
+
+def _puzzle(name: str, change: Mapping[str, Any], setting: Setting) -> tuple[Bundle, Task[Any]]:
+    counts = {"train": setting.rows * min(setting.steps, 500), "valid": 400}
+    splits = {
+        split: puzzles.rows(name, split, n, setting.length, setting.seed) for split, n in counts.items()
+    }
+    task = Classify(splits, pad=puzzles.PAD, tokens=setting.rows * setting.length, seed=setting.seed)
+    labels = {str(i): str(i) for i in range(puzzles.PUZZLES[name][1])}
+    bundle = build(
+        "bert", task="labels", seed=setting.seed, edit=change, vocab_size=puzzles.VOCAB, id2label=labels,
+        hidden_size=setting.width, num_hidden_layers=setting.depth, num_attention_heads=setting.heads,
+        intermediate_size=4 * setting.width, max_position_embeddings=setting.length, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    return bundle, task
+
+
+def _text(change: Mapping[str, Any], setting: Setting) -> tuple[Bundle, Task[Any]]:
+    words = {
+        "data.length": setting.length, "data.rows": setting.rows, "model.n_embd": setting.width,
+        "model.n_layer": setting.depth, "model.n_head": setting.heads, "model.n_positions": setting.length,
+        "train.seed": setting.seed,
+    }  # fmt: skip
+    run = changed(load_run("gpt-chars"), [f"{name}={value}" for name, value in words.items()])
+    prepared = prepare(replace(run, model={**run.model, "edit": dict(change)}))
+    return prepared.bundle, prepared.task
+
+
+def _learned(name: str, variant: str, bundle: Bundle, task: Task[Any], setting: Setting) -> Learned:
+    memory = peak(lambda: _step(bundle, task))
+    bundle.model.zero_grad(set_to_none=True)
+    stamps: list[float] = []
+    with TemporaryDirectory() as folder:
+        log = lambda record: stamps.append(time.perf_counter()) if "loss" in record else None  # noqa: E731
+        Trainer(bundle, task, setting.training, Path(folder) / "run", log=log).run()
+    scores = dict(task.score(bundle.model.eval(), "valid"))
+    tokens = setting.rows * setting.length * (len(stamps) - 1)
+    return Learned(
+        name,
+        variant,
+        bundle.parameters,
+        scores["loss"],
+        scores.get("accuracy"),
+        tokens / (stamps[-1] - stamps[0]),
+        memory,
+    )
+
+
+def _step(bundle: Bundle, task: Task[Any]) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.autograd.backward(task.loss(bundle.model.train(), task.batch(1, 0)))

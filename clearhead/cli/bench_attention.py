@@ -1,0 +1,169 @@
+"""`clearhead bench attention`: what each way of mixing tokens costs, and from which length on it pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ..bench.attention import LENGTHS, SOFTMAX, VARIANTS, Layer, Point, Result, crossover, growth, measure
+from ..bench.drift import Drift, drifts
+from ..bench.turns import machine, threads
+from ..errors import InputError
+from ..lens.pictures.canvas import Picture
+from ..lens.pictures.growth import growth as drawn
+from .bench_decode import print_footer
+from .console import ERR, OUT, amount, print_json, table
+
+FIGURES: dict[str, Callable[[Point], float]] = {
+    "forward, ms": lambda p: 1e3 * p.forward,
+    "forward and backward, ms": lambda p: 1e3 * p.both,
+    "memory forward, MB": lambda p: p.forward_memory / 1e6,
+    "memory forward and backward, MB": lambda p: p.both_memory / 1e6,
+}
+
+
+def attention(
+    *variants: Annotated[str, Parameter(help="such as Softmax 'Window(256)' Linear; default: all there are")],
+    lengths: Annotated[
+        tuple[int, ...], Parameter(help="tokens; default: 512 to 16,384", consume_multiple=True)
+    ] = LENGTHS,
+    width: Annotated[int, Parameter(help="of the layer")] = 256,
+    heads: int = 4,
+    batch: int = 1,
+    causal: Annotated[bool, Parameter(negative="", help="as in a decoder; some refuse")] = False,
+    model: Annotated[
+        str | None, Parameter(help="a folder: how far each takes its answers from its own")
+    ] = None,
+    text: Annotated[str | None, Parameter(help="for --model: what it reads")] = None,
+    rounds: Annotated[int, Parameter(help="turns each takes; the median counts")] = 3,
+    limit: Annotated[float, Parameter(help="seconds; a longer call is not made, nor any after it")] = 10.0,
+    save: Annotated[Path | None, Parameter(help="a picture: .png, .svg or .pdf")] = None,
+    threads_: Annotated[int | None, Parameter(name="--threads", help="default: all cores")] = None,
+    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+) -> None:
+    """One layer with each way of mixing tokens: time, memory and operations by length, and the crossover."""
+    for name, value in {"width": width, "heads": heads, "batch": batch}.items():
+        if value < 1:
+            raise InputError(f"--{name} is {value}, expected 1 or more")
+    names = list(dict.fromkeys((SOFTMAX, *(variants or VARIANTS))))
+    cores, layer = threads(threads_), Layer(width, heads, batch, causal)
+    with ERR.status("building") as status:
+        result = measure(names, lengths, layer, rounds=rounds, limit=limit, say=status.update)
+        away = drifts(model, [n for n in names if n != SOFTMAX], text, status.update) if model else ({}, {})
+    line = machine(cores, {})
+    if save is not None:
+        _draw(result, layer).save(save)
+    if json:
+        print_json(_facts(result, away[0], layer, line) | {"rounds": rounds, "not possible": away[1]})
+        return
+    OUT.print(
+        f"[bold]one layer[/] · width {width} · {heads} heads · batch {batch}"
+        + (" · causal" if causal else "")
+    )
+    for what, of in FIGURES.items():
+        _by_length(what, result, of)
+    _summary(result)
+    if model is not None:
+        _drift(model, away[0])
+    for name, sentence in (result.refused | away[1]).items():
+        OUT.print(f"{name}: {sentence}", style="dim", markup=False)
+    for name, length in result.skipped.items():
+        OUT.print(
+            f"{name}: {length:,} tokens and more would take over {limit:g} s a call",
+            style="dim",
+            markup=False,
+        )
+    if save is not None:
+        OUT.print(f"saved {save}", markup=False)
+    print_footer(line, rounds, [])
+
+
+def _by_length(what: str, result: Result, of: Callable[[Point], float]) -> None:
+    lengths = sorted({point.length for point in result.points})
+    listing = table(what, *(f"{n:,}" for n in lengths), right=tuple(range(1, len(lengths) + 1)), whole=(0,))
+    for name in dict.fromkeys(point.variant for point in result.points):
+        there = {point.length: of(point) for point in result.of(name)}
+        listing.add_row(name, *(_number(there[n]) if n in there else "·" for n in lengths))
+    OUT.print(listing)
+    OUT.print()
+
+
+def _summary(result: Result) -> None:
+    longest = max(point.length for point in result.points)
+    headings = [f"at {longest:,}", "predicted", "counted", "x2 time", "x2 memory", "pays from"]
+    listing = table(*headings, right=tuple(range(1, len(headings))), whole=(0,))
+    for name in dict.fromkeys(point.variant for point in result.points):
+        last = result.of(name)[-1]
+        row = [amount(n) if n is not None else "·" for n in (last.predicted, last.counted)]
+        row += [_times(growth(result, name, of)) for of in (lambda p: p.both, lambda p: p.both_memory)]
+        row.append("" if name == SOFTMAX else _from(crossover(result, name, lambda p: p.both)))
+        listing.add_row(name, *row)
+    OUT.print(listing)
+    OUT.print(
+        "predicted, counted: operations forwards at the longest length · x2: what a doubling of the length "
+        "multiplies at most, from 2,048 on · pays from: tokens at which it is faster than Softmax, both ways",
+        style="dim",
+    )
+
+
+def _drift(model: str, away: dict[str, Drift]) -> None:
+    OUT.print()
+    listing = table(
+        f"in {model}", "states moved", "answers, bits", "same answer", right=(1, 2, 3), whole=(0,)
+    )
+    for name, found in away.items():
+        bits = "·" if found.bits is None else f"{found.bits:.3g}"
+        listing.add_row(name, f"{found.states:.1%}", bits, "·" if found.same is None else f"{found.same:.0%}")
+    OUT.print(listing)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _times(value: float | None) -> str:
+    return "·" if value is None else f"{value:.2f}"
+
+
+def _from(length: float | None) -> str:
+    return "not here" if length is None else "always" if length == 0 else f"{length:,.0f}"
+
+
+def _facts(result: Result, away: dict[str, Drift], layer: Layer, line: str) -> dict[str, object]:
+    names = dict.fromkeys(point.variant for point in result.points)
+    return {
+        "machine": line,
+        "layer": vars(layer),
+        "points": [vars(point) for point in result.points],
+        "crossover": {
+            name: {
+                "forward": crossover(result, name, lambda p: p.forward),
+                "both": crossover(result, name, lambda p: p.both),
+            }
+            for name in names
+            if name != SOFTMAX
+        },
+        "growth": {
+            name: {
+                "forward": growth(result, name, lambda p: p.forward),
+                "both": growth(result, name, lambda p: p.both),
+                "memory": growth(result, name, lambda p: p.both_memory),
+            }
+            for name in names
+        },
+        "drift": {name: vars(found) for name, found in away.items()},
+        "refused": result.refused,
+        "skipped": result.skipped,
+    }
+
+
+def _draw(result: Result, layer: Layer) -> Picture:
+    names = list(dict.fromkeys(point.variant for point in result.points))
+    panels = {
+        what: {name: [(p.length, of(p)) for p in result.of(name)] for name in names}
+        for what, of in list(FIGURES.items())[1::2]
+    }
+    return drawn(panels, SOFTMAX, f"one layer of width {layer.width}, {layer.heads} heads")

@@ -1,0 +1,88 @@
+"""`clearhead bench quality`: what a small model learns with each way of mixing tokens, all else equal."""
+
+from __future__ import annotations
+
+from math import exp
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ..bench.quality import TASKS, VARIANTS, Learned, Setting, learn
+from ..bench.turns import machine, threads
+from ..errors import InputError
+from ..lens.pictures.bars import bars
+from ..lens.pictures.canvas import Picture
+from .console import ERR, OUT, print_json, table
+
+
+def quality(
+    *variants: Annotated[str, Parameter(help="such as Softmax 'Window(16)' Linear; default: all there are")],
+    tasks: Annotated[tuple[str, ...], Parameter(help="recall, listops, text", consume_multiple=True)] = TASKS,
+    steps: Annotated[int, Parameter(help="of training, for each")] = Setting.steps,
+    length: Annotated[int, Parameter(help="tokens of a row")] = Setting.length,
+    rows: Annotated[int, Parameter(help="rows of a batch")] = Setting.rows,
+    width: int = Setting.width,
+    depth: int = Setting.depth,
+    heads: int = Setting.heads,
+    lr: float = Setting.lr,
+    seed: int = Setting.seed,
+    save: Annotated[Path | None, Parameter(help="a picture: .png, .svg or .pdf")] = None,
+    threads_: Annotated[int | None, Parameter(name="--threads", help="default: all cores")] = None,
+    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+) -> None:
+    """The same small model, data and steps with each: loss, accuracy, speed and memory."""
+    sizes = {"steps": steps, "rows": rows, "width": width, "depth": depth, "heads": heads}
+    for name, value in sizes.items():
+        if value < 1:
+            raise InputError(f"--{name} is {value}, expected 1 or more")
+    if length < 24:
+        raise InputError(f"--length is {length}, expected 24 or more: there would be nothing to look far for")
+    cores = threads(threads_)
+    setting = Setting(steps, length, rows, width, depth, heads, lr, seed)
+    with ERR.status("building") as status:
+        found, refused = learn(tasks, variants or VARIANTS, setting, status.update)
+    line = machine(cores, {})
+    if save is not None and found:
+        _draw(found).save(save)
+    if json:
+        print_json(
+            {"machine": line, **vars(setting), "learned": [vars(x) for x in found], "refused": refused}
+        )
+        return
+    shape = f"{depth} layers of width {width}, {heads} heads"
+    OUT.print(f"[bold]{steps} steps[/] of {rows} x {length} tokens · {shape} · seed {seed}")
+    for name in dict.fromkeys(x.task for x in found):
+        _task(name, [x for x in found if x.task == name])
+    for where, sentence in refused.items():
+        OUT.print(f"{where}: {sentence}", style="dim", markup=False)
+    if save is not None and found:
+        OUT.print(f"saved {save}", markup=False)
+    OUT.print(line, style="dim")
+
+
+def _task(name: str, rows: list[Learned]) -> None:
+    is_text = rows[0].accuracy is None
+    heading = "perplexity" if is_text else "accuracy"
+    listing = table(
+        name, heading, "loss", "tokens/s", "memory", "parameters", right=(1, 2, 3, 4, 5), whole=(0,)
+    )
+    for x in sorted(rows, key=lambda x: x.loss):
+        score = f"{exp(x.loss):.2f}" if is_text else f"{x.accuracy:.1f} %"
+        memory = f"{x.memory / 1e6:.1f} MB"
+        listing.add_row(
+            x.variant, score, f"{x.loss:.3f}", f"{x.tokens_per_second:,.0f}", memory, f"{x.parameters:,}"
+        )
+    OUT.print(listing)
+    OUT.print()
+
+
+def _draw(found: list[Learned]) -> Picture:
+    panels: dict[str, dict[str, tuple[float, str]]] = {}
+    titles: dict[str, str] = {}
+    for x in sorted(found, key=lambda x: x.loss):
+        score = x.loss if x.accuracy is None else x.accuracy
+        note = f"{score:.3g} · {x.tokens_per_second / 1000:.1f}k tokens/s"
+        panels.setdefault(x.task, {})[x.variant] = (score, note)
+        titles[x.task] = "loss, lower is better" if x.accuracy is None else "accuracy, %"
+    return bars(panels, "Softmax", titles)

@@ -1,0 +1,126 @@
+"""`clearhead look` as a person uses it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from speakers import TEXT, translator, writer
+
+import clearhead as ch
+from clearhead.bundle import Bundle
+from clearhead.cli.main import main
+from clearhead.families import FAMILIES
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as done:
+        main(["look", *words])
+    said = capsys.readouterr()
+    return int(done.value.code or 0), said.out, said.err
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Bundle]:
+    """Folders by name, without writing them: what `load` gives is made here."""
+    there = {"writer": writer(tmp_path), "translator": translator(tmp_path)}
+    for bundle in there.values():
+        bundle.family = FAMILIES["gpt2"]
+    for module in ("text", "drawings"):
+        monkeypatch.setattr(f"clearhead.cli.looking.{module}.load", lambda name: there[name])
+    monkeypatch.chdir(tmp_path)
+    return there
+
+
+def test_rows_and_columns_are_aligned_for_wide_letters(
+    loaded: dict[str, Bundle], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clearhead.cli.looking.rows.OUT.width", 200, raising=False)
+    code, out, err = run(capsys, "writer", "你好 fox", "--layer", "0", "--head", "1")
+    assert code == 0 and err == ""
+    matrix = out.split("head 1\n")[1].split("Attention shows")[0].rstrip("\n").splitlines()
+    assert len(matrix) == 1 + len(loaded["writer"].encode("你好 fox"))
+    assert len({cell_len(line) for line in matrix}) == 1
+    assert "read" in out and "好" in out and "not why" in out
+
+
+def test_json_has_everything_that_was_asked(
+    loaded: dict[str, Bundle], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = ("--heads", "--importance", "--logits", "--activations", "--generate", "--new", "3")
+    code, out, _ = run(capsys, "writer", TEXT, "--layer", "1", "--head", "2", *wanted, "--json")
+    said = json.loads(out)
+    assert code == 0 and {"tokens", "attention", "answer", "frames", "heads", "importance", "logits"} <= set(
+        said
+    )
+    rows = said["attention"]["weights"]
+    assert (said["attention"]["layer"], said["attention"]["head"]) == (1, 2)
+    assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in rows)
+    said = json.loads(run(capsys, "translator", TEXT, "--beams", "2", "--new", "3", "--json")[1])
+    assert len(said["tree"]["answers"]) == 2 and said["attention"]["kind"] == "cross"
+
+
+@pytest.mark.parametrize("extra", ["--heads", "--importance", "--logits", "--activations", "--generate"])
+def test_every_view_of_the_terminal_speaks(
+    extra: str, loaded: dict[str, Bundle], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for model in loaded:
+        code, out, _ = run(capsys, model, TEXT, extra, "--new", "3")
+        assert code == 0 and len(out.splitlines()) > 4
+
+
+def test_before_and_after(loaded: dict[str, Bundle], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "writer", TEXT, "--without", "head:1.2", "--without", "mlp:0")
+    assert code == 0 and "without head:1.2 mlp:0" in out and "the answer moved by" in out
+    out = run(capsys, "writer", TEXT, "--set", "tower.blocks.0.ff.out=x1")[1]
+    assert "nothing moved" in out
+    said = json.loads(run(capsys, "translator", TEXT, "--without", "cross", "--new", "4", "--json")[1])
+    assert said["changed"]["moved"] > 0 and said["changed"]["before"]["said"] is not None
+
+
+def test_what_is_saved_is_named(loaded: dict[str, Bundle], capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.svg", "a.html", "a.safetensors"):
+        assert f"saved {name}" in run(capsys, "writer", TEXT, "--save", name)[1] and Path(name).stat().st_size
+    assert "saved look.html" in run(capsys, "writer", TEXT, "--html")[1]
+    assert "all heads together" in run(capsys, "a.safetensors")[1]
+    assert run(capsys, "--positions", "rope", "--save", "p.svg")[0] == 0 and Path("p.svg").exists()
+    assert run(capsys, "bert-base", "--architecture", "--save", "m.svg")[0] == 0 and Path("m.svg").exists()
+    assert "likeness" in run(capsys, "writer", "--positions", "own")[1]
+
+
+def test_a_mask_is_drawn_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--check-mask", "1 0 0; 1 1 0; 1 1 1")
+    assert code == 0 and "■ ■ ·" in out and "nothing wrong" in out
+    code, out, _ = run(capsys, "--check-mask", "0 1 1; 0 0 1; 0 0 0")
+    assert code == 1 and "upside down" in out
+    (tmp_path / "m.json").write_text("[[0, -Infinity], [0, 0]]")
+    assert (
+        "additive"
+        in json.loads(run(capsys, "--check-mask", f"{tmp_path}/m.json", "--json")[1])["findings"][0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), "needs a folder"), (("nowhere/x", "hi"), "nowhere"), (("writer",), "give a text"),
+        (("writer", TEXT, "--head", "9"), "no head 9"), (("writer", TEXT, "--layer", "9"), "no layer 9"),
+        (("writer", TEXT, "--kind", "cross"), "no 'cross' attention"), (("writer", "x " * 99), "at most 48"),
+        (("writer", TEXT, "--save", "a.jpg"), "a.jpg"), (("writer", TEXT, "--view", "x"), "no view 'x'"),
+        (("writer", TEXT, "--without", "hed:1.1"), "'head'"),
+        (("writer", TEXT, "--set", "a"), "ADDRESS=VALUE"),
+        (("writer", TEXT, "--word", "zebra"), "no token is 'zebra'"), (("--positions", "ropee"), "'rope'"),
+        (("--check-mask", "abc"), "cannot be read"), (("writer", "--gradients"), "is no run"),
+        (("writer", "--curves"), "metrics.jsonl"), (("writer", "--loss"), "is no run"),
+        (("--positions", "own"), "needs a model"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_one_line_and_exit_2(
+    words: tuple[str, ...], expected: str, loaded: dict[str, Bundle], capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    if words and words[0] == "nowhere/x":
+        monkeypatch.setattr("clearhead.cli.looking.text.load", ch.load)
+    code, out, err = run(capsys, *words)
+    assert code == 2 and out == "" and err.count("\n") == 1 and expected in err, err

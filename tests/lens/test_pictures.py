@@ -1,0 +1,159 @@
+"""Pictures and the page: everything is drawn, words stay words, Chinese has letters, nothing is fetched."""
+
+import base64
+import gzip
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from speakers import TEXT, reader, translator, writer
+from zoo import EVERY
+
+import clearhead as ch
+from clearhead.errors import InputError
+from clearhead.lens import pictures, placing
+from clearhead.lens.gradients import Gradients
+from clearhead.lens.page import bytes_of, page
+from clearhead.lens.pictures import canvas
+from clearhead.lens.saving import VIEWS
+from clearhead.nn.positions import Positions
+
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_is_drawn_with_its_words_as_text(view: str, tmp_path: Path) -> None:
+    bundle = writer(tmp_path) if view == "arcs" else translator(tmp_path)
+    trace = bundle.trace(TEXT, **({"beams": 2} if view == "tree" else {"generate": True}), max_new_tokens=4)
+    kind = "decoder" if view == "rollout" else None
+    path = trace.save(tmp_path / "a.svg", view=view, kind=kind)
+    drawn = path.read_text(encoding="utf-8")
+    assert "<text" in drawn and "<svg" in drawn
+    if view in ("heat", "lines", "alignment", "arcs"):
+        label = next(t.label for t in trace.tokens if t.label in "你好")
+        assert f">{label}" in drawn  # the letter itself, not its outline
+    first = path.read_bytes()
+    assert trace.save(path, view=view, kind=kind).read_bytes() == first  # the same trace, the same bytes
+
+
+def test_png_and_pdf_have_chinese_letters_or_say_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = reader(tmp_path).trace("今天天气很好")
+    if canvas.chinese_font() is None:
+        pytest.skip("this machine has no Chinese font: apt install fonts-noto-cjk")
+    assert trace.save(tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert trace.save(tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
+    monkeypatch.setattr(canvas, "chinese_font", lambda: None)
+    with pytest.raises(InputError, match="apt install fonts-noto-cjk"):
+        trace.save(tmp_path / "b.png")
+    assert "今" in trace.save(tmp_path / "b.svg").read_text()  # text needs no font here
+
+
+def test_drawing_leaves_the_plotting_library_as_it_was(tmp_path: Path) -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    reader(tmp_path).trace(TEXT).save(tmp_path / "a.png", view="grid")
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("name", [n for n in Positions.kinds() if n != "NoPositions"])
+def test_every_position_scheme_has_a_picture(name: str) -> None:
+    made = placing.placing(placing.named(name, 40), length=40, width=64, heads=4)
+    assert made.added_TD is not None or made.turned_TE is not None or made.bias_HT is not None
+    assert pictures.position_picture(made).drawn("svg").startswith(b"<?xml")
+
+
+def test_the_picture_of_the_notes_is_their_formula() -> None:
+    """100 positions, 512 dimensions: sin(p / 10000^(2i/d)) and cos side by side."""
+    made = placing.placing(placing.named("sinusoidal", 100))
+    assert made.added_TD is not None and made.added_TD.shape == (100, 512)
+    p, i = torch.arange(100.0)[:, None], torch.arange(0.0, 512, 2)
+    angle = p / 10000 ** (i / 512)
+    assert torch.allclose(made.added_TD[:, 0::2], angle.sin(), atol=1e-5)
+    assert torch.allclose(made.added_TD[:, 1::2], angle.cos(), atol=1e-5)
+    assert made.wavelengths[0] == pytest.approx(6.2832, abs=1e-4)
+    assert made.wavelengths[-1] == pytest.approx(2 * 3.14159265 * 10000 ** (510 / 512))
+    with pytest.raises(InputError, match="did you mean 'rope'"):
+        placing.named("ropee", 10)
+
+
+@pytest.mark.parametrize(
+    "name", ["pair/order-post", "decoder/order-parallel", "encoder/pattern", "head/Labels"]
+)
+def test_any_spec_has_a_drawing_with_its_shapes(name: str) -> None:
+    drawn = pictures.architecture(EVERY[name], "A <model>").drawn("svg").decode()
+    assert "(B, T, 24)" in drawn and "4 heads" in drawn and f"{EVERY[name].count():,} parameters" in drawn
+    assert ("cross-attention" in drawn) == name.startswith("pair")
+
+
+def test_curves_and_gradients() -> None:
+    records = [{"step": i, "loss": 3.0 / i, "grad_norm": 1.0, "lr": 0.1} for i in (1, 2, 3)]
+    held = {"step": 3, "split": "valid", "scores": {"loss": 0.9}}
+    assert b"validation" in pictures.curves([*records, held]).drawn("svg")
+    with pytest.raises(InputError, match="nothing to draw"):
+        pictures.curves([])
+    strip = pictures.gradient_strip(Gradients(2.0, {}, {"a": 1.0, "b": 1.5, "c": 1e-9}))
+    assert b"vanishing" in strip.drawn("svg") and strip._repr_png_().startswith(b"\x89PNG")
+
+
+def test_one_byte_keeps_small_weights() -> None:
+    weights = torch.rand(1000, generator=torch.Generator().manual_seed(0)) ** 4
+    back = (torch.frombuffer(bytearray(bytes_of(weights)), dtype=torch.uint8) / 255.0) ** 2
+    assert float((back - weights).abs().max()) < 1 / 255
+    small = weights[weights < 0.01]
+    assert float((back[weights < 0.01] - small).abs().max()) < 4e-4
+
+
+def test_the_page_holds_the_weights_and_no_address(tmp_path: Path) -> None:
+    trace = translator(tmp_path).trace(TEXT + " </script><b>", max_new_tokens=4)
+    text = page(trace)
+    assert not re.search(r"(src|href)\s*=|https?://|@import|url\(", text)
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])  # type: ignore[index]
+    kind = data["kinds"]["cross"]
+    raw = gzip.decompress(base64.b64decode(kind["weights"]))
+    weights = torch.frombuffer(bytearray(raw), dtype=torch.uint8).float().div(255).square()
+    assert torch.allclose(
+        weights.reshape(trace.attention("cross").shape), trace.attention("cross"), atol=4e-3
+    )
+    assert [label for label, _ in kind["rows"]] == trace.labels("cross")[0]
+    framed = trace._repr_html_()
+    assert framed.startswith("<iframe srcdoc=") and "<script" not in framed
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs the browser: apt install chromium")
+def test_a_page_of_144_heads_and_256_tokens_draws_within_a_second(tmp_path: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    bundle = ch.build("gpt2", n_layer=12, n_head=12, n_embd=96, vocab_size=50)
+    ids = torch.randint(0, 50, (256,), generator=torch.Generator().manual_seed(0))
+    trace = bundle.trace(ids)
+    path = trace.save(tmp_path / "a.html")
+    assert path.stat().st_size < 12e6
+    asked, wrong = [], []
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        sheet = browser.new_page(viewport={"width": 1200, "height": 900})
+        sheet.on("request", lambda request: asked.append(request.url))
+        sheet.on("console", lambda message: wrong.append(message.text))
+        sheet.on("pageerror", lambda error: wrong.append(str(error)))
+        sheet.goto(path.as_uri())
+        sheet.wait_for_function("document.documentElement.dataset.drawn")
+        spent = int(sheet.evaluate("document.documentElement.dataset.drawn"))
+        sheet.locator("#overview").click(position={"x": 60, "y": 100})
+        said = sheet.locator("#said").inner_text()
+        sheet.locator("#overview").press("ArrowRight")
+        moved = sheet.locator("#said").inner_text()
+        sheet.locator("#language").click()
+        chinese = sheet.locator("#said").inner_text()
+        browser.close()
+    assert asked == [path.as_uri()] and wrong == []
+    assert spent < 1000, spent
+    layer, head = map(int, re.match(r"layer (\d+), head (\d+)", said).groups())  # type: ignore[union-attr]
+    weight = float(said.split()[-1]) if said.split()[-1][0] in "01" else -1.0
+    assert 0 <= weight <= 1 and float(trace.attention("self", layer, head)[0].max()) == pytest.approx(1.0)
+    assert f"layer {layer}, head {head + 1}" in moved and f"第 {layer} 层" in chinese
