@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from ...bundle import Bundle
 from ...errors import InputError
+from ...lens.guesses import logit_lens
 from ...lens.heads import head_scores
 from ...lens.tokens import Token, of_ids
 from ...lens.trace import Trace
@@ -129,10 +130,12 @@ def traced(bundle: Bundle, asked: Asked) -> Trace:
     """One text, with an answer that was given as words or as tokens, or with the model's own."""
     _fits(bundle, asked)
     if asked.target_ids and isinstance(bundle.model, PairModel):
-        empty = bundle.trace(asked.text, max_new_tokens=1).fed  # framed as this model's texts are
-        assert empty.target_ids is not None
-        return bundle.trace(list(empty.ids), [empty.target_ids[0], *asked.target_ids])
+        framed = bundle.trace(asked.text, max_new_tokens=1).fed  # as this model's texts begin and end
+        assert framed.target_ids is not None
+        return bundle.trace(list(framed.ids), [*framed.target_ids[: framed.prompt], *asked.target_ids])
     target = asked.target_ids or asked.target or None
+    if isinstance(bundle.model, PairModel) and not generates(bundle):
+        target = bundle.encode(asked.target or asked.text)  # without a head it reads and says nothing
     return bundle.trace(asked.text, target, generate=asked.generate, max_new_tokens=asked.max_new)
 
 
@@ -152,8 +155,17 @@ def about(bundle: Bundle, held: Held) -> dict[str, Any]:
         "answer": _answer(bundle, held),
         "seconds": held.seconds,
         "bytes": held.size,
-        "lens": getattr(bundle.spec, "head", None) is not None,
+        "lens": _has_lens(trace),
     }
+
+
+def _has_lens(trace: Trace) -> bool:
+    """Whether the head can read every layer: one token is tried, and the lens refuses what it cannot."""
+    try:
+        logit_lens(trace.needs_model("the lens"), trace.hidden()[:1, :1], None, 1)
+    except InputError:
+        return False
+    return True
 
 
 def _token(token: Token) -> dict[str, Any]:
@@ -173,7 +185,7 @@ def _goes_on(held: Held) -> bool:
 def _answer(bundle: Bundle, held: Held) -> str:
     """The model's answer in words, where it has one for a whole text."""
     trace = held.trace
-    if trace.target_tokens or (generates(bundle) and _goes_on(held)):
+    if generates(bundle) and (trace.target_tokens or _goes_on(held)):
         tokens = trace.target_tokens[1:] or trace.tokens[trace.fed.prompt :]
         return bundle.tokenizer.decode([t.id for t in tokens]) if bundle.tokenizer else ""
     if generates(bundle):
