@@ -148,7 +148,7 @@ def about(bundle: Bundle, held: Held) -> dict[str, Any]:
         "text": held.asked["text"],
         "source": [_token(t) for t in trace.tokens],
         "target": [_token(t) for t in said],
-        "said": [_token(t) for t in [*said[1:], *_last_word(trace)]] if said else [],
+        "said": [_token(t) for t in _words(trace)],
         "prompt": 0 if said else trace.fed.prompt if _goes_on(held) else len(trace.tokens),
         "kinds": kinds(bundle),
         "causal": causal(bundle),
@@ -175,6 +175,12 @@ def _token(token: Token) -> dict[str, Any]:
 def _last_word(trace: Trace) -> list[Token]:
     """What the decoder says behind its last token: usually that it is done."""
     return of_ids([int(trace.answer[-1].argmax())], trace.tokenizer)
+
+
+def _words(trace: Trace) -> list[Token]:
+    """What each row of the decoder said: the next token. Without a head, what it read."""
+    read = trace.target_tokens
+    return [*read[1:], *_last_word(trace)] if read and trace.about.has_head else read
 
 
 def _goes_on(held: Held) -> bool:
