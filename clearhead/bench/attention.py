@@ -7,7 +7,6 @@ and that is said. Shape suffixes: B batch, T tokens, D width.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -27,7 +26,7 @@ from ..nn.draw import generator
 from ..nn.init import initialise
 from ..nn.work import Usage
 from .memory import peak
-from .turns import Say, in_turns
+from .turns import Say, fair_clock, in_turns
 
 SOFTMAX = "Softmax"
 VARIANTS = (
@@ -167,8 +166,7 @@ def _points(
 ) -> list[Point]:
     if not calls:
         return []
-    # With one thread the processor's time is what counts: whatever else the machine does is not in it.
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    clock = fair_clock()
     forward = in_turns({name: call.forward for name, call in calls.items()}, rounds, say, clock)
     both = in_turns({name: call.both for name, call in calls.items()}, rounds, say, clock)
     return [

@@ -43,6 +43,11 @@ def in_turns(
     return {name: median(each) for name, each in speeds.items()}
 
 
+def fair_clock() -> Callable[[], float]:
+    """With one thread the processor's time: whatever else the machine does is not in it. Else the wall's."""
+    return time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+
+
 def threads(count: int | None) -> int:
     """How many cores to use: all that this process may have, or as many as asked for. Set for torch, too."""
     have = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

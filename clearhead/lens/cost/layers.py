@@ -248,10 +248,6 @@ class TowerWork:
 
 
 def tower(spec: Tower, sides: Sides, call: Usage) -> TowerWork:
-    if spec.residual == "reversible":
-        raise UnsupportedError(
-            "a reversible tower does not say what it costs; give it a formula in lens/cost"
-        )
     heads, head_dim = spec.pattern[0].attention.sizes(spec.width)
     dims = Dims(width=spec.width, depth=spec.depth, heads=heads, head_dim=head_dim, causal=spec.causal)
     inner, stream = spec.embed.inner(spec.width), call.number * sides.vectors * spec.width
