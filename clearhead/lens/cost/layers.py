@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import singledispatch
 
+from ...errors import UnsupportedError
 from ...nn.attention import Attention, Mixer
 from ...nn.block import Block
 from ...nn.mixers import Convolution
@@ -91,6 +92,8 @@ def _attention(
     *,
     causal: bool = False,
 ) -> Work:
+    if spec.project == "shared":
+        raise UnsupportedError("shared keys do not say what they cost; give them a formula in lens/cost")
     source_width, keys = source
     head, groups = spec.head_width(width), spec.kv_heads or spec.heads
     value = spec.value_dim or head

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .chunks import beside
+from .chunks import beside, reach
 from .groups import Group
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ def meet(q_NHTE: Tensor, k_NHTE: Tensor, spec: LSH) -> Rounds:
 def _times(q_NHRCW: Tensor, k_NHRCS: Tensor, q_chunk_NHRT: Tensor, k_chunk_NHRT: Tensor, spec: LSH) -> Tensor:
     """In how many rounds each pair of the lists meets: one or more."""
     chunks, last = q_NHRCW.shape[3], q_chunk_NHRT.shape[-1] - 1
-    before = min(spec.before, chunks - 1)
-    after = min(spec.after, chunks - 1 - before)
+    before, after = reach(chunks, spec.before, spec.after)
     times = torch.zeros(*q_NHRCW.shape, k_NHRCS.shape[-1], dtype=torch.int16, device=q_NHRCW.device)
     for mine, theirs in zip(q_chunk_NHRT.unbind(2), k_chunk_NHRT.unbind(2), strict=True):
         one = mine.gather(-1, q_NHRCW.flatten(2).clamp(max=last)).reshape(q_NHRCW.shape)

@@ -45,13 +45,11 @@ class Chunks(Mixing):
         return _Chunks(self)
 
     def work(self, at: Meeting) -> Work:
-        """Chunks of one text, each with those beside it."""
-        size = self.chunk if at.keys <= self.chunk else self.multiple or self.chunk
-        count = -(-at.keys // size) * size // self.chunk
-        beside = min(self.before, count - 1)
-        beside += min(self.after, count - 1 - beside)
-        found = Sparse(count, self.chunk, (1 + beside) * self.chunk).work(at, self.dropout)
-        return found + costs.answer(at)
+        """The chunks of one text."""
+        size = self.chunk if at.queries <= self.chunk else self.multiple or self.chunk
+        count = -(-at.queries // size) * size // self.chunk
+        keys = self.chunk * (1 + sum(reach(count, self.before, self.after)))
+        return Sparse(count, self.chunk, keys).work(at, self.dropout) + costs.answer(at)
 
 
 class _Chunks(Kernel):
@@ -106,9 +104,14 @@ class _Chunks(Kernel):
 
 def beside(x_CW: Tensor, before: int, after: int) -> Tensor:
     """(..., C, S): each chunk with those beside it, in a ring; no chunk twice, however small the ring."""
-    before, after = min(before, x_CW.shape[-2] - 1), min(after, x_CW.shape[-2] - 1)
-    after = min(after, x_CW.shape[-2] - 1 - before)
+    before, after = reach(x_CW.shape[-2], before, after)
     return torch.cat([x_CW.roll(-i, dims=-2) for i in range(-before, after + 1)], dim=-1)
+
+
+def reach(count: int, before: int, after: int) -> tuple[int, int]:
+    """How many chunks back and ahead there are to look at, in a ring of so many."""
+    before = min(before, count - 1)
+    return before, min(after, count - 1 - before)
 
 
 def check_chunks(spec: Mixing) -> None:
