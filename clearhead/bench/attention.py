@@ -26,7 +26,7 @@ from ..nn.draw import generator
 from ..nn.init import initialise
 from ..nn.work import Usage
 from .memory import peak
-from .turns import Say, in_turns
+from .turns import Say, fair_clock, in_turns
 
 SOFTMAX = "Softmax"
 VARIANTS = (
@@ -166,8 +166,9 @@ def _points(
 ) -> list[Point]:
     if not calls:
         return []
-    forward = in_turns({name: call.forward for name, call in calls.items()}, rounds, say)
-    both = in_turns({name: call.both for name, call in calls.items()}, rounds, say)
+    clock = fair_clock()
+    forward = in_turns({name: call.forward for name, call in calls.items()}, rounds, say, clock)
+    both = in_turns({name: call.both for name, call in calls.items()}, rounds, say, clock)
     return [
         Point(
             name,

@@ -7,7 +7,6 @@ data, order, steps, learning rate.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from ..train import Trainer, Training
 from ..train.schedule import Cosine
 from . import puzzles
 from .memory import peak
-from .turns import Say
+from .turns import Say, fair_clock
 
 VARIANTS = (
     "Softmax", "Window(8)", "Longformer(8, always=(0,))", "LSH(chunk=8)", "Linear", "Performer(64)",
@@ -134,7 +133,8 @@ def _learned(name: str, variant: str, bundle: Bundle, task: Task[Any], setting: 
     bundle.model.zero_grad(set_to_none=True)
     stamps: list[float] = []
     with TemporaryDirectory() as folder:
-        log = lambda record: stamps.append(time.perf_counter()) if "loss" in record else None  # noqa: E731
+        clock = fair_clock()
+        log = lambda record: stamps.append(clock()) if "loss" in record else None  # noqa: E731
         Trainer(bundle, task, setting.training, Path(folder) / "run", log=log).run()
     scores = dict(task.score(bundle.model.eval(), "valid"))
     tokens = setting.rows * setting.length * (len(stamps) - 1)

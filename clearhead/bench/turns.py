@@ -24,7 +24,9 @@ Work = Callable[[], int]
 Say = Callable[[str], None]
 
 
-def in_turns(sides: Mapping[str, Work], rounds: int, say: Say) -> dict[str, float]:
+def in_turns(
+    sides: Mapping[str, Work], rounds: int, say: Say, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """Units of work in a second, by the name of the side."""
     if rounds < 1:
         raise InputError(f"rounds is {rounds}, expected 1 or more")
@@ -35,10 +37,15 @@ def in_turns(sides: Mapping[str, Work], rounds: int, say: Say) -> dict[str, floa
     for turn in range(1, rounds + 1):
         for name, work in sides.items():
             say(f"round {turn} of {rounds}: {name}")
-            begun = time.perf_counter()
+            begun = clock()
             amount = work()
-            speeds[name].append(amount / (time.perf_counter() - begun))
+            speeds[name].append(amount / (clock() - begun))
     return {name: median(each) for name, each in speeds.items()}
+
+
+def fair_clock() -> Callable[[], float]:
+    """With one thread the processor's time: whatever else the machine does is not in it. Else the wall's."""
+    return time.process_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
 def threads(count: int | None) -> int:

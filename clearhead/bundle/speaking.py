@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..generate import Decoding, Draft, Hypothesis, Node, Prompt, Row, Settings, generate
+from ..generate import Beam, Decoding, Draft, Hypothesis, Node, Prompt, Row, Settings, generate
 from ..generate.settings import several
 from ..nn.model import Pair, PairModel
 from ..text.streaming import Cutter, Detokenizer
 from ..text.tokenizer import Tokenizer
+from ..tune import layout
 from .answer import Answer, Asked, Choice, Token
 from .bundle import Bundle
-from .voice import known_ids, speaker, stored, window
+from .voice import known_ids, speaker, stored, trained_length, window
 
 Alternatives = dict[Row, list[tuple[list[int], list[float]]]]
 
@@ -43,6 +44,7 @@ class Speaking:
         self.settings = known_ids(settings, head.vocab)
         self.notes = tuple(notes)
         self.tokens = 0  # how many were streamed
+        self._trained = trained_length(bundle) if self.window is None else None
         self.draft = None
         if assistant is not None:
             small = window(speaker(assistant)[0])
@@ -51,7 +53,13 @@ class Speaking:
 
     def prompts(self, asked: Sequence[Asked]) -> list[list[int]]:
         """Texts as ids, with the special tokens the checkpoint expects; chats as its template writes them."""
-        return [self._prompt(each) for each in asked]
+        rows = [self._prompt(each) for each in asked]
+        longest, trained = max(map(len, rows), default=0), self._trained
+        if trained is not None and longest > trained:
+            self.notes += (
+                f"a prompt has {longest} tokens, the model was trained on texts of up to {trained}",
+            )
+        return rows
 
     def _prompt(self, asked: Asked) -> list[int]:
         if not asked:
@@ -102,6 +110,8 @@ class Speaking:
         record: bool = False,
     ) -> Decoding:
         settings, device = self.settings, next(self.model.parameters()).device
+        if len(ids_BT) * max(settings.num_beams, settings.num_return_sequences) >= layout.FEW:
+            layout.by_inputs(self.model)
         seed = settings.seed
         if not isinstance(seed, int):
             if len(seed) <= max(requests):
@@ -109,6 +119,9 @@ class Speaking:
                     f"{len(seed)} seeds for {max(requests) + 1} requests; give one, or one for each"
                 )
             settings = replace(settings, seed=[seed[i] for i in requests])
+        strategy = settings.strategy()
+        if alternatives and isinstance(strategy, Beam):
+            raise InputError("alternatives are of one row of tokens; a record tells all that beams tried")
         lengths, start = real_BT.sum(1).tolist(), None
         if isinstance(self.model, PairModel):
             self._check_source(max(lengths))
@@ -124,7 +137,7 @@ class Speaking:
             self.model,
             Prompt(ids_BT.to(device), real_BT.to(device), start),
             limit=settings.limits(lengths, self.window),
-            strategy=settings.strategy(),
+            strategy=strategy,
             filters=settings.filters(),
             stops=settings.stops(decode),
             draft=self.draft,

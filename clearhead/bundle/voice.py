@@ -11,6 +11,7 @@ from ..generate.settings import several
 from ..nn.heads import WordHead
 from ..nn.model import Pair, Single
 from ..nn.positions import Learned
+from ..nn.rope import DynamicNTK, Rope
 from ..nn.tower import Tower
 from .bundle import Bundle
 
@@ -47,6 +48,14 @@ def speaker(bundle: Bundle) -> tuple[Tower, WordHead]:
 def window(tower: Tower) -> int | None:
     """How many positions a tower has, where they are learned; other schemes have no end."""
     return tower.positions.length if isinstance(tower.positions, Learned) else None
+
+
+def trained_length(bundle: Bundle) -> int | None:
+    """How long the texts were that rotary positions were trained on; beyond it a model loses the thread."""
+    tower, _ = speaker(bundle)
+    said = bundle.config.get("max_position_embeddings")
+    turned = isinstance(tower.positions, Rope) and not isinstance(tower.positions.stretch, DynamicNTK)
+    return said if turned and isinstance(said, int) else None
 
 
 def stored(bundle: Bundle) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def attention(
     with ERR.status("building") as status:
         result = measure(names, lengths, layer, rounds=rounds, limit=limit, say=status.update)
         away = drifts(model, [n for n in names if n != SOFTMAX], text, status.update) if model else ({}, {})
-    line = machine(cores, {})
+    line = machine(cores, {}) + ("; processor time" if cores == 1 else "")
     if save is not None:
         _draw(result, layer).save(save)
     if json:

@@ -42,7 +42,7 @@ def quality(
     setting = Setting(steps, length, rows, width, depth, heads, lr, seed)
     with ERR.status("building") as status:
         found, refused = learn(tasks, variants or VARIANTS, setting, status.update)
-    line = machine(cores, {})
+    line = machine(cores, {}) + ("; processor time" if cores == 1 else "")
     if save is not None and found:
         _draw(found).save(save)
     if json:

@@ -12,8 +12,6 @@ from ..bundle import Bundle, load
 from .console import ERR
 from .swap import Edits
 
-Flag = Annotated[bool, Parameter(negative="")]
-
 
 @Parameter(name="*")
 @dataclass(frozen=True)

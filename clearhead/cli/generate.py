@@ -25,8 +25,6 @@ from .decoding import AS_STORED, Decoding, opened
 from .swap import Set, edits
 
 CHUNK = 128  # lines of a file that are read before the first is answered: like lengths share a batch
-
-
 TEXT = "what to translate, sum up or go on from; - reads stdin line by line and answers each at once"
 
 
@@ -64,8 +62,9 @@ def generate(
     bundle = opened(model, quantize=quantize, edit=edits(set_))
     helper = opened(draft, quantize=quantize) if draft is not None else None
     speaking = Speaking(bundle, settings, helper)  # wrong settings are said before anything is read
-    for note in speaking.notes:
-        ERR.print(f"note: {note}", style="yellow", markup=False)
+    _note(speaking.notes)
+    if show_beams and speaking.settings.num_beams == 1:
+        raise InputError("--show-beams shows beam search; add --beams 4")
     plain = not (json or show_beams or alternatives or (n or 1) > 1)
     if text is not None and text != "-":
         if plain:
@@ -87,6 +86,11 @@ def generate(
             _print(bundle, said, show_beams=show_beams, json=False)
 
 
+def _note(notes: Iterable[str]) -> None:
+    for note in notes:
+        ERR.print(f"note: {note}", style="yellow", markup=False)
+
+
 def _lines(text: str | None, file: str | None) -> Iterable[str]:
     if text is not None and text.startswith("--"):
         raise InputError(f"there is no option {text!r}; see clearhead generate --help")
@@ -105,8 +109,10 @@ def _lines(text: str | None, file: str | None) -> Iterable[str]:
 
 def _stream(speaking: Speaking, text: str) -> None:
     """The answer as it is produced, and how fast it was for whoever watches."""
-    began = time.perf_counter()
-    for piece in speaking.stream(*speaking.prompts([text])):
+    began, known = time.perf_counter(), len(speaking.notes)
+    prompt = speaking.prompts([text])[0]
+    _note(speaking.notes[known:])
+    for piece in speaking.stream(prompt):
         sys.stdout.write(piece)
         sys.stdout.flush()
     sys.stdout.write("\n")
@@ -131,14 +137,12 @@ def _answers(
     shown = total is not None and ERR.is_terminal
     with Progress(*columns, console=ERR, disable=not shown, transient=True) as progress:
         task = progress.add_task("", total=total)
-        rest, number = iter(lines), 0
+        rest = iter(lines)
         while part := list(islice(rest, CHUNK if batch > 1 else 1)):
-            for i, line in enumerate(part):
-                if not line.strip():
-                    raise InputError(f"line {number + i + 1} is empty; there is nothing to go on from")
-            number += len(part)
             how: dict[str, Any] = {"batch": batch, "alternatives": alternatives, "record": record}
-            yield from answer(bundle, part, settings, helper, **how)
+            found = iter(answer(bundle, [line for line in part if line.strip()], settings, helper, **how))
+            # An empty line has an empty answer: line k of the output still answers line k of the input.
+            yield from (next(found) if line.strip() else Answer(line, "", (), 0.0, "end") for line in part)
             progress.advance(task, len(part))
 
 
@@ -174,13 +178,10 @@ def _percent(logprob: float) -> str:
 
 def _beams(said: Answer, tokenizer: Tokenizer) -> None:
     """Every step: what went on, what ended, and what was left behind, with the text so far."""
-    if not said.tree:
-        raise InputError("--show-beams shows beam search; add --beams 4")
-    nodes = {node.id: node for node in said.tree}
     ids: dict[int, list[int]] = {-1: []}
     listing = table("step", "score", "", "hypothesis", right=(0, 1), whole=(0, 1, 2))
     styles = {"kept": "", "finished": "bold green", "pruned": "bright_black"}
-    for node in nodes.values():
+    for node in said.tree:
         ids[node.id] = [*ids[node.parent], node.token]
         words = tokenizer.decode(ids[node.id], specials=True)
         listing.add_row(

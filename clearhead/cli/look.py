@@ -13,8 +13,6 @@ from cyclopts import Parameter
 
 from ..errors import InputError
 
-Flag = Annotated[bool, Parameter(negative="")]
-
 
 def look(
     model: Annotated[str | None, Parameter(help="a folder, a hub id, a run, or a saved trace")] = None,
@@ -25,22 +23,32 @@ def look(
     layer: Annotated[int | None, Parameter(help="from 0; -1 is the last")] = None,
     head: Annotated[int | None, Parameter(help="from 0; without it, all heads together")] = None,
     word: Annotated[str | None, Parameter(help="one token: where it looks")] = None,
-    generate: Annotated[bool, Parameter(negative="", help="let it go on, one frame per new token")] = False,
+    generate: Annotated[
+        bool, Parameter(negative="", show_default=False, help="let it go on, one frame per new token")
+    ] = False,
     beams: Annotated[int | None, Parameter(help="beam search, and its whole tree")] = None,
     new: Annotated[int, Parameter(help="at most so many new tokens")] = 32,
     without: Annotated[
         list[str] | None,
-        Parameter(help="head:3.7, attn:3, mlp:3, norm:3, residual:3, scale, mask, positions"),
+        Parameter(negative="", help="head:3.7, attn:3, mlp:3, norm:3, residual:3, scale, mask, positions"),
     ] = None,
     set: Annotated[
         list[str] | None,
-        Parameter(help="ADDRESS=VALUE: a number, mean, x0.5; or a choice, Attention.kernel=Linear"),
+        Parameter(
+            negative="", help="ADDRESS=VALUE: a number, mean, x0.5; or a choice, Attention.kernel=Linear"
+        ),
     ] = None,
-    heads: Annotated[bool, Parameter(negative="", help="what every head does, in numbers")] = False,
-    importance: Annotated[bool, Parameter(negative="", help="switch off every head in turn")] = False,
-    logits: Annotated[bool, Parameter(negative="", help="what each layer would have said")] = False,
+    heads: Annotated[
+        bool, Parameter(negative="", show_default=False, help="what every head does, in numbers")
+    ] = False,
+    importance: Annotated[
+        bool, Parameter(negative="", show_default=False, help="switch off every head in turn")
+    ] = False,
+    logits: Annotated[
+        bool, Parameter(negative="", show_default=False, help="what each layer would have said")
+    ] = False,
     activations: Annotated[
-        bool, Parameter(negative="", help="mean, spread and largest values inside")
+        bool, Parameter(negative="", show_default=False, help="mean, spread and largest values inside")
     ] = False,
     view: Annotated[
         str | None,
@@ -51,16 +59,24 @@ def look(
     save: Annotated[
         Path | None, Parameter(help=".png .svg .pdf .html, or .safetensors for the trace")
     ] = None,
-    html: Annotated[bool, Parameter(negative="", help="an interactive page, look.html")] = False,
+    html: Annotated[
+        bool, Parameter(negative="", show_default=False, help="an interactive page, look.html")
+    ] = False,
     positions: Annotated[
         str | None, Parameter(help="rope sinusoidal alibi learned t5; own: the model's")
     ] = None,
-    architecture: Annotated[bool, Parameter(negative="", help="draw the model; named sizes too")] = False,
-    curves: Annotated[bool, Parameter(negative="", help="the curves of a run")] = False,
-    gradients: Annotated[bool, Parameter(negative="", help="gradient norms of a run's next step")] = False,
-    loss: Annotated[bool, Parameter(negative="", help="which tokens of a run's batch carry loss")] = False,
+    architecture: Annotated[
+        bool, Parameter(negative="", show_default=False, help="draw the model; named sizes too")
+    ] = False,
+    curves: Annotated[bool, Parameter(negative="", show_default=False, help="the curves of a run")] = False,
+    gradients: Annotated[
+        bool, Parameter(negative="", show_default=False, help="gradient norms of a run's next step")
+    ] = False,
+    loss: Annotated[
+        bool, Parameter(negative="", show_default=False, help="which tokens of a run's batch carry loss")
+    ] = False,
     check_mask: Annotated[str | None, Parameter(help='a file, or rows: "1 0; 1 1"')] = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    json: Annotated[bool, Parameter(negative="", show_default=False, help="for machines")] = False,
 ) -> None:
     """See inside a model. Layers and heads are counted from 0."""
     if check_mask is not None:

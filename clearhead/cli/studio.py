@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -48,6 +49,7 @@ def studio(
         if os.environ.get("SSH_CONNECTION") and host in LOCAL:
             OUT.print(f"         from your own machine: ssh -L {number}:127.0.0.1:{number} {_self()}")
         OUT.print("         Ctrl-C stops it; runs that were started from it go on")
+    sys.stdout.flush()  # whoever reads this through a pipe is waiting for the address
     if not no_browser and not json and not os.environ.get("SSH_CONNECTION"):
         webbrowser.open(address)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))

@@ -1,7 +1,7 @@
 """Generating: a model and a beginning in, ids out. Generators deal in ids, never in text.
 
-Prompt, Speaker   a model in the middle of a run            speaker.py, speculate.py
-Strategy          how the next token is chosen              rows.py, beams.py, contrastive.py
+Prompt, Speaker   a model in the middle of a run            speaker.py, past.py, speculate.py
+Strategy          how the next token is chosen              rows.py, contrastive.py, beams.py
 Filter            what may be chosen                        filters.py, shaping.py
 Stop              when a text has ended                     stops.py
 generate          the loop, an iterator of steps            loop.py

@@ -1,6 +1,6 @@
 """Contrastive search (Su 2022): of the likeliest tokens, the one whose state is least like what was said.
 
-Every candidate is said on trial, to see its hidden state; then all are taken back and the best is said.
+Every candidate is said on trial, to see its hidden state; the best one stays said.
 Shape suffixes: R rows, K candidates, T tokens so far, V vocabulary, D width.
 """
 
@@ -50,10 +50,14 @@ class _Contrast(RowSearch):
         self._remember(self.voice.states_RTD)
         k = min(self.strategy.k, scores_RV.shape[-1])
         best = scores_RV.softmax(-1).topk(k)
-        likeness_RK = self._try(best.indices)
-        value_RK = (1 - self.strategy.alpha) * best.values - self.strategy.alpha * likeness_RK
+        logits_RKV, states_RKD = self._rehearsed(best.indices)
+        value_RK = (1 - self.strategy.alpha) * best.values - self.strategy.alpha * self._likeness(states_RKD)
         value_RK = value_RK.masked_fill(~(best.values > 0), float("-inf"))  # blocked by a filter
-        return best.indices.gather(1, likeliest(value_RK)[:, None])[:, 0]
+        every, chosen = torch.arange(len(value_RK), device=value_RK.device), likeliest(value_RK)
+        self.voice.keep(every * k + chosen)
+        self.voice.states_RTD = states_RKD[every, chosen, None]
+        self.voice.foretell(logits_RKV[every, chosen])
+        return best.indices[every, chosen]
 
     def leave(self, going_R: Tensor) -> None:
         super().leave(going_R)
@@ -64,15 +68,16 @@ class _Contrast(RowSearch):
         self._context_RTD[:, self._known : self._known + count] = F.normalize(states_RTD, dim=-1)
         self._known += count
 
-    def _try(self, tokens_RK: Tensor) -> Tensor:
-        """How like each candidate's state is to the likest state of its context."""
+    def _rehearsed(self, tokens_RK: Tensor) -> tuple[Tensor, Tensor]:
+        """Every candidate said on trial: the logits after each, and its state."""
         rows, k = tokens_RK.shape
-        every = torch.arange(rows, device=tokens_RK.device)
-        self.voice.keep(every.repeat_interleave(k), each=k)
-        self.voice.say(tokens_RK.reshape(-1, 1))
-        states_RKD = F.normalize(self.voice.states_RTD[:, -1], dim=-1).view(rows, k, -1)
-        self.voice.forget(1)
-        self.voice.keep(every * k)
-        likeness_RKT = states_RKD @ self._context_RTD[:, : self._known].mT
-        unreal_RT = ~self.said.real_RT
-        return likeness_RKT.masked_fill(unreal_RT[:, None], -1.0).max(-1).values.float()
+        every = torch.arange(rows, device=tokens_RK.device).repeat_interleave(k)
+        self.voice.keep(every, each=k)
+        logits = self.voice.say(tokens_RK.reshape(-1, 1))
+        return logits.view(rows, k, -1), self.voice.states_RTD[:, -1].view(rows, k, -1)
+
+    def _likeness(self, states_RKD: Tensor) -> Tensor:
+        """How like each candidate's state is to the likest state of its context."""
+        context_RTD = self._context_RTD[:, : self._known]
+        likeness_RKT = F.normalize(states_RKD, dim=-1) @ context_RTD.mT
+        return likeness_RKT.masked_fill(~self.said.real_RT[:, None], -1.0).max(-1).values.float()

@@ -122,7 +122,9 @@ class AtLeast(Filter):
 
     def __call__(self, scores_RV: Tensor, said: Said) -> Tensor:
         short_R = (said.real_RT.sum(1) < self.total) | (said.count < self.count)
-        return torch.where(short_R[:, None], Suppressed(self.ends)(scores_RV, said), scores_RV)
+        ends = torch.tensor(self.ends, device=scores_RV.device)
+        # Only the columns of the end tokens are looked at: a row of scores is as long as the vocabulary.
+        return scores_RV.index_copy(1, ends, scores_RV[:, ends].masked_fill(short_R[:, None], BLOCKED))
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,10 @@ class ForcedEnd(Filter):
     ids: tuple[int, ...]
 
     def __call__(self, scores_RV: Tensor, said: Said) -> Tensor:
-        return torch.where(said.left_R[:, None] == 1, _only(self.ids, scores_RV), scores_RV)
+        last_R = said.left_R == 1
+        if not bool(last_R.any()):  # as in every step but the last
+            return scores_RV
+        return torch.where(last_R[:, None], _only(self.ids, scores_RV), scores_RV)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..errors import InputError, nearest
-from .beams import Beam, Early
+from .beams import Beam
 from .checks import check
 from .contrastive import Contrastive
 from .filters import (
@@ -24,6 +24,7 @@ from .filters import (
     Repetition,
     Suppressed,
 )
+from .pool import Early
 from .rows import Greedy, Sample
 from .search import Strategy
 from .shaping import MinP, Temperature, TopK, TopP, Typical

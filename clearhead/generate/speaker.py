@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn.cache import identity
+from ..nn.cache import Cache, identity
 from ..nn.context import States
 from ..nn.model import PairModel, SingleModel
 from ..nn.norm import widen
+from .past import Past, past
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,13 @@ class Prompt:
 class Speaker:
     """What a strategy asks of a model. Rows may be kept, repeated and reordered between two calls."""
 
-    begun_RT: Tensor  # what every row begins with, padding on the left
-    real_RT: Tensor  # which of these are real
     states_RTD: Tensor  # the last hidden states of what was said last
+    _past: Past
+
+    def __init__(self, begun_RT: Tensor, real_RT: Tensor) -> None:
+        self.begun_RT = begun_RT  # what every row begins with, padding on the left
+        self.real_RT = real_RT  # which of these are real
+        self._foretold_RV: Tensor | None = None
 
     def hear(self) -> Tensor:
         """The beginning: logits (B, V) of the first new token."""
@@ -44,8 +49,15 @@ class Speaker:
 
     def say(self, new_RT: Tensor, real_RT: Tensor | None = None) -> Tensor:
         """Logits (R, V) of the token after these."""
+        if self._foretold_RV is not None:
+            logits_RV, self._foretold_RV = self._foretold_RV, None
+            return logits_RV
         self.states_RTD = self._run(new_RT, real_RT)
         return self.read(1)[:, 0]
+
+    def foretell(self, logits_RV: Tensor) -> None:
+        """The next token of every row has been said on trial and stays: `say` will only give what it gave."""
+        self._foretold_RV = logits_RV
 
     def read(self, count: int) -> Tensor:
         """Logits (R, count, V) at the last positions of what was said last."""
@@ -53,10 +65,15 @@ class Speaker:
 
     def keep(self, rows_R: Tensor, each: int = 1) -> None:
         """Go on with these rows, in this order; `each` of them, side by side, are of one source."""
-        raise NotImplementedError
+        if self._foretold_RV is not None:
+            self._foretold_RV, self.states_RTD = self._foretold_RV[rows_R], self.states_RTD[rows_R]
+        self._keep(rows_R, each)
 
     def forget(self, count: int) -> None:
         """Take back the last `count` tokens."""
+        self._past.forget(count)
+
+    def _keep(self, rows_R: Tensor, each: int) -> None:
         raise NotImplementedError
 
     def follow(self, search: Chooser) -> None:
@@ -89,46 +106,43 @@ def speaker(model: SingleModel | PairModel, prompt: Prompt, room: int) -> Speake
 
 class _SingleSpeaker(Speaker):
     def __init__(self, model: SingleModel, prompt: Prompt, room: int) -> None:
-        self.begun_RT, self.real_RT = left_padded(prompt.ids_BT, prompt.mask_BT)
-        self._model, self._cache = model, model.cache(self.begun_RT.shape[1] + room)
+        super().__init__(*left_padded(prompt.ids_BT, prompt.mask_BT))
+        self._model, self._past = model, past(model, model.tower, self.begun_RT.shape[1] + room)
 
     def read(self, count: int) -> Tensor:
         return widen(self._model.read(States(self.states_RTD[:, -count:])))
 
-    def keep(self, rows_R: Tensor, each: int = 1) -> None:
-        self._cache.reorder(rows_R)
-
-    def forget(self, count: int) -> None:
-        self._cache.trim(self._cache.length - count)
+    def _keep(self, rows_R: Tensor, each: int) -> None:
+        self._past.keep(rows_R)
 
     def _run(self, new_RT: Tensor, real_RT: Tensor | None) -> Tensor:
-        return self._model.hidden(new_RT, real_RT, cache=self._cache)
+        return self._past.hear(self._model.hidden, new_RT, real_RT)
 
 
 class _PairSpeaker(Speaker):
     def __init__(self, model: PairModel, prompt: Prompt, room: int) -> None:
         if prompt.start_BT is None:
             raise InputError("an encoder-decoder needs a start token for its decoder")
-        self.begun_RT, self.real_RT = left_padded(prompt.start_BT, None)
-        self._model, self._cache = model, model.cache(self.begun_RT.shape[1] + room)
+        super().__init__(*left_padded(prompt.start_BT, None))
+        self._model, self._past = model, past(model, model.decoder, self.begun_RT.shape[1] + room)
         self._memory = model.encode(*left_padded(prompt.ids_BT, prompt.mask_BT))
 
     def read(self, count: int) -> Tensor:
         return widen(self._model.read(States(self.states_RTD[:, -count:])))
 
-    def keep(self, rows_R: Tensor, each: int = 1) -> None:
+    def _keep(self, rows_R: Tensor, each: int) -> None:
         sources = rows_R[::each] // self._memory.each
-        self._cache.reorder(rows_R, sources)
+        self._past.keep(rows_R, sources)
         x, segment = self._memory.x_BTD, self._memory.segment_BT
         if not identity(sources, len(x)):
             x, segment = x[sources], None if segment is None else segment[sources]
         self._memory = replace(self._memory, x_BTD=x, segment_BT=segment, each=each)
 
-    def forget(self, count: int) -> None:
-        self._cache.trim(self._cache.length - count)
-
     def _run(self, new_RT: Tensor, real_RT: Tensor | None) -> Tensor:
-        return self._model.decode(new_RT, self._memory, real_RT, cache=self._cache).x_BTD
+        return self._past.hear(self._decode, new_RT, real_RT)
+
+    def _decode(self, ids_RT: Tensor, mask: Tensor | None, *, cache: Cache | None) -> Tensor:
+        return self._model.decode(ids_RT, self._memory, mask, cache=cache).x_BTD
 
 
 def left_padded(ids_BT: Tensor, mask_BT: Tensor | None) -> tuple[Tensor, Tensor]:

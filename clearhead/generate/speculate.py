@@ -30,7 +30,7 @@ class Speculator(Speaker):
     def __init__(self, target: Speaker, draft: Speaker, ahead: int) -> None:
         if len(target.begun_RT) != 1:
             raise InputError(f"a draft guesses for one request at a time; given {len(target.begun_RT)}")
-        self.begun_RT, self.real_RT = target.begun_RT, target.real_RT
+        super().__init__(target.begun_RT, target.real_RT)
         self.guessed = self.right = 0
         self._target, self._draft, self._ahead = target, draft, ahead
         self._said: list[int] = []  # after the prompt

@@ -111,10 +111,12 @@ def _check(tower: Stack, part: str, layer: int | None, head: int | None, word: s
     pattern = tower.spec.pattern
     block = pattern[(layer or 0) % len(pattern)]
     attention = block.attention if part == "attn" else block.cross
-    if not isinstance(attention, Attention):
+    if attention is None:
         raise InputError(f"{word!r}: this model has no cross-attention")
-    if head is not None and head >= attention.heads:
-        raise InputError(f"{word!r}: there are {attention.heads} heads, from 0 to {attention.heads - 1}")
+    count = attention.heads if isinstance(attention, Attention) else 0
+    if head is not None and head >= count:
+        said = f"there are {count} heads, from 0 to {count - 1}" if count else "this layer has no heads"
+        raise InputError(f"{word!r}: {said}")
 
 
 def _silences(model: SingleModel | PairModel, off: Off) -> list[Tap]:

@@ -57,8 +57,8 @@ def write(trace: Trace, path: Path) -> Path:
         "fed": {**asdict(fed), "tokens": fed.tokens, "target_tokens": fed.target_tokens},
         "calls": {address: _keep(address, call, tensors) for address, call in seen.calls.items()},
     }
-    if trace.about.has_head:
-        guesses = trace.logit_lens(top=10)
+    guesses = trace.guesses(top=10)
+    if guesses is not None:
         tensors |= {"guesses/ids": guesses.ids, "guesses/probabilities": guesses.probabilities}
         notes["guesses"] = guesses.labels
     whole = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
@@ -75,7 +75,7 @@ def _keep(address: str, call: Call, tensors: dict[str, Tensor]) -> dict[str, Any
     mask, bias = call.view.dense, call.bias
     for name, x in (("q", call.q_BHQE), ("k", call.k_BHKE), ("v", call.v_BHKE)):
         tensors[f"{address}/{name}"] = x
-    if not isinstance(call.kernel, Exact):
+    if type(call.kernel) is not Exact:
         tensors[f"{address}/pattern"] = call.kernel.pattern(call)
         return {**note, "exact": False}
     # Layers share masks and biases; each is kept once.
@@ -83,6 +83,8 @@ def _keep(address: str, call: Call, tensors: dict[str, Tensor]) -> dict[str, Any
         if shared is not None:
             note[name] = f"shared/{name}-{id(shared)}"
             tensors[note[name]] = shared
+    if call.kernel.sink is not None:
+        tensors[f"{address}/sink"] = call.kernel.sink
     return {**note, "exact": True, "cap": call.kernel.cap}
 
 
@@ -117,7 +119,9 @@ def _call(address: str, note: dict[str, Any], tensors: dict[str, Tensor]) -> Cal
     q, k, v = (tensors[f"{address}/{name}"] for name in "qkv")
     kernel: Kernel
     if note["exact"]:
-        kernel = Softmax(cap=note["cap"]).build(q.shape[1], q.shape[-1])
+        sink = tensors.get(f"{address}/sink")
+        kernel = Softmax(cap=note["cap"], sink=sink is not None).build(q.shape[1], q.shape[-1])
+        kernel.load_state_dict({} if sink is None else {"sink": sink})
     else:
         kernel = Shown(note["kernel"], tensors[f"{address}/pattern"])
     rule: Mask = Given(tensors[note["mask"]]) if "mask" in note else Everyone()

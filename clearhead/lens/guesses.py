@@ -32,6 +32,8 @@ def logit_lens(
     if model.head is None:
         raise InputError("the logit lens needs a head that guesses words or labels; this model has none")
     tower = model.decoder if isinstance(model, PairModel) else model.tower
+    if tower.spec.out_width != streams_LTD.shape[-1]:
+        raise InputError("the logit lens reads one stream; the head of this model reads two (reversible)")
     rows = []
     with torch.no_grad():
         for x_TD in streams_LTD:

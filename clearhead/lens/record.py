@@ -33,9 +33,15 @@ class Inside:
     def depth(self, side: str) -> int:
         return sum(1 for name in self.streams if name.startswith(f"{side}.blocks."))
 
+    def call(self, address: str) -> Call:
+        if address not in self.calls:  # a layer may mix its tokens in another way
+            layer = address.split(".")[2]
+            raise InputError(f"layer {layer} has no attention to look at; it mixes its tokens in another way")
+        return self.calls[address]
+
     def pattern(self, address: str, heads: slice = ALL) -> Tensor:
         """(H, Q, K) of one attention."""
-        call = self.calls[address]
+        call = self.call(address)
         try:
             with torch.no_grad():
                 return call.kernel.pattern(call, heads)[0].float()

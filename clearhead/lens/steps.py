@@ -30,11 +30,12 @@ class Steps:
     weights: Tensor  # the core's own pattern
     mix: Tensor  # (Q, E)
     scale: float
+    sink: float | None = None  # one more score of every row, which takes its share and gives nothing
 
 
 def steps(call: Call, head: int) -> Steps:
     """Only exact attention has scores; an approximation has the weights it amounts to, and nothing before."""
-    if not isinstance(call.kernel, Exact):
+    if type(call.kernel) is not Exact:
         name = type(call.kernel).__name__.lstrip("_")
         raise InputError(f"{name} attention has no scores to show; its implied weights are in attention()")
     group = call.q_BHQE.shape[1] // call.k_BHKE.shape[1]
@@ -50,4 +51,5 @@ def steps(call: Call, head: int) -> Steps:
         if allowed is not None:
             masked = scaled.masked_fill(~allowed[0, head if allowed.shape[1] > 1 else 0], float("-inf"))
         weights = call.kernel.pattern(call, slice(head, head + 1))[0, 0]
-        return Steps(q, k, v, scores, scaled, masked, weights, weights @ v, call.scale)
+        sink = None if call.kernel.sink is None else float(call.kernel.sink[head])
+        return Steps(q, k, v, scores, scaled, masked, weights, weights @ v, call.scale, sink)

@@ -95,7 +95,8 @@ class Trace:
 
     def heads(self, kind: Kind = "self") -> int:
         """How many heads each of them has."""
-        return int(self.call(kind, 0).q_BHQE.shape[1])
+        there = [self.inside.calls[name] for name in self._addresses(kind) if name in self.inside.calls]
+        return int(there[0].q_BHQE.shape[1]) if there else 0
 
     def attention(self, kind: Kind = "self", layer: int | None = None, head: int | None = None) -> Tensor:
         """Weights before dropout, rows that sum to one: (L, H, Q, K), without what was chosen."""
@@ -104,7 +105,8 @@ class Trace:
         address = self.address(kind, layer)
         if head is None:
             return self.inside.pattern(address)
-        number = _chosen("head", head, self.heads(kind), f"layer {layer} of {kind} attention")
+        heads = int(self.call(kind, layer).q_BHQE.shape[1])
+        number = _chosen("head", head, heads, f"layer {layer} of {kind} attention")
         return self.inside.pattern(address, slice(number, number + 1))[0]
 
     def sides(self, kind: Kind = "self") -> tuple[list[Token], list[Token]]:
@@ -122,7 +124,7 @@ class Trace:
 
     def call(self, kind: Kind, layer: int) -> Call:
         """What the kernel of this layer was given: q, k, v, who may look at whom, bias, scale."""
-        return self.inside.calls[self.address(kind, layer)]
+        return self.inside.call(self.address(kind, layer))
 
     def steps(self, kind: Kind = "self", layer: int = 0, head: int = 0) -> Steps:
         """One head, step by step: q, k, v, scores, scaled, masked, weights, mix."""
@@ -150,6 +152,13 @@ class Trace:
         if self._guesses is not None:
             return self._guesses
         return logit_lens(self.needs_model("the logit lens"), self.hidden(), self.tokenizer, top)
+
+    def guesses(self, top: int = 5) -> Guesses | None:
+        """The logit lens, where there is one."""
+        try:
+            return self.logit_lens(top)
+        except InputError:
+            return None
 
     @cached_property
     def frames(self) -> list[Frame]:

@@ -45,7 +45,8 @@ def without_head(bundle: Bundle, trace: Trace, kind: Kind, layer: int, head: int
 
 
 def said(bundle: Bundle, trace: Trace) -> str:
-    tokens = [t.id for t in trace.target_tokens if not t.special]
+    """What a decoder said; nothing where it has no head to say it with."""
+    tokens = [t.id for t in trace.target_tokens if not t.special and trace.about.has_head]
     return bundle.tokenizer.decode(tokens) if tokens and bundle.tokenizer else ""
 
 

@@ -47,7 +47,7 @@ class Detokenizer:
 
 
 class Cutter:
-    """Text in pieces in; the same text out, cut before the stop string that is whole first."""
+    """Text in pieces in; the same out, cut before the stop string that is whole first. None of it shows."""
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops
@@ -61,7 +61,7 @@ class Cutter:
         found = [(text.find(stop) + len(stop), text.find(stop)) for stop in self._stops if stop in text]
         if found:
             self.cut, self._held = True, ""
-            _, start = min(found)  # the one that was whole first, so that the size of pieces does not matter
+            _, start = min(found)  # whole first: then the size of the pieces does not matter
             return text[:start]
         self._held = text[len(text) - self._begun(text) :]
         return text[: len(text) - len(self._held)]

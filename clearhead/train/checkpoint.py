@@ -14,7 +14,8 @@ from torch import Tensor
 from .. import store
 from ..bundle import Bundle, save
 from ..bundle.saving import saved_weights
-from ..errors import LoadError, TrainError
+from ..errors import LoadError, SpecError, TrainError
+from ..spec import Spec
 from ..store.jsonfile import read_object
 from ..store.line import one_line, quoted
 from ..store.tensors import Tensors
@@ -76,12 +77,23 @@ def read_weights(bundle: Bundle, checkpoint: Path) -> Weights:
 
 def refuse_other(checkpoint: Path, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
     """A run goes on under the facts it began with; the first that differs is named."""
-    here, there = _flat(ours), _flat({key: theirs.get(key) for key in ours})
+    here, there = _flat(ours), _flat({key: _today(theirs.get(key), ours[key]) for key in ours})
     for key in [*here, *there]:
         if here.get(key) != there.get(key):
             said = f"{key} is {quoted(here.get(key))} here and {quoted(there.get(key))} there"
             message = f"{checkpoint} was made by another config: {said}"
             raise TrainError(one_line(f"{message}; give the same settings, or choose another folder"))
+
+
+def _today(value: Any, ours: Any) -> Any:
+    """A spec of an older version with the fields that have come since, at their defaults."""
+    if not isinstance(value, dict) or "kind" not in value:
+        return value
+    try:
+        made = Spec.from_dict(value).to_dict()
+    except SpecError:  # it says something that is no longer known: the comparison will name it
+        return value
+    return {key: item for key, item in made.items() if key in value or key in ours}
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:

@@ -193,6 +193,15 @@ def test_a_text_that_does_not_fit_is_refused_with_both_numbers(gpt: Bundle, bart
         bart.generate(long)
 
 
+def test_a_text_longer_than_those_of_the_training_is_noted(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vocab = trained("bytes").get_vocab_size()
+    rotary = ch.build("llama", vocab_size=vocab, max_position_embeddings=8, num_key_value_heads=2, **sizes)
+    rotary.tokenizer = Tokenizer.read(write(tmp_path / "t", "bytes"))
+    assert said(rotary, "A", max_new_tokens=2).notes == ()
+    assert "trained on texts of up to 8" in said(rotary, "A fox " * 9, max_new_tokens=2).notes[0]
+
+
 @pytest.mark.parametrize(
     ("family", "task", "message"),
     [
@@ -217,6 +226,7 @@ def test_a_model_that_does_not_speak_says_what_it_does(family: str, task: Any, m
         (lambda b: b.generate(""), "the prompt is empty"),
         (lambda b: b.generate(["a", ""]), "the prompt is empty"),
         (lambda b: b.generate("a", batch=0), "batch is 0"),
+        (lambda b: b.answer("a", alternatives=2, num_beams=2), "alternatives are of one row"),
         (lambda b: b.generate("a", temprature=1), "did you mean 'temperature'"),
         (lambda b: b.generate("a", begin=[10**6]), "begin is 1000000, but the vocabulary has"),
         (lambda b: b.generate(["a", "b"], do_sample=True, seed=[1]), "1 seeds for 2 requests"),

@@ -106,6 +106,18 @@ def test_lines_are_answered_in_order(
     assert [json.loads(line)["prompt"] for line in told] == lines
 
 
+def test_an_empty_line_has_an_empty_answer(
+    folder: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "lines.txt").write_text("A\n\n \nA\n", encoding="utf-8")
+    file = ["--file", str(tmp_path / "lines.txt"), "--max", "4"]
+    one, *none, last = run(capsys, "generate", folder, *file)[1].splitlines()
+    assert one == last != "" and none == ["", ""]
+    assert [
+        json.loads(line)["text"] for line in run(capsys, "generate", folder, *file, "--json")[1].splitlines()
+    ][1] == ""
+
+
 def test_a_draft_gives_the_same_answer(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["generate", folder, TEXT, "--max", "12"]
     assert run(capsys, *words, "--draft", folder)[1] == run(capsys, *words)[1]

@@ -27,7 +27,7 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Bundle]
     for bundle in there.values():
         bundle.family = FAMILIES["gpt2"]
     for module in ("text", "drawings"):
-        monkeypatch.setattr(f"clearhead.cli.looking.{module}.load", lambda name: there[name])
+        monkeypatch.setattr(f"clearhead.cli.looking.{module}.load", lambda name, **_: there[name])
     monkeypatch.chdir(tmp_path)
     return there
 

@@ -13,6 +13,8 @@ from clearhead.nn.kernels.softmax import Softmax
 from clearhead.nn.model import Model
 
 every = pytest.mark.parametrize("spec", EVERY.values(), ids=EVERY)
+BOTH = {n: s for n, s in EVERY.items() if n.startswith(("decoder/", "pair/"))}
+decoders = pytest.mark.parametrize("spec", BOTH.values(), ids=BOTH)
 KINDS = {cn.Single: ("self",), cn.Pair: ("self", "decoder", "cross")}
 
 
@@ -28,20 +30,29 @@ def test_the_answer_and_the_weights_are_those_of_the_model(spec: Model) -> None:
     run(bundle.model, source, target, tap=record.tap("*.pattern"))
     for kind in trace.kinds:
         for layer in range(trace.layers(kind)):
+            if trace.address(kind, layer) not in trace.inside.calls:  # mixed in another way
+                assert f"{trace.address(kind, layer)}.pattern" not in record
+                with pytest.raises(ch.errors.InputError, match="has no attention to look at"):
+                    trace.attention(kind, layer, 0)
+                continue
             want = record[f"{trace.address(kind, layer)}.pattern"][0].float()
             assert_close(trace.attention(kind, layer), want, 1e-6)
             for head in range(trace.heads(kind)):
                 assert_close(trace.attention(kind, layer, head), want[head], 1e-6)
-        rows, columns = trace.sides(kind)
-        assert trace.attention(kind, 0, 0).shape == (len(rows), len(columns))
+            assert want[0].shape == tuple(map(len, trace.sides(kind)))
 
 
-@every
+def _mixes(spec: Model) -> bool:
+    """Whether some layer has no attention at all."""
+    return any(not isinstance(n.attention, cn.Attention) for n in spec.nodes() if isinstance(n, cn.Block))
+
+
+@decoders
 @torch.no_grad()
 def test_steps_lead_from_one_to_the_next(spec: Model) -> None:
     """q k' -> scores -> scaled -> masked -> weights -> mix, and the mix is the one the model used."""
-    if any(not isinstance(n.kernel, Softmax) for n in spec.nodes() if isinstance(n, cn.Attention)):
-        pytest.skip("an approximation has no scores; its weights are in the law above")
+    if any(type(n) is not Softmax for n in spec.nodes() if isinstance(n, cn.Mixing)) or _mixes(spec):
+        pytest.skip("only exact attention has scores; the weights of the others are in the law above")
     bundle, source, target = ch.build(spec, dtype=torch.float64), ids(1, 6), ids(1, 5, seed=1)
     trace = bundle.trace(source, target) if isinstance(spec, cn.Pair) else bundle.trace(target)
     for kind in trace.kinds:
@@ -49,13 +60,14 @@ def test_steps_lead_from_one_to_the_next(spec: Model) -> None:
         for head in (0, trace.heads(kind) - 1):
             seen = trace.steps(kind, 1, head)
             assert_close(seen.scores, seen.q_QE @ seen.k_KE.mT)
-            assert_close(seen.masked.softmax(-1), seen.weights)
+            sunk = seen.masked.new_full((len(seen.masked), int(seen.sink is not None)), seen.sink or 0.0)
+            assert_close(torch.cat([seen.masked, sunk], -1).softmax(-1)[:, : len(seen.k_KE)], seen.weights)
             assert_close(seen.mix, mixed[head])
             blocked = seen.masked.isinf()
             assert torch.equal(seen.masked[~blocked], seen.scaled[~blocked])
 
 
-@every
+@decoders
 @torch.no_grad()
 def test_a_saved_trace_opens_to_the_same_numbers(spec: Model, tmp_path: object) -> None:
     bundle, source, target = ch.build(spec), ids(1, 6), ids(1, 5, seed=1)
@@ -64,7 +76,9 @@ def test_a_saved_trace_opens_to_the_same_numbers(spec: Model, tmp_path: object) 
     assert again.tokens == trace.tokens and again.target_tokens == trace.target_tokens
     assert torch.equal(again.answer, trace.answer) and torch.equal(again.hidden(), trace.hidden())
     for kind in trace.kinds:
-        assert torch.equal(again.attention(kind), trace.attention(kind))
+        for layer in range(trace.layers(kind)):
+            if trace.address(kind, layer) in trace.inside.calls:
+                assert torch.equal(again.attention(kind, layer), trace.attention(kind, layer))
     with pytest.raises(ch.errors.InputError, match="opened from a file"):
         again.activation("tower.out")
 

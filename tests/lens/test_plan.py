@@ -22,6 +22,7 @@ from clearhead.lens.cost.layers import Sides, tower
 from clearhead.lens.cost.machine import step_time
 from clearhead.lens.cost.plan import Device, layouts, parse, plan
 from clearhead.lens.cost.split import Job, Layout, share
+from clearhead.lens.cost.total import whole
 from clearhead.nn.model import Model
 from clearhead.nn.work import Usage
 
@@ -96,6 +97,18 @@ def test_stages_hold_every_layer_once() -> None:
     part = share(model, job, Layout(pipeline=32), rows=1)
     assert part.weights == 2 * (layer + max(parts["tower.embed"], parts["head"] + 4096))
     assert part.idle == 31 / (32 + 31)
+
+
+def test_the_first_stage_keeps_a_part_for_every_stage_behind_it() -> None:
+    """One forward, one backward (Narayanan 2019): a quarter of the layers, for four parts on their way."""
+    model = spec("gpt2")
+    sides = whole(model, Job(batch=1, length=128, training=True).call(1)).towers["tower"]
+    layers, front = sum(layer.all.saved for layer in sides.blocks), sides.embed.saved + sides.positions.saved
+    for batch, flight in ((1, 1), (2, 2), (4, 4), (16, 4)):
+        job = Job(batch=batch, length=128, training=True)
+        part = share(model, job, Layout(pipeline=4), rows=1)
+        assert part.activations >= flight * (layers // 4 + front)
+        assert batch == 1 or part.activations == flight * (layers // 4 + front)
 
 
 def test_activations_of_a_layer_are_those_of_the_published_formula() -> None:
@@ -230,12 +243,13 @@ def test_what_cannot_be_planned_is_one_line(
 
 
 PEAK = """
-import resource
 import clearhead.cli.main as program
 try:
     program.main(["plan", "gpt3", "--train", "--devices", "1024"])
 except SystemExit:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    # Not getrusage: across fork and exec it still remembers the size of the parent.
+    rows = open("/proc/self/status").read().splitlines()
+    print(next(row.split()[1] for row in rows if row.startswith("VmHWM")))
 """
 
 

@@ -70,3 +70,23 @@ def test_what_makes_no_sense_is_refused_in_one_line(make, words: str) -> None:
     with pytest.raises(ClearheadError) as caught:
         make()
     assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "mixer",
+    [cn.Recurrent(), cn.Recurrent(cell="gru"), cn.Convolution(), attention(kernel=cn.Linear()), attention()],
+    ids=str,
+)
+@torch.no_grad()
+def test_a_row_that_waits_keeps_its_state(mixer: cn.Mixer) -> None:
+    """Rows of a batch that are given padding while others go on go on later as if nothing had been."""
+    model = single(causal=True, block=block(attention=mixer)).build(dtype=torch.float64)
+    ids = torch.arange(14).reshape(2, 7)
+    real = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 1, 0, 1]])
+    whole, cache = model(ids, real), model.cache()
+    steps = [
+        model(new, flags, cache=cache) for new, flags in zip(ids.split(1, 1), real.split(1, 1), strict=True)
+    ]
+    got = torch.cat(steps, dim=1)
+    assert_close(got[real.bool()], whole[real.bool()])
+    assert_close(got[1][real[1].bool()], model(ids[1:, [0, 1, 4, 6]])[0])

@@ -119,7 +119,7 @@ def wait(what: Any, seconds: float = 60) -> None:
 def test_a_run_is_started_held_stopped_and_goes_on_exactly(tmp_path: Path) -> None:
     """Started as the page starts it; what it learns after a stop is what it would have learned without."""
     small = {"model.d_model": "16", "model.encoder_ffn_dim": "16", "model.decoder_ffn_dim": "16",
-             "train.steps": "40", "train.valid_every": "40", "data.tokens": "300"}  # fmt: skip
+             "train.steps": "50", "train.valid_every": "50", "data.tokens": "300"}  # fmt: skip
     runs = Runs(Shelf(home=tmp_path))
     entry = runs.start("translate-en-zh", "A Small One!", small)
     assert entry.path == tmp_path / "runs" / "a-small-one"
@@ -132,13 +132,13 @@ def test_a_run_is_started_held_stopped_and_goes_on_exactly(tmp_path: Path) -> No
     runs.order(entry, "stop")
     wait(lambda: worker(entry.path) is None)
     stopped = status(entry.path)
-    if stopped["step"] < 40:
+    if stopped["step"] < 50:
         assert stopped["status"] == "stopped"
         runs.order(entry, "go on")
-    wait(lambda: status(entry.path)["step"] == 40 and worker(entry.path) is None)
+    wait(lambda: status(entry.path)["step"] == 50 and worker(entry.path) is None)
     assert runs.failure(entry) == ""
     steps = [record["step"] for record in read_log(entry.path) if "loss" in record]
-    assert steps == list(range(1, 41))
+    assert steps == list(range(1, 51))
     assert runs._free("a-small-one").name == "a-small-one-2"  # the same name does not touch the first
 
 

@@ -75,6 +75,10 @@ def test_templates_are_rendered_as_the_reference_does(name: str, tmp_path: Path)
     assert ours.chat(said, reply=False) == ended
 
 
+def rendered(template: str, messages: Any) -> str:
+    return chat.render(template, [(messages, {})])[0]
+
+
 ATTRIBUTES = "is unsafe|undefined|SecurityError"
 HOSTILE = {
     "loops": ("{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
@@ -100,14 +104,14 @@ def test_a_hostile_template_is_stopped_in_one_line(name: str, tmp_path: Path) ->
     template, why = HOSTILE[name]
     began = time.monotonic()
     with pytest.raises(LoadError, match=why) as error:
-        chat.render(template, [USER], {})
+        rendered(template, [USER])
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
     assert time.monotonic() - began < chat.DEADLINE + 5
 
 
 @pytest.mark.parametrize("inside", ["'{0.__class__}'.format(messages)", "messages | attr('__class__')"])
 def test_what_the_sandbox_hides_is_nothing(inside: str) -> None:
-    assert chat.render("{{ " + inside + " }}", [USER], {}) == ""
+    assert rendered("{{ " + inside + " }}", [USER]) == ""
 
 
 def test_a_template_that_only_waits_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -117,15 +121,15 @@ def test_a_template_that_only_waits_is_killed(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(chat, "SCRIPT", script)
     monkeypatch.setattr(chat, "DEADLINE", 0.3)
     with pytest.raises(LoadError, match=r"did not end within 0\.3 s"):
-        chat.render(CHATML, [USER], {})
+        rendered(CHATML, [USER])
 
 
 def test_the_caller_s_environment_is_not_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script = tmp_path / "looks.py"
-    script.write_text("import os; print(os.environ.get('SECRET_TOKEN'))")
+    script.write_text("import json, os; print(json.dumps([str(os.environ.get('SECRET_TOKEN'))]))")
     monkeypatch.setattr(chat, "SCRIPT", script)
     monkeypatch.setenv("SECRET_TOKEN", "x")
-    assert chat.render(CHATML, [USER], {}).strip() == "None"
+    assert rendered(CHATML, [USER]) == "None"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +144,7 @@ def test_the_caller_s_environment_is_not_seen(monkeypatch: pytest.MonkeyPatch, t
 )
 def test_messages_that_are_none_are_refused(messages: Any, why: str) -> None:
     with pytest.raises(InputError, match=why):
-        chat.render(CHATML, messages, {})
+        rendered(CHATML, messages)
 
 
 def test_a_checkpoint_without_a_template_says_so(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from clearhead.train import (
     checkpoints,
     read_log,
 )
+from clearhead.train.checkpoint import refuse_other
 
 
 def run(folder: Path, *, task: Toy | None = None, **changes: object) -> Result:
@@ -307,3 +308,15 @@ def test_the_log_begins_again_where_the_checkpoint_ends(tmp_path: Path) -> None:
     assert set(FULL) and record["tokens"] == record["targets"] == sum(
         Toy(parts=2).batch(1, i).targets for i in (0, 1)
     )
+
+
+def test_a_run_of_an_older_version_goes_on_when_fields_have_come_since() -> None:
+    """What an older file does not say is at its default; what it says otherwise is still refused."""
+    ours = {"model": toy_bundle().spec.to_dict()}
+    older = json.loads(json.dumps(ours))
+    tower = older["model"]["tower"]
+    assert tower.pop("recompute") is False
+    refuse_other(Path("there"), ours, older)
+    tower["recompute"] = True
+    with pytest.raises(TrainError, match=r"model\.tower\.recompute is False here and True there"):
+        refuse_other(Path("there"), ours, older)

@@ -117,7 +117,7 @@ def _attention(
     )
     work = (
         linear(asking, width, spec.heads * head, bias="q" in spec.bias)
-        + linear(offered, source_width, groups * head, bias="k" in spec.bias)
+        + _keys(spec, source_width, offered, groups * head, call)
         + linear(offered, source_width, groups * value, bias="v" in spec.bias)
         + linear(asking, spec.heads * value, width, bias="o" in spec.bias)
         + spec.kernel.work(meeting)
@@ -129,6 +129,14 @@ def _attention(
             own = parts.norm(spec.qk_norm, vectors, head, call)
             work += replace(own, saved=own.saved + call.number * vectors * head)
     return work
+
+
+def _keys(spec: Attention, width: int, vectors: int, size: int, call: Usage) -> Work:
+    """Shared keys are the queries once more, at unit size: no parameters, but what the norm is given."""
+    made = linear(vectors, width, size, bias="k" in spec.bias)
+    if spec.project != "shared":
+        return made
+    return replace(made, parameters=0, saved=call.number * vectors * size + 4 * vectors * spec.heads)
 
 
 def _second(spec: Attention, width: int, vectors: int) -> Work:
@@ -157,8 +165,13 @@ class BlockWork:
         return self.stream + self.inside
 
 
-def block(spec: Block, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme) -> BlockWork:
-    """Every sub-layer keeps two tensors of the stream: what its norm is given, and what the norm gives."""
+def block(
+    spec: Block, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme, whole: bool = False
+) -> BlockWork:
+    """Every sub-layer keeps two tensors of the stream: what its norm is given, and what the norm gives.
+
+    `whole` blocks are computed again to their end.
+    """
     steps = [
         mixer(spec.attention, width, sides, call, causal=causal, scheme=scheme),
         parts.feedforward(spec.feedforward, sides.vectors, width, call),
@@ -175,7 +188,7 @@ def block(spec: Block, width: int, sides: Sides, call: Usage, *, causal: bool, s
     else:
         outside = (around + Work(saved=2 * stream)).times(len(steps))
     inside = sum(steps[1:], steps[0])
-    return BlockWork(outside, inside, len(steps), _last(spec, width, sides))
+    return BlockWork(outside, inside, len(steps), 0 if whole else _last(spec, width, sides))
 
 
 @dataclass(frozen=True)
@@ -189,7 +202,11 @@ class TowerWork:
     stream: int  # bytes of the stream between two layers
     bias: int  # bytes of a bias that all layers share
     distinct: int | None
-    recompute: bool
+    streams: int | None = None  # kept between layers that are computed again; None: none is
+
+    @property
+    def recompute(self) -> bool:
+        return self.streams is not None
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -216,8 +233,8 @@ class TowerWork:
     def saved(self) -> int:
         """Bytes kept when the forward pass is over."""
         outside = self.embed.saved + self.positions.saved + self.norm.saved
-        if self.recompute:
-            return outside + self.bias + self.stream * len(self.blocks)
+        if self.streams is not None:
+            return outside + self.bias + self.stream * self.streams
         return outside + sum(layer.all.saved for layer in self.blocks)
 
     @property
@@ -231,29 +248,38 @@ class TowerWork:
 
 
 def tower(spec: Tower, sides: Sides, call: Usage) -> TowerWork:
-    if spec.residual == "reversible":
-        raise UnsupportedError(
-            "a reversible tower does not say what it costs; give it a formula in lens/cost"
-        )
     heads, head_dim = spec.pattern[0].attention.sizes(spec.width)
     dims = Dims(width=spec.width, depth=spec.depth, heads=heads, head_dim=head_dim, causal=spec.causal)
     inner, stream = spec.embed.inner(spec.width), call.number * sides.vectors * spec.width
-    scheme = Scheme.of(spec.positions)
-    works = [block(b, spec.width, sides, call, causal=spec.causal, scheme=scheme) for b in spec.pattern]
+    scheme, whole = Scheme.of(spec.positions), spec.residual == "reversible"
+    works = [
+        block(b, spec.width, sides, call, causal=spec.causal, scheme=scheme, whole=whole)
+        for b in spec.pattern
+    ]
     # Shared layers are made of the first places of the pattern, as the tower builds them.
     own = spec.distinct or spec.depth
     order = [(i * own // spec.depth) % len(works) for i in range(spec.depth)]
-    norm = parts.norm(spec.last_norm, sides.vectors, spec.width, call) if spec.last_norm else Work()
+    norm = Work()
+    if spec.last_norm is not None:
+        norm = parts.norm(spec.last_norm, sides.vectors, spec.out_width, call)
+        norm += Work(saved=call.number * sides.vectors * spec.out_width)
     return TowerWork(
         embed=parts.embed(spec.embed, spec.width, sides.batch, sides.length, call),
         positions=parts.positions(spec.positions, dims, inner, sides.length, call),
         blocks=tuple(works[i] for i in order),
-        norm=norm + Work(saved=stream if spec.last_norm else 0),
+        norm=norm,
         stream=stream,
         bias=parts.shared_bias(spec.positions, dims, sides.length, call),
         distinct=spec.distinct,
-        recompute=spec.recompute,
+        streams=_streams(spec),
     )
+
+
+def _streams(spec: Tower) -> int | None:
+    """A reversible tower finds its way back from the last two streams; another keeps one for each layer."""
+    if spec.residual == "reversible":
+        return 2
+    return spec.depth if spec.recompute else None
 
 
 def _last(spec: Block, width: int, sides: Sides) -> int:

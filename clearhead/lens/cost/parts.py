@@ -12,6 +12,7 @@ from ...errors import UnsupportedError
 from ...nn.embed import Embed, Tokens
 from ...nn.feedforward import MLP, FeedForward, Gated
 from ...nn.heads import Head, Labels, Pool, Pooled, Span, Tags, TokenHead, Transform
+from ...nn.long.axial import Axial
 from ...nn.norm import RMS, Layer, Norm
 from ...nn.positions import Alibi, Learned, NoPositions, Positions, RelativeBuckets, Sinusoidal
 from ...nn.rope import Rope
@@ -123,6 +124,12 @@ def _(part: Learned, dims: Dims, width: int, length: int, call: Usage) -> Work:
 
 
 @positions.register
+def _(part: Axial, dims: Dims, width: int, length: int, call: Usage) -> Work:
+    (rows, columns), (one, two) = part.shape, part.widths
+    return Work(parameters=rows * one + columns * two, saved=2 * INDEX * length)
+
+
+@positions.register
 def _(part: Rope, dims: Dims, width: int, length: int, call: Usage) -> Work:
     """One table of cosines and one of sines for all layers."""
     return Work(saved=2 * call.number * length * int(dims.head_dim * part.fraction))
@@ -173,10 +180,11 @@ def _(part: TokenHead, width: int, table_width: int, batch: int, length: int, ca
 
 @head.register
 def _(part: Labels, width: int, table_width: int, batch: int, length: int, call: Usage) -> Work:
-    work = linear(batch, width, part.count, bias=part.bias)
+    inner = (part.transform and part.transform.width) or width
+    work = linear(batch, inner, part.count, bias=part.bias)
     if part.transform is not None:
-        work += transform(part.transform, batch, width, width, call)
-    kept = call.number * batch * width + call.noise(batch * width, part.dropout)
+        work += transform(part.transform, batch, width, inner, call)
+    kept = call.number * batch * inner + call.noise(batch * inner, part.dropout)
     return work + Work(saved=kept + pooling(part.pool, batch, length, width))
 
 
@@ -194,6 +202,15 @@ def _(part: Pooled, width: int, table_width: int, batch: int, length: int, call:
     kept = width if part.count else 0
     unit = (part.count or width) + 2 if part.unit else 0  # the vector, and its length twice
     return work + Work(saved=call.number * batch * (kept + unit) + pooling(part.pool, batch, length, width))
+
+
+def answer(part: Head | None, width: int, batch: int, length: int) -> int:
+    """How many numbers a call gives back."""
+    if part is None:
+        return batch * length * width
+    if isinstance(part, Labels | Pooled):
+        return batch * (part.count or width)
+    return batch * length * int(getattr(part, "vocab", 0) or getattr(part, "count", width))
 
 
 def pooling(pool: Pool, batch: int, length: int, width: int) -> int:

@@ -10,7 +10,6 @@ from ...nn.attention import Attention
 from ...nn.embed import Tokens
 from ...nn.heads import Head
 from ...nn.kernels import Mixing
-from ...nn.mixers import Convolution
 from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
 from ...nn.work import Device, Meeting, Usage, Work
@@ -34,6 +33,7 @@ class Cost:
     gradients: int
     optimizer: int
     activations: int  # kept for the backward pass, at their largest
+    answer: int  # logits: of the last token or, in training, of all, with their logarithms and gradient
     cache: int  # keys and values of a decoding run that has reached this length
 
     @property
@@ -44,8 +44,8 @@ class Cost:
     def memory(self) -> int:
         """Bytes all together: of a training step, or of decoding up to this length."""
         if not self.training:
-            return self.weights + self.cache
-        return self.weights + self.gradients + self.optimizer + self.activations
+            return self.weights + self.cache + self.answer
+        return self.weights + self.gradients + self.optimizer + self.activations + self.answer
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"parameters": self.parameters, "memory": self.memory}
@@ -82,7 +82,8 @@ def whole(spec: Model, call: Usage) -> Whole:
         memory = Work(saved=call.number * call.batch * call.length * width)
         read = _head(spec.head, spec.decoder, target, call) + memory
         return Whole(sides, read, shared=_table(spec.decoder) if spec.shared else 0)
-    assert isinstance(spec, Single)
+    if not isinstance(spec, Single):
+        raise parts.no_formula(spec)
     only = tower(spec.tower, Sides(call.batch, call.length), call)
     second = _head(spec.second, spec.tower, call.length, call).parameters
     return Whole({"tower": only}, _head(spec.head, spec.tower, call.length, call), second=second)
@@ -121,8 +122,21 @@ def cost(
         # In half precision the optimiser has the weights in float32, too.
         optimizer=4 * (MOMENTS + (number < 4)) * total if training else 0,
         activations=peak if training else 0,
+        answer=answered(spec, call),
         cache=number * cached(spec, batch=batch, length=length, target=target),
     )
+
+
+def answered(spec: Model, call: Usage) -> int:
+    """Bytes of logits: of the last token while decoding, of all for a loss, with logarithms and gradient."""
+    if isinstance(spec, Pair):
+        side, length = spec.decoder, call.target or call.length
+    elif isinstance(spec, Single):
+        side, length = spec.tower, call.length
+    else:
+        raise parts.no_formula(spec)
+    numbers = parts.answer(spec.head, side.out_width, call.batch, length if call.training else 1)
+    return numbers * (call.number + (8 if call.training else 0))
 
 
 def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -> int:
@@ -134,8 +148,6 @@ def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -
     kept = 0
     for i in range(side.depth):
         here = side.pattern[i % len(side.pattern)]
-        if isinstance(here.attention, Convolution):  # the tokens that the next one still sees
-            kept += batch * (here.attention.size - 1) * side.width
         if isinstance(here.attention, Attention):
             kept += here.attention.kernel.cached(_meeting(here.attention, side.width, batch, own))
         else:
@@ -161,7 +173,7 @@ def _meeting(attention: Attention, width: int, batch: int, keys: int) -> Meeting
 def _head(head: Head | None, side: Tower, length: int, call: Usage) -> Work:
     if head is None:
         return Work()
-    return parts.head(head, side.width, side.embed.inner(side.width), call.batch, length, call)
+    return parts.head(head, side.out_width, side.embed.inner(side.width), call.batch, length, call)
 
 
 def _table(side: Tower) -> int:

@@ -71,11 +71,9 @@ def _kind(trace: Trace, kind: Kind) -> dict[str, Any]:
 
 def _guesses(trace: Trace) -> dict[str, Any] | None:
     """The logit lens as a table, where the model guesses at every token."""
-    if not trace.about.has_head:
-        return None
-    found = trace.logit_lens()
+    found = trace.guesses()
     read = trace.target_tokens or trace.tokens
-    if found.ids.shape[1] != len(read):
+    if found is None or found.ids.shape[1] != len(read):
         return None
     chances = [[[round(p, 3) for p in row] for row in layer] for layer in found.probabilities.tolist()]
     return {"tokens": [token.label for token in read], "labels": found.labels, "chances": chances}

@@ -93,7 +93,7 @@ def table_of_heads(values_LH: Tensor, title: str, label: str, colours: str = "Bl
         bar.outline.set_visible(False)
         bar.set_label(label, fontsize=8)
 
-    return picture(0.42 * heads + 2.2, 0.42 * depth + 1.4, draw)
+    return picture(max(0.42 * heads + 2.2, 5.2), 0.42 * depth + 1.4, draw)
 
 
 def _matrix(

@@ -28,7 +28,7 @@ def position_picture(placing: Placing, title: str = "") -> Picture:
         for at, (panel, _) in zip(axes[0], panels, strict=True):
             panel(figure, at, placing)
         figure.suptitle(title or f"Positional Encoding Visualization · {placing.name}", y=1.02, fontsize=12)
-        figure.subplots_adjust(wspace=0.35)
+        figure.subplots_adjust(wspace=0.5)
 
     widths = [width for _, width in panels]
     return picture(
@@ -39,7 +39,7 @@ def position_picture(placing: Placing, title: str = "") -> Picture:
 def _matrix(figure: Any, axes: Any, placing: Placing) -> None:
     x = placing.added_TD if placing.added_TD is not None else placing.turned_TE
     assert x is not None
-    edge = float(x.abs().max())
+    edge = float(x.abs().flatten().float().quantile(0.995))  # a few large channels must not hide the rest
     image = axes.pcolormesh(x.numpy(), cmap="RdBu", vmin=-edge, vmax=edge, rasterized=True)
     axes.set_xlabel("Dimension")
     axes.set_ylabel("Position")

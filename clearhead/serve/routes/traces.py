@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from ...bundle import Bundle
 from ...errors import InputError
+from ...lens.guesses import logit_lens
 from ...lens.heads import head_scores
 from ...lens.tokens import Token, of_ids
 from ...lens.trace import Trace
@@ -129,10 +130,12 @@ def traced(bundle: Bundle, asked: Asked) -> Trace:
     """One text, with an answer that was given as words or as tokens, or with the model's own."""
     _fits(bundle, asked)
     if asked.target_ids and isinstance(bundle.model, PairModel):
-        empty = bundle.trace(asked.text, max_new_tokens=1).fed  # framed as this model's texts are
-        assert empty.target_ids is not None
-        return bundle.trace(list(empty.ids), [empty.target_ids[0], *asked.target_ids])
+        framed = bundle.trace(asked.text, max_new_tokens=1).fed  # as this model's texts begin and end
+        assert framed.target_ids is not None
+        return bundle.trace(list(framed.ids), [*framed.target_ids[: framed.prompt], *asked.target_ids])
     target = asked.target_ids or asked.target or None
+    if isinstance(bundle.model, PairModel) and not generates(bundle):
+        target = bundle.encode(asked.target or asked.text)  # without a head it reads and says nothing
     return bundle.trace(asked.text, target, generate=asked.generate, max_new_tokens=asked.max_new)
 
 
@@ -145,15 +148,24 @@ def about(bundle: Bundle, held: Held) -> dict[str, Any]:
         "text": held.asked["text"],
         "source": [_token(t) for t in trace.tokens],
         "target": [_token(t) for t in said],
-        "said": [_token(t) for t in [*said[1:], *_last_word(trace)]] if said else [],
+        "said": [_token(t) for t in _words(trace)],
         "prompt": 0 if said else trace.fed.prompt if _goes_on(held) else len(trace.tokens),
         "kinds": kinds(bundle),
         "causal": causal(bundle),
         "answer": _answer(bundle, held),
         "seconds": held.seconds,
         "bytes": held.size,
-        "lens": getattr(bundle.spec, "head", None) is not None,
+        "lens": _has_lens(trace),
     }
+
+
+def _has_lens(trace: Trace) -> bool:
+    """Whether the head can read every layer: one token is tried, and the lens refuses what it cannot."""
+    try:
+        logit_lens(trace.needs_model("the lens"), trace.hidden()[:1, :1], None, 1)
+    except InputError:
+        return False
+    return True
 
 
 def _token(token: Token) -> dict[str, Any]:
@@ -165,6 +177,12 @@ def _last_word(trace: Trace) -> list[Token]:
     return of_ids([int(trace.answer[-1].argmax())], trace.tokenizer)
 
 
+def _words(trace: Trace) -> list[Token]:
+    """What each row of the decoder said: the next token. Without a head, what it read."""
+    read = trace.target_tokens
+    return [*read[1:], *_last_word(trace)] if read and trace.about.has_head else read
+
+
 def _goes_on(held: Held) -> bool:
     """Whether something was said behind the text, by the model or by hand."""
     return bool(held.asked["generate"] or held.asked["target"] or held.asked["target_ids"])
@@ -173,7 +191,7 @@ def _goes_on(held: Held) -> bool:
 def _answer(bundle: Bundle, held: Held) -> str:
     """The model's answer in words, where it has one for a whole text."""
     trace = held.trace
-    if trace.target_tokens or (generates(bundle) and _goes_on(held)):
+    if generates(bundle) and (trace.target_tokens or _goes_on(held)):
         tokens = trace.target_tokens[1:] or trace.tokens[trace.fed.prompt :]
         return bundle.tokenizer.decode([t.id for t in tokens]) if bundle.tokenizer else ""
     if generates(bundle):
