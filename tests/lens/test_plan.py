@@ -251,9 +251,6 @@ except SystemExit:
     # Not getrusage: across fork and exec it still remembers the size of the parent.
     rows = open("/proc/self/status").read().splitlines()
     print(next(row.split()[1] for row in rows if row.startswith("VmHWM")))
-
-    lines = open("/proc/self/status").read().splitlines()
-    print(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 """
 
 
