@@ -248,8 +248,9 @@ import clearhead.cli.main as program
 try:
     program.main(["plan", "gpt3", "--train", "--devices", "1024"])
 except SystemExit:
-    lines = open("/proc/self/status").read().splitlines()
-    print(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
+    # Not getrusage: across fork and exec it still remembers the size of the parent.
+    rows = open("/proc/self/status").read().splitlines()
+    print(next(row.split()[1] for row in rows if row.startswith("VmHWM")))
 """
 
 

@@ -33,7 +33,8 @@ def routes(studio: Studio) -> APIRouter:
     @router.get("/home")
     def home() -> dict[str, Any]:
         shelf.scan()
-        cards = [_card(studio, entry) for entry in shelf.entries()]
+        # What is at work comes first, the example last; otherwise as they were opened or found.
+        cards = sorted((_card(studio, entry) for entry in shelf.entries()), key=_rank)
         return {"version": __version__, "folder": str(shelf.home), "cards": cards, "recipes": RECIPES}
 
     @router.post("/models")
@@ -74,6 +75,10 @@ def _card(studio: Studio, entry: Entry) -> dict[str, Any]:
         "checkpoints": _checkpoints(shelf, entry),
         **status(entry.path, starting=studio.runs.alive(entry)),
     }
+
+
+def _rank(card: dict[str, Any]) -> int:
+    return 0 if card["status"] in ("training", "paused") else 2 if card["kind"] == "example" else 1
 
 
 def _checkpoints(shelf: Shelf, entry: Entry) -> list[dict[str, Any]]:
