@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import InputError
 from ..generate import Settings
 from ..generate.settings import several
-from ..nn.heads import TokenHead
+from ..nn.heads import WordHead
 from ..nn.model import Pair, Single
 from ..nn.positions import Learned
 from ..nn.rope import DynamicNTK, Rope
@@ -34,12 +34,12 @@ LEGACY = (
 SPECIAL = ("eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
-def speaker(bundle: Bundle) -> tuple[Tower, TokenHead]:
+def speaker(bundle: Bundle) -> tuple[Tower, WordHead]:
     """The tower that speaks, and its head; an encoder has none, and says what it can do instead."""
     spec = bundle.spec
-    if isinstance(spec, Pair) and isinstance(spec.head, TokenHead):
+    if isinstance(spec, Pair) and isinstance(spec.head, WordHead):
         return spec.decoder, spec.head
-    if isinstance(spec, Single) and isinstance(spec.head, TokenHead) and spec.tower.causal:
+    if isinstance(spec, Single) and isinstance(spec.head, WordHead) and spec.tower.causal:
         return spec.tower, spec.head
     name = bundle.family.title if bundle.family else "this model"
     raise InputError(f"{name} cannot generate text; it {CAN[bundle.task]}")

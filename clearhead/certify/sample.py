@@ -11,6 +11,7 @@ from ..bundle import Bundle
 from ..lens.describe import towers
 from ..nn.draw import generator
 from ..nn.embed import Tokens
+from ..nn.long import Adaptive
 from ..nn.model import PairModel
 from ..nn.positions import Learned
 from ..nn.tap import OFF, Recorder, Tap
@@ -26,7 +27,7 @@ class Sample:
         sides = list(towers(bundle.spec).values())
         room = [t.positions.length for t in sides if isinstance(t.positions, Learned)]
         length = min([length, *room])
-        vocab = [t.embed.vocab for t in sides if isinstance(t.embed, Tokens)]
+        vocab = [t.embed.vocab for t in sides if isinstance(t.embed, Tokens | Adaptive)]
         pad = bundle.config.get("pad_token_id")
         draws = []
         for name, size in (("source", vocab[0]), ("target", vocab[-1])):

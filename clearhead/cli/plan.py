@@ -128,6 +128,7 @@ def _whole(what: str, whole: Cost, precision: str) -> None:
         kinds["activations"] = whole.activations
     else:
         kinds = {"weights": whole.weights, "cache": whole.cache}
+    kinds["logits"] = whole.answer
     said = " · ".join(f"{amount(size)}B {name}" for name, size in kinds.items() if size)
     OUT.print(f"{'memory':<12}{said} · {amount(whole.memory)}B together")
 
@@ -156,7 +157,8 @@ def _layouts(found: Plan, device: Device, memory: str, job: Job) -> None:
     listing = table(*columns, right=tuple(range(len(columns) - 2)))
     for row in found.rows:
         at = row.layout
-        sizes = [*(getattr(row, kind) for kind in kinds), row.memory, row.traffic]
+        sizes = [getattr(row, kind) + (row.answer if kind == "activations" else 0) for kind in kinds]
+        sizes += [row.memory, row.traffic]
         words = ("yes" if at.recompute else "no", "yes" if device.fits(row) else "no")
         ways = (f"{n:,}" for n in (at.data, at.tensor, at.pipeline, at.zero))
         listing.add_row(*ways, *(_short(n / size) for n in sizes), *words)

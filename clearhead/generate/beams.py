@@ -16,7 +16,7 @@ from .candidates import Candidates, Tree, going
 from .pool import Early, Pool
 from .records import Hypothesis, Row, Step
 from .said import Said
-from .search import NOTHING_LEFT, Rules, Search, Strategy, gumbel, seed_of
+from .search import NOTHING_LEFT, Rules, Search, Strategy, gumbel, largest, seed_of
 from .speaker import Speaker
 from .stops import EndTokens
 
@@ -87,7 +87,7 @@ class _Beams(Search):
         """For each group in turn: its likeliest continuations, and which of them go on."""
         strategy, said, width = self.strategy, self.said, self.each
         count, vocab = len(self.requests), scores_RV.shape[-1]
-        totals_SWV = scores_RV.view(count, width, vocab) + self.scores_SW[:, :, None]
+        scores_SWV = scores_RV.view(count, width, vocab)
         first_S1 = torch.arange(0, count * width, width, device=scores_RV.device)[:, None]
         ends = sum(len(stop.ids) for stop in self.rules.stops if isinstance(stop, EndTokens))
         # So many that enough are left to go on when all the best have ended.
@@ -95,25 +95,28 @@ class _Beams(Search):
         said_SV = torch.zeros(count, vocab, device=scores_RV.device)  # by earlier groups, in this step
         groups = []
         for g in range(strategy.groups):
-            part = totals_SWV[:, g * self.size : (g + 1) * self.size] - strategy.diversity * said_SV[:, None]
-            flat = part.flatten(1)
-            order = flat if strategy.seed is None else flat + self._noise(flat, g)
-            at_SK = order.topk(take).indices
+            own = slice(g * self.size, (g + 1) * self.size)
+            part_SWV, sums_SW = scores_SWV[:, own], self.scores_SW[:, own]
+            if g:
+                part_SWV = part_SWV - strategy.diversity * said_SV[:, None]
+            order = part_SWV if strategy.seed is None else part_SWV + self._noise(part_SWV, g)
+            at_SK = _continuations(order, sums_SW, take)
             rows, tokens = first_S1 + g * self.size + at_SK // vocab, at_SK % vocab
             codes = self.rules.ends(said, rows.flatten(), tokens.flatten()).view_as(rows)
-            scores = flat.gather(1, at_SK)
+            scores = part_SWV.flatten(1).gather(1, at_SK) + sums_SW.gather(1, at_SK // vocab)
             kept = going(scores, codes).topk(self.size).indices
             groups.append(Candidates(scores, rows, tokens, codes, kept))
             said_SV.scatter_add_(1, tokens.gather(1, kept), torch.ones_like(kept, dtype=said_SV.dtype))
         return groups
 
-    def _noise(self, like_SK: Tensor, group: int) -> Tensor:
+    def _noise(self, like_SWV: Tensor, group: int) -> Tensor:
         assert self.strategy.seed is not None
+        count = like_SWV.shape[1] * like_SWV.shape[2]
         each = [
-            gumbel(like_SK.shape[1], seed_of(self.strategy.seed, request), "beam", group, self.said.count)
+            gumbel(count, seed_of(self.strategy.seed, request), "beam", group, self.said.count)
             for request in self.requests
         ]
-        return torch.stack(each).to(like_SK)
+        return torch.stack(each).to(like_SWV).view_as(like_SWV)
 
     def _collect(self, g: int, group: Candidates, logp_RV: Tensor, best_S: Tensor) -> None:
         """Put what has ended among the best into the pools, and close those that need no more."""
@@ -151,3 +154,16 @@ class _Beams(Search):
         self.said.keep(rows_R)
         self.said.add(tokens_R, logprobs_R)
         return rows_R
+
+
+def _continuations(scores_SWV: Tensor, sums_SW: Tensor, take: int) -> Tensor:
+    """Where in all beams of a request, laid side by side, its best continuations stand, best first.
+
+    The best of each beam are found first: a beam's sum moves all its tokens alike.
+    """
+    requests, _, vocab = scores_SWV.shape
+    each = min(take, vocab)
+    found = largest(scores_SWV.flatten(0, 1), each)
+    totals_SC = found.values.view(requests, -1) + sums_SW.repeat_interleave(each, dim=1)
+    best_SK = totals_SC.topk(take).indices
+    return best_SK // each * vocab + found.indices.view(requests, -1).gather(1, best_SK)

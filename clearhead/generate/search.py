@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +21,16 @@ from .speaker import Speaker
 from .stops import Stop
 
 NOTHING_LEFT = "the filters leave no token to say; loosen them"
+
+
+BLOCK = 64  # numbers that are compared at once
+
+
+class Largest(NamedTuple):
+    """The best numbers of each row, best first, and where they stand."""
+
+    values: Tensor
+    indices: Tensor
 
 
 @dataclass(frozen=True)
@@ -101,11 +112,29 @@ def seed_of(seed: int | tuple[int, ...], request: int) -> int:
     return seed[request]
 
 
+def largest(scores_RN: Tensor, count: int) -> Largest:
+    """As `topk`, several times faster on long rows: one quick pass finds the largest number of each block,
+    and the best numbers of a row can only be in the blocks with the largest.
+    """
+    length = scores_RN.shape[1]
+    if length < 16 * BLOCK * count:
+        return Largest(*scores_RN.topk(count))
+    rest = length - length % BLOCK
+    blocks_RNB = scores_RN[:, :rest].reshape(len(scores_RN), -1, BLOCK)
+    blocks_RK = blocks_RNB.amax(-1).topk(count).indices
+    inside = torch.arange(BLOCK, device=scores_RN.device)
+    at_RC = (blocks_RK[:, :, None] * BLOCK + inside).flatten(1)
+    tail = torch.arange(rest, length, device=scores_RN.device).expand(len(at_RC), -1)
+    at_RC = torch.cat([at_RC, tail], dim=1)
+    found = scores_RN.gather(1, at_RC).topk(count)
+    return Largest(found.values, at_RC.gather(1, found.indices))
+
+
 def likeliest(scores_RV: Tensor) -> Tensor:
-    best, tokens_R = scores_RV.max(-1)
-    if bool(best.isneginf().any()):
+    found = largest(scores_RV, 1)
+    if bool(found.values.isneginf().any()):
         raise InputError(NOTHING_LEFT)
-    return tokens_R
+    return found.indices[:, 0]
 
 
 def logprobs_of(logits_RV: Tensor, tokens_R: Tensor) -> Tensor:

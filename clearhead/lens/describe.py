@@ -8,6 +8,7 @@ from typing import Any
 from ..nn.attention import Attention, Mixer
 from ..nn.embed import Tokens
 from ..nn.kernels import Softmax
+from ..nn.long import Adaptive
 from ..nn.model import Model, Pair, Single
 from ..nn.positions import Alibi, Learned, NoPositions, Positions, RelativeBuckets, Sinusoidal
 from ..nn.rope import Rope
@@ -33,7 +34,7 @@ def shape(tower: Tower) -> dict[str, Any]:
         "kv_heads": getattr(block.attention, "kv_heads", None) or heads,
         "head_dim": head_dim,
         "hidden": getattr(block.feedforward, "hidden", None),
-        "vocab": tower.embed.vocab if isinstance(tower.embed, Tokens) else None,
+        "vocab": tower.embed.vocab if isinstance(tower.embed, Tokens | Adaptive) else None,
         "window": windows(tower),
     }
 

@@ -7,7 +7,8 @@ Shape suffixes: T positions, D width, E head width, H heads.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch import Tensor
 from ..errors import InputError, nearest
 from ..nn.init import Normal, initialise
 from ..nn.masks import Everyone
-from ..nn.positions import Learned, NoPositions, Positions, PositionScheme, Sinusoidal
+from ..nn.positions import Learned, Positions, PositionScheme, Sinusoidal
 from ..nn.rope import Rope
 from ..nn.view import View
 from ..spec import Dims
@@ -44,13 +45,20 @@ class Placing:
         return torch.stack([alike.diagonal(d).mean() for d in range(len(x))])
 
 
-def named(word: str, length: int) -> Positions:
-    """A scheme by its name, at its defaults: rope, sinusoidal, alibi, learned, t5."""
+def named(word: str, length: int = 100, width: int = 512) -> Positions:
+    """A scheme by its name: rope, sinusoidal, alibi, learned, t5. At its defaults; sizes as asked for."""
     kinds = {name.lower(): kind for name, kind in Positions.kinds().items()}
     kind = kinds.get(NAMES.get(word.lower(), word).lower())
     if kind is None:
         raise InputError(f"there is no position scheme {word!r}; {nearest(word, [*kinds, *NAMES])}")
-    made = kind(length=length) if kind is Learned else kind()
+    rows = math.isqrt(length)
+    sizes: dict[str, Any] = {
+        "length": length,
+        "shape": (rows, -(-length // rows)),  # a grid with room for all
+        "widths": (width // 2, width - width // 2),
+    }
+    needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    made = kind(**{name: sizes[name] for name in needed})
     assert isinstance(made, Positions)
     return made
 
@@ -96,7 +104,3 @@ def wavelengths(spec: Positions, width: int, head_dim: int) -> list[float]:
         turned = int(head_dim * spec.fraction)
         return [2 * math.pi * spec.theta ** (2 * i / turned) for i in range(turned // 2)]
     return []
-
-
-def silent(spec: Positions) -> bool:
-    return isinstance(spec, NoPositions)

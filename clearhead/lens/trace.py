@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, nearest
-from ..nn.heads import TokenHead
+from ..nn.heads import WordHead
 from ..nn.kernels.kernel import Call
 from ..nn.model import PairModel, SingleModel
 from ..nn.tap import Recorder
@@ -229,7 +229,7 @@ def _about(model: SingleModel | PairModel, title: str) -> About:
             "cross": "decoder.blocks.{}.cross",
         }
         return About(title, kinds, speaks=model.head is not None, has_head=model.head is not None)
-    writes = model.spec.tower.causal and isinstance(model.spec.head, TokenHead)
+    writes = model.spec.tower.causal and isinstance(model.spec.head, WordHead)
     return About(title, {"self": "tower.blocks.{}.attn"}, speaks=writes, has_head=model.head is not None)
 
 

@@ -63,7 +63,8 @@ class BlockModule(nn.Module):
 
     def _step(self, name: str, x: Tensor, read: Tensor, ctx: Context) -> Tensor:
         """`x` with what one sub-layer makes of `read` added to it."""
-        x = ctx.tap("stream", x) + self.inner(name, read, ctx)
+        inner = self.inner(name, read, ctx)
+        x = ctx.tap("stream", x) + inner
         return getattr(self, f"{name}_norm")(x) if self.order == "post" else x
 
     def inner(self, name: str, read: Tensor, ctx: Context) -> Tensor:

@@ -42,8 +42,14 @@ class Transform(Spec):
     width: int | None = None  # before labels, where not that of the states (Reformer: of one stream)
 
 
+class WordHead(Head):
+    """A head that speaks: one number for every word of the vocabulary, at every token."""
+
+    vocab: int
+
+
 @dataclass(frozen=True, kw_only=True)
-class TokenHead(Head):
+class TokenHead(WordHead):
     """Logits over the vocabulary at every token (B, T, V), sharing the embedding table when `tied`."""
 
     vocab: int

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..bundle import Bundle
 from ..lens.describe import sentence, towers
-from ..nn.heads import TokenHead
+from ..nn.heads import WordHead
 from ..nn.model import Pair
 from ..nn.positions import Learned
 from .shelf import Entry, Shelf, first_sample
@@ -41,7 +41,7 @@ def facts(shelf: Shelf, entry: Entry, bundle: Bundle) -> dict[str, Any]:
 def generates(bundle: Bundle) -> bool:
     """Whether it writes text: words come out, one after another."""
     head = getattr(bundle.spec, "head", None)
-    return isinstance(head, TokenHead) and "decoder" in towers(bundle.spec)
+    return isinstance(head, WordHead) and "decoder" in towers(bundle.spec)
 
 
 def window(bundle: Bundle) -> int | None:

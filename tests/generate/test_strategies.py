@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from zoo import VOCAB, block, ids, pair, single
+from zoo import VOCAB, attention, block, ids, pair, single
 
 from clearhead import nn as cn
 from clearhead.errors import InputError
@@ -17,6 +17,7 @@ from clearhead.generate.filters import AtLeast, Forced, Repetition, Suppressed
 from clearhead.generate.search import Strategy
 from clearhead.generate.shaping import Temperature, TopK
 from clearhead.nn import PairModel
+from clearhead.nn.kernels import LSH
 
 END = EndTokens((0,))
 CHI2 = {4: 18.467, 5: 20.515}  # by degrees of freedom: exceeded once in a thousand times
@@ -340,3 +341,26 @@ def test_prompts_that_make_no_sense_are_refused() -> None:
             generate(model, prompt, limit=3).finish()
     with pytest.raises(InputError, match="limit is 0"):
         generate(single_model, Prompt(ids(1, 3)), limit=0)
+
+
+# --- models that cannot be told one token after another ---
+
+
+@pytest.mark.parametrize(
+    "strategy", [Greedy(), Sample(seed=2, count=3), Beam(3, count=3), Contrastive(3, 0.5)], ids=str
+)
+@torch.no_grad()
+def test_a_kernel_that_cannot_be_cached_reads_everything_again(strategy: Strategy) -> None:
+    """LSH attention sorts all tokens: each log-probability is that of one pass over the text so far."""
+    kernel = LSH(chunk=4, rounds=2)
+    model = single(causal=True, block=block(attention=attention(kernel=kernel))).build(dtype=torch.float64)
+    source = ids(2, 6)
+    run = generate(model, Prompt(source), strategy=strategy, stops=(EndTokens((4, 9)),), limit=5)
+    for row, answers in enumerate(run.finish()):
+        for answer in answers:
+            for at, (token, logprob) in enumerate(zip(answer.ids, answer.logprobs, strict=True)):
+                before = torch.tensor([[*source[row].tolist(), *answer.ids[:at]]])
+                chances = model(before)[0, -1].log_softmax(-1)
+                assert logprob == pytest.approx(float(chances[token]), abs=1e-9)
+    twin = Draft(model, 3)
+    assert says(model, Greedy(), draft=twin, limit=9) == says(model, Greedy(), limit=9)

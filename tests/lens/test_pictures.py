@@ -63,7 +63,7 @@ def test_drawing_leaves_the_plotting_library_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [n for n in Positions.kinds() if n != "NoPositions"])
 def test_every_position_scheme_has_a_picture(name: str) -> None:
-    made = placing.placing(placing.named(name, 40), length=40, width=64, heads=4)
+    made = placing.placing(placing.named(name, 40, 64), length=40, width=64, heads=4)
     assert made.added_TD is not None or made.turned_TE is not None or made.bias_HT is not None
     assert pictures.position_picture(made).drawn("svg").startswith(b"<?xml")
 

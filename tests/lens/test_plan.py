@@ -242,18 +242,24 @@ def test_what_cannot_be_planned_is_one_line(
     assert code == 2 and out == "" and err.count("\n") == 1 and expected in err, err
 
 
+# Of this program alone: what getrusage says includes the test that started it.
 PEAK = """
-import resource
 import clearhead.cli.main as program
 try:
     program.main(["plan", "gpt3", "--train", "--devices", "1024"])
 except SystemExit:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    # Not getrusage: across fork and exec it still remembers the size of the parent.
+    rows = open("/proc/self/status").read().splitlines()
+    print(next(row.split()[1] for row in rows if row.startswith("VmHWM")))
+
+    lines = open("/proc/self/status").read().splitlines()
+    print(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 """
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
 def test_planning_allocates_nothing() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, cwd=root)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout.splitlines()[-1]) < 600_000  # kilobytes, torch itself being most of them
+    assert int(done.stdout.splitlines()[-1]) < 400_000  # kilobytes, torch itself being most of them

@@ -204,6 +204,15 @@ def _(part: Pooled, width: int, table_width: int, batch: int, length: int, call:
     return work + Work(saved=call.number * batch * (kept + unit) + pooling(part.pool, batch, length, width))
 
 
+def answer(part: Head | None, width: int, batch: int, length: int) -> int:
+    """How many numbers a call gives back."""
+    if part is None:
+        return batch * length * width
+    if isinstance(part, Labels | Pooled):
+        return batch * (part.count or width)
+    return batch * length * int(getattr(part, "vocab", 0) or getattr(part, "count", width))
+
+
 def pooling(pool: Pool, batch: int, length: int, width: int) -> int:
     """The bytes kept to find the way back from one vector to many: which token was taken, or was real."""
     if pool in ("first", "last"):

@@ -21,7 +21,7 @@ from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
 from ...nn.work import Usage
 from .layers import BlockWork, TowerWork
-from .total import MOMENTS, Whole, cached, whole
+from .total import MOMENTS, Whole, answered, cached, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,13 +76,14 @@ class Share:
     gradients: int
     optimizer: int
     activations: int
+    answer: int
     cache: int
     flops: int  # of one step
     sent: dict[str, int]  # bytes of one step, by the kind of split that sends them
 
     @property
     def memory(self) -> int:
-        return self.weights + self.gradients + self.optimizer + self.activations + self.cache
+        return self.weights + self.gradients + self.optimizer + self.activations + self.answer + self.cache
 
     @property
     def traffic(self) -> int:
@@ -133,6 +134,7 @@ def share(spec: Model, job: Job, layout: Layout, rows: int) -> Share:
         gradients=-(-job.number * own // spread[1]) if training else 0,
         optimizer=-(-4 * (MOMENTS + (job.number < 4)) * own // spread[0]) if training else 0,
         activations=max(stage.activations for stage in stages) if training else 0,
+        answer=_cut(answered(spec, job.call(rows)), layout.tensor),
         cache=0 if training else _cache(spec, job, layout, group),
         flops=_flops(work, job) * parts // (layout.tensor * layout.pipeline),
         sent=_sent(work, job, layout, parts, own),

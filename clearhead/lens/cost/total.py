@@ -33,6 +33,7 @@ class Cost:
     gradients: int
     optimizer: int
     activations: int  # kept for the backward pass, at their largest
+    answer: int  # logits: of the last token or, in training, of all, with their logarithms and gradient
     cache: int  # keys and values of a decoding run that has reached this length
 
     @property
@@ -43,8 +44,8 @@ class Cost:
     def memory(self) -> int:
         """Bytes all together: of a training step, or of decoding up to this length."""
         if not self.training:
-            return self.weights + self.cache
-        return self.weights + self.gradients + self.optimizer + self.activations
+            return self.weights + self.cache + self.answer
+        return self.weights + self.gradients + self.optimizer + self.activations + self.answer
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"parameters": self.parameters, "memory": self.memory}
@@ -121,8 +122,21 @@ def cost(
         # In half precision the optimiser has the weights in float32, too.
         optimizer=4 * (MOMENTS + (number < 4)) * total if training else 0,
         activations=peak if training else 0,
+        answer=answered(spec, call),
         cache=number * cached(spec, batch=batch, length=length, target=target),
     )
+
+
+def answered(spec: Model, call: Usage) -> int:
+    """Bytes of logits: of the last token while decoding, of all for a loss, with logarithms and gradient."""
+    if isinstance(spec, Pair):
+        side, length = spec.decoder, call.target or call.length
+    elif isinstance(spec, Single):
+        side, length = spec.tower, call.length
+    else:
+        raise parts.no_formula(spec)
+    numbers = parts.answer(spec.head, side.out_width, call.batch, length if call.training else 1)
+    return numbers * (call.number + (8 if call.training else 0))
 
 
 def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -> int:

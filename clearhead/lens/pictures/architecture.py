@@ -9,6 +9,7 @@ from typing import Any
 from ...nn.attention import Attention, Mixer
 from ...nn.block import Block
 from ...nn.embed import Tokens
+from ...nn.long import Adaptive
 from ...nn.model import Model, Pair
 from ...nn.positions import NoPositions
 from ...nn.tower import Tower
@@ -86,7 +87,7 @@ def _heads(attention: Mixer) -> str:
 
 
 def _below(tower: Tower, length: str) -> list[Box]:
-    vocab = f"\n{tower.embed.vocab:,} words" if isinstance(tower.embed, Tokens) else ""
+    vocab = f"\n{tower.embed.vocab:,} words" if isinstance(tower.embed, Tokens | Adaptive) else ""
     stack = [Box("embed", f"embedding{vocab}", f"(B, {length}, {tower.embed.inner(tower.width)})")]
     if not isinstance(tower.positions, NoPositions):
         stack.append(Box("place", f"positions: {places(tower.positions)}"))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ...errors import InputError, SpecError
 from ..embed import Embed, Embedding, Tokens, check_ids
-from ..heads import Head
+from ..heads import WordHead
 from ..layers import Linear, Table
 
 Band = tuple[Tensor, Tensor | None]
@@ -88,7 +88,7 @@ class AdaptiveEmbedding(Embedding):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaptiveHead(Head):
+class AdaptiveHead(WordHead):
     """Log-probabilities over the vocabulary (B, T, V), from the embedding's own tables, band by band."""
 
     vocab: int
