@@ -96,8 +96,8 @@ def _times(q_NHRCW: Tensor, k_NHRCS: Tensor, q_chunk_NHRT: Tensor, k_chunk_NHRT:
     for mine, theirs in zip(q_chunk_NHRT.unbind(2), k_chunk_NHRT.unbind(2), strict=True):
         one = mine.gather(-1, q_NHRCW.flatten(2).clamp(max=last)).reshape(q_NHRCW.shape)
         two = theirs.gather(-1, k_NHRCS.flatten(2).clamp(max=last)).reshape(k_NHRCS.shape)
-        back = (one[..., None] - two[..., None, :]) % chunks
-        times += (back <= before) | (back >= chunks - after)
+        for back in range(-after, before + 1):
+            times += one.short()[..., None] == ((two + back) % chunks).short()[..., None, :]
     return times.clamp(min=1)
 
 
