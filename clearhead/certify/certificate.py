@@ -72,6 +72,8 @@ def _parity(bundle: Bundle, exact: Bundle, sample: Sample, reference: Reference)
     theirs = reference.layers(sample)
     rows = []
     for name, right in theirs.items():
+        if name != "answer" and right.shape != truth[name].shape:
+            continue  # of two streams (Reformer) theirs hands out one
         size = max(1.0, float(truth[name].abs().max()))
         for who, values in (("ours", ours[name]), ("reference", right)):
             apart = float((values.double() - truth[name]).abs().max()) / size

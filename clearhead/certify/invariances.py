@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from ..bundle import Bundle, load, save
+from ..errors import UnsupportedError
 from ..lens.describe import towers
 from ..nn.model import PairModel
 from .sample import Sample
 
 
 def cached(bundle: Bundle, sample: Sample) -> float | None:
-    """One token at a time, with a cache, against all at once."""
+    """One token at a time, with a cache, against all at once; None for what cannot have one (LSH)."""
     return _in_chunks(bundle, sample, [1] * sample.ids_BT.shape[1])
 
 
@@ -90,12 +91,15 @@ def _in_chunks(bundle: Bundle, sample: Sample, sizes: Sequence[int]) -> float | 
     if "decoder" not in towers(bundle.spec) or bundle.task not in ("tokens", "hidden"):
         return None
     want, cache = sample.answer(bundle), model.cache()
-    if isinstance(model, PairModel):
-        memory = model.encode(sample.ids_BT)
-        new = torch.split(sample.target_BT, list(sizes), dim=1)
-        parts = [model.read(model.decode(piece, memory, cache=cache)) for piece in new]
-    else:
-        parts = [model(piece, cache=cache) for piece in torch.split(sample.ids_BT, list(sizes), dim=1)]
+    try:
+        if isinstance(model, PairModel):
+            memory = model.encode(sample.ids_BT)
+            new = torch.split(sample.target_BT, list(sizes), dim=1)
+            parts = [model.read(model.decode(piece, memory, cache=cache)) for piece in new]
+        else:
+            parts = [model(piece, cache=cache) for piece in torch.split(sample.ids_BT, list(sizes), dim=1)]
+    except UnsupportedError:
+        return None
     return _apart(torch.cat(parts, dim=1), want)
 
 
