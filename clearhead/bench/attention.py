@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import exp, log
+from math import exp, log, prod
 
 import torch
 from torch import Tensor
@@ -121,10 +121,19 @@ def crossover(result: Result, variant: str, of: Callable[[Point], float]) -> flo
     return exp(log(n1) + (log(n2) - log(n1)) * r1 / (r1 - r2))
 
 
-def growth(result: Result, variant: str, of: Callable[[Point], float], start: int = 2048) -> float | None:
-    """The most that a doubling of the length multiplies it by, from `start` tokens on."""
+@dataclass(frozen=True)
+class Growth:
+    """What a doubling of the length multiplies a figure by."""
+
+    worst: float
+    mean: float
+
+
+def growth(result: Result, variant: str, of: Callable[[Point], float], start: int = 2048) -> Growth | None:
+    """Over the doublings from `start` tokens on; `None` where fewer than two lengths were run."""
     points = [p for p in result.of(variant) if p.length >= start]
-    return max((of(b) / of(a) for a, b in pairwise(points) if b.length == 2 * a.length), default=None)
+    steps = [of(b) / of(a) for a, b in pairwise(points) if b.length == 2 * a.length]
+    return Growth(max(steps), float(prod(steps) ** (1 / len(steps)))) if steps else None
 
 
 class _Call:

@@ -8,7 +8,18 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..bench.attention import LENGTHS, SOFTMAX, VARIANTS, Layer, Point, Result, crossover, growth, measure
+from ..bench.attention import (
+    LENGTHS,
+    SOFTMAX,
+    VARIANTS,
+    Growth,
+    Layer,
+    Point,
+    Result,
+    crossover,
+    growth,
+    measure,
+)
 from ..bench.drift import Drift, drifts
 from ..bench.turns import machine, threads
 from ..errors import InputError
@@ -104,7 +115,8 @@ def _summary(result: Result) -> None:
     OUT.print(listing)
     OUT.print(
         "predicted, counted: operations forwards at the longest length · x2: what a doubling of the length "
-        "multiplies at most, from 2,048 on · pays from: tokens at which it is faster than Softmax, both ways",
+        "multiplies at most (and on the average), from 2,048 on · pays from: tokens at which it is faster "
+        "than Softmax, both ways",
         style="dim",
     )
 
@@ -124,8 +136,8 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _times(value: float | None) -> str:
-    return "·" if value is None else f"{value:.2f}"
+def _times(found: Growth | None) -> str:
+    return "·" if found is None else f"{found.worst:.2f} ({found.mean:.2f})"
 
 
 def _from(length: float | None) -> str:
@@ -148,9 +160,12 @@ def _facts(result: Result, away: dict[str, Drift], layer: Layer, line: str) -> d
         },
         "growth": {
             name: {
-                "forward": growth(result, name, lambda p: p.forward),
-                "both": growth(result, name, lambda p: p.both),
-                "memory": growth(result, name, lambda p: p.both_memory),
+                what: vars(found) if (found := growth(result, name, of)) else None
+                for what, of in (
+                    ("forward", lambda p: p.forward),
+                    ("both", lambda p: p.both),
+                    ("memory", lambda p: p.both_memory),
+                )
             }
             for name in names
         },

@@ -146,7 +146,7 @@ def _here(took: Time, job: Job) -> None:
     speed = (
         f"{how} {amount(took.speed.flops)}FLOP/s in products · {amount(took.speed.bandwidth)}B/s of memory"
     )
-    OUT.print(f"{'here':<12}{took.seconds:.3g} s for {what}, {amount(tokens)} tokens/s · {speed}")
+    OUT.print(f"{'here':<12}{took.seconds:.3g} s for {what}, {_short(tokens)} tokens/s · {speed}")
 
 
 def _layouts(found: Plan, device: Device, memory: str, job: Job) -> None:

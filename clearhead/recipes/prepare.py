@@ -56,7 +56,7 @@ def _texts(rows: Rows) -> list[str]:
         elif isinstance(value, list):
             yield " ".join(str(item) for item in value)
 
-    skip = {"label", "tags"}
+    skip = {"label", "tags", "answers"}  # an answer stands in its context
     return [
         text for row in rows.splits["train"] for k, v in row.items() if k not in skip for text in words(v)
     ]

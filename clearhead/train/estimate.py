@@ -10,6 +10,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -19,12 +20,14 @@ import torch
 from ..bundle import Bundle
 from ..nn.tower import Tower
 from ..tasks import Task
+from ..tasks.translate import Decode, TextToText
 from .exact import repeatable, settle
 from .settings import Training
 from .state import State
 from .update import Update
 
-LEAST, MOST = 3, 16  # steps that are timed
+LEAST, MOST = 6, 16  # steps that are timed
+MADE = 64  # steps whose batches are made, to know how large they are
 
 
 @dataclass(frozen=True)
@@ -63,21 +66,40 @@ def estimate(
 
 
 def _step(update: Update, training: Training, budget: float, clock: Callable[[], float]) -> float:
-    """The mean of some steps from the whole run; the first one warms up and does not count."""
-    last = training.steps - 1
-    numbers = [1 + i * last // max(MOST - 1, 1) for i in range(MOST)]
-    state, seconds = State(), list[float]()
+    """The mean seconds of a step of the whole run. The first one that is taken warms up and does not count.
+
+    Batches differ in size, and few can be timed: they give the seconds of a token, and many batches that are
+    only made give the tokens of a step.
+    """
+    task, state = update.task, State()
     update.model.train()
     update.take(1, state, lambda: False)
+    seconds, sizes = list[float](), list[int]()
     began = time.perf_counter()
-    for number in numbers:
+    for number in _spread(training.steps, MOST):
         start = clock()
         update.take(number, state, lambda: False)
         seconds.append(clock() - start)
+        sizes.append(_tokens(task, training, number))
         if len(seconds) >= LEAST and time.perf_counter() - began > budget:
             break
-    usual = sorted(seconds)[: max(LEAST, round(0.9 * len(seconds)))]  # a pause of the machine is no step
-    return fmean(usual)
+    usual = fmean(_tokens(task, training, number) for number in _spread(training.steps, MADE))
+    each = sorted(took / size for took, size in zip(seconds, sizes, strict=True))
+    steady = each[: max(LEAST, round(0.9 * len(each)))]  # a pause of the machine is no step
+    return fmean(steady) * usual
+
+
+def _spread(steps: int, count: int) -> list[int]:
+    """Numbers of steps all over a run, in an order of which every beginning is spread, too."""
+    golden = 0.6180339887498949
+    return [1 + int(steps * (i * golden % 1)) for i in range(1, count + 1)]
+
+
+def _tokens(task: Task[Any], training: Training, step: int) -> int:
+    """The size of a step: the largest tensor of each of its batches."""
+    batches = (task.batch(step, part) for part in range(training.micro))
+    sizes = ([x.numel() for x in vars(batch).values() if isinstance(x, torch.Tensor)] for batch in batches)
+    return sum(max(found, default=1) for found in sizes)
 
 
 class _LateError(Exception):
@@ -92,6 +114,10 @@ def _validation(bundle: Bundle, task: Task[Any], budget: float, clock: Callable[
             raise _LateError
 
     model = bundle.model.eval()
+    if isinstance(task, TextToText):
+        brief = copy(task)
+        brief.decode = _as_long_as_the_truth(task.decode)
+        task = brief
     hooks = [module.register_forward_pre_hook(look) for module in model.children()]
     start = clock()
     try:
@@ -103,6 +129,13 @@ def _validation(bundle: Bundle, task: Task[Any], budget: float, clock: Callable[
         for hook in hooks:
             hook.remove()
     return clock() - start
+
+
+def _as_long_as_the_truth(decode: Decode | None) -> Decode | None:
+    """An untrained model does not know when to stop; a trained one speaks about as long as it should."""
+    if decode is None:
+        return None
+    return lambda model, source, mask, limit: decode(model, source, mask, max(limit // 2 - 4, 1))
 
 
 def peak_memory() -> int:

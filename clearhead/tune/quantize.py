@@ -15,12 +15,15 @@ from torch import Tensor, nn
 
 from ..errors import InputError, nearest
 from ..nn.embed import TokenEmbedding
-from ..nn.heads import TokenLogits
+from ..nn.heads import Labels, Pooled, Span, Tags, TokenHead, TokenLogits
 from ..nn.model import PairModel, SingleModel
 from ..nn.norm import capped
 from ..nn.tower import Stack
 from .fuse import Product, fuse
 from .int8 import Frozen, Int8Linear, Int8Table
+
+# Heads that do not read the embedding's table, or whose product with it is rounded here; others keep it.
+TABLE_FREE = (TokenHead, Labels, Tags, Span, Pooled, type(None))
 
 
 def quantize(model: SingleModel | PairModel, to: str) -> SingleModel | PairModel:
@@ -36,7 +39,7 @@ def quantize(model: SingleModel | PairModel, to: str) -> SingleModel | PairModel
     for tower in towers:
         for block in tower.blocks:
             _quantize_layers(block, made)
-        if isinstance(tower.embed, TokenEmbedding):
+        if isinstance(tower.embed, TokenEmbedding) and isinstance(model.spec.head, TABLE_FREE):
             table = tower.embed.table
             if table not in tables:
                 tables[table] = Int8Table(table.weight)

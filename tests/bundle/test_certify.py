@@ -32,7 +32,7 @@ def test_another_number_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     REFERENCES["gpt2/tokens/plain"].files(tmp_path)
 
     def wrong(folder: Path, **more: Any) -> Bundle:
-        return load(folder, edit={"Attention.scale": 0.3}, **more)
+        return load(folder, **more | {"edit": {"Attention.scale": 0.3}})
 
     monkeypatch.setattr(certificate_room, "load", wrong)
     certificate = certify(tmp_path)
