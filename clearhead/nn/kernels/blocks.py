@@ -33,10 +33,8 @@ class Blocks:
     """Which slots each block looks at; -1 where there is none. Query slots count from the first query."""
 
     q_BCW: Tensor  # (1 or B, C, W)
-    k_BHCS: Tensor  # (1 or B, 1 or H, C, S); no slot twice in one list
-    near: Tensor | None = (
-        None  # what the kernel's own rule allows of these pairs; broadcasts to (B, H, C, W, S)
-    )
+    k_BHCS: Tensor  # (1 or B, 1 or H, C, S); a slot that stands in a list twice counts twice
+    near: Tensor | None = None  # what the kernel's own rule allows of them; broadcasts to (B, H, C, W, S)
 
     def mix(
         self,

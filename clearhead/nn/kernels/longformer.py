@@ -37,9 +37,7 @@ class Longformer(Mixing):
 
     window: int
     dilation: int = 1  # look at every second, third, ... neighbour, and that much further
-    always: tuple[
-        int, ...
-    ] = ()  # positions in each text that are global in every call (a classifier's first)
+    always: tuple[int, ...] = ()  # positions of each text that are global in every call (a classifier's 0)
     dropout: float = 0.0
 
     one_text: ClassVar[bool] = True
