@@ -12,8 +12,10 @@ from clearhead.certify import certificate as certificate_room
 from clearhead.certify import certify, reference
 from clearhead.families import FAMILIES
 
-# Transformer-XL is gone from transformers; its golden tensors are in tests/golden.
-PLAIN = [name for name in (f"{family}/tokens/plain" for family in FAMILIES) if name in REFERENCES]
+# Transformer-XL is gone from transformers (its golden tensors are in tests/golden), and Reformer's hashes are
+# not continuous: float32 and float64 may put a token into different buckets, so no limit between them holds.
+LEFT_OUT = {"transfo-xl", "reformer"}
+PLAIN = [f"{name}/tokens/plain" for name in FAMILIES if name not in LEFT_OUT]
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -24,9 +26,8 @@ def test_every_family_is_certified(name: str, tmp_path: Path) -> None:
     assert certificate.reference.startswith("transformers ")
     checks = {row.what for row in certificate.rows}
     assert {"answer", "padded and not", "alone and in a batch", "save and load"} <= checks
-    family = FAMILIES[name.split("/")[0]]
-    caches = family.mode != "bidirectional" and family.name != "reformer"  # hashed attention cannot have one
-    assert ({"cache on and off", "prompt in chunks"} <= checks) == caches
+    causal = FAMILIES[name.split("/")[0]].mode != "bidirectional"
+    assert ({"cache on and off", "prompt in chunks"} <= checks) == causal
 
 
 def test_another_number_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
