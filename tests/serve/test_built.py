@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 STATIC, STUDIO = ROOT / "clearhead" / "serve" / "static", ROOT / "studio"
 needs_node = pytest.mark.skipif(
     shutil.which("npx") is None or not (STUDIO / "node_modules").is_dir(),
-    reason="the page's tools are missing: apt install npm, then npm ci in studio/",
+    reason="the page's tools are missing: apt install npm, then make studio/node_modules in studio/",
 )
 
 
