@@ -88,6 +88,16 @@ def test_a_tap_can_change_the_answer_at_every_site(spec: Model) -> None:
 
 
 @every
+def test_a_model_that_answered_can_still_learn(spec: Model) -> None:
+    """What a first call in inference mode leaves behind (tables, random features) may be used in training."""
+    model = spec.build(dtype=torch.bfloat16).eval()  # of a kind no other test asks for: nothing is kept yet
+    source = target = ids(2, 12)
+    with torch.inference_mode():
+        run(model, source, target)
+    run(model, source, target).sum().backward()
+
+
+@every
 def test_every_parameter_gets_gradient(spec: Model) -> None:
     model = spec.build(dtype=torch.float64)
     target = torch.arange(44).reshape(2, 22) % VOCAB

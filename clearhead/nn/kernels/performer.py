@@ -75,8 +75,9 @@ class _Performer(ByFeatures):
 
 @lru_cache(maxsize=32)
 def _fixed(count: int, width: int, seed: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """All layers of a model share them."""
-    return directions(count, width, generator(seed, "performer")).to(device, dtype)
+    """All layers of a model share them, and so do decoding and training: ordinary tensors in every mode."""
+    with torch.inference_mode(mode=False):
+        return directions(count, width, generator(seed, "performer")).to(device, dtype)
 
 
 def directions(count: int, width: int, key: torch.Generator) -> Tensor:
