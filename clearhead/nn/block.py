@@ -73,7 +73,9 @@ class BlockModule(nn.Module):
         inner = step(read if self.order == "post" else norm(read), ctx)
         if self.order == "sandwich":
             inner = getattr(self, f"{name}_after")(inner)
-        added: Tensor = self.dropout(inner)
+        if self.training:
+            inner = self.dropout(inner)
+        added: Tensor = inner
         return added
 
     def parts(self, name: str) -> Iterator[nn.Parameter]:

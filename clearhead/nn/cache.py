@@ -48,9 +48,10 @@ class LayerCache:
             # Zeros, not empty: a blocked slot still meets its value as 0 * v, and NaN would win.
             self._held = _room(k_BHTE, self.capacity), _room(v_BHTE, self.capacity)
         k, v = self._held
-        k[:, :, start : self.length] = k_BHTE
-        v[:, :, start : self.length] = v_BHTE
-        return k[:, :, : self.length], v[:, :, : self.length]
+        # Not k[:, :, start:end] = ...: taking a slice apart costs more than writing one token.
+        k.narrow(2, start, k_BHTE.shape[2]).copy_(k_BHTE)
+        v.narrow(2, start, k_BHTE.shape[2]).copy_(v_BHTE)
+        return k.narrow(2, 0, self.length), v.narrow(2, 0, self.length)
 
     def reorder(self, rows: Tensor, sources: Tensor | None, changed: Tensor | None) -> None:
         """`sources` None leaves the memory alone; `changed` lists the rows that move, where all stay."""

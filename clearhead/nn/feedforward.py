@@ -75,4 +75,5 @@ class _FeedForward(nn.Module):
         tap = ctx.tap
         up = self.up(x_BTD)
         hidden = self.act(up) if self.gate is None else self.act(self.gate(x_BTD)) * up
-        return tap("out", self.down(self.dropout(tap("hidden", hidden))))
+        hidden = tap("hidden", hidden)
+        return tap("out", self.down(self.dropout(hidden) if self.training else hidden))

@@ -26,7 +26,7 @@ from ..errors import InputError
 STEPS = 127 if torch.cpu._is_vnni_supported() else 63
 LEAST = 1e-30  # a row of zeros is divided by this and stays zeros
 # Numbers that are tensors already: torch takes longer to wrap a Python number than to multiply a row by it.
-STEP, FINER = torch.tensor(1 / STEPS), torch.tensor(2.0 * STEPS)
+MANY, FINER = torch.tensor(float(STEPS)), torch.tensor(2.0 * STEPS)
 
 Inputs = Literal["rounded", "split"]
 
@@ -75,16 +75,18 @@ class _Packed(Int8Linear):
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None, inputs: Inputs) -> None:
         super().__init__(weight_OI, bias_O)
-        self._matrix = _pack(*rounded(weight_OI))
-        self._product = _multiply if inputs == "rounded" else _multiply_split
+        weight, scale_O = rounded(weight_OI)
+        split = inputs == "split"
+        self._matrix = _pack(weight, scale_O / STEPS if split else scale_O)
+        self._product = _multiply_split if split else _multiply
 
     def forward(self, x_BTI: Tensor) -> Tensor:
+        # At one row a step of Python costs as much as a tenth of the product: hence as few as possible. A row
+        # of zeros becomes 0/0, which the product rounds to some whole number, and that times zero is zero.
         x = x_BTI if x_BTI.dtype == torch.float32 else x_BTI.float()
-        # The largest and the least, not the largest of `abs`, which would write the whole input once more.
-        top_BT1 = torch.maximum(x.amax(-1, keepdim=True), -x.amin(-1, keepdim=True))
-        step_BT1 = top_BT1.clamp_(min=LEAST) * STEP
-        y = self._product(x / step_BT1, self._matrix)
-        y = y.mul_(step_BT1) if self.bias is None else torch.addcmul(self.bias, y, step_BT1, out=y)
+        top_BT1 = x.abs().amax(-1, keepdim=True)
+        y = self._product(x / top_BT1, self._matrix)
+        y = y.mul_(top_BT1) if self.bias is None else torch.addcmul(self.bias, y, top_BT1, out=y)
         return y if x is x_BTI else y.type_as(x_BTI)
 
 
@@ -127,7 +129,7 @@ def can_pack() -> bool:
     """Whether torch has the quick product here, and it still means what we think it means."""
     x, weight = torch.tensor([[-3.0, STEPS]]), torch.tensor([[1.0, 0.25], [-1.0, 1.0]])
     try:
-        answer = _multiply(x, _pack(*rounded(weight)))
+        answer = _multiply(x / STEPS, _pack(*rounded(weight))) * STEPS
     except (RuntimeError, AttributeError, TypeError) as error:
         reason = str(error).strip().split("\n")[0][:100]
     else:
@@ -150,17 +152,21 @@ def _pack(weight_OI: Tensor, scale_O: Tensor) -> Any:
     return torch.ops.quantized.linear_prepack(matrix, None)
 
 
-def _multiply(steps: Tensor, matrix: Any) -> Tensor:
-    """The product of numbers from -STEPS to STEPS, which the operator rounds to whole ones."""
+def _multiply(parts_BTI: Tensor, matrix: Any, step: float = 1 / STEPS) -> Tensor:
+    """The product of numbers from -1 to 1, which the operator rounds to whole steps."""
     # Without `_op` torch looks through the arguments for ten microseconds, a third of a product of one row.
     multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default._op
-    answer: Tensor = multiply(steps, 1.0, STEPS + 1, matrix)
+    answer: Tensor = multiply(parts_BTI, step, STEPS + 1, matrix)
     return answer
 
 
-def _multiply_split(steps_BTI: Tensor, matrix: Any) -> Tensor:
-    """Twice as many bits: the whole steps and, as more rows of the same product, what is left of each."""
-    whole = steps_BTI.round()
-    left = (steps_BTI - whole).mul_(FINER)
-    coarse, fine = _multiply(torch.cat((whole, left)), matrix).chunk(2)
-    return coarse.add_(fine.div_(FINER))
+def _multiply_split(parts_BTI: Tensor, matrix: Any) -> Tensor:
+    """Twice as many bits: the whole steps and, as more rows of the same product, what is left of each.
+
+    Counted in steps, not in parts; the scales of this matrix make up for it.
+    """
+    steps = parts_BTI.mul_(MANY)
+    whole = steps.round()
+    left = steps.sub_(whole).mul_(FINER)
+    coarse, fine = _multiply(torch.cat((whole, left)), matrix, step=1.0).chunk(2)
+    return torch.add(coarse, fine, alpha=0.5 / STEPS)

@@ -29,7 +29,7 @@ def test_torch_still_has_the_quick_product() -> None:
     x, weight = matrix(3, 64), matrix(10, 64, seed=1)
     # Whole numbers within the steps lose nothing on the way in: what is left is float32 arithmetic.
     whole = (x * 20).round()
-    product = int8._multiply(whole, int8._pack(*rounded(weight)))
+    product = int8._multiply(whole, int8._pack(*rounded(weight)), step=1.0)
     torch.testing.assert_close(product, whole @ dequantized(weight).T, atol=1e-3, rtol=1e-5)
 
 

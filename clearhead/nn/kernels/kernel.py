@@ -112,8 +112,9 @@ class Kernel(nn.Module):
     def require(self, asked: set[Need]) -> None:
         """Refuse, in one sentence, what it cannot honour."""
         unmet = asked - self.supports - (MASKS if "mask" in self.supports else frozenset())
-        name = type(self).__name__.lstrip("_")
-        refuse(f"{name} attention", unmet, self.why, "choose another kernel, or Softmax, which can")
+        if unmet:
+            name = type(self).__name__.lstrip("_")
+            refuse(f"{name} attention", unmet, self.why, "choose another kernel, or Softmax, which can")
 
     def pattern(self, call: Call, heads: slice = ALL) -> Tensor:
         """(B, H, Q, K): the weights of some heads, or those its answer amounts to, from what it was given."""
