@@ -4,8 +4,7 @@ Rounded: every linear layer of the blocks, the table of tokens and the product w
 they are: norms, positions, segment types, and the small heads that decide between a few labels.
 
 Inputs are rounded on their way into each product. Language models that only look back have outliers in them
-(Dettmers 2022), which cost 5 % of perplexity; the inputs of their blocks are split in two. Encoders do not
-need it, nor does the product with the vocabulary.
+(Dettmers 2022), which cost 5 % of perplexity; their inputs are split in two. Encoders do not need it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def quantize(model: SingleModel | PairModel, to: str) -> SingleModel | PairModel
     made = partial(Int8Linear.of, inputs="split" if outliers else "rounded")
     towers = [module for module in model.modules() if isinstance(module, Stack)]
     if isinstance(model.head, TokenLogits):
-        model.head = _Int8Logits(model.head, towers[-1])
+        model.head = _Int8Logits(model.head, towers[-1], made)
     tables: dict[nn.Module, nn.Module] = {}  # encoder and decoder may look ids up in one table
     for tower in towers:
         for block in tower.blocks:
@@ -65,12 +64,12 @@ def _quantize_layers(block: nn.Module, made: Product) -> None:
 class _Int8Logits(Frozen):
     """A vocabulary head whose matrix, its own or the embedding's, is int8."""
 
-    def __init__(self, head: TokenLogits, tower: Stack) -> None:
+    def __init__(self, head: TokenLogits, tower: Stack, made: Product) -> None:
         super().__init__()
         self.transform, self.scale, self.cap = head.transform, head.scale, head.cap
         assert isinstance(tower.embed, TokenEmbedding)
         weight = tower.embed.table.weight if head.weight is None else head.weight
-        self.product = Int8Linear.of(weight, head.bias)
+        self.product = made(weight, head.bias)
 
     def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table_VD: Tensor) -> Tensor:
         x = x_BTD if self.transform is None else self.transform(x_BTD)
