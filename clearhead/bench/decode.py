@@ -1,11 +1,12 @@
 """Decoding speed: one model, the same prompts, as many new tokens for everyone; ours beside its peers.
 
-The peers read the folder that we write, so all have the same weights. None may stop early.
+The peers read the folder that we write, so all have the same weights. None may stop early. CTranslate2 brings
+threads of its own, which slow down whoever computes in the same process; it works in another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -21,26 +22,13 @@ from ..families import SIZES
 from ..nn.heads import TokenHead
 from ..nn.init import generator
 from ..nn.model import PairModel
+from .ctranslate2 import Apart, converted
 from .peers import quiet
+from .task import Decoder, Task
 from .turns import Say, Work, in_turns, installed
 
 PEERS = ("transformers", "ctranslate2")
-
-
-@dataclass(frozen=True)
-class Task:
-    """What everyone does: go on from `prompt` random ids (or translate them), `tokens` new ones, per row."""
-
-    batch: int
-    beams: int
-    prompt: int
-    tokens: int
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Under the names that transformers and we share."""
-        length = {"max_new_tokens": self.tokens, "min_new_tokens": self.tokens}
-        return {**length, "num_beams": self.beams, "do_sample": False}
+PAUSE = 0.3  # seconds before each turn: the threads of whoever worked last spin for a while, then sleep
 
 
 @dataclass(frozen=True)
@@ -51,13 +39,9 @@ class Result:
     missing: list[str]
 
 
-Decoder = Callable[[], list[list[int]]]
-"""Decodes once and gives the new ids of each row."""
-
-
 def compare(model: str, task: Task, *, rounds: int, cores: int, say: Say) -> Result:
     peers, missing = installed(PEERS)
-    with TemporaryDirectory() as scratch:
+    with TemporaryDirectory() as scratch, ExitStack() as open_:
         bundle = _model(model)
         folder = Path(scratch) / "model"
         save(bundle, folder)
@@ -74,11 +58,12 @@ def compare(model: str, task: Task, *, rounds: int, cores: int, say: Say) -> Res
             for name, kind in (("ctranslate2", "float32"), ("ctranslate2 int8", "int8")):
                 say(f"converting for {name}")
                 try:
-                    sides[name] = ctranslate2(bundle, folder, kind, ids, task, cores)
+                    theirs = converted(folder, kind, vocab, translates=isinstance(bundle.model, PairModel))
+                    sides[name] = open_.enter_context(Apart(theirs, ids.tolist(), task, cores))
                 except Exception as error:  # a peer may fail in any way; the others are measured all the same
                     missing.append(f"{name} ({type(error).__name__}: {str(error).splitlines()[0][:80]})")
         said = {name: side() for name, side in sides.items()}
-        speeds = in_turns({name: _counted(side) for name, side in sides.items()}, rounds, say)
+        speeds = in_turns({name: _counted(side) for name, side in sides.items()}, rounds, say, pause=PAUSE)
     alike = {name: _alike(rows, said["clearhead"]) for name, rows in said.items()}
     return Result(speeds, alike, peers, missing)
 
@@ -103,57 +88,6 @@ def transformers(folder: Path, ids_BT: Tensor, task: Task) -> Decoder:
         return _new(rows, task)
 
     return decode
-
-
-def ctranslate2(bundle: Bundle, folder: Path, kind: str, ids_BT: Tensor, task: Task, cores: int) -> Decoder:
-    with quiet():
-        library: Any = import_module("ctranslate2")
-    words = [f"w{i}" for i in range(_vocab(bundle))]
-    if isinstance(bundle.model, PairModel):
-        words[-1] = "<pad>"  # Marian's last word; their converter looks for it
-    out = folder.parent / f"ctranslate2-{kind}"
-
-    class Converter(library.converters.TransformersConverter):  # type: ignore[misc]
-        """Theirs; it asks the tokenizer for nothing but words, and ours speak in numbers."""
-
-        def load_tokenizer(self, *_: Any, **__: Any) -> Any:
-            return _Words(words)
-
-    with quiet():
-        Converter(str(folder)).convert(str(out), quantization=kind)
-    rows = [[words[i] for i in row] for row in ids_BT.tolist()]
-    pair = isinstance(bundle.model, PairModel)
-    made = (library.Translator if pair else library.Generator)(
-        str(out), device="cpu", compute_type=kind, inter_threads=1, intra_threads=cores
-    )
-
-    def decode() -> list[list[int]]:
-        if pair:
-            found = made.translate_batch(
-                rows, min_decoding_length=task.tokens, max_decoding_length=task.tokens, beam_size=task.beams
-            )
-            return [[int(word[1:]) for word in each.hypotheses[0]] for each in found]
-        found = made.generate_batch(
-            rows,
-            min_length=task.tokens,
-            max_length=task.tokens,
-            include_prompt_in_result=False,
-            beam_size=task.beams,
-        )
-        return [list(each.sequences_ids[0]) for each in found]
-
-    return decode
-
-
-class _Words:
-    """As much of a tokenizer as their converter asks for."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self._words = words
-        self.bos_token, self.eos_token, self.unk_token = words[0], words[0], words[1]
-
-    def get_vocab(self) -> dict[str, int]:
-        return {word: i for i, word in enumerate(self._words)}
 
 
 def _model(name: str) -> Bundle:

@@ -25,9 +25,13 @@ Say = Callable[[str], None]
 
 
 def in_turns(
-    sides: Mapping[str, Work], rounds: int, say: Say, clock: Callable[[], float] = time.perf_counter
+    sides: Mapping[str, Work],
+    rounds: int,
+    say: Say,
+    clock: Callable[[], float] = time.perf_counter,
+    pause: float = 0.0,
 ) -> dict[str, float]:
-    """Units of work in a second, by the name of the side."""
+    """Units of work in a second, by the name of the side; `pause` seconds of rest before each turn."""
     if rounds < 1:
         raise InputError(f"rounds is {rounds}, expected 1 or more")
     for name, work in sides.items():
@@ -37,6 +41,7 @@ def in_turns(
     for turn in range(1, rounds + 1):
         for name, work in sides.items():
             say(f"round {turn} of {rounds}: {name}")
+            time.sleep(pause)
             begun = clock()
             amount = work()
             speeds[name].append(amount / (clock() - begun))

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..bench.decode import Task, compare
+from ..bench.decode import compare
+from ..bench.task import Task
 from ..bench.turns import machine, threads
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
