@@ -16,7 +16,7 @@ from clearhead.nn.model import Model
 from clearhead.nn.tap import sites
 from clearhead.tune.fuse import Joint, Part, fuse
 from clearhead.tune.int8 import Frozen, Int8Linear
-from clearhead.tune.layout import by_inputs
+from clearhead.tune.layout import by_inputs, matrices
 from clearhead.tune.quantize import is_quantized, quantize
 
 MODELS = pytest.mark.parametrize("spec", zoo.EVERY.values(), ids=list(zoo.EVERY))
@@ -63,7 +63,7 @@ def test_another_layout_gives_the_same_numbers(spec: Model) -> None:
     model = spec.build(dtype=torch.float64)
     exact, names = answers(model), dict(model.named_parameters())
     by_inputs(model)
-    turned = [layer.weight for layer in model.modules() if isinstance(layer, nn.Linear)]
+    turned = list(matrices(model))
     assert turned and all(weight.t().is_contiguous() for weight in turned)
     assert all(p is names[name] for name, p in model.named_parameters())
     torch.testing.assert_close(answers(model), exact, atol=1e-12, rtol=1e-12)
@@ -86,12 +86,16 @@ def test_every_site_is_still_there_and_can_be_changed(name: str) -> None:
     assert not torch.equal(changed, watched)
 
 
-def test_a_cache_changes_nothing() -> None:
+@pytest.mark.parametrize("seed", range(5))
+@torch.no_grad()
+def test_a_cache_changes_next_to_nothing(seed: int) -> None:
+    """The last digit of an input may differ, and with it its last step; rounding the weights moves far more."""
+    exact = zoo.DECODERS["grouped"].build()
     model = quantize(zoo.DECODERS["grouped"].build(), "int8")
-    ids, cache = zoo.ids(2, 9), model.cache(9)
-    with torch.no_grad():
-        steps = [model(ids[:, i : i + 1], cache=cache) for i in range(9)]
-        torch.testing.assert_close(torch.cat(steps, 1), model(ids), atol=1e-4, rtol=1e-4)
+    ids, cache = zoo.ids(2, 9, seed), model.cache(9)
+    whole = model(ids)
+    steps = torch.cat([model(ids[:, i : i + 1], cache=cache) for i in range(9)], 1)
+    assert (steps - whole).abs().max() < 0.05 * (whole - exact(ids)).abs().max()
 
 
 def test_a_part_is_never_stale() -> None:
