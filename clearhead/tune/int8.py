@@ -25,6 +25,7 @@ from ..errors import InputError
 # Without VNNI instructions the processor adds pairs of products in 16 bits; 7-bit inputs cannot overflow it.
 STEPS = 127 if torch.cpu._is_vnni_supported() else 63
 LEAST = 1e-30  # a row of zeros is divided by this and stays zeros
+MUCH = 2**17  # numbers: half a megabyte, from which on writing them takes longer than reading them twice
 # Numbers that are tensors already: torch takes longer to wrap a Python number than to multiply a row by it.
 MANY, FINER = torch.tensor(float(STEPS)), torch.tensor(2.0 * STEPS)
 
@@ -84,7 +85,7 @@ class _Packed(Int8Linear):
         # At one row a step of Python costs as much as a tenth of the product: hence as few as possible. A row
         # of zeros becomes 0/0, which the product rounds to some whole number, and that times zero is zero.
         x = x_BTI if x_BTI.dtype == torch.float32 else x_BTI.float()
-        top_BT1 = x.abs().amax(-1, keepdim=True)
+        top_BT1 = _top(x)
         y = self._product(x / top_BT1, self._matrix)
         y = y.mul_(top_BT1) if self.bias is None else torch.addcmul(self.bias, y, top_BT1, out=y)
         return y if x is x_BTI else y.type_as(x_BTI)
@@ -141,6 +142,13 @@ def can_pack() -> bool:
         reason,
     )
     return False
+
+
+def _top(x_BTI: Tensor) -> Tensor:
+    """How large the largest number of each row is: in few steps for few rows, without a copy for many."""
+    if x_BTI.numel() < MUCH:
+        return x_BTI.abs().amax(-1, keepdim=True)
+    return torch.maximum(x_BTI.amax(-1, keepdim=True), -x_BTI.amin(-1, keepdim=True))
 
 
 def _pack(weight_OI: Tensor, scale_O: Tensor) -> Any:
