@@ -89,7 +89,7 @@ def test_every_site_is_still_there_and_can_be_changed(name: str) -> None:
 @pytest.mark.parametrize("seed", range(5))
 @torch.no_grad()
 def test_a_cache_changes_next_to_nothing(seed: int) -> None:
-    """The last digit of an input may differ, and with it its last step; rounding the weights moves far more."""
+    """The last digit of an input may differ, and with it its last step; rounding weights moves far more."""
     exact = zoo.DECODERS["grouped"].build()
     model = quantize(zoo.DECODERS["grouped"].build(), "int8")
     ids, cache = zoo.ids(2, 9, seed), model.cache(9)

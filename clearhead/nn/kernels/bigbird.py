@@ -10,21 +10,19 @@ Shape suffixes: B batch, H heads, C blocks, W queries of a block, S keys of a bl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from ...errors import SpecError, UnsupportedError
-from ..tap import Tap
 from ..view import View
 from ..work import Meeting, Work
 from . import costs
 from .bigbird_plan import Ints, random_blocks
-from .blocks import Asked, Blocks
+from .blocks import Blocks, Listed
 from .costs import Sparse
 from .groups import slots
 from .kernel import Kernel, Mixing, Need
@@ -65,7 +63,7 @@ class BigBird(Mixing):
         return found + costs.answer(at)
 
 
-class _BigBird(Kernel):
+class _BigBird(Listed):
     supports = frozenset({"mask", "bias", "pattern"})
     why: ClassVar[dict[Need, str]] = {
         "causal": "with every new token other blocks are the last ones and the drawn ones",
@@ -73,39 +71,13 @@ class _BigBird(Kernel):
     }
 
     def __init__(self, spec: BigBird) -> None:
-        super().__init__()
+        super().__init__(spec.dropout)
         self.spec = spec
 
-    def mix(
-        self,
-        q_BHQE: Tensor,
-        k_BHKE: Tensor,
-        v_BHKE: Tensor,
-        *,
-        view: View,
-        bias: Tensor | None,
-        scale: float,
-        tap: Tap,
-    ) -> Tensor:
+    def blocks(self, view: View, heads: int) -> Sequence[Blocks]:
+        """The tokens that see everyone, and the blocks in the middle of the texts with their lists."""
         if view.globals_BK is not None:
             raise UnsupportedError("BigBird attention has global blocks of its own; it takes no Global mask")
-        asked = Asked(view, bias, scale, self.spec.dropout if self.training else 0.0)
-        middle, everyone = self._blocks(view, q_BHQE.shape[1])
-        if tap.wants("pattern"):
-            plain = q_BHQE.new_zeros(*q_BHQE.shape[:3], view.keys)
-            for blocks in (everyone, middle):
-                plain = blocks.pattern(q_BHQE, k_BHKE, asked, into=plain)
-            seen = tap("pattern", plain)
-            if seen is not plain:
-                groups = q_BHQE.shape[1] // v_BHKE.shape[1]
-                return F.dropout(seen, asked.dropout) @ v_BHKE.repeat_interleave(groups, dim=1)
-        mixed = q_BHQE.new_zeros(*q_BHQE.shape[:3], v_BHKE.shape[-1])
-        for blocks in (everyone, middle):
-            mixed = blocks.mix(q_BHQE, k_BHKE, v_BHKE, asked, into=mixed)
-        return mixed
-
-    def _blocks(self, view: View, heads: int) -> tuple[Blocks, Blocks]:
-        """The blocks in the middle of the texts with their lists, and the tokens that see everyone."""
         rows = [[self._text(text.cpu().numpy(), heads) for text in row] for row in slots(view)]
         count = max(sum(len(q) for q, _, _ in row) for row in rows)
         width = max(sum(len(ends) for _, _, ends in row) for row in rows)
@@ -121,7 +93,7 @@ class _BigBird(Kernel):
         at = view.k_pos.device
         everyone = torch.arange(view.keys, device=at)[None, None, None]
         places = [torch.from_numpy(x).to(at) for x in (q, k, ends)]
-        return Blocks(places[0], places[1]), Blocks(places[2], everyone)
+        return Blocks(places[2], everyone), Blocks(places[0], places[1])
 
     def _text(self, slots: Ints, heads: int) -> tuple[Ints, Ints, Ints]:
         """One text: queries (C, W) and keys (H, C, S) of its middle blocks, and the slots of its two ends."""

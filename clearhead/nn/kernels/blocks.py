@@ -8,6 +8,7 @@ Q queries, K keys, E head width (of keys or of values).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..norm import widen
+from ..tap import Tap
 from ..view import View
+from .kernel import Kernel, changed
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,42 @@ class Blocks:
             return into_BHQE.index_copy(2, at_BN[0, n], x_BHNE[:, :, n])
         rows = into_BHQE.transpose(1, 2).index_put((b, at_BN[b, n]), x_BHNE.transpose(1, 2)[b, n])
         return rows.transpose(1, 2)
+
+
+class Listed(Kernel):
+    """A kernel that is all said with its blocks; a query of no block gets zeros."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.dropout = dropout
+
+    def blocks(self, view: View, heads: int) -> Sequence[Blocks]:
+        """Who looks at whom in this call; a query stands in one block at most."""
+        raise NotImplementedError
+
+    def mix(
+        self,
+        q_BHQE: Tensor,
+        k_BHKE: Tensor,
+        v_BHKE: Tensor,
+        *,
+        view: View,
+        bias: Tensor | None,
+        scale: float,
+        tap: Tap,
+    ) -> Tensor:
+        asked = Asked(view, bias, scale, self.dropout if self.training else 0.0)
+        each = self.blocks(view, q_BHQE.shape[1])
+        if tap.wants("pattern"):
+            plain = q_BHQE.new_zeros(*q_BHQE.shape[:3], view.keys)
+            for blocks in each:
+                plain = blocks.pattern(q_BHQE, k_BHKE, asked, into=plain)
+            if (answer := changed(tap, plain, v_BHKE, asked.dropout)) is not None:
+                return answer
+        mixed = q_BHQE.new_zeros(*q_BHQE.shape[:3], v_BHKE.shape[-1])
+        for blocks in each:
+            mixed = blocks.mix(q_BHQE, k_BHKE, v_BHKE, asked, into=mixed)
+        return mixed
 
 
 def _rows(x_BHCWE: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from ..norm import widen
 from ..tap import Tap
 from ..view import View
 from ..work import Meeting, Work
-from .kernel import Kernel
+from .kernel import Kernel, changed
 from .texts import texts
 
 
@@ -57,9 +57,8 @@ class ByText(Kernel):
         if tap.wants("pattern"):
             each = torch.eye(view.keys, dtype=v_BHKE.dtype, device=v_BHKE.device)
             implied = answer(each.expand(*v_BHKE.shape[:2], -1, -1))
-            seen = tap("pattern", implied)
-            if seen is not implied:
-                return seen @ v_BHKE
+            if (other := changed(tap, implied, v_BHKE)) is not None:
+                return other
         return answer(v_BHKE)
 
     def _answer(self, q_BHQE: Tensor, k_BHKE: Tensor, v_BHKE: Tensor, *, view: View, scale: float) -> Tensor:

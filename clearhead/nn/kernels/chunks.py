@@ -8,6 +8,7 @@ K keys, E head width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,11 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import SpecError
-from ..tap import Tap
 from ..view import View
 from ..work import Meeting, Work
 from . import costs
-from .blocks import Asked, Blocks
+from .blocks import Blocks, Listed
 from .costs import Sparse
 from .groups import slots
 from .kernel import Kernel, Mixing
@@ -52,36 +52,14 @@ class Chunks(Mixing):
         return Sparse(count, self.chunk, keys).work(at, self.dropout) + costs.answer(at)
 
 
-class _Chunks(Kernel):
+class _Chunks(Listed):
     supports = frozenset({"causal", "mask", "bias", "uneven", "pattern"})
 
     def __init__(self, spec: Chunks) -> None:
-        super().__init__()
+        super().__init__(spec.dropout)
         self.spec = spec
 
-    def mix(
-        self,
-        q_BHQE: Tensor,
-        k_BHKE: Tensor,
-        v_BHKE: Tensor,
-        *,
-        view: View,
-        bias: Tensor | None,
-        scale: float,
-        tap: Tap,
-    ) -> Tensor:
-        asked = Asked(view, bias, scale, self.spec.dropout if self.training else 0.0)
-        blocks = self._blocks(view)
-        if tap.wants("pattern"):
-            plain = blocks.pattern(q_BHQE, k_BHKE, asked, into=q_BHQE.new_zeros(*q_BHQE.shape[:3], view.keys))
-            seen = tap("pattern", plain)
-            if seen is not plain:
-                groups = q_BHQE.shape[1] // v_BHKE.shape[1]
-                return F.dropout(seen, asked.dropout) @ v_BHKE.repeat_interleave(groups, dim=1)
-        mixed = q_BHQE.new_zeros(*q_BHQE.shape[:3], v_BHKE.shape[-1])
-        return blocks.mix(q_BHQE, k_BHKE, v_BHKE, asked, into=mixed)
-
-    def _blocks(self, view: View) -> Blocks:
+    def blocks(self, view: View, heads: int) -> Sequence[Blocks]:
         rows = [[self._text(text) for text in row] for row in slots(view)]
         count = max(sum(len(q) for q, _ in row) for row in rows)
         width = max((k.shape[1] for row in rows for _, k in row), default=1)
@@ -93,7 +71,7 @@ class _Chunks(Kernel):
         q_BCW = (q_BCW - view.start).clamp(min=-1)  # cached tokens ask nothing
         q_BCW = q_BCW.masked_fill(q_BCW >= view.queries, -1)
         asking = (q_BCW >= 0).flatten(2).any(-1).any(0)
-        return Blocks(q_BCW[:, asking], k_BCS[:, None, asking])
+        return [Blocks(q_BCW[:, asking], k_BCS[:, None, asking])]
 
     def _text(self, slots_T: Tensor) -> tuple[Tensor, Tensor]:
         """The chunks of one text (C, W), and what each looks at (C, S)."""

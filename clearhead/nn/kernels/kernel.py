@@ -8,6 +8,7 @@ from functools import partial
 from typing import ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...errors import UnsupportedError
@@ -182,6 +183,23 @@ class Mixing(Spec):
     def cached(self, at: Meeting) -> int:
         """How many numbers a decoding run has kept when it has come to so many keys."""
         return at.batch * at.kv_heads * at.keys * (at.head_dim + at.value_dim)
+
+
+def changed(tap: Tap, plain_BHQK: Tensor, v_BGKE: Tensor, dropout: float = 0.0) -> Tensor | None:
+    """Show the weights; where a watcher put others in their place, the answer those give.
+
+    Watching must not move the answer, not even in the last digit: otherwise it is the kernel's own.
+    """
+    seen = tap("pattern", plain_BHQK)
+    if seen is plain_BHQK:
+        return None
+    return weighed(seen, v_BGKE, dropout)
+
+
+def weighed(weights_BHQK: Tensor, v_BGKE: Tensor, dropout: float = 0.0) -> Tensor:
+    """Weights times values; several heads may share a value."""
+    groups = weights_BHQK.shape[1] // v_BGKE.shape[1]
+    return F.dropout(weights_BHQK, dropout) @ v_BGKE.repeat_interleave(groups, dim=1)
 
 
 def refuse(who: str, unmet: set[Need], why: dict[Need, str], instead: str) -> None:

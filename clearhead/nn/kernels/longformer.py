@@ -26,7 +26,8 @@ from ..work import Meeting, Work
 from . import costs
 from .blocks import Asked, Blocks
 from .costs import Sparse
-from .kernel import QKV, Kernel, Mixing
+from .kernel import QKV, Kernel, Mixing, weighed
+from .wide import globals_of, of_queries, seeing_everyone, slots_of
 
 SMALLEST = 32  # queries of a block, at least: small products cost more than the pairs they save
 
@@ -95,27 +96,18 @@ class _Longformer(Kernel):
         tap: Tap,
     ) -> Tensor:
         asked = Asked(view, bias, scale, self.spec.dropout if self.training else 0.0)
-        wide_BK = self._globals(view)
-        local, everyone = self._local(view, wide_BK), _rows(view, wide_BK)
+        wide_BK = globals_of(view, self.spec.always)
+        local, everyone = self._local(view, wide_BK), seeing_everyone(view, wide_BK)
         (q, k, v), two = first, second() if everyone else first
         if tap.wants("pattern"):
             plain = local.pattern(q, k, asked)
             plain = everyone.pattern(two[0], two[1], asked, into=plain) if everyone else plain
             seen = tap("pattern", plain)
             if seen is not plain:
-                mixed, wide = (F.dropout(seen, asked.dropout) @ _per_head(x, q) for x in (v, two[2]))
-                return mixed if wide_BK is None else torch.where(_of_queries(wide_BK, view), wide, mixed)
+                mixed, wide = (weighed(seen, x, asked.dropout) for x in (v, two[2]))
+                return mixed if wide_BK is None else torch.where(of_queries(wide_BK, view), wide, mixed)
         mixed = local.mix(q, k, v, asked)
         return everyone.mix(*two, asked, into=mixed) if everyone else mixed
-
-    def _globals(self, view: View) -> Tensor | None:
-        """(1 or B, K) flags of the global tokens, or `None` if there are none."""
-        wide_BK = view.globals_BK
-        for position in self.spec.always:
-            here = view.k_pos == position
-            here = here if view.real_BK is None else here & view.real_BK
-            wide_BK = here if wide_BK is None else wide_BK | here
-        return wide_BK if wide_BK is not None and bool(wide_BK.any()) else None
 
     def _local(self, view: View, wide_BK: Tensor | None) -> Blocks:
         """Every query, the keys around it, and the global keys before those in each list."""
@@ -133,7 +125,7 @@ class _Longformer(Kernel):
             return Blocks(q_CW[None], k_BHCS, near)
         # A global key stands in front, once; where it is a neighbour, too, it is taken out there.
         k_BHCS = k_BHCS.masked_fill(wide_BK[:, k_BHCS[0, 0].clamp(min=0)][:, None], -1)
-        wide_BN = _slots(wide_BK)
+        wide_BN = slots_of(wide_BK)
         front = wide_BN[:, None, None].expand(-1, 1, len(q_CW), -1)
         return Blocks(
             q_CW[None], torch.cat([front, k_BHCS], dim=-1), F.pad(near, (wide_BN.shape[1], 0), value=True)
@@ -145,28 +137,3 @@ def _size(spec: Longformer, queries: int) -> tuple[int, int]:
     count = -(-queries // spec.dilation)
     block = min(max(spec.window, SMALLEST), count)
     return block, -(-count // block)
-
-
-def _rows(view: View, wide_BK: Tensor | None) -> Blocks | None:
-    """The queries that see every key, as one block."""
-    if wide_BK is None:
-        return None
-    wide_BQ = wide_BK[:, view.start : view.start + view.queries]
-    if not bool(wide_BQ.any()):
-        return None
-    return Blocks(_slots(wide_BQ)[:, None], torch.arange(view.keys, device=wide_BK.device)[None, None, None])
-
-
-def _slots(flags_BK: Tensor) -> Tensor:
-    """(1 or B, N): where the flags are, -1 behind the last in rows that have fewer."""
-    count_B = flags_BK.sum(1)
-    slots = torch.argsort(~flags_BK, dim=1, stable=True)[:, : int(count_B.max())]
-    return slots.masked_fill(torch.arange(slots.shape[1], device=slots.device) >= count_B[:, None], -1)
-
-
-def _of_queries(wide_BK: Tensor, view: View) -> Tensor:
-    return wide_BK[:, None, view.start : view.start + view.queries, None]
-
-
-def _per_head(v_BGKE: Tensor, q_BHQE: Tensor) -> Tensor:
-    return v_BGKE.repeat_interleave(q_BHQE.shape[1] // v_BGKE.shape[1], dim=1)

@@ -27,7 +27,7 @@ from ..view import View
 from .buckets import Rounds, meet
 from .chunks import check_chunks
 from .groups import Group, groups
-from .kernel import Kernel, Mixing, Need
+from .kernel import Kernel, Mixing, Need, changed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +105,8 @@ class _LSH(Kernel):
                 seen = rounds.spread(weights, group.slot_NT, view.keys)
                 mine = group.slot_NT[:, None, :, None].expand(-1, heads, -1, -1)
                 plain = group.put(plain, seen.scatter_add(-1, mine, own))
-        if plain is not None:
-            seen = tap("pattern", plain)
-            if seen is not plain:
-                return F.dropout(seen, dropout) @ v_BHKE
-        return mixed
+        answer = None if plain is None else changed(tap, plain, v_BHKE, dropout)
+        return mixed if answer is None else answer
 
     def _weights(
         self, scores: Tensor, own_NHT1: Tensor | None, rounds: Rounds, group: Group, view: View

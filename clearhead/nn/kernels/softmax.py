@@ -22,7 +22,7 @@ from ..work import Meeting, Work
 from . import costs
 from .blocks import Asked
 from .costs import Dense, Sparse
-from .kernel import ALL, Call, Kernel, Mixing
+from .kernel import ALL, Call, Kernel, Mixing, changed, weighed
 from .nearby import near, width_of
 
 
@@ -87,12 +87,10 @@ class _Softmax(Kernel):
         p = self.dropout if self.training else 0.0
         if self.is_plain or tap.wants("pattern"):
             plain = pattern(q_BHQE, k_BHKE, view=view, bias=bias, scale=scale, cap=self.cap, sink_H=self.sink)
-            seen = tap("pattern", plain)
-            # Watching must not move the answer, not even in the last digit: the plain pattern is used
-            # only where there is no fused call, or where the watcher changed it.
-            if self.is_plain or seen is not plain:
-                v_BHKE = v_BHKE.repeat_interleave(q_BHQE.shape[1] // v_BHKE.shape[1], dim=1)
-                return F.dropout(seen, p) @ v_BHKE
+            if self.is_plain:
+                return weighed(tap("pattern", plain), v_BHKE, p)
+            if (answer := changed(tap, plain, v_BHKE, p)) is not None:
+                return answer
         if nearby := near(view):
             return nearby.mix(q_BHQE, k_BHKE, v_BHKE, Asked(view, bias, scale, p))
         return F.scaled_dot_product_attention(
