@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError
 
 from .. import __version__
 from ..errors import ClearheadError
+from ..heap import keep_memory
 
 app = App(
     name="clearhead",
@@ -46,6 +47,7 @@ for name, purpose in COMMANDS.items():
 
 
 def main(words: list[str] | None = None) -> NoReturn:
+    keep_memory()
     try:
         app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except (ClearheadError, CycloptsError) as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bundle import Bundle
+from ..heap import keep_memory
 from ..tasks import Task
 from .commit import locked, sweep
 from .exact import repeatable
@@ -44,6 +45,7 @@ class Trainer:
 
     def run(self) -> Result:
         """Train to the end, or until a signal or the time budget. The bundle then holds the weights."""
+        keep_memory()
         model = self.bundle.model
         mode = model.training
         with locked(self.folder), repeatable(self.training.threads), Interruption() as interruption:

@@ -1,0 +1,32 @@
+"""The heap keeps what it has: a large block that is freed and made again costs no new pages."""
+
+import subprocess
+import sys
+
+import pytest
+
+COUNT = """
+import resource, torch
+from clearhead.heap import keep_memory
+assert {keep} is None or keep_memory()
+x = torch.ones(16 * 2**20)  # 64 MB: more than the allocator would keep
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+x + 1.0, x + 1.0
+before = faults()
+for _ in range(5):
+    x + 1.0
+print(faults() - before)
+"""
+
+
+def faults(keep: bool | None) -> int:
+    code = COUNT.format(keep=keep)
+    return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's allocator is what it is about")
+def test_freed_memory_is_reused() -> None:
+    # A page has 4 kB: five blocks of 64 MB are 80,000 of them, less where the system hands out larger ones.
+    assert faults(keep=True) < 1_000
+    assert faults(keep=None) > 5_000
