@@ -22,7 +22,8 @@ print(faults() - before)
 
 def faults(keep: bool | None) -> int:
     code = COUNT.format(keep=keep)
-    return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return int(run.stdout)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's allocator is what it is about")
