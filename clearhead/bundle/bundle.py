@@ -13,6 +13,7 @@ from ..families import Family, Task
 from ..lens.cost import Cost, cost
 from ..nn.model import Model, PairModel, SingleModel
 from ..text.tokenizer import Tokenizer
+from ..tune.quantize import is_quantized, weight_bytes
 from .answer import Answer, Asked
 from .report import Report
 
@@ -45,7 +46,8 @@ class Bundle:
 
     @property
     def parameters(self) -> int:
-        return sum(p.numel() for p in self.model.parameters())
+        """How many numbers the model has learned; as many when they are rounded."""
+        return self.spec.count()
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, with the special tokens the checkpoint expects."""
@@ -115,7 +117,8 @@ class Bundle:
     ) -> Cost:
         """Parameters, operations and bytes of one call, by formulas; `target` is a pair's second length."""
         number = next(self.model.parameters()).element_size()
-        return cost(self.spec, batch=batch, length=length, target=target, training=training, number=number)
+        found = cost(self.spec, batch=batch, length=length, target=target, training=training, number=number)
+        return replace(found, weights=weight_bytes(self.model)) if is_quantized(self.model) else found
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """(N, width): one vector per text, pooled and normalised as the checkpoint's modules.json says."""

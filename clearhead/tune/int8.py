@@ -42,6 +42,8 @@ def rounded(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
 class Frozen(nn.Module):
     """A layer of rounded weights. It answers; it cannot learn, and says so as soon as somebody tries."""
 
+    rounded_bytes: int = 0  # what its rounded weights, their scales and its bias take in memory
+
     def train(self, mode: bool = True) -> Frozen:  # noqa: FBT001, FBT002 (torch's own signature)
         if mode:
             raise InputError(
@@ -59,6 +61,7 @@ class Int8Linear(Frozen):
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight_OI.shape
+        self.rounded_bytes = self.out_features * (self.in_features + (4 if bias_O is None else 8))
         self.register_buffer("bias", None if bias_O is None else bias_O.detach().float())
 
     @staticmethod
@@ -117,6 +120,7 @@ class Int8Table(Frozen):
     def __init__(self, weight_VD: Tensor) -> None:
         super().__init__()
         self.num_embeddings = len(weight_VD)
+        self.rounded_bytes = weight_VD.numel() + 4 * len(weight_VD)
         weight, scale = rounded(weight_VD.detach())
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)

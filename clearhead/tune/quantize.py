@@ -51,6 +51,12 @@ def is_quantized(model: nn.Module) -> bool:
     return any(isinstance(module, Frozen) for module in model.modules())
 
 
+def weight_bytes(model: nn.Module) -> int:
+    """What the weights of a model take in memory, rounded ones and those that stayed as they were."""
+    kept = sum(p.numel() * p.element_size() for p in model.parameters())
+    return kept + sum(module.rounded_bytes for module in model.modules() if isinstance(module, Frozen))
+
+
 def _quantize_layers(block: nn.Module, made: Product) -> None:
     for module in list(block.modules()):
         together = getattr(module, "TOGETHER", ())

@@ -148,3 +148,14 @@ def test_all_rounded_layers_are_of_one_kind() -> None:
     model = quantize(zoo.pair().build(), "int8")
     assert all(isinstance(m, Frozen) for m in (model.head, model.encoder.embed.table))
     assert model.encoder.embed.table is model.decoder.embed.table
+
+
+def test_a_rounded_model_knows_its_size() -> None:
+    sizes = {"n_embd": 256, "n_layer": 2, "n_head": 4, "n_positions": 16, "vocab_size": 1000}
+    exact, small = ch.build("gpt2", **sizes), ch.build("gpt2", **sizes)
+    quantize(small.model, "int8")
+    assert small.parameters == exact.parameters
+    layers = sum(4 * p.numel() for p in exact.model.tower.blocks.parameters())
+    table = 4 * 1000 * 256
+    # A quarter of the blocks; of the table two quarters, one to look up and one to multiply; scales, norms.
+    assert small.cost().weights == pytest.approx(layers / 4 + table / 2 + 4 * 16 * 256, rel=0.03)
