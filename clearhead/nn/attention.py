@@ -10,6 +10,7 @@ Shape suffixes: B batch, T tokens, D width, H query heads, G key/value heads, Q 
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -47,7 +48,7 @@ class Mixer(Spec):
 class TokenMixer(nn.Module):
     """The machine of a `Mixer` spec."""
 
-    def require(self, asked: set[Need]) -> None:
+    def require(self, asked: AbstractSet[Need]) -> None:
         """Refuse when it is built what it could only refuse when it is called."""
         raise NotImplementedError
 
@@ -123,7 +124,7 @@ class MultiHead(TokenMixer):
         self.scale = self.head_dim**-0.5 if spec.scale is None else spec.scale
         self.kernel = spec.kernel.build(spec.heads, self.head_dim)
 
-    def require(self, asked: set[Need]) -> None:
+    def require(self, asked: AbstractSet[Need]) -> None:
         self.kernel.require(asked)
 
     def queries(self, x_BTD: Tensor) -> Tensor:

@@ -73,9 +73,7 @@ class BlockModule(nn.Module):
         inner = step(read if self.order == "post" else norm(read), ctx)
         if self.order == "sandwich":
             inner = getattr(self, f"{name}_after")(inner)
-        if self.training:
-            inner = self.dropout(inner)
-        added: Tensor = inner
+        added: Tensor = self.dropout(inner) if self.training else inner
         return added
 
     def parts(self, name: str) -> Iterator[nn.Parameter]:

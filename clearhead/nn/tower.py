@@ -7,7 +7,8 @@ Shape suffixes: B batch, T new tokens, K all tokens (cached ones first), D width
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import torch
@@ -106,13 +107,11 @@ class Stack(nn.Module):
         view, segment_BK = self._view(x, mask, cache)
         x = self.embed.settle(self.positions.add(x, view.q_pos))
         x = tap("embed", x)
-        ctx = Context(view, self.positions.over(view))
-        if memory is not None:
-            ctx = replace(ctx, memory=memory.x_BTD, memory_view=_across(view, segment_BK, memory))
+        source = None if memory is None else memory.x_BTD
+        across = None if memory is None else _across(view, segment_BK, memory)
+        here, inside = partial(Context, view, self.positions.over(view), source, across), tap.at("blocks")
         layers = [None] * len(self.blocks) if cache is None else cache.layers
-        x = self._through(
-            x, [replace(ctx, layer=i, cache=c, tap=tap.at("blocks").at(i)) for i, c in enumerate(layers)]
-        )
+        x = self._through(x, [here(i, layer, inside.at(i)) for i, layer in enumerate(layers)])
         x = tap("out", x if self.norm is None else self.norm(x))
         return States(x, None if segment_BK is None else segment_BK[:, view.start :])
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import ClassVar, Literal
 
 import torch
@@ -16,7 +17,7 @@ from ...spec import Spec
 from ..cache import State
 from ..masks import Causal, Everyone
 from ..tap import OFF, Recorder, Tap
-from ..view import View
+from ..view import Outline, View
 from ..work import Meeting, Work
 from .counted import counted
 
@@ -110,7 +111,7 @@ class Kernel(nn.Module):
     ) -> tuple[Tensor, State]:
         raise NotImplementedError
 
-    def require(self, asked: set[Need]) -> None:
+    def require(self, asked: AbstractSet[Need]) -> None:
         """Refuse, in one sentence, what it cannot honour."""
         unmet = asked - self.supports - (MASKS if "mask" in self.supports else frozenset())
         if unmet:
@@ -202,7 +203,7 @@ def weighed(weights_BHQK: Tensor, v_BGKE: Tensor, dropout: float = 0.0) -> Tenso
     return F.dropout(weights_BHQK, dropout) @ v_BGKE.repeat_interleave(groups, dim=1)
 
 
-def refuse(who: str, unmet: set[Need], why: dict[Need, str], instead: str) -> None:
+def refuse(who: str, unmet: AbstractSet[Need], why: dict[Need, str], instead: str) -> None:
     """One sentence, if there is anything unmet."""
     if unmet:
         asked = " and ".join(NEEDS[need] for need in sorted(unmet))
@@ -210,18 +211,24 @@ def refuse(who: str, unmet: set[Need], why: dict[Need, str], instead: str) -> No
         raise UnsupportedError(f"{who} cannot take {asked}{f' ({reason})' if reason else ''}; {instead}")
 
 
-def needs(view: View, bias: Tensor | None, tap: Tap, second: object = None) -> set[Need]:
+def needs(view: View, bias: Tensor | None, tap: Tap, second: object = None) -> frozenset[Need]:
     """What a call asks of whoever answers it."""
-    outline = view.outline
+    uneven = view.queries != view.keys
+    return _needs(view.outline, uneven, bias is not None, tap.wants("pattern"), second is not None)
+
+
+@lru_cache(maxsize=256)  # every layer asks at every step, and there are but a few answers
+def _needs(outline: Outline, *others: bool) -> frozenset[Need]:
+    uneven, bias, pattern, second = others
     asked: dict[Need, bool] = {
         "causal": outline.causal,
         "padding": outline.padding,
         "documents": outline.packed,
         "window": outline.window is not None,
         "mask": outline.more,
-        "bias": bias is not None,
-        "uneven": view.queries != view.keys,
-        "pattern": tap.wants("pattern"),
-        "second": second is not None,
+        "bias": bias,
+        "uneven": uneven,
+        "pattern": pattern,
+        "second": second,
     }
-    return {need for need, wanted in asked.items() if wanted}
+    return frozenset(need for need, wanted in asked.items() if wanted)

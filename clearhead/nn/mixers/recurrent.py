@@ -6,6 +6,7 @@ Shape suffixes: R texts, L tokens of the longest text, D width.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,7 +63,7 @@ class _Recurrent(Walker):
         self.cell = cell(width, hidden, batch_first=True, bidirectional=spec.both_ways)
         self.both_ways = spec.both_ways
 
-    def require(self, asked: set[Need]) -> None:
+    def require(self, asked: AbstractSet[Need]) -> None:
         super().require(asked)
         if self.both_ways and "causal" in asked:
             raise SpecError(

@@ -6,6 +6,7 @@ Shape suffixes: B batch, T tokens, R texts, L tokens of the longest text, D widt
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import ClassVar
 
 import torch
@@ -37,7 +38,7 @@ class Walker(TokenMixer):
         """Through whole texts, from a state on; behind the end of a text there are zeros."""
         raise NotImplementedError
 
-    def require(self, asked: set[Need]) -> None:
+    def require(self, asked: AbstractSet[Need]) -> None:
         refuse(type(self).__name__.lstrip("_"), asked - self.supports, {}, "choose Attention, which can")
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
