@@ -11,7 +11,7 @@ from functools import singledispatch
 from ...errors import UnsupportedError
 from ...nn.attention import Attention, Mixer
 from ...nn.block import Block
-from ...nn.mixers import Convolution
+from ...nn.mixers import Convolution, Recurrent
 from ...nn.positions import NoPositions, Positions
 from ...nn.rope import Rope
 from ...nn.tower import Tower
@@ -19,6 +19,7 @@ from ...nn.work import Bias, Meeting, Rule, Usage, Work, product
 from ...spec import Dims
 from . import parts
 from .parts import linear
+from .recurrent import recurrent
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ def _(spec: Convolution, width: int, sides: Sides, call: Usage, *, causal: bool,
     )
     work += Work(parameters=2 * width * (spec.size * width + 1))
     return work + Work(saved=call.number * width * (3 * sides.vectors + margin))
+
+
+@mixer.register
+def _(spec: Recurrent, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme) -> Work:
+    return recurrent(spec, width, sides.batch, sides.length, call)
 
 
 @mixer.register
