@@ -209,8 +209,10 @@ def shared_bias(part: Positions, dims: Dims, length: int, call: Usage) -> int:
 
 def bias_of(part: Positions) -> Bias:
     """What a scheme adds to the scores."""
-    if isinstance(part, RelativeBuckets | RelativeWaves):
+    if isinstance(part, RelativeBuckets):
         return "learned"
+    if isinstance(part, RelativeWaves):
+        return "asked"
     return "fixed" if isinstance(part, Alibi) else "none"
 
 
