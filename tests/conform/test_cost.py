@@ -3,11 +3,14 @@
 Over every choice of the zoo and every family with every head. Nothing here names a family.
 """
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from references import REFERENCES
+from references import GOLDEN, REFERENCES
+from safetensors import safe_open
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -22,6 +25,7 @@ from zoo import CHOICES, EVERY, run, single
 
 from clearhead import nn as cn
 from clearhead.errors import SpecError, UnsupportedError
+from clearhead.families import FAMILIES
 from clearhead.lens.cost import Cost, cost
 from clearhead.lens.cost.total import whole
 from clearhead.nn.kernels import Tiled
@@ -79,6 +83,19 @@ def families() -> dict[str, Model]:
     for name, reference in REFERENCES.items():
         config = reference.family.config(reference.config().to_dict())
         made[name] = reference.family.spec(config, reference.task)
+    return made | golden()
+
+
+def golden() -> dict[str, Model]:
+    """Families that the installed package no longer has, with the configs of their golden tensors."""
+    made = {}
+    for family in (FAMILIES[name] for name in GOLDEN):
+        file = Path(__file__).parents[1] / "golden" / f"{family.name.replace('-', '_')}.safetensors"
+        with safe_open(file, "pt") as tensors:
+            configs = {name: family.config(json.loads(text)) for name, text in tensors.metadata().items()}
+        for name, config in configs.items():
+            for task in family.architectures:
+                made[f"{family.name}/{task}/{name}"] = family.spec(config, task)
     return made
 
 
@@ -264,6 +281,14 @@ LONG = {
     )
     for name, change in CHOICES.items()
     if name.startswith(CUT)
+    for causal in (False, True)
+}
+# A scheme that learns scores says something of every pair, of which a window needs few.
+LONG |= {
+    f"window-{type(scheme).__name__}/{'decoder' if causal else 'encoder'}": single(
+        positions=scheme, causal=causal, **CHOICES["window"]
+    )
+    for scheme in (cn.RelativeBuckets(), cn.RelativeWaves())
     for causal in (False, True)
 }
 # Tiles of a few tokens are ten thousands of products here; larger ones are the same formula.

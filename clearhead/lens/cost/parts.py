@@ -235,7 +235,7 @@ def _(part: TokenHead, width: int, tables: tuple[int, ...], batch: int, length: 
 
 @head.register
 def _(part: AdaptiveHead, width: int, tables: tuple[int, ...], batch: int, length: int, call: Usage) -> Work:
-    """The tables are the embedding's. Logarithms are kept of the first choice, and of the words of each band."""
+    """The tables are the embedding's. Logarithms are kept of the first choice and of every band."""
     vectors, edges, further = batch * length, (0, *part.cutoffs, part.vocab), len(part.cutoffs)
     inner, projected = part.inner_width or width, part.inner_width is not None
     work = product(1, vectors, inner, edges[1])

@@ -24,7 +24,7 @@ ALIAS = 256  # it makes rows of a multiple of so many numbers longer: their begi
 
 
 def recurrent(spec: Recurrent, width: int, batch: int, length: int, call: Usage) -> Work:
-    """A cell for each way through the text, and the projection of their answers; the block counts the input."""
+    """A cell for each way through the text, and the projection behind; the block counts the input."""
     hidden, ways, vectors = spec.hidden or width, 1 + spec.both_ways, batch * length
     gates = GATES[spec.cell] * hidden
     cell = product(1, vectors, width, gates) + product(1, vectors, hidden, gates)
