@@ -24,6 +24,10 @@ class Embed(Spec):
     def inner(self, width: int) -> int:
         return width
 
+    def tables(self, width: int) -> tuple[int, ...]:
+        """How wide the tables of words are that a tied head reads; the first is of the first words."""
+        return (self.inner(width),)
+
     def build(self, width: int) -> Embedding:
         raise NotImplementedError
 

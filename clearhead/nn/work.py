@@ -24,7 +24,7 @@ from typing import Literal
 
 Device = Literal["cpu", "cuda"]
 Rule = Literal["open", "causal", "mask"]  # everyone, exactly the triangle, or a rendered mask
-Bias = Literal["none", "fixed", "learned"]
+Bias = Literal["none", "fixed", "learned", "asked"]  # asked: learned, and another one for every query
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,15 @@ from functools import singledispatch
 from ...errors import UnsupportedError
 from ...nn.attention import Attention, Mixer
 from ...nn.block import Block
-from ...nn.mixers import Convolution
-from ...nn.positions import Positions
+from ...nn.mixers import Convolution, Recurrent
+from ...nn.positions import NoPositions, Positions
 from ...nn.rope import Rope
 from ...nn.tower import Tower
 from ...nn.work import Bias, Meeting, Rule, Usage, Work, product
 from ...spec import Dims
 from . import parts
 from .parts import linear
+from .recurrent import recurrent
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,18 @@ class Sides:
 class Scheme:
     """What a tower's position scheme does to queries and scores."""
 
-    bias: Bias
-    joined: bool
+    part: Positions
 
-    @staticmethod
-    def of(part: Positions) -> Scheme:
-        return Scheme(parts.bias_of(part), isinstance(part, Rope) and part.fraction < 1)
+    @property
+    def bias(self) -> Bias:
+        return parts.bias_of(self.part)
+
+    @property
+    def joined(self) -> bool:
+        return isinstance(self.part, Rope) and self.part.fraction < 1
 
 
-SILENT = Scheme("none", joined=False)
+SILENT = Scheme(NoPositions())
 
 
 @singledispatch
@@ -65,6 +69,11 @@ def _(spec: Convolution, width: int, sides: Sides, call: Usage, *, causal: bool,
     )
     work += Work(parameters=2 * width * (spec.size * width + 1))
     return work + Work(saved=call.number * width * (3 * sides.vectors + margin))
+
+
+@mixer.register
+def _(spec: Recurrent, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme) -> Work:
+    return recurrent(spec, width, sides.batch, sides.length, call)
 
 
 @mixer.register
@@ -121,6 +130,7 @@ def _attention(
         + linear(offered, source_width, groups * value, bias="v" in spec.bias)
         + linear(asking, spec.heads * value, width, bias="o" in spec.bias)
         + spec.kernel.work(meeting)
+        + parts.scores(scheme.part, meeting, width)
     )
     if spec.project == "twice":
         work += _second(spec, width, sides.vectors)
@@ -251,7 +261,7 @@ def tower(spec: Tower, sides: Sides, call: Usage) -> TowerWork:
     heads, head_dim = spec.pattern[0].attention.sizes(spec.width)
     dims = Dims(width=spec.width, depth=spec.depth, heads=heads, head_dim=head_dim, causal=spec.causal)
     inner, stream = spec.embed.inner(spec.width), call.number * sides.vectors * spec.width
-    scheme, whole = Scheme.of(spec.positions), spec.residual == "reversible"
+    scheme, whole = Scheme(spec.positions), spec.residual == "reversible"
     works = [
         block(b, spec.width, sides, call, causal=spec.causal, scheme=scheme, whole=whole)
         for b in spec.pattern

@@ -17,6 +17,7 @@ from typing import Any
 from ...errors import InputError
 from ...nn.attention import Attention
 from ...nn.heads import TokenHead
+from ...nn.long import Adaptive, AdaptiveHead
 from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
 from ...nn.work import Usage
@@ -200,11 +201,18 @@ def _again(layer: BlockWork, side: TowerWork, tensor: int) -> int:
 
 
 def _tied(spec: Model) -> int:
+    """The parameters of the front door that the head reads, too."""
     head = spec.head if isinstance(spec, Single | Pair) else None
     side = spec.decoder if isinstance(spec, Pair) else spec.tower if isinstance(spec, Single) else None
-    if side is None or not isinstance(head, TokenHead) or not head.tied:
+    if side is None or not (isinstance(head, AdaptiveHead) or (isinstance(head, TokenHead) and head.tied)):
         return 0
-    return head.vocab * side.embed.inner(side.width)
+    embed, tables = side.embed, side.embed.tables(side.width)
+    if not isinstance(embed, Adaptive):
+        return head.vocab * tables[0]
+    # The first band has a projection of the head's own; one table for all words is read by all others.
+    ways = tables[1:] if embed.shrink > 1 else tables[: len(embed.cutoffs)]
+    shared = side.width * sum(ways) if embed.projected(side.width) else 0
+    return shared + sum(size * narrow for size, narrow in zip(embed.sizes, tables, strict=True))
 
 
 def _cache(spec: Model, job: Job, layout: Layout, rows: int) -> int:

@@ -173,7 +173,7 @@ def _meeting(attention: Attention, width: int, batch: int, keys: int) -> Meeting
 def _head(head: Head | None, side: Tower, length: int, call: Usage) -> Work:
     if head is None:
         return Work()
-    return parts.head(head, side.out_width, side.embed.inner(side.width), call.batch, length, call)
+    return parts.head(head, side.out_width, side.embed.tables(side.width), call.batch, length, call)
 
 
 def _table(side: Tower) -> int:

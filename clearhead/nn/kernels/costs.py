@@ -32,7 +32,7 @@ class Dense:
     def is_fused(self, at: Meeting) -> bool:
         """Whether torch has one call for it; on the CPU not with dropout, nowhere with a learned bias."""
         dropped = self.dropout > 0 and at.device == "cpu"
-        plain = self.cap or self.sink or at.bias == "learned"
+        plain = self.cap or self.sink or _learns(at)
         return not plain and not dropped and at.value_dim == at.head_dim
 
     def _kept_by_plain(self, at: Meeting) -> int:
@@ -44,7 +44,13 @@ class Dense:
         if self.cap or self.sink:
             blocked = at.rule != "open"  # two flags a score, and the weights once more
             squares, flags = squares + blocked, 2 * blocked * pairs
+        elif _learns(at) and at.rule != "open":
+            flags = pairs  # the mask is written into the bias
         return at.number * (vectors + squares * rows * pairs) + flags
+
+
+def _learns(at: Meeting) -> bool:
+    return at.bias in ("learned", "asked")
 
 
 def _kept_by_fused(at: Meeting) -> int:
@@ -82,7 +88,14 @@ class Sparse:
         pairs = rows * self.queries * self.keys * lists if Dense(dropout).is_fused(at) else 0
         answer = rows * at.heads * self.queries * at.value_dim if self.into else 0
         slots = self.blocks * (2 * self.queries + 2 * self.lists * self.keys)
-        return at.number * (pairs + answer) + INDEX * slots
+        return at.number * (pairs + answer) + INDEX * slots + self._kept_of_bias(at)
+
+    def _kept_of_bias(self, at: Meeting) -> int:
+        """Of one that learns: all it says of the queries, to pick their keys from, and the mask as flags."""
+        if not _learns(at):
+            return 0
+        rows, asking = at.batch if at.bias == "asked" else 1, self.blocks * self.queries
+        return at.number * rows * at.heads * asking * at.keys + asking * self.keys * self.lists
 
 
 def answer(at: Meeting) -> Work:

@@ -43,6 +43,22 @@ class Adaptive(Embed):
                 f"{len(self.cutoffs)} cutoffs"
             )
 
+    @property
+    def edges(self) -> tuple[int, ...]:
+        """Where each table begins, and where the last one ends."""
+        return (0, *self.cutoffs, self.vocab) if self.shrink > 1 else (0, self.vocab)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(b - a for a, b in pairwise(self.edges))
+
+    def tables(self, width: int) -> tuple[int, ...]:
+        return tuple(self.inner_width // self.shrink**i for i in range(len(self.sizes)))
+
+    def projected(self, width: int) -> bool:
+        """Whether there is a way from a table to the stream; one table as wide as the stream needs none."""
+        return self.shrink > 1 or self.inner_width != width
+
     def build(self, width: int) -> Embedding:
         return AdaptiveEmbedding(self, width)
 
@@ -51,12 +67,10 @@ class AdaptiveEmbedding(Embedding):
     def __init__(self, spec: Adaptive, width: int) -> None:
         super().__init__()
         self.spec = spec
-        self.edges = (0, *spec.cutoffs, spec.vocab) if spec.shrink > 1 else (0, spec.vocab)
-        sizes = [b - a for a, b in pairwise(self.edges)]
-        widths = [spec.inner_width // spec.shrink**i for i in range(len(sizes))]
-        self.tables = nn.ModuleList(Table(n, w) for n, w in zip(sizes, widths, strict=True))
-        plain = spec.shrink == 1 and spec.inner_width == width
-        self.projects = nn.ModuleList(Linear(w, width, bias=False) for w in widths if not plain)
+        self.edges, widths = spec.edges, spec.tables(width)
+        self.tables = nn.ModuleList(Table(n, w) for n, w in zip(spec.sizes, widths, strict=True))
+        ways = widths if spec.projected(width) else ()
+        self.projects = nn.ModuleList(Linear(w, width, bias=False) for w in ways)
         self.dropout = nn.Dropout(spec.dropout)
 
     def forward(self, ids_BT: Tensor, types_BT: Tensor | None) -> Tensor:
@@ -105,8 +119,7 @@ class AdaptiveHead(WordHead):
             self.inner_width,
         )
         if isinstance(embed, Adaptive):
-            projected = embed.shrink > 1 or embed.inner_width != width
-            wanted = (embed.vocab, embed.cutoffs, embed.inner_width if projected else None)
+            wanted = (embed.vocab, embed.cutoffs, embed.inner_width if embed.projected(width) else None)
             fit = (self.vocab, self.cutoffs, self.inner_width) == wanted
         if not fit:
             raise SpecError(f"an adaptive head shares the embedding's tables; {self} does not fit {embed}")
