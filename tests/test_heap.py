@@ -14,7 +14,7 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 x + 1.0, x + 1.0
 before = faults()
-for _ in range(5):
+for _ in range(20):
     x + 1.0
 print(faults() - before)
 """
@@ -28,6 +28,5 @@ def faults(keep: bool | None) -> int:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's allocator is what it is about")
 def test_freed_memory_is_reused() -> None:
-    # A page has 4 kB: five blocks of 64 MB are 80,000 of them, less where the system hands out larger ones.
-    assert faults(keep=True) < 1_000
-    assert faults(keep=None) > 5_000
+    # A page has 4 kB: twenty blocks of 64 MB are 330,000 of them. A small block in the way may cost a few.
+    assert faults(keep=True) < faults(keep=None) / 3

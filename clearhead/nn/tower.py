@@ -105,8 +105,7 @@ class Stack(nn.Module):
     ) -> States:
         x = self.embed(inputs, types)
         view, segment_BK = self._view(x, mask, cache)
-        x = self.embed.settle(self.positions.add(x, view.q_pos))
-        x = tap("embed", x)
+        x = tap("embed", self.embed.settle(self.positions.add(x, view.q_pos)))
         source = None if memory is None else memory.x_BTD
         across = None if memory is None else _across(view, segment_BK, memory)
         here, inside = partial(Context, view, self.positions.over(view), source, across), tap.at("blocks")
