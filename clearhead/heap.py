@@ -11,8 +11,8 @@ from __future__ import annotations
 import ctypes
 import sys
 
-TRIM, MMAP = -1, -3  # of mallopt(3): from how many free bytes on memory goes back; from which size on alone
-MOST = 2**31 - 1
+TRIM, MMAPS = -1, -4  # of mallopt(3): from how many free bytes on memory goes back; how many blocks alone
+NEVER = -1
 
 
 def keep_memory() -> bool:
@@ -23,4 +23,4 @@ def keep_memory() -> bool:
         tell = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # another C library
         return False
-    return bool(tell(MMAP, MOST)) and bool(tell(TRIM, MOST))
+    return bool(tell(MMAPS, 0)) and bool(tell(TRIM, NEVER))
