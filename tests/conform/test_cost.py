@@ -92,7 +92,8 @@ def golden() -> dict[str, Model]:
     for family in (FAMILIES[name] for name in GOLDEN):
         file = Path(__file__).parents[1] / "golden" / f"{family.name.replace('-', '_')}.safetensors"
         with safe_open(file, "pt") as tensors:
-            configs = {name: family.config(json.loads(text)) for name, text in tensors.metadata().items()}
+            said = sorted(tensors.metadata().items())  # it has no order of its own
+        configs = {name: family.config(json.loads(text)) for name, text in said}
         for name, config in configs.items():
             for task in family.architectures:
                 made[f"{family.name}/{task}/{name}"] = family.spec(config, task)
