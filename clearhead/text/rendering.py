@@ -12,15 +12,17 @@ import sys
 from datetime import datetime
 from typing import Any
 
-MEMORY = 1 << 30  # bytes
+MEMORY = 256 << 20  # bytes, and so many times what was given
+TIMES = 16
 SECONDS = 2  # of computing, for one chat
 A_SECOND = 50  # further chats that are granted a second more
 LENGTH = 4 << 20  # characters of output
 
 
 def main() -> None:
-    given = json.load(sys.stdin)
-    _limit(len(given["chats"]))
+    request = sys.stdin.read()
+    given = json.loads(request)
+    _limit(MEMORY + TIMES * len(request), len(given["chats"]))
     try:
         texts = [render(given["template"], values) for values in given["chats"]]
     except MemoryError:
@@ -78,12 +80,12 @@ def _generation_tag() -> type:
     return Generation
 
 
-def _limit(chats: int) -> None:
+def _limit(memory: int, chats: int) -> None:
     try:
         import resource
     except ImportError:  # not on Windows; there the parent's clock remains
         return
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     seconds = SECONDS + chats // A_SECOND
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 

@@ -82,7 +82,7 @@ def rendered(template: str, messages: Any) -> str:
 ATTRIBUTES = "is unsafe|undefined|SecurityError"
 HOSTILE = {
     "loops": ("{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
-              "{% endfor %}{% endfor %}{% endfor %}", "too much time or memory"),
+              "{% endfor %}{% endfor %}{% endfor %}", "too much time or memory|did not end within"),
     "range": ("{{ range(10**12) | list }}", "Range too big"),
     "text": ("{{ 'a' * 10**12 }}", "more memory"),
     "doubling": ("{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",

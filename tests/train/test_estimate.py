@@ -48,10 +48,9 @@ class Slow(Toy):
 
 
 def test_a_validation_that_takes_too_long_is_left() -> None:
-    bundle, began = toy_bundle(), time.perf_counter()
+    bundle = toy_bundle()
     said = estimate(bundle, Slow(), Training(steps=10, valid_every=5, lr=1e-2), budget=0.05)
     assert said.validation is None and said.seconds == said.step * 10
-    assert time.perf_counter() - began < 15  # a busy machine may be slow, an endless validation is slower
     assert not any(module._forward_pre_hooks for module in bundle.model.modules())
 
 
