@@ -5,8 +5,6 @@ Shape suffixes: R rows, T tokens, D width.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
@@ -14,12 +12,7 @@ from ..nn.cache import Cache
 from ..nn.kernels import Kernel
 from ..nn.model import PairModel, SingleModel
 from ..nn.tower import Stack
-
-
-class Tower(Protocol):
-    """Ids, a mask and a cache in, hidden states out."""
-
-    def __call__(self, ids_RT: Tensor, mask: Tensor | None, /, *, cache: Cache | None) -> Tensor: ...
+from .player import Player, Tower, steady
 
 
 class Past:
@@ -38,17 +31,19 @@ class Past:
 def past(model: SingleModel | PairModel, tower: Stack, capacity: int) -> Past:
     kernels = [kernel for kernel in tower.modules() if isinstance(kernel, Kernel)]
     if all("uneven" in kernel.supports or kernel.keeps == "state" for kernel in kernels):
-        return _Cached(model.cache(capacity))
+        return _Cached(cache := model.cache(capacity), Player(cache) if steady(tower, capacity) else None)
     return _Reread()
 
 
 class _Cached(Past):
     """Pre-allocated: each step computes one token."""
 
-    def __init__(self, cache: Cache) -> None:
-        self._cache = cache
+    def __init__(self, cache: Cache, player: Player | None) -> None:
+        self._cache, self._player = cache, player
 
     def hear(self, tower: Tower, new_RT: Tensor, real_RT: Tensor | None) -> Tensor:
+        if self._player is not None and real_RT is None and new_RT.shape[1] == 1:
+            return self._player.hear(tower, new_RT)
         return tower(new_RT, real_RT, cache=self._cache)
 
     def keep(self, rows_R: Tensor, sources: Tensor | None = None) -> None:

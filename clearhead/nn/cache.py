@@ -28,7 +28,7 @@ class LayerCache:
         self.length = 0
         self.cross: KV | None = None
         self.state: State | None = None
-        self._held: KV | None = None
+        self.held: KV | None = None
 
     def recall(self, x_BTD: Tensor) -> Tensor:
         """The states to make keys and values of: here the new ones alone; see `memory` for another answer."""
@@ -38,16 +38,16 @@ class LayerCache:
         """All keys and values up to now, the new ones last."""
         start, self.length = self.length, self.length + k_BHTE.shape[2]
         if self.capacity is None:
-            if self._held is None:
-                self._held = k_BHTE, v_BHTE
+            if self.held is None:
+                self.held = k_BHTE, v_BHTE
             else:
-                k, v = self._held
-                self._held = torch.cat([k, k_BHTE], dim=2), torch.cat([v, v_BHTE], dim=2)
-            return self._held
-        if self._held is None:
+                k, v = self.held
+                self.held = torch.cat([k, k_BHTE], dim=2), torch.cat([v, v_BHTE], dim=2)
+            return self.held
+        if self.held is None:
             # Zeros, not empty: a blocked slot still meets its value as 0 * v, and NaN would win.
-            self._held = _room(k_BHTE, self.capacity), _room(v_BHTE, self.capacity)
-        k, v = self._held
+            self.held = _room(k_BHTE, self.capacity), _room(v_BHTE, self.capacity)
+        k, v = self.held
         # Not k[:, :, start:end] = ...: taking a slice apart costs more than writing one token.
         k.narrow(2, start, k_BHTE.shape[2]).copy_(k_BHTE)
         v.narrow(2, start, k_BHTE.shape[2]).copy_(v_BHTE)
@@ -55,9 +55,9 @@ class LayerCache:
 
     def reorder(self, rows: Tensor, sources: Tensor | None, changed: Tensor | None) -> None:
         """`sources` None leaves the memory alone; `changed` lists the rows that move, where all stay."""
-        if self._held is not None:
-            k, v = self._held
-            self._held = self._moved(k, rows, changed), self._moved(v, rows, changed)
+        if self.held is not None:
+            k, v = self.held
+            self.held = self._moved(k, rows, changed), self._moved(v, rows, changed)
         if self.cross is not None and sources is not None:
             self.cross = self.cross[0][sources], self.cross[1][sources]
         self.state = self.state and tuple(part[rows] for part in self.state)
@@ -74,8 +74,8 @@ class LayerCache:
 
     def trim(self, length: int) -> None:
         self.length = length
-        if self.capacity is None and self._held is not None:
-            self._held = self._held[0][:, :, :length], self._held[1][:, :, :length]
+        if self.capacity is None and self.held is not None:
+            self.held = self.held[0][:, :, :length], self.held[1][:, :, :length]
 
 
 @dataclass(eq=False)

@@ -109,13 +109,13 @@ def test_reordering_beams_does_not_touch_the_keys_of_the_source() -> None:
     layer = cache.layers[0]
     layer.append(torch.rand(4, 1, 2, 3), torch.rand(4, 1, 2, 3))
     layer.cross = torch.rand(2, 1, 5, 3), torch.rand(2, 1, 5, 3)
-    before, kept = layer.cross, layer._held
+    before, kept = layer.cross, layer.held
     assert kept is not None
     wanted = kept[0][[1, 1, 2, 2]].clone()
     cache.reorder(torch.tensor([1, 1, 2, 2]), torch.tensor([0, 1]))
     assert layer.cross is before
-    assert layer._held is not None and layer._held[0] is kept[0], "moved in place"
-    assert torch.equal(layer._held[0][:, :, :2], wanted[:, :, :2])
+    assert layer.held is not None and layer.held[0] is kept[0], "moved in place"
+    assert torch.equal(layer.held[0][:, :, :2], wanted[:, :, :2])
     cache.reorder(torch.tensor([2, 3]), torch.tensor([1]))
     assert layer.cross is not None and torch.equal(layer.cross[0], before[0][1:])
 

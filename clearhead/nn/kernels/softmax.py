@@ -65,6 +65,7 @@ class Softmax(Exact):
 
 class _Softmax(Kernel):
     supports = frozenset({"causal", "mask", "bias", "uneven", "pattern"})
+    steady = True
 
     def __init__(self, spec: Exact, heads: int) -> None:
         super().__init__()

@@ -42,6 +42,8 @@ class Window(Exact):
 
 
 class _Window(_Softmax):
+    steady = False  # whether blocks pay is decided by the length
+
     def __init__(self, spec: Window, heads: int) -> None:
         super().__init__(spec, heads)
         self.rule = masks.Window(spec.left, spec.left if spec.right is None else spec.right)
