@@ -1,8 +1,11 @@
 """Int8 layers: a float matrix in; a layer out that keeps it in a quarter of the memory and multiplies faster.
 
 A weight is rounded to one of 255 steps of its output channel, an input to one of 255 steps of its own row.
-So a row's answer does not depend on its neighbours: alone and in a batch it is the same, bit for bit. Where
-inputs have outliers that leave the other channels few steps, what the rounding left over is multiplied, too.
+So a row's answer does not depend on its neighbours: alone and in a batch it is rounded alike. Inputs are
+
+    rounded  to steps on both sides of zero alike: the fewest calls where there are many rows
+    fitted   to steps between the row's least and greatest number: one call where there is one row
+    split    in two: what the rounding left over is multiplied, too, and nothing is lost
 
 The product is a private operator of torch. All that is known of it stands in this file; where it is missing
 (another kind of processor, another torch) the weights are multiplied as floats, and that is said once.
@@ -16,20 +19,23 @@ import warnings
 from functools import cache
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from ..errors import InputError
 
 # Without VNNI instructions the processor adds pairs of products in 16 bits; 7-bit inputs cannot overflow it.
 STEPS = 127 if torch.cpu._is_vnni_supported() else 63
+LEVELS = 2 * STEPS + 1
 LEAST = 1e-30  # a row of zeros is divided by this and stays zeros
 MUCH = 2**17  # numbers: half a megabyte, from which on writing them takes longer than reading them twice
 # Numbers that are tensors already: torch takes longer to wrap a Python number than to multiply a row by it.
 MANY, FINER = torch.tensor(float(STEPS)), torch.tensor(2.0 * STEPS)
 
-Inputs = Literal["rounded", "split"]
+Inputs = Literal["rounded", "fitted", "split"]
 
 
 def rounded(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
@@ -66,9 +72,11 @@ class Int8Linear(Frozen):
 
     @staticmethod
     def of(weight_OI: Tensor, bias_O: Tensor | None, inputs: Inputs = "rounded") -> Int8Linear:
-        if weight_OI.device.type == "cpu" and can_pack():
-            return _Packed(weight_OI.detach(), bias_O, inputs)
-        return _Plain(weight_OI.detach(), bias_O)
+        if weight_OI.device.type != "cpu" or not can_pack():
+            return _Plain(weight_OI.detach(), bias_O)
+        if inputs == "fitted":
+            return _Fitted(weight_OI.detach(), bias_O)
+        return _Packed(weight_OI.detach(), bias_O, inputs)
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}"
@@ -92,6 +100,53 @@ class _Packed(Int8Linear):
         y = self._product(x / top_BT1, self._matrix)
         y = y.mul_(top_BT1) if self.bias is None else torch.addcmul(self.bias, y, top_BT1, out=y)
         return y if x is x_BTI else y.type_as(x_BTI)
+
+
+class _Fitted(Int8Linear):
+    """Int8 times int8, with the steps of each row between its least and its greatest number."""
+
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
+        super().__init__(weight_OI, bias_O)
+        weight, scale_O = rounded(weight_OI)
+        self._matrix = _pack(weight, scale_O, self.bias)
+        self._sum_O = -weight.sum(1) * scale_O  # what one step of a row's zero point takes away
+        self.rounded_bytes += 4 * self.out_features
+
+    def forward(self, x_BTI: Tensor) -> Tensor:
+        x = x_BTI if x_BTI.dtype == torch.float32 else x_BTI.float()
+        y = fitted_product(x, self._matrix, self.bias, self._sum_O)
+        return y if x is x_BTI else y.type_as(x_BTI)
+
+
+def fitted_product(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Tensor) -> Tensor:
+    """One call for whoever watches torch's calls: inside, numbers of the input decide about the next call."""
+    if has_torch_function_unary(x_BTI):
+        watched: Tensor = handle_torch_function(fitted_product, (x_BTI,), x_BTI, matrix, bias_O, sum_O)
+        return watched
+    if x_BTI.numel() > x_BTI.shape[-1]:
+        return _fit_rows(x_BTI, matrix, bias_O, sum_O)
+    low, high = x_BTI.aminmax()
+    least, most = min(low.item(), 0.0), max(high.item(), 0.0)
+    step = max((most - least) / LEVELS, LEAST)
+    return _call(x_BTI, step, round(-least / step), matrix)
+
+
+def _fit_rows(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Tensor) -> Tensor:
+    """As for one row, to the same whole numbers: the operator takes one step for all, so they are made here.
+
+    It multiplies and adds without rounding in between; float64 does the same.
+    """
+    low, high = (bound.numpy() for bound in x_BTI.aminmax(dim=-1, keepdim=True))
+    least, most = np.minimum(low, 0.0, dtype=np.float64), np.maximum(high, 0.0, dtype=np.float64)
+    exact = np.maximum((most - least) / LEVELS, LEAST)
+    step, zero = exact.astype(np.float32), np.rint(-least / exact)
+    inverse = torch.from_numpy((np.float32(1) / step).astype(np.float64))
+    whole = torch.addcmul(torch.from_numpy(zero), x_BTI.double(), inverse).float()
+    y = _call(whole, 1.0, 0, matrix)
+    if bias_O is not None:  # the operator has added it, before the steps are counted
+        y = y.sub_(bias_O)
+    y = y.addcmul_(torch.from_numpy(zero.astype(np.float32)), sum_O).mul_(torch.from_numpy(step))
+    return y if bias_O is None else y.add_(bias_O)
 
 
 class _Plain(Int8Linear):
@@ -155,20 +210,25 @@ def _top(x_BTI: Tensor) -> Tensor:
     return torch.maximum(x_BTI.amax(-1, keepdim=True), -x_BTI.amin(-1, keepdim=True))
 
 
-def _pack(weight_OI: Tensor, scale_O: Tensor) -> Any:
+def _pack(weight_OI: Tensor, scale_O: Tensor, bias_O: Tensor | None = None) -> Any:
     zeros_O = torch.zeros(len(scale_O), dtype=torch.long)
     with warnings.catch_warnings():
         # torch means to retire these tensors; on that day `can_pack` says no, and its test is red.
         warnings.filterwarnings("ignore", message=".*quantize")
         matrix = torch._make_per_channel_quantized_tensor(weight_OI, scale_O.double(), zeros_O, 0)
-    return torch.ops.quantized.linear_prepack(matrix, None)
+    return torch.ops.quantized.linear_prepack(matrix, bias_O)
 
 
 def _multiply(parts_BTI: Tensor, matrix: Any, step: float = 1 / STEPS) -> Tensor:
     """The product of numbers from -1 to 1, which the operator rounds to whole steps."""
+    return _call(parts_BTI, step, STEPS + 1, matrix)
+
+
+def _call(x_BTI: Tensor, step: float, zero: int, matrix: Any) -> Tensor:
+    """The operator: whole steps from `-zero` on, times the matrix."""
     # Without `_op` torch looks through the arguments for ten microseconds, a third of a product of one row.
     multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default._op
-    answer: Tensor = multiply(parts_BTI, step, STEPS + 1, matrix)
+    answer: Tensor = multiply(x_BTI, step, zero, matrix)
     return answer
 
 

@@ -48,12 +48,12 @@ def test_a_weight_is_at_most_half_a_step_away(shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("inputs", ["rounded", "split"])
+@pytest.mark.parametrize("inputs", ["rounded", "fitted", "split"])
 def test_a_layer_is_near_the_exact_product(shape: tuple[int, int], inputs: int8.Inputs) -> None:
     weight, bias, x = matrix(*shape), matrix(shape[0], seed=1), matrix(4, 3, shape[1], seed=2)
     layer = Int8Linear.of(weight, bias, inputs)
     against_rounded_weights = apart(layer(x), x @ dequantized(weight).T + bias)
-    assert against_rounded_weights < (0.02 if inputs == "rounded" else 1e-4)
+    assert against_rounded_weights < (1e-4 if inputs == "split" else 0.02)
     assert apart(layer(x), x @ weight.T + bias) < 0.03
     assert apart(Int8Linear.of(weight, None, inputs)(x), x @ weight.T) < 0.03
 
@@ -77,8 +77,28 @@ def test_a_row_alone_is_the_row_in_a_batch(inputs: int8.Inputs) -> None:
         assert torch.equal(layer(x[row : row + 1]), together[row : row + 1])
 
 
-def test_zeros_and_half_precision() -> None:
-    layer = Int8Linear.of(matrix(8, 4), matrix(8, seed=1), "split")
+@pytest.mark.parametrize("bias", [None, matrix(48, seed=1)], ids=["without a bias", "with a bias"])
+def test_a_fitted_row_alone_is_rounded_as_in_a_batch(bias: Tensor | None) -> None:
+    """One number a step away would change an answer by up to 1/255 of a weight: far more than the bound."""
+    layer = Int8Linear.of(matrix(48, 768), bias, "fitted")
+    x = matrix(600, 768, seed=2) * matrix(600, 1, seed=3).exp() + matrix(600, 1, seed=4)
+    together, alone = layer(x), torch.cat([layer(row[None]) for row in x])
+    size = x.abs().amax(1, keepdim=True)
+    assert float(((together - alone) / size).abs().max()) < 2e-5
+
+
+def test_fitted_steps_are_between_the_least_and_the_greatest_number() -> None:
+    """Numbers on one side of zero get twice as many steps as where both sides have the same."""
+    weight, x = matrix(64, 256), matrix(32, 256, seed=1).abs()
+    exact = x @ dequantized(weight).T
+    fitted, plain = (apart(Int8Linear.of(weight, None, kind)(x), exact) for kind in ("fitted", "rounded"))
+    assert fitted < 0.6 * plain
+
+
+@pytest.mark.parametrize("inputs", ["rounded", "fitted", "split"])
+def test_zeros_and_half_precision(inputs: int8.Inputs) -> None:
+    layer = Int8Linear.of(matrix(8, 4), matrix(8, seed=1), inputs)
+    assert torch.equal(layer(torch.zeros(1, 4)), layer.bias.expand(1, 8))
     assert torch.equal(layer(torch.zeros(2, 4)), layer.bias.expand(2, 8))
     assert layer(matrix(2, 4).bfloat16()).dtype == torch.bfloat16
 
