@@ -121,8 +121,12 @@ class AtLeast(Filter):
     total: int = 0
 
     def __call__(self, scores_RV: Tensor, said: Said) -> Tensor:
-        short_R = (said.real_RT.sum(1) < self.total) | (said.count < self.count)
+        if self.total == 0 and said.count >= self.count:
+            return scores_RV
         ends = torch.tensor(self.ends, device=scores_RV.device)
+        if said.count < self.count:
+            return scores_RV.index_fill(1, ends, BLOCKED)
+        short_R = said.real_RT.sum(1) < self.total
         # Only the columns of the end tokens are looked at: a row of scores is as long as the vocabulary.
         return scores_RV.index_copy(1, ends, scores_RV[:, ends].masked_fill(short_R[:, None], BLOCKED))
 

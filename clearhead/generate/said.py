@@ -72,5 +72,7 @@ class Said:
 
     def tail(self, parents_C: Tensor, tokens_C: Tensor, reach: int) -> Tensor:
         """The last `reach` new tokens of each candidate, itself included; fewer where there are fewer."""
+        if reach == 1:
+            return tokens_C[:, None]
         first = max(self.start, self.length - reach + 1)
         return torch.cat([self._ids[parents_C, first : self.length], tokens_C[:, None]], dim=1)

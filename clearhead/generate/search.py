@@ -5,6 +5,7 @@ Shape suffixes: R rows, V vocabulary, C candidates, N their last new tokens.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,6 +25,7 @@ NOTHING_LEFT = "the filters leave no token to say; loosen them"
 
 
 BLOCK = 64  # numbers that are compared at once
+FEW = 2**16  # numbers that one pass is quick enough for
 
 
 class Largest(NamedTuple):
@@ -43,7 +45,7 @@ class Rules:
     record: bool = False  # beams: tell every hypothesis that was looked at
 
     def filtered(self, scores_RV: Tensor, said: Said) -> Tensor:
-        if bool(scores_RV.amax(-1).isnan().any()):
+        if math.isnan(scores_RV.amax()):
             raise InputError(
                 "the model's logits are not finite: its weights are damaged, or overflow in this dtype"
             )
@@ -117,6 +119,8 @@ def largest(scores_RN: Tensor, count: int) -> Largest:
     and the best numbers of a row can only be in the blocks with the largest.
     """
     length = scores_RN.shape[1]
+    if count == 1 and scores_RN.numel() < FEW:
+        return Largest(*scores_RN.max(-1, keepdim=True))
     if length < 16 * BLOCK * count:
         return Largest(*scores_RN.topk(count))
     rest = length - length % BLOCK
@@ -132,7 +136,7 @@ def largest(scores_RN: Tensor, count: int) -> Largest:
 
 def likeliest(scores_RV: Tensor) -> Tensor:
     found = largest(scores_RV, 1)
-    if bool(found.values.isneginf().any()):
+    if float(found.values.amin()) == float("-inf"):
         raise InputError(NOTHING_LEFT)
     return found.indices[:, 0]
 

@@ -36,7 +36,8 @@ class EndTokens(Stop):
 
     def hit(self, tail_CN: Tensor) -> Tensor:
         last_C = tail_CN[:, -1]
-        return torch.stack([last_C == i for i in self.ids]).any(0)
+        first, *others = (last_C == i for i in self.ids)
+        return torch.stack([first, *others]).any(0) if others else first
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -55,6 +57,7 @@ class Call:
 WRITERS = frozenset(
     {"__setitem__", "__set__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv"))}
 )
+DIRECT: dict[Any, Any] = {F.layer_norm: torch.layer_norm}  # the same, without torch's Python around it
 
 
 class Watched(TorchFunctionMode):
@@ -115,16 +118,37 @@ class _Comparison:
         self._numbers: tuple[dict[int, int], dict[int, int]] = {id(first.ids): 0}, {id(second.ids): 0}
         self._names: dict[int, str] = {}  # of what is not made in the step: weights, functions, settings
         self._held: dict[str, Any] = {}
+        self._roots: dict[int, int | None] = {}  # by place in memory: who was computed there, in this step
 
     def written(self) -> Play:
         pairs = zip(self._first.calls, self._second.calls, strict=True)
-        lines = [self._line(one, two) for one, two in pairs]
+        lines = [line for one, two in pairs for line in self._lines(one, two)]
         reads: list[int] = []
         self._word(self._first.answer, self._second.answer, reads)
         if not reads:
             raise UnlikeError
         # The lines are ours: calls that were made, whole numbers, and names such as r0 and h0.
         return FunctionType(_compiled(_source(_needed(lines, reads[0]), reads[0])), self._held)
+
+    def _lines(self, one: Call, two: Call) -> Iterator[_Line]:
+        """One line; of what only looks at another tensor's numbers, one for each tensor it gives."""
+        yield (whole := self._line(one, two))
+        for a, b, number in zip(one.made, two.made, whole.makes, strict=True):
+            if number is not None and (look := self._look(a, b, number, one)):
+                yield look
+
+    def _look(self, a: Tensor, b: Tensor, number: int, call: Call) -> _Line | None:
+        """A way to this tensor in one step from the one that its numbers were computed for."""
+        place = a.untyped_storage().data_ptr()
+        if place not in self._roots:
+            mine = all(place != x.untyped_storage().data_ptr() for x in _tensors((call.args, call.kwargs)))
+            self._roots[place] = number if mine else None
+            return None
+        root, shape = self._roots[place], (tuple(a.shape), a.stride(), a.storage_offset())
+        if root is None or shape != (tuple(b.shape), b.stride(), b.storage_offset()):
+            return None
+        text = f"{self._hold(torch.as_strided)}({{}}, {', '.join(map(str, shape))})"
+        return _Line(text, [root], [number], single=True, writes=False)
 
     def _line(self, one: Call, two: Call) -> _Line:
         reads: list[int] = []
@@ -140,7 +164,7 @@ class _Comparison:
             raise UnlikeError
         words = [self._word(a, b, reads) for a, b in _pairs(one.args, two.args)]
         words += [f"{name}={self._word(a, two.kwargs[name], reads)}" for name, a in one.kwargs.items()]
-        return f"{self._hold(one.function)}({', '.join(words)})"
+        return f"{self._hold(DIRECT.get(one.function, one.function))}({', '.join(words)})"
 
     def _number(self, a: Tensor, b: Tensor) -> int | None:
         ours, theirs = self._numbers
@@ -195,6 +219,16 @@ def _grown(a: int, b: int) -> str:
     return str(b) if a == b else f"{b}+n" if b > a else f"{b}-n"
 
 
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _tensors(each)
+    elif isinstance(value, dict):
+        yield from _tensors(tuple(value.values()))
+
+
 def _needed(lines: Sequence[_Line], answer: int) -> list[_Line]:
     """The lines that the answer or a tensor outside depends on: checks that passed are not made again."""
     wanted, kept = {answer}, []
@@ -203,6 +237,7 @@ def _needed(lines: Sequence[_Line], answer: int) -> list[_Line]:
             if line.text is None:
                 raise UnlikeError
             kept.append(line)
+            wanted.difference_update(line.makes)  # the last way to a tensor is the shortest
             wanted.update(line.reads)
     return kept[::-1]
 
