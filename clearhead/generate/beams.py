@@ -16,7 +16,7 @@ from .candidates import Candidates, Tree, going
 from .pool import Early, Pool
 from .records import Hypothesis, Row, Step
 from .said import Said
-from .search import NOTHING_LEFT, Rules, Search, Strategy, gumbel, largest, seed_of
+from .search import NOTHING_LEFT, Rules, Search, Strategy, check_finite, gumbel, largest, seed_of
 from .speaker import Speaker
 from .stops import EndTokens
 
@@ -72,6 +72,7 @@ class _Beams(Search):
     def turn(self, logits_RV: Tensor) -> tuple[Step, Tensor]:
         # In place: for 64 rows of 37,000 words a fresh tensor costs more than the numbers that go into it.
         logp_RV = torch.log_softmax(logits_RV, -1, out=logits_RV)
+        check_finite(logp_RV[:, 0])
         groups = self._choose(self.rules.filtered(logp_RV, self.said))
         rows_R = torch.cat([g.kept(g.rows_SK) for g in groups], dim=1).flatten()
         tokens_R = torch.cat([g.kept(g.tokens_SK) for g in groups], dim=1).flatten()

@@ -13,8 +13,19 @@ from torch import Tensor
 from ..errors import InputError
 from .records import Hypothesis, Row, Step
 from .said import Said
-from .search import Rules, Search, Strategy, alternatives, gumbel, likeliest, logprobs_of, seed_of
+from .search import (
+    Rules,
+    Search,
+    Strategy,
+    alternatives,
+    check_finite,
+    gumbel,
+    likeliest,
+    seed_of,
+)
 from .speaker import Speaker
+
+EACH = slice(None)  # every row goes on from itself
 
 
 class RowSearch(Search):
@@ -32,9 +43,10 @@ class RowSearch(Search):
 
     def turn(self, logits_RV: Tensor) -> tuple[Step, Tensor]:
         said = self.said
+        check_finite(total_R := logits_RV.logsumexp(-1))
         tokens_R = self.pick(self.rules.filtered(logits_RV, said))
-        logprobs_R = logprobs_of(logits_RV, tokens_R)
-        codes_R = self.rules.ends(said, torch.arange(len(tokens_R), device=tokens_R.device), tokens_R)
+        logprobs_R = logits_RV.gather(1, tokens_R[:, None])[:, 0] - total_R
+        codes_R = self.rules.ends(said, EACH, tokens_R)
         said.add(tokens_R, logprobs_R)
         step = Step(list(self.rows), tokens_R, logprobs_R, alternatives(logits_RV, self.rules.alternatives))
         going_R = (codes_R < 0).nonzero()[:, 0]

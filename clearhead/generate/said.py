@@ -70,7 +70,7 @@ class Said:
         self._logprobs[:, self.count] = logprobs_R
         self.length += 1
 
-    def tail(self, parents_C: Tensor, tokens_C: Tensor, reach: int) -> Tensor:
+    def tail(self, parents_C: Tensor | slice, tokens_C: Tensor, reach: int) -> Tensor:
         """The last `reach` new tokens of each candidate, itself included; fewer where there are fewer."""
         if reach == 1:
             return tokens_C[:, None]

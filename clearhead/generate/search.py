@@ -45,15 +45,11 @@ class Rules:
     record: bool = False  # beams: tell every hypothesis that was looked at
 
     def filtered(self, scores_RV: Tensor, said: Said) -> Tensor:
-        if math.isnan(scores_RV.amax()):
-            raise InputError(
-                "the model's logits are not finite: its weights are damaged, or overflow in this dtype"
-            )
         for rule in self.filters:
             scores_RV = rule(scores_RV, said)
         return scores_RV
 
-    def ends(self, said: Said, parents_C: Tensor, tokens_C: Tensor) -> Tensor:
+    def ends(self, said: Said, parents_C: Tensor | slice, tokens_C: Tensor) -> Tensor:
         """Why each candidate has ended: a number for `reason`, below zero where it goes on."""
         tail_CN = said.tail(parents_C, tokens_C, max((stop.reach for stop in self.stops), default=1))
         code_C = torch.where(said.left_R[parents_C] <= 1, len(self.stops), -1)
@@ -141,8 +137,12 @@ def likeliest(scores_RV: Tensor) -> Tensor:
     return found.indices[:, 0]
 
 
-def logprobs_of(logits_RV: Tensor, tokens_R: Tensor) -> Tensor:
-    return logits_RV.gather(1, tokens_R[:, None])[:, 0] - logits_RV.logsumexp(-1)
+def check_finite(numbers_R: Tensor) -> None:
+    """Of sums over all tokens: a logit that is no number makes its row's sum so."""
+    if math.isnan(numbers_R.sum()):
+        raise InputError(
+            "the model's logits are not finite: its weights are damaged, or overflow in this dtype"
+        )
 
 
 def alternatives(logits_RV: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
