@@ -94,12 +94,12 @@ class _Beams(Search):
         ends = sum(len(stop.ids) for stop in self.rules.stops if isinstance(stop, EndTokens))
         # So many that enough are left to go on when all the best have ended.
         take = min(max(2, 1 + ends) * self.size, self.size * vocab)
-        said_SV = torch.zeros(count, vocab, device=scores_RV.device)  # by earlier groups, in this step
+        said_SV: Tensor | None = None  # how often by earlier groups, in this step
         groups = []
         for g in range(strategy.groups):
             own = slice(g * self.size, (g + 1) * self.size)
             part_SWV, sums_SW = scores_SWV[:, own], self.scores_SW[:, own]
-            if g:
+            if said_SV is not None:
                 part_SWV = part_SWV - strategy.diversity * said_SV[:, None]
             order = part_SWV if strategy.seed is None else part_SWV + self._noise(part_SWV, g)
             at_SK = _continuations(order, sums_SW, take)
@@ -108,7 +108,9 @@ class _Beams(Search):
             scores = part_SWV.flatten(1).gather(1, at_SK) + sums_SW.gather(1, at_SK // vocab)
             kept = going(scores, codes).topk(self.size).indices
             groups.append(Candidates(scores, rows, tokens, codes, kept))
-            said_SV.scatter_add_(1, tokens.gather(1, kept), torch.ones_like(kept, dtype=said_SV.dtype))
+            if strategy.groups > 1:
+                said_SV = scores_RV.new_zeros(count, vocab) if said_SV is None else said_SV
+                said_SV.scatter_add_(1, tokens.gather(1, kept), torch.ones_like(kept, dtype=said_SV.dtype))
         return groups
 
     def _noise(self, like_SWV: Tensor, group: int) -> Tensor:

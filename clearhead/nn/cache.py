@@ -65,12 +65,13 @@ class LayerCache:
     def _moved(self, x_BHTE: Tensor, rows: Tensor, changed: Tensor | None) -> Tensor:
         if self.capacity is None:
             return x_BHTE[rows]
-        if changed is None:
-            room = _room(x_BHTE[:1].expand(len(rows), -1, -1, -1), self.capacity)
-            room[:, :, : self.length] = x_BHTE[rows, :, : self.length]
-            return room
-        x_BHTE[changed, :, : self.length] = x_BHTE[rows[changed], :, : self.length]
-        return x_BHTE
+        old = x_BHTE.narrow(2, 0, self.length)
+        if changed is not None and 2 * len(changed) < len(rows):
+            old.index_copy_(0, changed, old.index_select(0, rows[changed]))
+            return x_BHTE
+        room = _room(x_BHTE[:1].expand(len(rows), -1, -1, -1), self.capacity) if changed is None else x_BHTE
+        room.narrow(2, 0, self.length).copy_(old.index_select(0, rows))
+        return room
 
     def trim(self, length: int) -> None:
         self.length = length
@@ -101,8 +102,7 @@ class Cache:
             raise InputError(f"the cache has room for {self.capacity} tokens, this call makes it {total}")
         if self.real_BK is not None and len(self.real_BK) != len(real_BT):
             raise InputError(f"the cache holds {len(self.real_BK)} rows, this call has {len(real_BT)}")
-        old = self.real_BK
-        self.real_BK = real_BT if old is None else torch.cat([old, real_BT], dim=1)
+        self.real_BK = real_BT if self.real_BK is None else torch.cat([self.real_BK, real_BT], dim=1)
 
     def reorder(self, rows: Tensor, sources: Tensor | None = None) -> None:
         """Keep the given batch rows, in that order (beam search).
