@@ -22,6 +22,7 @@ from ..families import SIZES
 from ..nn.heads import TokenHead
 from ..nn.init import generator
 from ..nn.model import PairModel
+from ..tune.quantize import KINDS
 from .ctranslate2 import Apart, converted
 from .peers import quiet
 from .task import Decoder, Task
@@ -47,10 +48,9 @@ def compare(model: str, task: Task, *, rounds: int, cores: int, say: Say) -> Res
         save(bundle, folder)
         vocab = _vocab(bundle)
         ids = torch.randint(4, vocab - 4, (task.batch, task.prompt), generator=generator(0, "bench"))
-        sides = {
-            "clearhead": ours(load(folder), ids, task),
-            "clearhead int8": ours(load(folder, quantize="int8"), ids, task),
-        }
+        sides = {"clearhead": ours(load(folder), ids, task)}
+        for kind in KINDS:
+            sides[f"clearhead {kind}"] = ours(load(folder, quantize=kind), ids, task)
         if "transformers" in peers:
             say("opening transformers")
             sides["transformers"] = transformers(folder, ids, task)

@@ -51,8 +51,9 @@ def load(
 ) -> Bundle:
     """A checkpoint as a bundle. A local path never touches the network; weights stay memory-mapped.
 
-    `dtype` None keeps what is stored. `quantize="int8"` gives a quarter of the memory and a faster answer;
-    such a bundle computes in float32 and can be neither trained nor saved.
+    `dtype` None keeps what is stored. `quantize="int8"` gives a quarter of the memory and a faster answer,
+    "int8-fine" one that is as good as before; such a bundle computes in float32 and can be neither trained
+    nor saved.
     `edit` changes the spec, {"Attention.kernel": "Window(256)"}: weights stay, and what only the edited model
     has is drawn by `seed`. `allow_missing` names parameters (globs) that may start fresh, such as "head.*";
     nothing else may.

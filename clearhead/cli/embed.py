@@ -30,7 +30,10 @@ def embed(
     search: Annotated[str | None, Parameter(help="rank the lines by their likeness to this text")] = None,
     top: Annotated[int, Parameter(help="how many lines a search tells")] = 5,
     set_: Set = None,
-    quantize: Annotated[str | None, Parameter(help="int8: a quarter of the memory, faster")] = None,
+    quantize: Annotated[
+        str | None,
+        Parameter(help="int8: a quarter of the memory, faster; int8-fine: a little less fast, and exact"),
+    ] = None,
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """One vector a line, pooled as the checkpoint says; or the lines that are nearest to a text."""
