@@ -47,7 +47,8 @@ def test_everyone_decodes_the_same_tokens(
     code, out, _ = run(capsys, *words, "--json")
     said = json.loads(out)
     assert code == 0 and said["tokens"] == 6 and said["missing"] == []
-    sides = ["clearhead", "clearhead int8", "transformers", "ctranslate2", "ctranslate2 int8"]
+    ours = ["clearhead", "clearhead int8", "clearhead int8-fine"]
+    sides = [*ours, "transformers", "ctranslate2", "ctranslate2 int8"]
     assert list(said["speeds"]) == sides and all(speed > 0 for speed in said["speeds"].values())
     assert said["alike"]["transformers"] == 1.0
     assert "transformers" in said["machine"] and "1 thread" in said["machine"]
