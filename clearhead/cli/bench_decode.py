@@ -38,7 +38,7 @@ def decode(
         return
     title = f"{model} · batch {batch} · beams {beams} · {prompt} + {tokens} tokens"
     alike = {name: f"{100 * share:.0f} %" for name, share in result.alike.items()}
-    print_speeds(title, "tokens/s", result.speeds, {"same tokens": alike})
+    print_speeds(title, "tokens/s", result.speeds, {"same\ntokens": alike})
     print_footer(line, rounds, result.missing)
 
 
