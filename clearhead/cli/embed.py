@@ -32,7 +32,7 @@ def embed(
     set_: Set = None,
     quantize: Annotated[
         str | None,
-        Parameter(help="int8: a quarter of the memory, faster; int8-fine: a little less fast, and exact"),
+        Parameter(help="int8: a quarter of the memory, faster; int8-fine: less fast, as good as float32"),
     ] = None,
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:

@@ -51,7 +51,7 @@ def generate(
     set_: Set = None,
     quantize: Annotated[
         str | None,
-        Parameter(help="int8: a quarter of the memory, faster; int8-fine: a little less fast, and exact"),
+        Parameter(help="int8: a quarter of the memory, faster; int8-fine: less fast, as good as float32"),
     ] = None,
     json: Annotated[bool, Parameter(negative="", help="for machines, with log-probabilities")] = False,
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.modules.module import _has_any_global_hook
 
 from ..nn.attention import MultiHead, TokenMixer
 from ..nn.cache import KV, Cache
@@ -36,6 +37,8 @@ def steady(tower: Stack, capacity: int) -> bool:
     """
     if getattr(tower.positions, "length", capacity) < capacity:
         return False  # it will say so when it comes to its last position
+    if _has_any_global_hook():  # type: ignore[no-untyped-call]
+        return False
     for module in tower.modules():
         if module._forward_hooks or module._forward_pre_hooks:
             return False

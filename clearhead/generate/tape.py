@@ -50,8 +50,9 @@ class Call:
     @property
     def writes(self) -> bool:
         """Whether it changes a tensor that was there before."""
-        name = self.function.__name__
-        return name in WRITERS or (name[-1] == "_" and name[-2:] != "__") or "out" in self.kwargs
+        name = _name(self.function)
+        in_place = name.endswith("_") and not name.endswith("__")
+        return in_place or name in WRITERS or "out" in self.kwargs
 
 
 WRITERS = frozenset(
@@ -75,7 +76,7 @@ class Watched(TorchFunctionMode):
         several = isinstance(gave, tuple | list) and len(gave) and isinstance(gave[0], Tensor)
         if several or isinstance(gave, Tensor):
             self.calls.append(Call(func, args, kwargs or {}, gave))
-        elif func.__name__ in WRITERS:
+        elif _name(func) in WRITERS:
             self.calls.append(Call(func, args, kwargs or {}, ()))
         return gave
 
@@ -205,6 +206,11 @@ class _Comparison:
         name = self._names.setdefault(id(value), f"h{len(self._names)}")
         self._held[name] = value
         return name
+
+
+def _name(function: Any) -> str:
+    name: str = getattr(function, "__name__", "")
+    return name
 
 
 def _pairs(a: Sequence[Any], b: Sequence[Any]) -> Iterator[tuple[Any, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import zoo
 from torch import Tensor
 from zoo import DECODERS, PAIRS
 
@@ -21,7 +22,7 @@ from clearhead.generate.search import Strategy
 from clearhead.generate.tape import Watched, tape
 from clearhead.nn import PairModel
 from clearhead.nn.cache import Cache
-from clearhead.tune.quantize import quantize
+from clearhead.tune.quantize import KINDS, quantize
 
 NEW = 24
 CORE = {f"decoder/{n}": m for n, m in DECODERS.items()} | {f"pair/{n}": m for n, m in PAIRS.items()}
@@ -95,8 +96,10 @@ def test_what_is_played_is_what_would_have_been_said(
     assert bool(played) == is_steady(CORE[name])
 
 
-def test_int8_is_played_too(played: list[Tensor]) -> None:
-    model = quantize(PLAIN.build(seed=3), "int8").eval()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("spec", [PLAIN, zoo.pair()], ids=["decoder", "pair"])
+def test_int8_is_played_too(spec: cn.Single | cn.Pair, kind: str, played: list[Tensor]) -> None:
+    model = quantize(spec.build(seed=3), kind).eval()
     assert said(model, Greedy(), NEW) == plainly(model, Greedy(), NEW)
     assert played
 
@@ -112,6 +115,18 @@ def test_who_listens_hears_every_token(played: list[Tensor]) -> None:
     model, heard = PLAIN.build(seed=3), []
     model.tower.blocks[0].register_forward_hook(lambda *_: heard.append(1))
     said(model, Greedy(), NEW)
+    assert len(heard) == NEW and not played
+
+
+def test_who_listens_to_all_modules_hears_every_token(played: list[Tensor]) -> None:
+    model, heard = PLAIN.build(seed=3), []
+    ear = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, *_: heard.append(1) if module is model.tower.norm or module is model.tower else None
+    )
+    try:
+        said(model, Greedy(), NEW)
+    finally:
+        ear.remove()
     assert len(heard) == NEW and not played
 
 
