@@ -19,6 +19,7 @@ from clearhead import nn as cn
 from clearhead.errors import InputError
 from clearhead.generate import Beam, Greedy, Prompt, generate, player
 from clearhead.generate.search import Strategy
+from clearhead.generate.speaker import speaker
 from clearhead.generate.tape import Watched, tape
 from clearhead.nn import PairModel
 from clearhead.nn.cache import Cache
@@ -128,6 +129,22 @@ def test_who_listens_to_all_modules_hears_every_token(played: list[Tensor]) -> N
     finally:
         ear.remove()
     assert len(heard) == NEW and not played
+
+
+@torch.inference_mode()
+def test_rows_that_change_places_take_their_sources_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many rows as before, in the same tensors; but what they look back at is another one."""
+    model, answers = zoo.pair().build(seed=3), []
+    prompt = Prompt(torch.tensor([[3, 4, 5], [6, 7, 8]]), None, torch.tensor([[2], [2]]))
+    for tries in (0, player.TRIES):
+        monkeypatch.setattr(player, "TRIES", tries)
+        voice = speaker(model, prompt, room=9)
+        voice.hear()
+        for token in range(3, 7):
+            voice.say(torch.tensor([[token], [token]]))
+        voice.keep(torch.tensor([1, 0]))
+        answers.append([voice.say(torch.tensor([[token], [token]])) for token in range(4)])
+    assert all(torch.equal(one, two) for one, two in zip(*answers, strict=True))
 
 
 def test_padding_that_grows_is_not_played(played: list[Tensor]) -> None:
