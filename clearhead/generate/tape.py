@@ -28,6 +28,10 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 Play = Callable[[Tensor, int], Tensor]  # the new ids, and how many steps after the last one watched
+WRITERS = frozenset(
+    {"__setitem__", "__set__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv"))}
+)
+DIRECT: dict[Any, Any] = {F.layer_norm: torch.layer_norm}  # the same, without torch's Python around it
 
 
 class UnlikeError(Exception):
@@ -53,12 +57,6 @@ class Call:
         name = _name(self.function)
         in_place = name.endswith("_") and not name.endswith("__")
         return in_place or name in WRITERS or "out" in self.kwargs
-
-
-WRITERS = frozenset(
-    {"__setitem__", "__set__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv"))}
-)
-DIRECT: dict[Any, Any] = {F.layer_norm: torch.layer_norm}  # the same, without torch's Python around it
 
 
 class Watched(TorchFunctionMode):
