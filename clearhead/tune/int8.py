@@ -136,6 +136,7 @@ def _fit_rows(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Tensor) 
 
     It multiplies and adds without rounding in between; float64 does the same.
     """
+    x_BTI = x_BTI.detach()  # numpy knows no gradients, and there are none
     low, high = (bound.numpy() for bound in x_BTI.aminmax(dim=-1, keepdim=True))
     least, most = np.minimum(low, 0.0, dtype=np.float64), np.maximum(high, 0.0, dtype=np.float64)
     exact = np.maximum((most - least) / LEVELS, LEAST)

@@ -96,6 +96,14 @@ def test_fitted_steps_are_between_the_least_and_the_greatest_number() -> None:
 
 
 @pytest.mark.parametrize("inputs", ["rounded", "fitted", "split"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_whoever_wants_gradients_gets_the_same_answer(inputs: int8.Inputs, rows: int) -> None:
+    """The norms of a rounded model are parameters still, and nobody has to say `no_grad`."""
+    layer, x = Int8Linear.of(matrix(8, 4), matrix(8, seed=1), inputs), matrix(rows, 4, seed=2)
+    assert torch.equal(layer(x.clone().requires_grad_()), layer(x))
+
+
+@pytest.mark.parametrize("inputs", ["rounded", "fitted", "split"])
 def test_zeros_and_half_precision(inputs: int8.Inputs) -> None:
     layer = Int8Linear.of(matrix(8, 4), matrix(8, seed=1), inputs)
     assert torch.equal(layer(torch.zeros(1, 4)), layer.bias.expand(1, 8))
