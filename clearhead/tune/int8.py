@@ -78,6 +78,14 @@ class Int8Linear(Frozen):
             return _Fitted(weight_OI.detach(), bias_O)
         return _Packed(weight_OI.detach(), bias_O, inputs)
 
+    def forward(self, x_BTI: Tensor) -> Tensor:
+        x = x_BTI.detach() if x_BTI.requires_grad else x_BTI  # what was rounded has no gradient
+        y = self.product(x if x.dtype == torch.float32 else x.float())
+        return y if y.dtype == x.dtype else y.type_as(x)
+
+    def product(self, x_BTI: Tensor) -> Tensor:
+        raise NotImplementedError
+
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}"
 
@@ -90,16 +98,14 @@ class _Packed(Int8Linear):
         weight, scale_O = rounded(weight_OI)
         split = inputs == "split"
         self._matrix = _pack(weight, scale_O / STEPS if split else scale_O)
-        self._product = _multiply_split if split else _multiply
+        self._multiply = _multiply_split if split else _multiply
 
-    def forward(self, x_BTI: Tensor) -> Tensor:
+    def product(self, x_BTI: Tensor) -> Tensor:
         # At one row a step of Python costs as much as a tenth of the product: hence as few as possible. A row
         # of zeros becomes 0/0, which the product rounds to some whole number, and that times zero is zero.
-        x = x_BTI if x_BTI.dtype == torch.float32 else x_BTI.float()
-        top_BT1 = _top(x)
-        y = self._product(x / top_BT1, self._matrix)
-        y = y.mul_(top_BT1) if self.bias is None else torch.addcmul(self.bias, y, top_BT1, out=y)
-        return y if x is x_BTI else y.type_as(x_BTI)
+        top_BT1 = _top(x_BTI)
+        y = self._multiply(x_BTI / top_BT1, self._matrix)
+        return y.mul_(top_BT1) if self.bias is None else torch.addcmul(self.bias, y, top_BT1, out=y)
 
 
 class _Fitted(Int8Linear):
@@ -112,10 +118,8 @@ class _Fitted(Int8Linear):
         self._sum_O = -weight.sum(1) * scale_O  # what one step of a row's zero point takes away
         self.rounded_bytes += 4 * self.out_features
 
-    def forward(self, x_BTI: Tensor) -> Tensor:
-        x = x_BTI if x_BTI.dtype == torch.float32 else x_BTI.float()
-        y = fitted_product(x, self._matrix, self.bias, self._sum_O)
-        return y if x is x_BTI else y.type_as(x_BTI)
+    def product(self, x_BTI: Tensor) -> Tensor:
+        return fitted_product(x_BTI, self._matrix, self.bias, self._sum_O)
 
 
 def fitted_product(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Tensor) -> Tensor:
@@ -136,7 +140,6 @@ def _fit_rows(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Tensor) 
 
     It multiplies and adds without rounding in between; float64 does the same.
     """
-    x_BTI = x_BTI.detach()  # numpy knows no gradients, and there are none
     low, high = (bound.numpy() for bound in x_BTI.aminmax(dim=-1, keepdim=True))
     least, most = np.minimum(low, 0.0, dtype=np.float64), np.maximum(high, 0.0, dtype=np.float64)
     exact = np.maximum((most - least) / LEVELS, LEAST)
@@ -162,9 +165,9 @@ class _Plain(Int8Linear):
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
 
-    def forward(self, x_BTI: Tensor) -> Tensor:
-        y = F.linear(x_BTI, self.weight.type_as(x_BTI)) * self.scale.type_as(x_BTI)
-        return y if self.bias is None else y + self.bias.type_as(x_BTI)
+    def product(self, x_BTI: Tensor) -> Tensor:
+        y = F.linear(x_BTI, self.weight.float()) * self.scale
+        return y if self.bias is None else y + self.bias
 
 
 class Int8Table(Frozen):
