@@ -140,7 +140,7 @@ def _fit_rows(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Tensor) 
 
     It multiplies and adds without rounding in between; float64 does the same.
     """
-    low, high = (bound.numpy() for bound in x_BTI.aminmax(dim=-1, keepdim=True))
+    low, high = x_BTI.amin(-1, keepdim=True).numpy(), x_BTI.amax(-1, keepdim=True).numpy()
     least, most = np.minimum(low, 0.0, dtype=np.float64), np.maximum(high, 0.0, dtype=np.float64)
     exact = np.maximum((most - least) / LEVELS, LEAST)
     step, zero = exact.astype(np.float32), np.rint(-least / exact)
