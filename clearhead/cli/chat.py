@@ -14,7 +14,7 @@ from ..bundle.speaking import Speaking
 from ..errors import ClearheadError, InputError
 from .console import ERR, print_json
 from .decoding import AS_STORED, Decoding, opened
-from .swap import Set, edits
+from .swap import Quantize, Set, edits
 
 HELP = "Enter sends. /new begins anew, /quit or Ctrl-D ends."
 ROOM = 512  # new tokens at most, where nobody says otherwise
@@ -30,10 +30,7 @@ def chat(
     system: Annotated[str | None, Parameter(help="what the model is told before the conversation")] = None,
     decoding: Decoding = AS_STORED,
     set_: Set = None,
-    quantize: Annotated[
-        str | None,
-        Parameter(help="int8: a quarter of the memory, faster; int8-fine: less fast, as good as float32"),
-    ] = None,
+    quantize: Quantize = None,
     json: Annotated[bool, Parameter(negative="", help="for machines; needs --message")] = False,
 ) -> None:
     """Talk to a model that was made for chats. The prompt is written by the template of its checkpoint.

@@ -17,7 +17,7 @@ from ..bundle import load
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
 from .lines import lines_of
-from .swap import Set, edits
+from .swap import Quantize, Set, edits
 
 
 def embed(
@@ -30,10 +30,7 @@ def embed(
     search: Annotated[str | None, Parameter(help="rank the lines by their likeness to this text")] = None,
     top: Annotated[int, Parameter(help="how many lines a search tells")] = 5,
     set_: Set = None,
-    quantize: Annotated[
-        str | None,
-        Parameter(help="int8: a quarter of the memory, faster; int8-fine: less fast, as good as float32"),
-    ] = None,
+    quantize: Quantize = None,
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """One vector a line, pooled as the checkpoint says; or the lines that are nearest to a text."""

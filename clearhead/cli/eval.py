@@ -14,7 +14,7 @@ from ..recipes import load_run, prepare
 from ..tasks.metrics import bleu_signature
 from ..tasks.translate import TextToText
 from .console import ERR, OUT, print_json
-from .swap import Set, edits
+from .swap import Quantize, Set, edits
 from .train import SETTINGS
 
 
@@ -24,10 +24,7 @@ def evaluate(
     *,
     set_: Set = None,
     split: Annotated[str, Parameter(help="of the run's own data, where no file is given")] = "valid",
-    quantize: Annotated[
-        str | None,
-        Parameter(help="int8: a quarter of the memory, faster; int8-fine: less fast, as good as float32"),
-    ] = None,
+    quantize: Quantize = None,
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """Score a run as its task is scored: perplexity, BLEU, accuracy, F1 and their kin."""

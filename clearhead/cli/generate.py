@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..text.tokenizer import Tokenizer
 from .console import ERR, OUT, print_json, table
 from .decoding import AS_STORED, Decoding, opened
-from .swap import Set, edits
+from .swap import Quantize, Set, edits
 
 CHUNK = 128  # lines of a file that are read before the first is answered: like lengths share a batch
 TEXT = "what to translate, sum up or go on from; - reads stdin line by line and answers each at once"
@@ -49,10 +49,7 @@ def generate(
         bool, Parameter(negative="", help="every hypothesis, and what became of it")
     ] = False,
     set_: Set = None,
-    quantize: Annotated[
-        str | None,
-        Parameter(help="int8: a quarter of the memory, faster; int8-fine: less fast, as good as float32"),
-    ] = None,
+    quantize: Quantize = None,
     json: Annotated[bool, Parameter(negative="", help="for machines, with log-probabilities")] = False,
 ) -> None:
     """Generate text from a model: a folder, a hub id or a .gguf file.

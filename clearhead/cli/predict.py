@@ -13,7 +13,7 @@ from ..bundle import load
 from ..bundle.prediction import Guess, Prediction
 from .console import ERR, OUT, print_json
 from .lines import texts_of
-from .swap import Set, edits
+from .swap import Quantize, Set, edits
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 BAR = 24  # characters of a bar that is full
@@ -28,10 +28,7 @@ def predict(
     ] = None,
     top: Annotated[int, Parameter(help="how many labels, answers or words to tell")] = 5,
     set_: Set = None,
-    quantize: Annotated[
-        str | None,
-        Parameter(help="int8: a quarter of the memory, faster; int8-fine: less fast, as good as float32"),
-    ] = None,
+    quantize: Quantize = None,
     json: Annotated[bool, Parameter(negative="", help="for machines, one line a text")] = False,
 ) -> None:
     """Labels, tags, answers or missing words, by what the model is."""

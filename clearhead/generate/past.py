@@ -31,7 +31,8 @@ class Past:
 def past(model: SingleModel | PairModel, tower: Stack, capacity: int) -> Past:
     kernels = [kernel for kernel in tower.modules() if isinstance(kernel, Kernel)]
     if all("uneven" in kernel.supports or kernel.keeps == "state" for kernel in kernels):
-        return _Cached(cache := model.cache(capacity), Player(cache) if steady(tower, capacity) else None)
+        cache = model.cache(capacity)
+        return _Cached(cache, Player(cache) if steady(tower, capacity) else None)
     return _Reread()
 
 
