@@ -15,6 +15,7 @@ Shape suffixes: B batch, T tokens, I inputs, O outputs, V vocabulary, D width.
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from functools import cache
 from typing import Any, Literal
@@ -132,6 +133,8 @@ def fitted_product(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Ten
     low, high = x_BTI.aminmax()
     least, most = min(low.item(), 0.0), max(high.item(), 0.0)
     step = max((most - least) / LEVELS, LEAST)
+    if math.isnan(step):  # there is no step to round to; the answer is no number either
+        return _fit_rows(x_BTI, matrix, bias_O, sum_O)
     return _call(x_BTI, step, round(-least / step), matrix)
 
 

@@ -97,6 +97,15 @@ def test_fitted_steps_are_between_the_least_and_the_greatest_number() -> None:
 
 @pytest.mark.parametrize("inputs", ["rounded", "fitted", "split"])
 @pytest.mark.parametrize("rows", [1, 3])
+def test_what_is_no_number_stays_so(inputs: int8.Inputs, rows: int) -> None:
+    """So that whoever looks at the logits of a damaged model can say it."""
+    layer, x = Int8Linear.of(matrix(8, 4), matrix(8, seed=1), inputs), matrix(rows, 4, seed=2)
+    x[0, 2] = float("nan")
+    assert bool(layer(x)[0].isnan().all()) and bool(layer(x)[1:].isfinite().all())
+
+
+@pytest.mark.parametrize("inputs", ["rounded", "fitted", "split"])
+@pytest.mark.parametrize("rows", [1, 3])
 def test_whoever_wants_gradients_gets_the_same_answer(inputs: int8.Inputs, rows: int) -> None:
     """The norms of a rounded model are parameters still, and nobody has to say `no_grad`."""
     layer, x = Int8Linear.of(matrix(8, 4), matrix(8, seed=1), inputs), matrix(rows, 4, seed=2)
