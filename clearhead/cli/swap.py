@@ -1,4 +1,4 @@
-"""`--set Attention.kernel='Window(left=256)'` and `--quantize`: options of every command that opens a model."""
+"""`--set Attention.kernel='Window(left=256)'` and `--quantize`: for every command that opens a model."""
 
 from __future__ import annotations
 
