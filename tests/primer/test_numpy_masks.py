@@ -1,0 +1,157 @@
+"""The NumPy primer's masks, and what its attention refuses."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from arrays import SHAPES, assert_close, random_qkv, refused, torch_attention
+from numpy.testing import assert_array_equal
+from torch import nn
+
+from clearhead.primer import numpy as primer
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.uint8])
+def test_a_mask_that_is_not_boolean_is_refused(dtype: type) -> None:
+    q, k, v = random_qkv(SHAPES[0])
+    name = re.escape(np.dtype(dtype).name)
+    match = rf"boolean, True = may attend, given {name}.*mask_from_blocked.*mask_from_additive"
+    with pytest.raises(ValueError, match=match):
+        primer.scaled_dot_product_attention(q, k, v, np.ones((3, 3), dtype))
+
+
+@pytest.mark.parametrize("mask_shape", [(3, 4), (2, 1, 1, 5), (5, 3), (3, 3, 5)])
+def test_a_mask_that_does_not_broadcast_is_refused_by_name(mask_shape: tuple[int, ...]) -> None:
+    q, k, v = random_qkv(((2,), 3, 5, 4, 4))
+    with refused(
+        f"mask of shape {mask_shape} for scores of shape (2, 3, 5): the mask does not broadcast to the scores"
+    ):
+        primer.scaled_dot_product_attention(q, k, v, np.ones(mask_shape, bool))
+
+
+@pytest.mark.parametrize(
+    ("lead", "mask_shape"),
+    [
+        ((4,), (4, 4)),  # sentences or queries?
+        ((4, 2), (4, 4)),
+        ((2, 2), (2, 4, 4)),  # sentences or heads?
+    ],
+)
+def test_a_mask_that_could_mean_sentences_is_refused(
+    lead: tuple[int, ...], mask_shape: tuple[int, ...]
+) -> None:
+    q, k, v = random_qkv((lead, 4, 4, 3, 3))
+    mask = np.ones(mask_shape, bool)
+    with refused(
+        f"mask of shape {mask_shape} for scores of shape {(*lead, 4, 4)}: its first axis could "
+        f"mean the sentences; give it {len(lead) + 2} axes"
+    ):
+        primer.scaled_dot_product_attention(q, k, v, mask)
+    # Both ways out that the message names are open.
+    everywhere = mask[(None,) * (len(lead) + 2 - mask.ndim)]
+    primer.scaled_dot_product_attention(q, k, v, everywhere)
+    per_sentence = np.expand_dims(mask, tuple(range(1, len(lead) + 3 - mask.ndim)))
+    primer.scaled_dot_product_attention(q, k, v, per_sentence)
+
+
+@pytest.mark.parametrize("lead", [(), (1,), (1, 3)])
+@pytest.mark.parametrize("mask_shape", [(4,), (1, 4), (4, 4)])
+def test_without_a_second_sentence_no_mask_is_ambiguous(
+    lead: tuple[int, ...], mask_shape: tuple[int, ...]
+) -> None:
+    q, k, v = random_qkv((lead, 4, 4, 3, 3))
+    mask = np.ones(mask_shape, bool)
+    mask[..., 2] = False
+    output, _ = primer.scaled_dot_product_attention(q, k, v, mask)
+    assert_close(output, torch_attention(q, k, v, np.broadcast_to(mask, (4, 4)).copy()))
+
+
+def test_a_mask_shared_by_all_sentences_is_taken() -> None:
+    q, k, v = random_qkv(((2, 3), 4, 4, 5, 5))
+    output, _ = primer.scaled_dot_product_attention(q, k, v, primer.causal_mask(4))
+    expected = torch_attention(q, k, v, is_causal=True)
+    assert_close(output, expected)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((2, 3, 4), (1, 3, 4), (1, 3, 4)), "the same batch and head axes"),
+        (((1, 3, 4), (2, 3, 4), (2, 3, 4)), "the same batch and head axes"),
+        (((2, 3, 4), (2, 3, 4), (1, 3, 4)), "the same batch and head axes"),
+        (((2, 2, 3, 4), (2, 1, 3, 4), (2, 1, 3, 4)), "the same batch and head axes"),
+        (((2, 3, 4), (3, 4), (3, 4)), "the same batch and head axes"),
+        (((3, 4), (3, 5), (3, 5)), "q and k must have the same width"),
+        (((3, 4), (3, 4), (2, 4)), "k and v must have the same number of tokens"),
+        (((4,), (3, 4), (3, 4)), "arrays of 2, 3 or 4 axes"),
+        (((1, 1, 1, 3, 4),) * 3, "arrays of 2, 3 or 4 axes"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(shapes: Any, message: str) -> None:
+    q, k, v = (np.zeros(shape) for shape in shapes)
+    match = f"{re.escape(message)}, given {re.escape(f'q {q.shape}, k {k.shape}, v {v.shape}')}"
+    with pytest.raises(ValueError, match=match):
+        primer.scaled_dot_product_attention(q, k, v)
+    with pytest.raises(ValueError, match=match):
+        primer.attention_backward(q, k, v, None, None, q)
+
+
+# --- masks ----------------------------------------------------------------------------------------
+
+
+def test_padding_and_causal_masks_combine() -> None:
+    source, target = np.array([[5, 6, 0, 0]]), np.array([[1, 7, 8, 0]])
+    source_mask = primer.padding_mask(source)
+    target_mask = primer.padding_mask(target) & primer.causal_mask(4)
+    assert source_mask.dtype == target_mask.dtype == np.bool_
+    assert_array_equal(source_mask, [[[[1, 1, 0, 0]]]])
+    rows = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0]]
+    assert_array_equal(target_mask, [[rows]])
+
+
+def test_padding_mask_keeps_sentences_apart_even_when_square() -> None:
+    ids = np.array([[1, 2, 9], [1, 9, 9], [1, 2, 3]])  # 3 sentences of 3 tokens, pad is 9
+    mask = primer.padding_mask(ids, pad=9)
+    assert mask.shape == (3, 1, 1, 3)
+    q, k, v = random_qkv(((3, 2), 3, 3, 4, 4))
+    output, _ = primer.scaled_dot_product_attention(q, k, v, mask)
+    for i, length in enumerate([2, 1, 3]):
+        alone, _ = primer.scaled_dot_product_attention(q[i], k[i, :, :length], v[i, :, :length])
+        assert_close(output[i], alone)
+
+
+def test_padding_mask_takes_only_sentences() -> None:
+    with refused("ids must have the shape (sentences, tokens), given (3,)"):
+        primer.padding_mask(np.array([1, 2, 0]))
+
+
+def test_the_other_polarities_have_doors() -> None:
+    blocked = np.triu(np.ones((5, 5), np.float32), k=1)
+    additive = nn.Transformer.generate_square_subsequent_mask(5).numpy()
+    for mask in (
+        primer.mask_from_blocked(blocked),
+        primer.mask_from_blocked(blocked.astype(bool)),
+        primer.mask_from_additive(additive),
+    ):
+        assert mask.dtype == np.bool_
+        assert_array_equal(mask, primer.causal_mask(5))
+    padding = primer.mask_from_blocked([[0, 0, 0, 1, 1], [0, 0, 1, 1, 1]])
+    ids = np.array([[1, 2, 3, 0, 0], [1, 2, 0, 0, 0]])
+    assert_array_equal(padding, primer.padding_mask(ids)[:, 0, 0])
+
+
+@pytest.mark.parametrize("value", [-np.inf, -1.0, 0.5, 2.0, np.nan])
+def test_the_blocked_door_refuses_other_values(value: float) -> None:
+    with refused("expected a mask of 0 and 1; for 0 and -inf there is mask_from_additive"):
+        primer.mask_from_blocked(np.array([0, value]))
+
+
+@pytest.mark.parametrize("mask", [[0.0, 1.0], [0.0, -1e9], [0.0, np.inf], [np.nan], [False]])
+def test_the_additive_door_refuses_other_values(mask: list[float]) -> None:
+    with refused("expected a mask of 0 and -inf; for 0 and 1 there is mask_from_blocked"):
+        primer.mask_from_additive(np.array(mask))
