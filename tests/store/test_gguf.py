@@ -1,7 +1,6 @@
-"""GGUF files written here with the `gguf` library, as llama.cpp's converter writes them, and read back."""
+"""GGUF files read back: tensors, the model they make, and their tokenizers."""
 
 import json
-import random
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from ggufs import Type, after, byte_tokens, gguf, llama, write
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, trainers
 from trained import SAMPLES, TEXTS, trained
@@ -17,121 +17,6 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from clearhead.errors import LoadError
 from clearhead.store.gguf import read_gguf
 from clearhead.store.gguf_header import Header
-
-gguf = pytest.importorskip("gguf", reason="the gguf library is not here: pip install 'clearhead[gguf]'")
-Type = gguf.GGMLQuantizationType
-
-NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "model.layers.": "blk.",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}
-
-
-def llama(**changes: object) -> LlamaForCausalLM:
-    torch.manual_seed(0)
-    sizes = {
-        "vocab_size": trained("bytes").get_vocab_size(),
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 64,
-        "rms_norm_eps": 1e-5,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 50000.0},
-    }
-    model = LlamaForCausalLM(LlamaConfig(**sizes | changes)).eval()
-    for parameter in model.parameters():  # norms and biases too
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model
-
-
-def permuted(x: np.ndarray, heads: int) -> np.ndarray:
-    """As llama.cpp's convert_hf_to_gguf.py does it."""
-    rows = x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:])
-    return rows.swapaxes(1, 2).reshape(x.shape)
-
-
-def their_name(name: str) -> str:
-    for ours, theirs in NAMES.items():
-        name = name.replace(ours, theirs)
-    return name
-
-
-def write(
-    path: Path,
-    model: LlamaForCausalLM,
-    kind: Type = Type.F32,
-    tokens: Callable[[gguf.GGUFWriter], None] | None = None,
-    change: Callable[[gguf.GGUFWriter], None] | None = None,
-    architecture: str = "llama",
-) -> Path:
-    config = model.config
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_rope_dimension_count(config.head_dim)
-    (tokens or byte_tokens)(writer)
-    if change:
-        change(writer)
-    for name, x in model.state_dict().items():
-        if name == "lm_head.weight" and config.tie_word_embeddings:
-            continue
-        add(writer, name, x.numpy(), config, kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-def add(writer: gguf.GGUFWriter, name: str, x: np.ndarray, config: LlamaConfig, kind: Type) -> None:
-    if "q_proj" in name:
-        x = permuted(x, config.num_attention_heads)
-    if "k_proj" in name:
-        x = permuted(x, config.num_key_value_heads)
-    if x.ndim == 1 or kind == Type.F32:
-        writer.add_tensor(their_name(name), np.ascontiguousarray(x))
-    else:
-        writer.add_tensor(their_name(name), gguf.quants.quantize(x, kind), raw_dtype=kind)
-
-
-def byte_tokens(writer: gguf.GGUFWriter, pre: str = "gpt-2") -> None:
-    state = json.loads(trained("bytes").to_str())["model"]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
-    writer.add_token_list(sorted(state["vocab"], key=state["vocab"].get))
-    writer.add_token_types([3] * 4 + [1] * (len(state["vocab"]) - 4))
-    writer.add_token_merges([" ".join(merge) for merge in state["merges"]])
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(1)
-    writer.add_pad_token_id(2)
-    writer.add_unk_token_id(3)
-    writer.add_chat_template("{{ messages }} 你好")
-
-
-def after(x: np.ndarray, kind: Type) -> np.ndarray:
-    """What is left of a matrix once it has been stored as this type."""
-    return (
-        x if x.ndim == 1 or kind == Type.F32 else gguf.quants.dequantize(gguf.quants.quantize(x, kind), kind)
-    )
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0"])
@@ -354,137 +239,6 @@ def test_an_unknown_tokenizer_fails_only_on_text(tmp_path: Path, tokens: Callabl
 
 def test_no_tokenizer_is_none(tmp_path: Path) -> None:
     assert read_gguf(write(tmp_path / "m.gguf", llama(), tokens=lambda w: None))[2] is None
-
-
-def lists(writer: gguf.GGUFWriter, count: int) -> None:
-    """The vocabulary with tokens at its end that the model has no vectors for."""
-    ids = trained("bytes").get_vocab()
-    writer.add_token_list([*sorted(ids, key=ids.get), *(f"[{i}]" for i in range(len(ids), count))])
-    writer.add_token_types([1] * count)
-
-
-REFUSED = {
-    "it is a mixture of experts": lambda w: w.add_expert_count(8),
-    "llama.rope.scaling.type is 'yarn'; known: none, linear": lambda w: w.add_rope_scaling_type(
-        gguf.RopeScalingType.YARN
-    ),
-    "it is one of several parts": lambda w: w.add_uint16("split.count", 3),
-    "llama.attention.key_length is 0": lambda w: w.add_key_length(0),
-    "llama.attention.value_length is 8 and a head is 16 wide": lambda w: w.add_value_length(8),
-    "blk.0.attn_k.weight is (32, 64); by its metadata it should be (64,": lambda w: w.add_head_count_kv(4),
-    "head_count_kv is array(": lambda w: w.add_head_count_kv([2, 2]),
-    "llama.block_count is 1000000000; the file has 21 tensors": lambda w: w.add_block_count(10**9),
-    "it has, unexpectedly, blk.1.attn_k.weight, blk.1.attn_norm.weight, blk.1.attn_output.weight and others":
-        lambda w: w.add_block_count(1),
-    "it lacks blk.2.attn_k.weight": lambda w: w.add_block_count(3),
-    "llama.rope.freq_base is nan, expected a number above zero": lambda w: w.add_rope_freq_base(float("nan")),
-    "it has, unexpectedly, extra.weight": lambda w: w.add_tensor("extra.weight", np.zeros(4, np.float32)),
-    "tokenizer.ggml.bos_token_id is 9999; its vocabulary ends at": lambda w: w.add_bos_token_id(9999),
-    "its vocabulary has a token twice": lambda w: w.add_token_list(["a", "a"] * 225),
-    "its tokenizer has 461 tokens, its table of vectors has 450 rows": lambda w: lists(w, 461),
-    "its tokenizer is broken: ": lambda w: w.add_token_merges(["no such"]),
-    "tokenizer.ggml.token_type is array([1, 1]": lambda w: w.add_token_types([1, 1]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("words", REFUSED)
-@pytest.mark.filterwarnings("ignore")  # the writer logs that a key is given twice
-def test_a_file_that_does_not_fit_is_one_clear_line(tmp_path: Path, words: str) -> None:
-    path = write(tmp_path / "m.gguf", llama(), change=REFUSED[words])
-    with pytest.raises(LoadError) as caught:
-        read_gguf(path)
-    assert words in str(caught.value), str(caught.value)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert "\n" not in str(caught.value)
-
-
-def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "m.gguf", llama(), architecture="mamba")
-    with pytest.raises(
-        LoadError, match="its architecture is 'mamba'; of GGUF files, those of llama are read"
-    ):
-        read_gguf(path)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, int]:
-    """A file without the padding at its end, and where its tensors begin."""
-    path = write(tmp_path_factory.mktemp("gguf") / "m.gguf", llama(), Type.Q4_0)
-    stored = Header(path, lambda kind: gguf.GGML_QUANT_SIZES[Type(kind)]).tensors.values()
-    return path.read_bytes()[: max(s.start + s.size for s in stored)], min(s.start for s in stored)
-
-
-def test_a_truncated_file_is_one_clear_line(whole: tuple[bytes, int], tmp_path: Path) -> None:
-    content, data = whole
-    ends = [0, 1, 3, 4, 7, 8, 23, 24, data, data + 1, len(content) // 2, len(content) - 1]
-    for cut in (*ends, *range(30, data, 211)):
-        path = tmp_path / "cut.gguf"
-        path.write_bytes(content[:cut])
-        with pytest.raises(LoadError) as caught:
-            read_gguf(path)
-        assert "\n" not in str(caught.value) and str(path) in str(caught.value), cut
-
-
-def test_flipped_bytes_are_refused_or_harmless(whole: tuple[bytes, int], tmp_path: Path) -> None:
-    content, data = whole
-    chance, path, refused = random.Random(0), tmp_path / "flip.gguf", 0
-    # All of what is said before the vocabulary, then a sample of the rest.
-    places = [*range(4, 900, 3), *(chance.randrange(900, data) for _ in range(200))]
-    for place in places:
-        broken = bytearray(content)
-        broken[place] ^= 1 << chance.randrange(8)
-        path.write_bytes(broken)
-        try:
-            read_gguf(path)
-        except LoadError as error:
-            refused += 1
-            assert "\n" not in str(error) and len(str(error)) < 600, place
-    assert refused > len(places) // 3
-
-
-@pytest.mark.parametrize("number", [2**63, 2**40, 2**32])
-def test_invented_lengths_allocate_nothing(whole: tuple[bytes, int], tmp_path: Path, number: int) -> None:
-    content, _ = whole
-    path = tmp_path / "bomb.gguf"
-    value = number.to_bytes(8, "little")
-    bombs = [content[:8] + value + content[16:], content[:16] + value + content[24:]]
-    for key in (b"tokenizer.ggml.token_type", b"tokenizer.ggml.tokens"):  # key, type, type of items, count
-        at = content.index(key) + len(key) + 8
-        bombs.append(content[:at] + value + content[at + 8 :])
-    at = content.index(b"token_embd.weight") + len(b"token_embd.weight") + 4
-    bombs.append(content[:at] + value + content[at + 8 :])
-    for bomb in bombs:
-        path.write_bytes(bomb)
-        with pytest.raises(LoadError):
-            read_gguf(path)
-
-
-def test_tensors_that_share_bytes_are_refused(whole: tuple[bytes, int], tmp_path: Path) -> None:
-    content, _ = whole
-    name = b"blk.1.ffn_up.weight"  # name, dimensions, two of them, type, offset
-    at = content.index(name) + len(name) + 4 + 16 + 4
-    path = tmp_path / "shared.gguf"
-    path.write_bytes(content[:at] + bytes(8) + content[at + 8 :])
-    with pytest.raises(LoadError, match="lies across another one"):
-        read_gguf(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "it is empty"),
-        (b"PK\x03\x04" + bytes(100), "this is no GGUF file"),
-        (b"GGUF" + (99).to_bytes(4, "little") + bytes(100), "GGUF version 99; known: 2, 3"),
-        (b"GGUF" + (3).to_bytes(4, "big") + bytes(100), "big-endian"),
-        (None, "No such file"),
-    ],
-)
-def test_what_is_no_gguf_file_is_one_clear_line(tmp_path: Path, content: bytes | None, words: str) -> None:
-    path = tmp_path / "m.gguf"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(LoadError, match=words):
-        read_gguf(path)
 
 
 def test_smollm2() -> None:
