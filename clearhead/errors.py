@@ -99,7 +99,7 @@ def quoted(value: object) -> str:
 
 def reason(error: BaseException) -> str:
     """What a library said, without its line breaks and stack frames."""
-    return _cut(" ".join(str(error).split()) or type(error).__name__, 240)
+    return _cut(" ".join(str(error).split()) or type(error).__name__, 140)
 
 
 def shortened(text: str, limit: int) -> str:

@@ -7,14 +7,33 @@ exists is well formed, wherever it came from.
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, dataclass, fields, replace
-from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import SpecError, nearest
+from .errors import SpecError, nearest, quoted
 
 S = TypeVar("S", bound="Spec")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Beside a number's type in an annotation: the least and the greatest value that make sense."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    words: str = "a number"
+
+
+HUGE = 2**48  # no size, count or position is larger
+Count = Annotated[int, Bounds(1, HUGE, "a whole number from 1")]
+Amount = Annotated[int, Bounds(0, HUGE, "a whole number from 0")]
+Rate = Annotated[float, Bounds(0, 1, "a number from 0 to 1")]
+Amplitude = Annotated[float, Bounds(0, 1e30, "a number from 0")]
+Positive = Annotated[float, Bounds(1e-30, 1e30, "a number above 0")]
+AboveOne = Annotated[float, Bounds(math.nextafter(1, 2), 1e30, "a number above 1")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +51,8 @@ class Spec:
         hints = _hints(type(self))
         for name in _fields(type(self)):
             if not _fits(getattr(self, name), hints[name]):
-                given, wanted = getattr(self, name), _wording(hints[name])
-                raise SpecError(f"{type(self).__name__}.{name} is {given!r}, expected {wanted}")
+                given, wanted = quoted(getattr(self, name)), _wording(hints[name])
+                raise SpecError(f"{type(self).__name__}.{name} is {given}, expected {wanted}")
         self.check()
 
     def __str__(self) -> str:
@@ -119,7 +138,7 @@ def _fields(kind: type[Any]) -> dict[str, Field[Any]]:
 def _hints(kind: type[Any]) -> dict[str, Any]:
     """Annotations as types; resolving them is slow, so each class is resolved once."""
     if kind not in _HINTS:
-        _HINTS[kind] = get_type_hints(kind)
+        _HINTS[kind] = get_type_hints(kind, include_extras=True)
     return _HINTS[kind]
 
 
@@ -163,12 +182,18 @@ def _revive(value: Any) -> Any:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotated type; an int may stand for a float, a bool only for a bool."""
+    """Whether a value is of an annotated type and within its bounds.
+
+    An int may stand for a float, a bool only for a bool; no number is infinite or NaN.
+    """
     origin, inside = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        bounds = next(item for item in inside if isinstance(item, Bounds))
+        return _fits(value, inside[0]) and bounds.low <= value <= bounds.high
     if origin in (Union, types.UnionType):
         return any(_fits(value, option) for option in inside)
     if origin is Literal:
-        return value in inside
+        return isinstance(value, str | int | float | type(None)) and value in inside  # a list has no hash
     if origin is tuple:
         if not isinstance(value, tuple):
             return False
@@ -178,13 +203,25 @@ def _fits(value: Any, hint: Any) -> bool:
     if isinstance(value, bool) or hint is bool:
         return isinstance(value, bool) and hint is bool
     if hint is float:
-        return isinstance(value, int | float)
+        return isinstance(value, int | float) and math.isfinite(_float(value))
+    if hint is int:
+        return isinstance(value, int) and abs(value) < 2**63  # what a tensor can hold
     return isinstance(value, hint)
+
+
+def _float(value: float) -> float:
+    """Whole numbers that no float can hold are infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _wording(hint: Any) -> str:
     """An annotation as a person would say it."""
     origin, inside = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return next(item.words for item in inside if isinstance(item, Bounds))
     if origin in (Union, types.UnionType):
         return " or ".join(_wording(option) for option in inside)
     if origin is Literal:

@@ -54,7 +54,7 @@ def test_no_file_has_become_a_god_and_the_core_stays_readable() -> None:
     assert max(lines.values()) <= 500, max(lines, key=lines.get)
     # What a person reads to know the core: kernels are alternatives, the mask doctor is a visitor.
     core = [p for p in (ROOT / "clearhead/nn").glob("*.py") if p.name != "doctor.py"]
-    assert sum(map(_code_lines, core)) <= 1850
+    assert sum(map(_code_lines, core)) <= 1870
 
 
 def _code_lines(path: Path) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,10 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from .. import weights
-from ..errors import ClearheadError, InputError, LoadError, SpecError, nearest
+from ..errors import ClearheadError, InputError, LoadError, SpecError, nearest, reason
 from ..families import FAMILIES, Config, Family, of_type
 from ..nn.init import initialise
-from ..nn.model import Model, PairModel, SingleModel
+from ..nn.model import Model
+from ..nn.tower import Tower
+from ..readfile import read_file
 from ..store import read, resolve
 from ..text.tokenizer import Tokenizer
 from ..tune import layout
@@ -38,6 +41,11 @@ PLUMBING = {
     "model_type", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache",
     "_name_or_path",
 }  # fmt: skip
+
+# What Python and torch raise for numbers that do not go together.
+UNBUILDABLE = (
+    ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
 
 
 def load(
@@ -84,13 +92,17 @@ def open_mapped(
     family = _family(found)
     stored, extras = _extras(found.tensors)
     tensors, bare = _prefixed(stored, family)
-    config = family.config(found.config, stored=tensors)
-    _refuse_absurd(config, len(tensors))
-    task = family.task(found.config)
-    plain, edits = spec_of(family, config, task), {**_stored_edits(found.config), **(edit or {})}
-    spec = edited(plain, edits)
-    loaded = weights.load(tensors, family.weights(config, task))
-    model = _empty(spec)
+    edits = {**_stored_edits(found.config), **(edit or {})}
+    with _describing(family):
+        config = _config(family, found, tensors)
+        _refuse_absurd(config, len(tensors))
+        task = family.task(found.config)
+        plain = spec_of(family, config, task)
+        spec = edited(plain, edits)
+        _refuse_deep(spec, len(tensors))
+        table = family.weights(config, task)
+        model = spec.empty()
+    loaded = weights.load(tensors, table)
     _join(loaded, extras, {name for name, _ in model.named_parameters()})
     fresh = _check(model, loaded, [*allow_missing, *(added(plain, spec) if edits else ())])
     _fill(model, spec, loaded.state, seed, fresh=fresh)
@@ -123,8 +135,7 @@ class _Found:
 
 def _folder(path: Path) -> _Found:
     found = read(path)
-    carried = {name: path / name for name in CARRIED if (path / name).is_file()}
-    files = {name: file.read_bytes() for name, file in carried.items()}
+    files = {name: read_file(path / name) for name in CARRIED if (path / name).exists()}
     tokenizer = Tokenizer.read(path)
     return _Found(found.config, found.tensors, tokenizer, found.generation, found.pooling, files)
 
@@ -175,20 +186,47 @@ def _prefixed(tensors: Mapping[str, Tensor], family: Family) -> tuple[Mapping[st
     return {family.prefix + name: tensors[name] for name in tensors}, True
 
 
-def _refuse_absurd(config: Config, stored: int) -> None:
-    """Sizes that no file of this many tensors can have: refused before anything is built."""
-    for key, value in config.items():
-        if "layer" in key and isinstance(value, int) and value > 4 * stored + 64:
-            raise LoadError(f"config.json says {key} is {value:,}, but the weights hold {stored} tensors")
-
-
-def _empty(spec: Model) -> SingleModel | PairModel:
+@contextmanager
+def _describing(family: Family) -> Iterator[None]:
+    """Types and bounds of single keys are checked by families/schema.py; what is left are keys that do not go
+    together (a width that no head divides), and torch's own limits on sizes."""
     try:
-        return spec.empty()
+        yield
     except ClearheadError:
         raise
-    except (RuntimeError, OverflowError) as error:  # a tensor that no memory could hold
-        raise LoadError(f"config.json asks for sizes that cannot be built: {str(error)[:120]}") from None
+    except UNBUILDABLE as error:
+        raise LoadError(
+            f"config.json does not describe a {family.title} model that can be built "
+            f"({type(error).__name__}: {reason(error)[:120]}); compare it with the one the model came with"
+        ) from error
+
+
+def _config(family: Family, found: _Found, tensors: Mapping[str, Tensor]) -> Config:
+    try:
+        return family.config(found.config, stored=tensors)
+    except SpecError as error:
+        raise LoadError(f"config.json: {error}") from None
+
+
+def _refuse_absurd(config: Config, stored: int) -> None:
+    """Numbers and lists of layers that no file of so many tensors can have, before they are made use of."""
+    most = _most_layers(stored)
+    for key, value in config.items():
+        count = len(value) if isinstance(value, list) else value if "layer" in key else 0
+        if isinstance(count, int) and count > most:
+            raise LoadError(f"config.json says {key} is {count:,}, but the weights hold {stored} tensors")
+
+
+def _refuse_deep(spec: Model, stored: int) -> None:
+    """Edits, too, can ask for layers without end."""
+    for node in spec.nodes():
+        if isinstance(node, Tower) and node.depth > _most_layers(stored):
+            raise LoadError(f"{node.depth:,} layers are asked for, but the weights hold {stored} tensors")
+
+
+def _most_layers(stored: int) -> int:
+    """Layers may share their weights, or have none that are stored; but not by the thousand."""
+    return 4 * stored + 64
 
 
 def _dtype(asked: torch.dtype | str | None) -> torch.dtype | None:

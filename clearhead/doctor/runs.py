@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import ClearheadError, InputError, LoadError
 from ..recipes import Run, load_run
 from ..recipes.rows import read
+from ..store.jsonfile import read_object
 from ..train import checkpoints, read_log, verify
 from . import curves
 from .curves import Curves
@@ -75,10 +76,9 @@ def _config(place: Path) -> dict[str, Any]:
     newest = [*checkpoints(place).values()][-1:]
     for folder in (place, *newest):
         try:
-            read_config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            return read_object(folder / CONFIG)
+        except LoadError:
             continue
-        return read_config if isinstance(read_config, dict) else {}
     return {}
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ..errors import SpecError, nearest
 from ..nn.model import Model
 from ..weights import Table
+from . import schema
 
 Task = Literal["hidden", "tokens", "labels", "tags", "span", "pair", "pretrain"]
 """What the head answers: states, words, a label, a label per token, a span, whether two texts follow;
@@ -67,13 +68,17 @@ class Family:
         return self.model_type or self.name
 
     def config(self, given: Mapping[str, Any], stored: Iterable[str] = ()) -> Config:
-        config = Config({**self.defaults, **modern(given)})
+        today = modern(given)
+        schema.check(today, self.defaults)
+        config = Config({**self.defaults, **today})
         config.stored = frozenset(stored)
         return config
 
     def task(self, given: Mapping[str, Any]) -> Task:
         """Which head a checkpoint has, from the class that saved it; a config that does not say has words."""
-        named = given.get("architectures") or [""]
+        named = given.get("architectures")
+        if not isinstance(named, list | tuple) or not named:
+            return "tokens"
         for ending, task in ENDINGS.items():
             if str(named[0]).endswith(ending):
                 return task if task != "pretrain" or task in self.architectures else "tokens"
@@ -88,8 +93,12 @@ def modern(given: Mapping[str, Any]) -> dict[str, Any]:
     theta, scaling = config.pop("rope_theta", None), config.pop("rope_scaling", None)
     if theta is not None or scaling is not None:
         old = {"rope_theta": theta} if theta is not None else {}
-        old |= scaling or {}
+        old |= _object(scaling)
         if "type" in old:  # an older spelling inside the old spelling
             old.setdefault("rope_type", old.pop("type"))
-        config["rope_parameters"] = {"rope_type": "default", **old, **(config.get("rope_parameters") or {})}
+        config["rope_parameters"] = {"rope_type": "default", **old, **_object(config.get("rope_parameters"))}
     return config
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

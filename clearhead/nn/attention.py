@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InputError, SpecError, UnsupportedError
-from ..spec import Spec
+from ..spec import Amount, Count, Spec
 from .cache import KV
 from .context import Context
 from .kernels import Mixing, Softmax
@@ -64,20 +64,18 @@ class Attention(Mixer):
     (global tokens look with a second q, k and v; Longformer).
     """
 
-    heads: int
-    kv_heads: int | None = None  # fewer than heads: several queries share a key (Ainslie 2023)
-    head_dim: int | None = None  # None: width / heads
-    value_dim: int | None = None  # None: as head_dim
+    heads: Count
+    kv_heads: Count | None = None  # fewer than heads: several queries share a key (Ainslie 2023)
+    head_dim: Count | None = None  # None: width / heads
+    value_dim: Count | None = None  # None: as head_dim
     bias: str = ""
     scale: float | None = None  # None: head_dim ** -0.5
     qk_norm: Norm | None = None  # on each head of q and k (Qwen 3)
-    window: tuple[int, int] | None = None  # look at most this many tokens back, and ahead
+    window: tuple[Amount, Amount] | None = None  # look at most this many tokens back, and ahead
     project: Literal["each", "shared", "twice"] = "each"
     kernel: Mixing = field(default_factory=Softmax)
 
     def check(self) -> None:
-        if self.heads < 1:
-            raise SpecError(f"Attention.heads is {self.heads}, expected 1 or more")
         if self.heads % (self.kv_heads or self.heads):
             raise SpecError(f"kv_heads {self.kv_heads} does not divide heads {self.heads}")
         if self.project == "shared" and ((self.kv_heads or self.heads) != self.heads or "k" in self.bias):

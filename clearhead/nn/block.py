@@ -16,7 +16,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from ..spec import Spec
+from ..spec import Rate, Spec
 from .attention import Attention, Mixer
 from .context import Context
 from .feedforward import FeedForward
@@ -32,7 +32,7 @@ class Block(Spec):
     norm: Norm = field(default_factory=Layer)
     order: Order = "pre"
     cross: Attention | None = None
-    dropout: float = 0.0  # on what each sub-layer adds to the stream
+    dropout: Rate = 0.0  # on what each sub-layer adds to the stream
 
     def build(self, width: int, memory_width: int) -> BlockModule:
         return BlockModule(self, width, memory_width)

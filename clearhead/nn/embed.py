@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..spec import Spec
+from ..spec import Amount, Count, Rate, Spec
 from .layers import Linear, Table
 from .norm import Norm
 
@@ -50,12 +50,12 @@ class Embedding(nn.Module):
 class Tokens(Embed):
     """A table of vectors, one per id; `types` adds a second one for segments (BERT)."""
 
-    vocab: int
-    types: int = 0
-    factor: int | None = None  # width of the table, where it is narrower than the stream (ALBERT)
+    vocab: Count
+    types: Amount = 0
+    factor: Count | None = None  # width of the table, where it is narrower than the stream (ALBERT)
     norm: Norm | None = None
     scale: float = 1.0  # the original and T5-like families multiply by sqrt(width)
-    dropout: float = 0.0
+    dropout: Rate = 0.0
 
     def inner(self, width: int) -> int:
         return self.factor or width

@@ -10,7 +10,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..spec import Spec
+from ..spec import Count, Rate, Spec
 from .context import Context
 from .layers import Linear
 
@@ -37,10 +37,10 @@ class FeedForward(Spec):
 class MLP(FeedForward):
     """down(act(up(x))) (Vaswani 2017)."""
 
-    hidden: int
+    hidden: Count
     act: Activation = "gelu"
     bias: bool = True
-    dropout: float = 0.0
+    dropout: Rate = 0.0
 
     def build(self, width: int) -> nn.Module:
         return _FeedForward(self, width, gate=None)
@@ -50,10 +50,10 @@ class MLP(FeedForward):
 class Gated(FeedForward):
     """down(act(gate(x)) * up(x)): SwiGLU with silu, GEGLU with gelu (Shazeer 2020)."""
 
-    hidden: int
+    hidden: Count
     act: Activation = "silu"
     bias: bool = False
-    dropout: float = 0.0
+    dropout: Rate = 0.0
 
     def build(self, width: int) -> nn.Module:
         return _FeedForward(self, width, gate=Linear(width, self.hidden, bias=self.bias))

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import SpecError
-from ..spec import Spec
+from ..spec import Count, Positive, Rate, Spec
 from .embed import Embed, Tokens
 from .feedforward import ACTIVATIONS, Activation
 from .layers import Linear
@@ -39,24 +39,24 @@ class Transform(Spec):
 
     act: Activation = "gelu"
     norm: Norm | None = None
-    width: int | None = None  # before labels, where not that of the states (Reformer: of one stream)
+    width: Count | None = None  # before labels, where not that of the states (Reformer: of one stream)
 
 
 class WordHead(Head):
     """A head that speaks: one number for every word of the vocabulary, at every token."""
 
-    vocab: int
+    vocab: Count
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenHead(WordHead):
     """Logits over the vocabulary at every token (B, T, V), sharing the embedding table when `tied`."""
 
-    vocab: int
+    vocab: Count
     tied: bool = True
     bias: bool = False
     scale: float = 1.0  # on the states (T5: width ** -0.5 when tied)
-    cap: float | None = None  # squash logits into (-cap, cap) (Gemma 2)
+    cap: Positive | None = None  # squash logits into (-cap, cap) (Gemma 2)
     transform: Transform | None = None
 
     def build(self, width: int, table_width: int) -> nn.Module:
@@ -111,11 +111,11 @@ Pool = Literal["first", "last", "mean", "max"]
 class Labels(Head):
     """Logits over classes for a whole text (B, C), read off one pooled vector."""
 
-    count: int
+    count: Count
     pool: Pool = "first"
     transform: Transform | None = None  # BERT's pooler is one with act="tanh"
     bias: bool = True
-    dropout: float = 0.0
+    dropout: Rate = 0.0
 
     def build(self, width: int, table_width: int) -> nn.Module:
         return _Classes(self, width, pool=self.pool, transform=self.transform)
@@ -125,9 +125,9 @@ class Labels(Head):
 class Tags(Head):
     """Logits over classes for every token (B, T, C)."""
 
-    count: int
+    count: Count
     bias: bool = True
-    dropout: float = 0.0
+    dropout: Rate = 0.0
 
     def build(self, width: int, table_width: int) -> nn.Module:
         return _Classes(self, width, pool=None, transform=None)
@@ -139,7 +139,7 @@ class Span(Head):
 
     count: Literal[2] = 2
     bias: bool = True
-    dropout: float = 0.0
+    dropout: Rate = 0.0
 
     def build(self, width: int, table_width: int) -> nn.Module:
         return _Classes(self, width, pool=None, transform=None)
@@ -149,7 +149,7 @@ class Span(Head):
 class Pooled(Head):
     """One vector for a whole text (B, count): a pooled, perhaps projected and normalised state."""
 
-    count: int | None = None  # None: no projection, the vector has the model's width
+    count: Count | None = None  # None: no projection, the vector has the model's width
     pool: Pool = "mean"
     unit: bool = False  # scaled to length one
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..spec import Spec
+from ..spec import Amplitude, Spec
 
 
 class Norm(Spec):
@@ -22,7 +22,7 @@ class Norm(Spec):
 class Layer(Norm):
     """Take away the mean, divide by the standard deviation (Ba 2016)."""
 
-    eps: float = 1e-5
+    eps: Amplitude = 1e-5
     bias: bool = True
 
     def build(self, width: int) -> nn.Module:
@@ -33,7 +33,7 @@ class Layer(Norm):
 class RMS(Norm):
     """Divide by the root of the mean square (Zhang 2019). `centred` stores weight - 1 (Gemma)."""
 
-    eps: float = 1e-6
+    eps: Amplitude = 1e-6
     centred: bool = False
 
     def build(self, width: int) -> nn.Module:

@@ -14,8 +14,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..spec import Dims, Spec
+from ..errors import InputError, SpecError
+from ..spec import AboveOne, Amount, Count, Dims, Spec
 from .layers import Table
 from .view import View
 
@@ -67,8 +67,8 @@ class NoPositions(Positions):
 class Learned(Positions):
     """One trained vector per position (BERT, GPT-2). `offset` is RoBERTa's and BART's head start."""
 
-    length: int
-    offset: int = 0
+    length: Count
+    offset: Amount = 0
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _Learned(self, width)
@@ -95,7 +95,7 @@ class Sinusoidal(Positions):
     """Fixed waves of growing length (Vaswani 2017), sine and cosine side by side or in two halves."""
 
     layout: Literal["interleaved", "halves"] = "interleaved"
-    base: float = 10000.0
+    base: AboveOne = 10000.0
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _Sinusoidal(self)
@@ -155,10 +155,14 @@ def _slopes(heads: int) -> list[float]:
 class RelativeBuckets(Positions):
     """A learned score per distance bucket and head, shared by all layers (T5)."""
 
-    buckets: int = 32
-    max_distance: int = 128
+    buckets: Count = 32
+    max_distance: Count = 128
 
     relative: ClassVar[bool] = True
+
+    def check(self) -> None:
+        if self.buckets < 4 or self.max_distance <= self.buckets // 2:
+            raise SpecError(f"{self}: expected 4 buckets or more, and max_distance above half of them")
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _Buckets(self, dims.heads, bidirectional=not dims.causal)

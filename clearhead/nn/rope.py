@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SpecError
-from ..spec import Dims, Spec
+from ..spec import AboveOne, Count, Dims, Positive, Rate, Spec
 from .positions import Placed, Positions, PositionScheme
 from .view import View
 
@@ -34,7 +34,7 @@ class Stretch(Spec):
 class LinearStretch(Stretch):
     """Positions divided by a factor (Chen 2023)."""
 
-    factor: float
+    factor: Positive
 
     def frequencies(self, plain_R: Tensor, theta: float, length: int) -> Tensor:
         return plain_R / self.factor
@@ -48,8 +48,8 @@ class DynamicNTK(Stretch):
     was. A cache with a capacity fixes the length in advance, and decoding then equals one full pass.
     """
 
-    factor: float
-    length: int
+    factor: Positive
+    length: Count
 
     def frequencies(self, plain_R: Tensor, theta: float, length: int) -> Tensor:
         channels = 2 * len(plain_R)
@@ -64,10 +64,10 @@ class DynamicNTK(Stretch):
 class Yarn(Stretch):
     """Slow channels are divided, fast ones left alone, with a ramp between (Peng 2023)."""
 
-    factor: float
-    length: int  # the trained length
-    fast: float = 32.0
-    slow: float = 1.0
+    factor: Positive
+    length: Count  # the trained length
+    fast: Positive = 32.0
+    slow: Positive = 1.0
     rounded: bool = True  # the ramp's ends on whole channels
     amplify: float | None = None  # factor on the turned vectors; None is the paper's 0.1 ln(factor) + 1
 
@@ -97,10 +97,14 @@ class Yarn(Stretch):
 class Llama3(Stretch):
     """Long waves are divided, short ones left alone, smoothly between (Llama 3.1)."""
 
-    factor: float
-    length: int  # the trained length
+    factor: Positive
+    length: Count  # the trained length
     low: float = 1.0
     high: float = 4.0
+
+    def check(self) -> None:
+        if self.low >= self.high:
+            raise SpecError(f"Llama3(low={self.low}, high={self.high}): low must be below high")
 
     def frequencies(self, plain_R: Tensor, theta: float, length: int) -> Tensor:
         wavelength = 2 * math.pi / plain_R
@@ -112,8 +116,8 @@ class Llama3(Stretch):
 class Rope(Positions):
     """`pairing` says which channels turn together: i with i + half (LLaMA), or neighbours (GPT-J)."""
 
-    theta: float = 10000.0
-    fraction: float = 1.0  # how much of each head is turned (GPT-NeoX: a quarter)
+    theta: AboveOne = 10000.0
+    fraction: Rate = 1.0  # how much of each head is turned (GPT-NeoX: a quarter)
     pairing: Literal["halves", "neighbours"] = "halves"
     stretch: Stretch | None = None
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..errors import InputError, SpecError
-from ..spec import Dims, Spec
+from ..spec import Count, Dims, Spec
 from . import doors
 from .block import Block
 from .cache import Cache
@@ -32,23 +32,21 @@ from .view import View, places
 
 @dataclass(frozen=True, kw_only=True)
 class Tower(Spec):
-    width: int
-    depth: int
+    width: Count
+    depth: Count
     embed: Embed
     block: Block | tuple[Block, ...]  # several are a pattern, repeated through the depth (Gemma 2)
     positions: Positions = field(default_factory=NoPositions)
     last_norm: Norm | None = None
     causal: bool = False
-    distinct: int | None = None  # how many layers have weights of their own; fewer share (ALBERT: 1)
+    distinct: Count | None = None  # how many layers have weights of their own; fewer share (ALBERT: 1)
     recompute: bool = False  # gradient checkpointing: less memory in training, one more forward pass
     residual: Literal["plain", "reversible"] = (
         "plain"  # reversible: two streams, and memory for one layer only
     )
 
     def check(self) -> None:
-        if self.width < 1 or self.depth < 1:
-            raise SpecError(f"a tower of width {self.width} and depth {self.depth} cannot be built")
-        if self.distinct is not None and (self.distinct < 1 or self.depth % self.distinct):
+        if self.distinct is not None and self.depth % self.distinct:
             raise SpecError(f"distinct {self.distinct} does not divide depth {self.depth}")
         if self.residual == "reversible" and any(b.order != "pre" or b.cross for b in self.pattern):
             raise SpecError("a reversible tower has pre-norm blocks without cross-attention")

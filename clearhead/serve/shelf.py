@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import threading
 from collections import OrderedDict
@@ -15,6 +14,7 @@ from typing import Any
 from ..bundle import Bundle, load
 from ..errors import ClearheadError, LoadError, SpecError
 from ..families import of_type
+from ..store.jsonfile import read_object
 from ..store.line import one_line
 
 EXAMPLE = Path(__file__).parent / "example"  # a translator of 194 thousand parameters, made by our own recipe
@@ -55,8 +55,8 @@ class Entry:
     def family(self) -> str | None:
         """The family that config.json names; None where there is no model yet."""
         try:
-            return of_type(str(json.loads((self.path / "config.json").read_bytes())["model_type"])).title
-        except (OSError, ValueError, KeyError, TypeError, SpecError):
+            return of_type(str(read_object(self.path / "config.json")["model_type"])).title
+        except (LoadError, SpecError, KeyError):
             return None
 
     def checkpoints(self) -> list[tuple[int, Path]]:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ..errors import LoadError
+from ..readfile import LIMIT
 from .jsonfile import read_object
 from .line import one_line, quoted
 from .tensors import Tensors
@@ -39,7 +40,7 @@ def bare(name: object) -> bool:
 
 def _open_shards(folder: Path) -> Tensors:
     index = folder / INDEX
-    places = read_object(index).get("weight_map")
+    places = read_object(index, LIMIT).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise LoadError(one_line(f"{index} has no weight_map; expected an object of tensor names and files"))
     for name, shard in places.items():

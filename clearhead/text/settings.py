@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from tokenizers import AddedToken
 
 from ..errors import LoadError
+from ..readfile import parse_json
 
 ROLES = ("pad", "bos", "eos", "unk", "mask", "cls", "sep")
 ENDLESS = 10**9  # a model_max_length above this is somebody's way to write "no limit"
@@ -41,10 +41,7 @@ class Settings:
 
 
 def _read(files: Files, name: str) -> dict[str, Any]:
-    try:
-        settings = json.loads(files.get(name, b"{}"))
-    except (ValueError, RecursionError) as error:
-        raise LoadError(f"{name} is broken: {error}") from None
+    settings = parse_json(files.get(name, b"{}"), name)
     if not isinstance(settings, dict):
         raise LoadError(f"{name} holds a {type(settings).__name__}, expected names and values")
     return settings

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Engine
 
-from ..errors import ClearheadError, InputError, LoadError
+from ..errors import ClearheadError, InputError, LoadError, reason
+from ..readfile import read_file
 from . import legacy
 from .chat import Message, render
 from .pieces import Encoding
@@ -73,7 +74,7 @@ class Tokenizer:
         except ClearheadError as error:
             raise LoadError(f"{where}: {error}") from None
         except Exception as error:  # the library raises nothing narrower
-            raise LoadError(f"{where}: {reading} is broken: {' '.join(str(error).split())}") from None
+            raise LoadError(f"{where}: {reading} is broken: {reason(error)}") from None
         self.chat_template: str | None = settings.chat_template
         self.model_max_length: int | None = settings.model_max_length
         self.tidies = settings.tidies and type(self._engine.model).__name__ != "BPE"
@@ -83,7 +84,7 @@ class Tokenizer:
         """The tokenizer of a checkpoint folder; None if there is none."""
         folder = Path(folder)
         paths = [folder / name for name in FILES] + sorted(folder.glob("additional_chat_templates/*.jinja"))
-        files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths if path.is_file()}
+        files = {path.relative_to(folder).as_posix(): read_file(path) for path in paths if path.exists()}
         whole = {"tokenizer.json", "vocab.txt", *legacy.SENTENCEPIECE} & files.keys()
         return cls(files, str(folder)) if whole or {"vocab.json", "merges.txt"} <= files.keys() else None
 
@@ -227,7 +228,7 @@ def _tidied(text: str) -> str:
 
 def _unable(error: Exception) -> LoadError:
     """The file opened and still does not work: its vocabulary lacks the `unk` that its own settings name."""
-    return LoadError(f"this tokenizer cannot encode the text: {' '.join(str(error).split())}")
+    return LoadError(f"this tokenizer cannot encode the text: {reason(error)}")
 
 
 def _check(texts: Iterable[str]) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ...errors import SpecError, UnsupportedError
+from ...spec import Rate
 from ..view import View
 from ..work import Meeting, Work
 from . import costs
@@ -38,7 +39,7 @@ class BigBird(Mixing):
     longest: int = 4096  # the length the plan of the paper was drawn for
     resting: Literal["drawn", "first"] = "drawn"  # "first": outside of training the first block stands in for
     # every drawn one, and counts that often more (as `transformers` does)
-    dropout: float = 0.0
+    dropout: Rate = 0.0
 
     one_text: ClassVar[bool] = True
 

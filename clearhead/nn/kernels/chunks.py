@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import SpecError
+from ...spec import Rate
 from ..view import View
 from ..work import Meeting, Work
 from . import costs
@@ -34,7 +35,7 @@ class Chunks(Mixing):
     before: int = 1
     after: int = 0
     multiple: int | None = None  # None: of the chunk
-    dropout: float = 0.0
+    dropout: Rate = 0.0
 
     one_text: ClassVar[bool] = True
 

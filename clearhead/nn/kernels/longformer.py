@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import SpecError
+from ...spec import Rate
 from ..tap import Tap
 from ..view import View
 from ..work import Meeting, Work
@@ -39,7 +40,7 @@ class Longformer(Mixing):
     window: int
     dilation: int = 1  # look at every second, third, ... neighbour, and that much further
     always: tuple[int, ...] = ()  # positions of each text that are global in every call (a classifier's 0)
-    dropout: float = 0.0
+    dropout: Rate = 0.0
 
     one_text: ClassVar[bool] = True
 

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import SpecError
+from ...spec import Rate
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
@@ -44,7 +45,7 @@ class LSH(Mixing):
     repeats: Literal["once", "counted"] = "once"  # a pair that meets in several rounds; "counted": each time,
     # and the chunks of all rounds stand in one ring (as in `transformers`)
     multiple: int | None = None  # fill texts up to a multiple of this; None: of the chunk
-    dropout: float = 0.0
+    dropout: Rate = 0.0
 
     one_text: ClassVar[bool] = True
 

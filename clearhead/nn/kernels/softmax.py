@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...errors import SpecError
+from ...spec import Positive, Rate
 from ..norm import capped, widen
 from ..tap import Tap
 from ..view import View
@@ -32,15 +32,9 @@ class Exact(Mixing):
     each head, learned, that takes its share of every query and gives nothing (gpt-oss).
     """
 
-    dropout: float = 0.0
-    cap: float | None = None
+    dropout: Rate = 0.0
+    cap: Positive | None = None
     sink: bool = False
-
-    def check(self) -> None:
-        if self.cap is not None and self.cap <= 0:
-            raise SpecError(
-                f"{type(self).__name__}.cap is {self.cap}, expected a number above 0, or None for no cap"
-            )
 
     def work(self, at: Meeting) -> Work:
         """Of a window, blocks of queries and all keys that any of them may see; otherwise all pairs."""

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...errors import InputError, SpecError
+from ...spec import Count, Rate
 from ..embed import Embed, Embedding, Tokens, check_ids
 from ..heads import WordHead
 from ..layers import Linear, Table
@@ -28,12 +29,12 @@ Band = tuple[Tensor, Tensor | None]
 class Adaptive(Embed):
     """Tables by frequency, each `shrink` times narrower than the one before; with 1, one table for all."""
 
-    vocab: int
+    vocab: Count
     cutoffs: tuple[int, ...]
-    inner_width: int  # of the first band's table
+    inner_width: Count  # of the first band's table
     shrink: int = 4
     scale: float = 1.0
-    dropout: float = 0.0
+    dropout: Rate = 0.0
 
     def check(self) -> None:
         _check_cutoffs(self.vocab, self.cutoffs)
@@ -105,9 +106,9 @@ class AdaptiveEmbedding(Embedding):
 class AdaptiveHead(WordHead):
     """Log-probabilities over the vocabulary (B, T, V), from the embedding's own tables, band by band."""
 
-    vocab: int
+    vocab: Count
     cutoffs: tuple[int, ...] = ()
-    inner_width: int | None = None  # of the first band's table, where that is projected; None: the stream's
+    inner_width: Count | None = None  # of the first band's table, where that is projected; None: the stream's
 
     def check(self) -> None:
         _check_cutoffs(self.vocab, self.cutoffs)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import SpecError
-from ...spec import Dims
+from ...spec import Dims, Rate
 from ..layers import Linear
 from ..positions import Placed, Positions, PositionScheme, Sinusoidal, waves
 from ..view import View
@@ -30,7 +30,7 @@ class RelativeWaves(Positions):
 
     farthest: int | None = None  # a greater distance counts as this one
     shared: bool = False  # one u and one v for all layers
-    dropout: float = 0.0  # on the waves
+    dropout: Rate = 0.0  # on the waves
 
     relative: ClassVar[bool] = True
 

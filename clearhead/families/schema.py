@@ -1,0 +1,115 @@
+"""Their config.json checked before anything is made of it: type and bounds of every key a family reads.
+
+What a key may hold follows from the family's default for it, or from the few rules below; a key that no
+family reads is kept for the way back and steers nothing. So that family files can be plain data, no
+other place needs to ask whether a number is one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..errors import SpecError, quoted
+
+LARGEST = 2**31  # of a size, a count or a token id
+MOST_LABELS = 10**6
+
+
+class Kind(NamedTuple):
+    """What a key may hold, and how a person would say it."""
+
+    fits: Callable[[Any], bool]
+    words: str
+
+    def or_null(self) -> Kind:
+        return Kind(lambda value: value is None or self.fits(value), f"{self.words}, or null")
+
+
+def _whole(value: Any) -> bool:
+    return type(value) is int and -LARGEST <= value < LARGEST
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e30 and math.isfinite(value)
+
+
+def _all(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list | tuple) and all(map(fits, value))
+
+
+def _setting(value: Any) -> bool:
+    """What stands inside `rope_parameters`."""
+    return value is None or isinstance(value, str | bool) or _number(value) or _all(_number)(value)
+
+
+def _settings(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_setting, value.values()))
+
+
+WHOLE = Kind(_whole, "a whole number")
+NUMBER = Kind(_number, "a number")
+RATE = Kind(lambda value: _number(value) and 0 <= value <= 1, "a number from 0 to 1").or_null()
+SWITCH = Kind(lambda value: isinstance(value, bool), "true or false")
+WORD = Kind(lambda value: isinstance(value, str), "a string")
+WORDS = Kind(_all(lambda value: isinstance(value, str)), "a list of strings")
+ONE_OR_MORE = Kind(lambda value: _whole(value) or _all(_whole)(value), "a whole number or a list of them")
+OBJECT = Kind(lambda value: isinstance(value, dict), "an object")
+TOKEN = ONE_OR_MORE.or_null()  # the id of a token, or several
+
+# Keys whose default does not say what they may hold.
+BY_NAME: dict[str, Kind] = {
+    "architectures": WORDS.or_null(),
+    "model_type": WORD,
+    "dtype": WORD.or_null(),
+    "id2label": OBJECT.or_null(),
+    "label2id": OBJECT.or_null(),
+    "num_labels": Kind(
+        lambda value: _whole(value) and 0 < value <= MOST_LABELS, f"a whole number from 1 to {MOST_LABELS:,}"
+    ).or_null(),
+    "rope_parameters": Kind(_settings, "an object of numbers and strings"),
+    "rotary_pct": RATE,
+    "layer_types": WORDS.or_null(),
+    "head_act": WORD,
+    "attention_window": ONE_OR_MORE,
+    "num_buckets": ONE_OR_MORE.or_null(),
+    "hash_seed": Kind(lambda value: type(value) is int and 0 <= value < 2**63, "a whole number").or_null(),
+    "sliding_window": WHOLE.or_null(),
+    "attn_logit_softcapping": NUMBER.or_null(),
+    "final_logit_softcapping": NUMBER.or_null(),
+    "query_pre_attn_scalar": NUMBER,
+    "scale_decoder_outputs": SWITCH,
+}
+BY_TYPE: dict[type, Kind] = {
+    bool: SWITCH,
+    int: WHOLE,
+    float: NUMBER,
+    str: WORD,
+    dict: OBJECT,
+    type(None): WHOLE.or_null(),  # sizes that follow from others unless they are given
+}
+
+
+def check(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Refuse the first key whose value is not of its kind. `config` is given in today's spelling."""
+    for key, value in config.items():
+        kind = _kind(key, defaults)
+        if kind is not None and not kind.fits(value):
+            raise SpecError(f"{key} is {quoted(value)}, expected {kind.words}")
+
+
+def _kind(key: str, defaults: Mapping[str, Any]) -> Kind | None:
+    """None for a key that nothing here reads."""
+    if key in BY_NAME:
+        return BY_NAME[key]
+    if key.endswith("_token_id"):
+        return TOKEN
+    if key not in defaults:
+        return RATE if key == "classifier_dropout" else None
+    if "drop" in key:
+        return RATE
+    default = defaults[key]
+    if isinstance(default, list | tuple):
+        return WORDS if isinstance(default[0], str) else Kind(_all(_whole), "a list of whole numbers")
+    return BY_TYPE[type(default)]
