@@ -13,6 +13,8 @@ from torch import Tensor
 from ..errors import InputError
 from ..generate import Beam, Decoding, Draft, Hypothesis, Node, Prompt, Row, Settings, generate
 from ..generate.settings import several
+from ..heap import free_memory
+from ..lens.describe import cache_values
 from ..nn.model import Pair, PairModel
 from ..text.streaming import Cutter, Detokenizer
 from ..text.tokenizer import Tokenizer
@@ -40,6 +42,7 @@ class Speaking:
         self.bundle, self.model, self.tokenizer = bundle, bundle.model, bundle.tokenizer
         self.window = window(tower)
         settings, notes = Settings.read(stored(bundle), given)
+        self.vocab = head.vocab
         self.settings = known_ids(settings, head.vocab)
         self.notes = tuple(notes)
         self.tokens = 0  # how many were streamed
@@ -130,10 +133,13 @@ class Speaking:
             start = torch.tensor([first] * len(ids_BT), device=device)
             lengths = [len(first)] * len(ids_BT)
         decode = self.tokenizer.decode if self.tokenizer is not None else None
+        limits = settings.limits(lengths, self.window)
+        first_ids = ids_BT.shape[1] if start is None else start.shape[1]
+        self._check_memory(len(ids_BT), first_ids + max(limits))
         return generate(
             self.model,
             Prompt(ids_BT.to(device), real_BT.to(device), start),
-            limit=settings.limits(lengths, self.window),
+            limit=limits,
             strategy=strategy,
             filters=settings.filters(),
             stops=settings.stops(decode),
@@ -188,6 +194,19 @@ class Speaking:
             raise InputError("text needs a tokenizer, and this model came without one; use generate_ids")
         return self.tokenizer
 
+    def _check_memory(self, requests: int, length: int) -> None:
+        """Refuse what cannot be held before anything is allocated: a file may ask for 10**7 tokens."""
+        each = max(self.settings.num_beams, self.settings.num_return_sequences)
+        weight = next(self.model.parameters())
+        per_token = cache_values(self.bundle.spec) * weight.element_size() + 16  # its id and log-probability
+        needed = requests * each * (length * per_token + 8 * self.vocab)
+        free = free_memory() if weight.device.type == "cpu" else None
+        if free is not None and needed > free:
+            raise InputError(
+                f"{requests * each:,} sequences of up to {length:,} tokens need {needed / 1e9:,.1f} GB, and "
+                f"{free / 1e9:.1f} GB are free; ask for fewer new tokens, beams or texts at a time"
+            )
+
     def _check_source(self, length: int) -> None:
         assert isinstance(self.bundle.spec, Pair)
         places = window(self.bundle.spec.encoder)
@@ -226,6 +245,8 @@ def generate_ids(
     assistant: Bundle | None,
 ) -> Tensor:
     """As in transformers: prompt and answer side by side, or the decoder's ids; filled up with padding."""
+    if not isinstance(ids_BT, Tensor):
+        raise InputError(f"ids must be a tensor; given {type(ids_BT).__name__}: torch.tensor([[1, 2]])")
     if ids_BT.ndim != 2 or 0 in ids_BT.shape or ids_BT.is_floating_point():
         raise InputError(f"ids must be whole numbers of shape (batch, length); given {tuple(ids_BT.shape)}")
     speaking = Speaking(bundle, settings, assistant)

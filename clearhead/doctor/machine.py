@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from ..heap import free_memory
 from ..lens.cost.machine import measure
 from .finding import Finding
 
@@ -106,10 +107,7 @@ def _speed() -> Finding:
 
 def _memory() -> Finding:
     page = os.sysconf("SC_PAGE_SIZE")
-    free, there = os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
-    for line in Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []:
-        if line.startswith("MemAvailable"):
-            free = int(line.split()[1]) * 1024
+    free, there = free_memory() or 0, os.sysconf("SC_PHYS_PAGES") * page
     said = f"{free / 1e9:.1f} GB of {there / 1e9:.1f} GB free"
     if free < SMALL:
         return Finding("memory", said, "note", "close other programs, or train with smaller batches")

@@ -1,42 +1,85 @@
-"""Checks of single settings: a name and a value in, one line about what is wrong with it out, or nothing."""
+"""Checks of single settings: a name and a value in, one line about what is wrong with it out, or nothing.
+
+Values come from a caller, or from a generation_config.json that somebody else wrote: both are checked alike,
+for their type and for bounds beyond which no model makes sense and no machine has the memory.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 
-COUNTS = {  # whole numbers, and the least that makes sense
-    "max_new_tokens": 1, "max_length": 1, "min_new_tokens": 0, "min_length": 0, "num_beams": 1,
-    "num_beam_groups": 1, "num_return_sequences": 1, "top_k": 0, "no_repeat_ngram_size": 0,
-    "num_assistant_tokens": 1, "pad_token_id": 0, "forced_bos_token_id": 0,
+LARGEST = 2**31 - 1  # of a count or a token id
+COUNTS = {  # whole numbers: from, to
+    "max_new_tokens": (1, 2**24), "max_length": (1, 2**24), "min_new_tokens": (0, 2**24),
+    "min_length": (0, 2**24), "num_beams": (1, 2**16), "num_beam_groups": (1, 2**16),
+    "num_return_sequences": (1, 2**16), "top_k": (0, LARGEST), "no_repeat_ngram_size": (0, LARGEST),
+    "num_assistant_tokens": (1, 2**16), "pad_token_id": (0, LARGEST), "forced_bos_token_id": (0, LARGEST),
 }  # fmt: skip
-NUMBERS = {  # from, to
-    "temperature": (0, None), "top_p": (0, 1), "min_p": (0, 1), "typical_p": (0, 1), "penalty_alpha": (0, 1),
-    "repetition_penalty": (0, None), "frequency_penalty": (None, None), "presence_penalty": (None, None),
-    "length_penalty": (None, None), "diversity_penalty": (0, None),
+NUMBERS = {  # from, to; a length of 2**24 to the power of 32 is still a float
+    "temperature": (0, 1e6), "top_p": (0, 1), "min_p": (0, 1), "typical_p": (0, 1), "penalty_alpha": (0, 1),
+    "repetition_penalty": (0, 1e6), "frequency_penalty": (-1e6, 1e6), "presence_penalty": (-1e6, 1e6),
+    "length_penalty": (-32, 32), "diversity_penalty": (0, 1e6),
 }  # fmt: skip
+IDS = ("suppress_tokens", "begin_suppress_tokens", "begin")
 
 
 def check(name: str, value: Any, where: str) -> None:
     """Refuse a value of the wrong kind or size; `where` says which file it stands in."""
-    if name in COUNTS and (not _whole(value) or value < COUNTS[name]):
-        raise InputError(f"{where}{name} is {value!r}, expected a whole number from {COUNTS[name]}")
+    expected = _expected(name, value)
+    if expected is not None:
+        raise InputError(f"{where}{name} is {quoted(value)}, expected {expected}")
+
+
+def _expected(name: str, value: Any) -> str | None:  # noqa: C901 - a table of kinds, one line each
+    """What the setting should have been; None where it is."""
+    if name in COUNTS:
+        low, high = COUNTS[name]
+        return None if _whole(value) and low <= value <= high else f"a whole number from {low} to {high:,}"
     if name in NUMBERS:
-        low, high = NUMBERS[name]
-        number = _whole(value) or isinstance(value, float)
-        if not number or (low is not None and value < low) or (high is not None and value > high):
-            span = "" if low is None else f" from {low}" + ("" if high is None else f" to {high}")
-            raise InputError(f"{where}{name} is {value!r}, expected a number{span}")
-    if name.endswith("_token_id") and name not in COUNTS:
-        ids = [value] if isinstance(value, int) else value
-        if not isinstance(ids, list | tuple) or not all(_whole(i) and i >= 0 for i in ids):
-            raise InputError(f"{where}{name} is {str(value)[:60]!r}, expected a token id or several")
-    if name == "seed" and not (
-        _whole(value) or (isinstance(value, list | tuple) and all(map(_whole, value)))
-    ):
-        raise InputError(f"{where}seed is {value!r}, expected a whole number, or one for each request")
+        least, most = NUMBERS[name]
+        return None if _number(value) and least <= value <= most else f"a number from {least:g} to {most:g}"
+    if name.endswith("_token_id"):
+        return None if _id(value) or _ids(value) else "a token id or several"
+    if name in IDS:
+        return None if _ids(value) else "a list of token ids"
+    if name == "bad_words_ids":
+        return None if _list(value) and all(map(_ids, value)) else "a list of lists of token ids"
+    if name == "stop":
+        texts = [value] if isinstance(value, str) else value
+        fits = _list(texts) and all(isinstance(text, str) and text for text in texts)
+        return None if fits else "a text or several, none of them empty"
+    if name == "seed":
+        fits = _whole(value) or (_list(value) and all(map(_whole, value)))
+        return None if fits else "a whole number, or one for each request"
+    if name == "do_sample":
+        return None if isinstance(value, bool) else "true or false"
+    if name == "early_stopping":
+        return None if isinstance(value, bool) or value == "never" else "true, false or 'never'"
+    if name == "allowed":
+        return None if callable(value) else "a function from the ids so far to those that may follow"
+    return None
 
 
 def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> bool:
+    """NaN and infinity are no numbers; nor is a whole number that no float holds."""
+    return (_whole(value) and abs(value) < 2**63) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _id(value: Any) -> bool:
+    return _whole(value) and 0 <= value <= LARGEST
+
+
+def _ids(value: Any) -> bool:
+    """The -1 of some files stands for no token and is left out later."""
+    return _list(value) and all(_whole(i) and -1 <= i <= LARGEST for i in value)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..errors import InputError, nearest
+from ..errors import InputError, nearest, quoted
 from .beams import Beam
 from .checks import check
 from .contrastive import Contrastive
@@ -42,6 +42,7 @@ HARMLESS = {
 }  # fmt: skip
 # Values that mean "off" for keys that are not known here.
 OFF: tuple[Any, ...] = (None, False, 0, 0.0, 1.0, [], {})
+CALLERS = {"allowed"}  # a function; no file can name one
 DRAWING = ("temperature", "top_k", "top_p", "min_p", "typical_p")
 
 
@@ -105,11 +106,11 @@ class Settings:
         said = {name: value for name, value in given.items() if value is not None}
         stored = {"stop" if k == "stop_strings" else k: v for k, v in file.items() if v is not None}
         notes = [
-            f"generation_config.json asks for {name} = {str(value)[:60]}, which is left out: not known here"
+            f"generation_config.json asks for {quoted(name)} = {quoted(value)}, not known here and left out"
             for name, value in stored.items()
-            if name not in known | HARMLESS and value not in OFF
+            if name not in known | HARMLESS and not _is_off(value)
         ]
-        values = {name: value for name, value in stored.items() if name in known}
+        values = {name: value for name, value in stored.items() if name in known - CALLERS}
         for one, two in (("max_new_tokens", "max_length"), ("min_new_tokens", "min_length")):
             if one in said and two in said:
                 raise InputError(f"{one} and {two} say the same thing in two ways; give one of them")
@@ -238,6 +239,10 @@ class Settings:
                 )
             wanted = room
         return wanted
+
+
+def _is_off(value: Any) -> bool:
+    return isinstance(value, bool | int | float | list | dict) and value in OFF
 
 
 def several(value: int | Sequence[int] | None) -> tuple[int, ...]:

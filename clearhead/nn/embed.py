@@ -103,6 +103,8 @@ class TokenEmbedding(Embedding):
 
 def check_ids(what: str, ids_BT: Tensor, count: int) -> None:
     """Refuse, in one sentence, what no table could look up."""
+    if not isinstance(ids_BT, Tensor):
+        raise InputError(f"{what} must be a tensor; given {type(ids_BT).__name__}: torch.tensor([[1, 2]])")
     if ids_BT.ndim != 2 or ids_BT.is_floating_point() or ids_BT.dtype == torch.bool:
         kind = str(ids_BT.dtype).removeprefix("torch.")
         raise InputError(

@@ -165,6 +165,6 @@ def test_what_a_file_asks_for_and_is_not_known_is_said() -> None:
         "epsilon_cutoff": 0.0,
     }
     _, notes = Settings.read(file, {})
-    assert len(notes) == 1 and "guidance_scale = 1.5" in notes[0]
+    assert len(notes) == 1 and "'guidance_scale' = 1.5" in notes[0]
     with pytest.raises(InputError, match=r"generation_config\.json: num_beams is 'four'"):
         read({"num_beams": "four"})
