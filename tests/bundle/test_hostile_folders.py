@@ -27,7 +27,7 @@ def test_whole_folders_open(tmp_path: Path) -> None:
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
 def test_ten_thousand_spoiled_folders(capsys: pytest.CaptureFixture[str]) -> None:
-    """Fresh ones each time; the seed is printed, and `python tests/hostile.py SEED CASE CASE+1` repeats one."""
+    """Fresh ones each time; the seed is printed: `python tests/hostile.py SEED CASE CASE+1` repeats one."""
     seed = random.SystemRandom().randrange(10**6)
     halves = [(0, MANY // 2), (MANY // 2, MANY)]
     children = [
