@@ -75,9 +75,11 @@ def test_short_rows_are_filled_up_as_the_reference_fills_them(
         (False, 1.0, -8.0, False),
         ("never", 1.0, -8.0, True),
         (False, 1.0, -4.0, True),
+        ("never", 1.0, -15.9, True),
         ("never", 1.0, -16.1, False),
         # Longer texts are punished: it can only become worse, and the length it has is its best.
         ("never", -1.0, -8.0, False),
+        ("never", -1.0, -2.0, True),
         ("never", 0.0, -8.0, False),
     ],
 )
