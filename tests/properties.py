@@ -22,14 +22,14 @@ COUNT = "CLEARHEAD_PROPERTIES"
 def choose_profile() -> None:
     """Before any test is collected: settings are read when a test is decorated."""
     always: dict[str, Any] = {"deadline": None, "database": None}
-    hypothesis.settings.register_profile("house", derandomize=True, max_examples=25, **always)
+    hypothesis.settings.register_profile("repeatable", derandomize=True, max_examples=25, **always)
     if (count := os.environ.get(COUNT)) is not None:
         # A loaded machine is no property of the code.
         slow = [hypothesis.HealthCheck.too_slow]
         hypothesis.settings.register_profile(
             "proof", derandomize=False, max_examples=int(count), suppress_health_check=slow, **always
         )
-    hypothesis.settings.load_profile("house" if count is None else "proof")
+    hypothesis.settings.load_profile("repeatable" if count is None else "proof")
 
 
 class FreshExamples:
