@@ -94,8 +94,11 @@ class Banned(Filter):
         for *before, last in self.words:
             if len(before) > said.length:
                 continue
-            tail = said.ids_RT[:, said.length - len(before) :]
-            blocked[:, last] |= (tail == torch.tensor(before, dtype=torch.long, device=tail.device)).all(1)
+            first = said.length - len(before)
+            tail, real = said.ids_RT[:, first:], said.real_RT[:, first:]
+            # Padding was not said, even where the token that fills the row up is one of the sequence.
+            same = tail == torch.tensor(before, dtype=torch.long, device=tail.device)
+            blocked[:, last] |= (same & real).all(1)
         return scores_RV.masked_fill(blocked, BLOCKED)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from .shards import INDEX, SHARD, SINGLE
 
+CONFIG = "config.json"
+
 
 def put_in_place(aside: Path, folder: Path, names: Sequence[str]) -> None:
     """Move `aside/new` to `folder`. A new folder appears by one rename; one that exists gets the files one
@@ -38,23 +40,39 @@ def _merge(new: Path, folder: Path, names: Sequence[str], *, old: Path) -> None:
     try:
         for room in sorted(rooms):
             room.mkdir()
-        _move(new, folder, names)
-        for name in stale:
-            (folder / name).unlink()
+        _move(new, folder, names, stale)
         _sync_rooms(folder, names)
     except BaseException:
         _undo(old, folder, [*names, *stale], rooms)
         raise
 
 
-def _move(new: Path, folder: Path, names: Sequence[str]) -> None:
-    """Weights after config, and the index last of all: until it stands, the folder is the old model."""
+def _move(new: Path, folder: Path, names: Sequence[str], stale: Sequence[str]) -> None:
+    """Weights after all else, the index after all weights, and then the old weights go.
+
+    Whoever is killed on the way must not leave a mixture that opens: better a folder that is refused.
+    """
     if any(SHARD.fullmatch(name) and (folder / name).exists() for name in names):
         # Shards of the same names: killed between two of them, a folder without an index is refused,
         # and a mixture of two models is not.
         (folder / INDEX).unlink(missing_ok=True)
-    for name in sorted(names, key=lambda name: (_is_weights(name), name == INDEX)):
+    last = []
+    if not all(_is_weights(name) or _same(new / name, folder / name) for name in names):
+        # Another config or tokenizer must not stand beside the old weights: they would open, and give other
+        # numbers. So config.json goes first and comes last; without one a folder is refused.
+        (folder / CONFIG).unlink(missing_ok=True)
+        last = [CONFIG]
+    first = [name for name in names if name not in last]
+    for name in sorted(first, key=lambda name: (_is_weights(name), name == INDEX)):
         os.replace(new / name, folder / name)
+    for name in stale:
+        (folder / name).unlink()
+    for name in last:
+        os.replace(new / name, folder / name)
+
+
+def _same(one: Path, two: Path) -> bool:
+    return two.is_file() and one.read_bytes() == two.read_bytes()
 
 
 def _is_weights(name: str) -> bool:

@@ -101,7 +101,9 @@ class CausalLM:
 
     def _planned(self, split: str, epoch: int) -> list[list[Piece]]:
         """Rows are filled to the end; a document that does not fit goes on in the next row."""
-        lengths = [len(document) for document in self.splits[split]]
+        # A document of one token has nothing to predict and is left out: otherwise the number of rows without
+        # a target, which are dropped below, would depend on the order of the epoch; it must not.
+        lengths = [len(document) if len(document) > 1 else 0 for document in self.splits[split]]
         rows = plan(lengths, self.length, seed=self.seed, epoch=epoch, cut="any")
         return [row for row in rows if any(p.end - p.start > 1 or p.end < lengths[p.document] for p in row)]
 

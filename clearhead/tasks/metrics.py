@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from ..errors import MissingError
 
 # sacreBLEU's tokenizer by target language; its default scores a perfect Chinese translation 0.
 BLEU_TOKENIZER = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def text_scores(said: Sequence[str], wanted: Sequence[str], language: str) -> dict[str, float]:
@@ -76,8 +78,13 @@ def _f1(said: Sequence[int], wanted: Sequence[int], kind: int) -> float:
 
 
 def _plain(text: str) -> str:
-    """Lower case, without punctuation and articles, one space between words."""
-    kept = "".join(c if c.isalnum() or c.isspace() else " " for c in text.lower())
+    """Lower case, without punctuation and articles, one space between words.
+
+    ASCII marks vanish, as in SQuAD's script: "U.S." is "us". It keeps all others; here they part words, as
+    Chinese ones do.
+    """
+    ascii_free = text.lower().translate(_NO_PUNCTUATION)
+    kept = "".join(c if c.isalnum() or c.isspace() else " " for c in ascii_free)
     return " ".join(word for word in kept.split() if word not in {"a", "an", "the"})
 
 

@@ -18,11 +18,16 @@ class Detokenizer:
         self._tokenizer = tokenizer
         self._ids: list[int] = []
         self._sent = 0  # characters of the window's text that are out
+        self._in_bytes = False
 
     def feed(self, token: int) -> str:
         self._ids.append(token)
         if self._tokenizer.is_byte(token):
+            self._in_bytes = True
             return ""  # a run of lone bytes is good or bad as a whole, and it may go on
+        if self._in_bytes and not self._tokenizer.decode([token]):
+            return ""  # a special token, left out before bytes are joined: the run may go on behind it
+        self._in_bytes = False
         text = self._tokenizer.decode(self._ids)
         held = TIDY if self._tokenizer.tidies else 0
         # Half a character shows as this sign at the very end; whatever stands before is settled.
@@ -35,7 +40,7 @@ class Detokenizer:
 
     def end(self) -> str:
         piece = self._tokenizer.decode(self._ids)[self._sent :]
-        self._ids, self._sent = [], 0
+        self._ids, self._sent, self._in_bytes = [], 0, False
         return piece
 
     def _slide(self, unsent: int) -> None:

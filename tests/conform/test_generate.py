@@ -16,7 +16,17 @@ from zoo import DECODERS, PAIRS, ids
 
 import clearhead as ch
 from clearhead import nn as cn
-from clearhead.generate import Beam, Contrastive, EndTokens, Greedy, Prompt, Sample, Settings, generate
+from clearhead.generate import (
+    Beam,
+    Contrastive,
+    EndTokens,
+    Greedy,
+    Prompt,
+    Sample,
+    Settings,
+    generate,
+    player,
+)
 from clearhead.generate.search import Strategy
 from clearhead.nn import PairModel, SingleModel
 
@@ -28,9 +38,9 @@ ALONE = {  # families and variations whose reference says something else, and wh
 
 
 def speaks(reference: Reference) -> bool:
-    """Text in, text out, and a reference to compare with."""
+    """Text in, text out."""
     family = reference.family
-    if reference.task != "tokens" or family.name in ALONE or reference.name in ALONE:
+    if reference.task != "tokens":
         return False
     spec = family.spec(family.config(reference.config().to_dict()), "tokens")
     if isinstance(spec, cn.Pair):
@@ -38,7 +48,8 @@ def speaks(reference: Reference) -> bool:
     return isinstance(spec, cn.Single) and spec.tower.causal and isinstance(spec.head, cn.TokenHead)
 
 
-SPEAKS = {name: reference for name, reference in REFERENCES.items() if speaks(reference)}
+EVERYONE = {name: reference for name, reference in REFERENCES.items() if speaks(reference)}
+SPEAKS = {n: r for n, r in EVERYONE.items() if r.family.name not in ALONE and r.name not in ALONE}
 NEW = 9
 BEAMS = list(product((2, 3, 5, 8), (False, True, "never"), (1.0, 0.0, 2.0, -1.0, 0.6)))
 
@@ -107,6 +118,33 @@ def test_beams_say_what_the_reference_says_and_score_it_alike(both: Both) -> Non
         assert both.scores(both.ids, **settings) == pytest.approx(
             theirs.sequences_scores.tolist(), rel=TOLERANCE[torch.float32], abs=TOLERANCE[torch.float32]
         ), settings
+
+
+def test_short_answers_without_a_tape_are_the_reference_s_too(both: Both, shipped: int) -> None:
+    """As users get them: in all other tests here even nine tokens are worth a tape."""
+    assert shipped > NEW
+    assert_no_tape(both)
+    assert torch.equal(both.we_say(both.ids), both.they_say(both.ids).sequences)
+    settings = {"num_beams": 3, "num_return_sequences": 2}
+    assert torch.equal(both.we_say(both.ids, **settings), both.they_say(both.ids, **settings).sequences)
+
+
+@pytest.mark.parametrize("name", [name for name in EVERYONE if name not in SPEAKS])
+def test_short_answers_of_the_others_are_those_with_a_tape(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Families that are not compared with a reference: the same tokens with and without."""
+    both = Both(EVERYONE[name], tmp_path)
+    with_tape = both.we_say(both.ids)
+    assert request.getfixturevalue("shipped") > NEW
+    assert_no_tape(both)
+    assert torch.equal(both.we_say(both.ids), with_tape)
+
+
+def assert_no_tape(both: Both) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(player, "tape", lambda *_: pytest.fail("a tape was made of a short answer"))
+        both.we_say(both.ids)
 
 
 def test_prompts_of_unequal_length_get_the_answers_they_get_alone(both: Both) -> None:

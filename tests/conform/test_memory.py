@@ -72,6 +72,24 @@ def test_load_then_save_gives_back_the_same_tensors(name: str, tmp_path: Path) -
     assert all(torch.equal(before[key], after[key]) for key in before)
 
 
+@models
+@torch.no_grad()
+def test_a_short_answer_is_the_same_with_and_without_a_tape(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """And it is what one pass over the whole text finds likeliest at every place."""
+    golden(name, tmp_path)
+    bundle, prompt = (
+        ch.load(tmp_path),
+        torch.randint(3, 40, (3, 6), generator=torch.Generator().manual_seed(4)),
+    )
+    with_tape = bundle.generate_ids(prompt, max_new_tokens=9, eos_token_id=[])
+    assert request.getfixturevalue("shipped") > 9
+    without = bundle.generate_ids(prompt, max_new_tokens=9, eos_token_id=[])
+    assert torch.equal(without, with_tape)
+    assert torch.equal(bundle.model(without)[:, 5:-1].argmax(-1), without[:, 6:])
+
+
 RELATIVE = {n: k() for n, k in Positions.kinds().items() if k.relative}
 relative = pytest.mark.parametrize("positions", RELATIVE.values(), ids=RELATIVE)
 

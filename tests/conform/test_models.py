@@ -275,8 +275,13 @@ def test_recomputing_keeps_less_for_the_way_back() -> None:
     assert kept[True] < kept[False] / 3
 
 
+# Roundings add up over layers. The worst of these models, an encoder and a decoder with gates, is 0.036 of
+# the largest answer away in bfloat16 (which has steps of 1/256) and 0.0085 in float16 (1/2048).
+HALF = {torch.bfloat16: 5e-2, torch.float16: 1.2e-2}
+
+
 @every
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("dtype", HALF, ids=str)
 @torch.no_grad()
 def test_half_precision_is_finite_and_near(spec: Model, dtype: torch.dtype) -> None:
     half = spec.build(dtype=dtype)
@@ -284,7 +289,7 @@ def test_half_precision_is_finite_and_near(spec: Model, dtype: torch.dtype) -> N
     got, want = (run(m, ids(2, 5), ids(2, 6)) for m in (half, exact))
     assert got.dtype == dtype and bool(got.isfinite().all())
     scale = want.abs().max()
-    assert_close(got.double() / scale, want / scale, tolerance=6e-2)  # two layers of rounding, not one
+    assert_close(got.double() / scale, want / scale, tolerance=HALF[dtype])
 
 
 @singles

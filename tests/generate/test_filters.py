@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from transformers import LogitsProcessorList
 from transformers.generation import logits_process as theirs
 
 from clearhead.errors import InputError
@@ -52,8 +53,10 @@ PAIRS: dict[str, tuple[Filter, Any]] = {
     "no triple twice": (filters.NoRepeatNgram(3), theirs.NoRepeatNGramLogitsProcessor(3)),
     "n-gram longer than the text": (filters.NoRepeatNgram(12), theirs.NoRepeatNGramLogitsProcessor(12)),
     "banned": (
-        filters.Banned(((3,), (1, 5), (6, 2, 9), (0, 4), tuple(range(12)))),
-        theirs.NoBadWordsLogitsProcessor([[3], [1, 5], [6, 2, 9], [0, 4], list(range(12))]),
+        filters.Banned(((3,), (1, 5), (6, 2, 9), (0, 4), (0, 0, 5), (1, 1, 2, 7), tuple(range(12)))),
+        theirs.NoBadWordsLogitsProcessor(
+            [[3], [1, 5], [6, 2, 9], [0, 4], [0, 0, 5], [1, 1, 2, 7], list(range(12))]
+        ),
     ),
     "suppressed": (filters.Suppressed((2, 9)), theirs.SuppressTokensLogitsProcessor([2, 9])),
     "suppressed at the beginning": (
@@ -63,6 +66,12 @@ PAIRS: dict[str, tuple[Filter, Any]] = {
         filters.AtLeast((2, 3), count=4), theirs.MinNewTokensLengthLogitsProcessor(START, 4, [2, 3]),
     ),
     "at least, in all": (filters.AtLeast((2,), total=6), theirs.MinLengthLogitsProcessor(6, 2)),
+    "at least, both": (
+        filters.AtLeast((2,), count=3, total=6),
+        LogitsProcessorList([
+            theirs.MinNewTokensLengthLogitsProcessor(START, 3, 2), theirs.MinLengthLogitsProcessor(6, 2),
+        ]),
+    ),
     "forced first": (filters.Forced((5,), at=0), theirs.ForcedBOSTokenLogitsProcessor(5)),
     "forced last": (filters.ForcedEnd((2,)), theirs.ForcedEOSTokenLogitsProcessor(START + 8, 2)),
     "allowed": (
@@ -75,6 +84,17 @@ PAIRS: dict[str, tuple[Filter, Any]] = {
 @pytest.mark.parametrize("name", PAIRS)
 @given(seed=st.integers(0, 10**6), new=st.integers(0, 7), spread=st.sampled_from([0.1, 3.0, 20.0]))
 def test_every_filter_is_the_reference_s(name: str, seed: int, new: int, spread: float) -> None:
+    assert_as_reference(name, seed, new, spread)
+
+
+@pytest.mark.parametrize("new", range(8))
+@pytest.mark.parametrize("name", PAIRS)
+def test_every_filter_is_the_reference_s_after_any_number_of_tokens(name: str, new: int) -> None:
+    """Rules about lengths are wrong by one first; examples drawn at random may miss that very length."""
+    assert_as_reference(name, seed=1, new=new, spread=3.0)
+
+
+def assert_as_reference(name: str, seed: int, new: int, spread: float) -> None:
     ours, reference = PAIRS[name]
     before, now = scores(seed=seed, spread=spread), said(new=new, seed=seed)
     if name == "forced first":  # theirs means the first token of a decoder, whose start is one token
@@ -90,6 +110,29 @@ def test_every_filter_is_the_reference_s(name: str, seed: int, new: int, spread:
     assert torch.equal(before, kept), "a filter must leave what it is given alone"
     assert torch.equal(got.isneginf(), expected.isneginf())
     torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@given(
+    seed=st.integers(0, 10**6), real=st.integers(1, START), filler=st.integers(0, 6), new=st.integers(0, 4)
+)
+def test_a_padded_row_is_filtered_as_it_is_alone(
+    name: str, seed: int, real: int, filler: int, new: int
+) -> None:
+    """Whatever token fills the row up: no rule counts it, and none sees a sequence that begins in it."""
+    ours, before = PAIRS[name][0], scores(1, seed=seed)
+    ids = torch.randint(0, 3, (1, START + new), generator=torch.Generator().manual_seed(seed))
+    ids[:, : START - real] = filler
+    flags = torch.arange(START)[None] >= START - real
+    limits = torch.tensor([8])
+    padded, alone = (
+        Said(ids[:, :START], flags, limits),
+        Said(ids[:, START - real : START], flags[:, -real:], limits),
+    )
+    for now in (padded, alone):
+        for token in ids[:, START:].unbind(1):
+            now.add(token, torch.zeros(1))
+    assert torch.equal(ours(before, padded), ours(before, alone))
 
 
 def test_every_filter_was_compared() -> None:

@@ -93,6 +93,25 @@ def test_positions_count_the_real_tokens_of_each_text(lengths: list[int], left: 
     assert all(p >= 0 for p in got)
 
 
+@given(st.data(), st.integers(1, 9))
+def test_two_rules_of_segments_part_a_row_wherever_either_does(data: st.DataObject, length: int) -> None:
+    """Two tokens are of one text where both rules say so, and padding where either does: in any order."""
+    numbers = st.lists(st.integers(-1, 5), min_size=length, max_size=length)
+    one, two = (torch.tensor([data.draw(numbers)]) for _ in range(2))
+    real = torch.tensor([data.draw(st.lists(st.booleans(), min_size=length, max_size=length))])
+    for second, flags in ((cn.Documents(two), two >= 0), (cn.Padding(real), real)):
+        same = (one[0, :, None] == one[0]) & (one >= 0).T
+        if isinstance(second, cn.Documents):
+            same &= two[0, :, None] == two[0]
+        same &= flags & flags.T
+        for joined in (cn.Documents(one) & second, second & cn.Documents(one)):
+            found = joined.segments()[0]
+            assert torch.equal((found[:, None] == found) & (found >= 0)[:, None], same)
+            assert torch.equal(found >= 0, ((one >= 0) & flags)[0])
+            real_queries = found >= 0  # what padding itself looks at is nobody's business
+            assert torch.equal(dense(joined, 1, length)[0, real_queries], same[real_queries])
+
+
 def test_a_hole_in_the_padding_does_not_restart_a_text() -> None:
     assert places(torch.tensor([[0, -1, 0, 0]]))[0].tolist() == [0, 0, 1, 2]
 

@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +24,7 @@ from clearhead.store import place
 write_module = sys.modules["clearhead.store.write"]
 REMOVE = shutil.rmtree
 CONFIG = {"model_type": "gpt2", "b": 1, "a": "名"}
+OLD_CONFIG = {"old": 1}
 SIZES = {"one file": 10**9, "two shards": 60, "many shards": 1}
 
 
@@ -238,15 +241,15 @@ class Failing:
 
 
 def fail_at_each_step(
-    home: Path, sizes: tuple[str, str], error: BaseException
+    home: Path, sizes: tuple[str, str], error: BaseException, config: dict[str, Any] = CONFIG
 ) -> Iterator[dict[str, bytes | None]]:
     """Save over an old save as often as a save has steps, each time failing at another; yield what was."""
     before, after = sizes
-    old, folder = home / "old", home / "now" / "model"
+    old, folder, files = home / "old", home / "now" / "model", {"sub/t.json": b"{}"}
     if before != NOTHING:
-        store.write(old, config={"old": 1}, tensors=tensors(), shard_bytes=SIZES[before])
+        before_files = files if config == OLD_CONFIG else None  # else a subfolder has to be made, too
+        store.write(old, config=OLD_CONFIG, tensors=tensors(), files=before_files, shard_bytes=SIZES[before])
         (old / "README.md").write_bytes(b"mine")
-    files = {"sub/t.json": b"{}"}
     for count in range(200):
         REMOVE(home / "now", ignore_errors=True)
         (home / "now").mkdir()
@@ -257,7 +260,7 @@ def fail_at_each_step(
             patch.setattr(os, "fsync", lambda descriptor: None)  # counted below, but this disk need not spin
             step = Failing(patch, count, error)
             try:
-                store.write(folder, config=CONFIG, tensors=other(), files=files, shard_bytes=SIZES[after])
+                store.write(folder, config=config, tensors=other(), files=files, shard_bytes=SIZES[after])
             except BaseException as caught:
                 assert caught is error or caught.__cause__ is error
             else:
@@ -281,26 +284,31 @@ def test_a_save_that_fails_changes_nothing(
         assert contents(tmp_path / "now") == was
 
 
+@pytest.mark.parametrize("config", [OLD_CONFIG, CONFIG], ids=["the same config", "another config"])
 @pytest.mark.parametrize("sizes", PAIRS, ids=" to ".join)
 def test_a_save_that_is_killed_leaves_the_old_model_or_the_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: tuple[str, str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: tuple[str, str], config: dict[str, Any]
 ) -> None:
-    """Killed: nobody restores or tidies. Old or new, never a mixture; only shards of the very same names,
-    which cannot all change in one instant, may leave a folder that is refused."""
+    """Killed: nobody restores or tidies. Old or new, never a mixture of tensors or of tensors and config.
+    What cannot change in one instant, shards of the very same names or weights and another config, may leave
+    a folder that is refused."""
     monkeypatch.setattr(place, "_undo", lambda *_: None)
     monkeypatch.setattr(shutil, "rmtree", lambda path, ignore_errors: None)
     seen = set()
-    for _ in fail_at_each_step(tmp_path, sizes, OSError("killed")):
+    for _ in fail_at_each_step(tmp_path, sizes, OSError("killed"), config):
         try:
-            found = {name: x.clone() for name, x in store.read(tmp_path / "now" / "model").tensors.items()}
+            opened = store.read(tmp_path / "now" / "model")
+            found = {name: x.clone() for name, x in opened.tensors.items()}
         except LoadError as error:
-            assert "but no model.safetensors.index.json" in str(error)
+            assert re.search(r"but no model\.safetensors\.index\.json|has no config\.json", str(error))
             seen.add("refused")
             continue
-        seen.add("old" if torch.equal(found["weight"], tensors()["weight"]) else "new")
-        assert_same(found, tensors() if torch.equal(found["weight"], tensors()["weight"]) else other())
+        is_old = torch.equal(found["weight"], tensors()["weight"])
+        seen.add("old" if is_old else "new")
+        assert_same(found, tensors() if is_old else other())
+        assert opened.config == (OLD_CONFIG if is_old else config)
     same_names = sizes[0] == sizes[1] != "one file"
-    assert seen == {"old", "new"} | ({"refused"} if same_names else set())
+    assert seen == {"old", "new"} | ({"refused"} if same_names or config is CONFIG else set())
 
 
 def test_a_disk_without_second_names_keeps_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

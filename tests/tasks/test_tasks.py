@@ -4,11 +4,13 @@ import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from tolerance import assert_close
 from zoo import VOCAB, pair, single
 
@@ -16,7 +18,7 @@ from clearhead import nn as cn
 from clearhead.data.following import Following, following, sentences
 from clearhead.data.packing import NOTHING
 from clearhead.errors import DataError, InputError
-from clearhead.tasks.answer import Answer, Asked, best_span
+from clearhead.tasks.answer import LONGEST, Answer, Asked, best_span
 from clearhead.tasks.causal import CausalLM
 from clearhead.tasks.classify import Classify, Labelled, Tag, Tagged
 from clearhead.tasks.masked import Hide, MaskedLM, Pretrain
@@ -40,23 +42,35 @@ def translate(**more: object) -> TextToText:
 HIDE = Hide(mask=4, vocab=VOCAB, special=frozenset(range(5)), seed=1)
 
 
-def masked(hide: Hide = HIDE) -> MaskedLM:
-    return MaskedLM({"train": TEXTS, "valid": TEXTS[:9]}, hide=hide, pad=0, tokens=60, seed=1)
+def masked(hide: Hide = HIDE, **more: object) -> MaskedLM:
+    return MaskedLM({"train": TEXTS, "valid": TEXTS[:9]}, hide=hide, pad=0, tokens=60, seed=1, **more)
 
 
-def pretrain() -> Pretrain:
+def pretrain(**more: object) -> Pretrain:
     rows = [Following(a, b, len(a) % 2 == 0) for a, b in pairwise(TEXTS)]
-    return Pretrain({"train": rows, "valid": rows[:9]}, hide=HIDE, pad=0, start=1, end=2, tokens=60, seed=1)
+    ids = {"pad": 0, "start": 1, "end": 2}
+    return Pretrain({"train": rows, "valid": rows[:9]}, hide=HIDE, tokens=60, seed=1, **ids, **more)
 
 
-def classify() -> Classify:
+def classify(**more: object) -> Classify:
     rows = [Labelled(text, len(text) % 3) for text in TEXTS]
-    return Classify({"train": rows, "valid": rows[:9]}, pad=0, tokens=60, seed=1)
+    return Classify({"train": rows, "valid": rows[:9]}, pad=0, tokens=60, seed=1, **more)
 
 
-def tag() -> Tag:
+def tag(**more: object) -> Tag:
     rows = [Tagged(text, [NOTHING, *(t % 3 for t in text[1:])]) for text in TEXTS]
-    return Tag({"train": rows, "valid": rows[:9]}, names=["O", "B-A", "I-A"], pad=0, tokens=60, seed=1)
+    names = ["O", "B-A", "I-A"]
+    return Tag({"train": rows, "valid": rows[:9]}, names=names, pad=0, tokens=60, seed=1, **more)
+
+
+def answer(**more: object) -> Answer:
+    """Question and context are the two halves of a text; the answer is the last token."""
+    rows = [
+        Asked(text, None, [(i, i + 1) if 2 * i >= len(text) else None for i in range(len(text))],
+              "x" * len(text), ["x"], len(text) - 1, len(text) - 1)
+        for text in TEXTS
+    ]  # fmt: skip
+    return Answer({"train": rows, "valid": rows[:9]}, pad=0, tokens=60, seed=1, **more)
 
 
 MODELS = {
@@ -66,8 +80,15 @@ MODELS = {
     "pretrain": (pretrain, replace(single(embed=cn.Tokens(vocab=VOCAB, types=2)), second=cn.Labels(count=2))),
     "classify": (classify, single(cn.Labels(count=3))),
     "tag": (tag, single(cn.Tags(count=3))),
+    "answer": (answer, single(cn.Span())),
 }
 every = pytest.mark.parametrize("name", MODELS)
+
+
+def assert_same(one: object, two: object) -> None:
+    """Two batches, field by field; some have no types."""
+    for x, y in zip(vars(one).values(), vars(two).values(), strict=True):
+        assert (x is None and y is None) or torch.equal(x, y)
 
 
 @every
@@ -76,7 +97,7 @@ def test_a_batch_is_a_function_of_numbers(name: str) -> None:
     one, two = make(), make()
     for step, micro in ((1, 0), (7, 0), (40, 0), (1, 0)):
         a, b = one.batch(step, micro), two.batch(step, micro)
-        assert all(torch.equal(x, y) for x, y in zip(vars(a).values(), vars(b).values(), strict=True))
+        assert_same(a, b)
         assert a.targets > 0
 
 
@@ -104,6 +125,52 @@ def test_scores_hold_the_mean_loss_and_what_counts(name: str) -> None:
     assert scores == task.score(model, "valid")
     with pytest.raises(DataError, match="there is no split 'test'"):
         task.score(model, "test")
+
+
+@every
+def test_the_parts_of_the_steps_are_the_batches_one_after_another(name: str) -> None:
+    """Batches gathered into steps are the same batches: none twice, none left out, over three epochs."""
+    make, _ = MODELS[name]
+    whole, split = make(), make(parts=3)
+    for number in range(60):
+        assert_same(whole.batch(number + 1, 0), split.batch(number // 3 + 1, number % 3))
+
+
+@given(
+    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=12).filter(lambda sizes: max(sizes) > 1),
+    length=st.integers(1, 9),
+    rows=st.integers(1, 4),
+    parts=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_every_epoch_asks_for_every_next_token_once(
+    lengths: list[int], length: int, rows: int, parts: int, seed: int
+) -> None:
+    """However texts fall into rows, rows into batches and batches into steps. No batch is empty."""
+    texts, first = [], 1
+    for size in lengths:  # no token occurs twice, so that each is its own name
+        texts.append(list(range(first, first + size)))
+        first += size
+    task = CausalLM({"train": texts}, length=length, rows=rows, pad=0, seed=seed, parts=parts)
+    wanted = sorted(token for text in texts for token in text[1:])
+    batches = (task.batch(step, micro) for step in count(1) for micro in range(parts))
+    for _ in range(4):
+        asked: list[int] = []
+        while len(asked) < len(wanted):
+            batch = next(batches)
+            assert batch.targets > 0
+            asked += batch.labels_BT[batch.labels_BT != NOTHING].tolist()
+        assert sorted(asked) == wanted
+
+
+@pytest.mark.parametrize("name", ["causal", "translate", "classify", "tag"])
+@torch.no_grad()
+def test_smoothing_is_for_learning_and_never_in_a_score(name: str) -> None:
+    make, spec = MODELS[name]
+    model, plain, smooth = spec.build(), make(), make(smoothing=0.2)
+    assert smooth.score(model, "valid") == plain.score(model, "valid")
+    batch = plain.batch(1, 0)
+    assert float(smooth.loss(model, batch)) != float(plain.loss(model, batch))
 
 
 def test_packed_texts_have_the_loss_of_each_alone() -> None:
@@ -142,10 +209,13 @@ def test_a_decoder_is_fed_the_answer_shifted_right() -> None:
     assert batch.targets == 6
 
 
-def test_padding_changes_no_loss() -> None:
-    model = pair().build(dtype=torch.float64)
-    task = translate()
-    rows = [Pair([7, 8, 9], [9, 10, 11, 12]), Pair([7], [5])]
+@pytest.mark.parametrize("name", ["translate", "classify", "tag", "answer"])
+def test_padding_changes_no_loss(name: str) -> None:
+    """Texts of 2 to 8 tokens, filled up in one batch, have the losses they have alone."""
+    make, spec = MODELS[name]
+    task, model = make(), spec.build(dtype=torch.float64)
+    rows = task.splits["train"][:8]
+    assert len({task.size(row) for row in rows}) > 1
     together = task.loss(model, task.collate(rows, 0))
     alone = sum(task.loss(model, task.collate([row], 0)) for row in rows)
     assert_close(together, alone)
@@ -190,6 +260,30 @@ def test_the_best_span_lies_in_the_context_and_in_order() -> None:
     model = single(cn.Span()).build()
     assert task.batch(1, 0).ends_B2.tolist() == [[3, 3]]
     assert {"loss", "exact", "f1"} <= set(task.score(model, "valid"))
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    asked=st.integers(0, 6),
+    length=st.integers(1, 3 * LONGEST),
+    apart=st.sampled_from([None, LONGEST - 1, LONGEST, 2 * LONGEST]),
+)
+def test_the_best_span_is_that_of_brute_force(seed: int, asked: int, length: int, apart: int | None) -> None:
+    """Every span of the context that ends where it begins or later and has at most LONGEST tokens."""
+    spans = [None] * asked + [(i, i + 1) for i in range(length)] + [None]
+    context = "".join(chr(ord("A") + i) for i in range(length))  # a character a token, none twice
+    example = Asked([5] * len(spans), None, spans, context, [context[0]], asked, asked)
+    scores = torch.randn(len(spans), 2, generator=torch.Generator().manual_seed(seed))
+    if apart is not None and apart < length:  # the likeliest ends, perhaps too far from each other
+        scores[asked, 0] += 20.0
+        scores[asked + apart, 1] += 10.0
+    found = {
+        (i, j): float(scores[i, 0] + scores[j, 1])
+        for i in range(asked, asked + length)
+        for j in range(i, min(i + LONGEST, asked + length))
+    }
+    first, last = max(found, key=lambda span: found[span])
+    assert best_span(scores, example) == context[first - asked : last - asked + 1]
 
 
 def test_a_model_of_the_wrong_kind_is_refused() -> None:

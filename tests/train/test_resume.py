@@ -31,6 +31,7 @@ from clearhead.train import (
     read_log,
 )
 from clearhead.train.checkpoint import refuse_other
+from clearhead.train.update import LARGEST
 
 
 def run(folder: Path, *, task: Toy | None = None, **changes: object) -> Result:
@@ -72,6 +73,24 @@ def test_stopped_anywhere_and_resumed_ends_in_the_same_bits(name: str, tmp_path:
         assert (done.status, done.reason, done.step) == ("done", "steps", 12)
         assert remains(folder) == wanted
         assert strays(folder) == []
+
+
+class Loud(Signalled):
+    """A loss so large that float16 overflows at the first scale: it is made smaller before the first step."""
+
+    def loss(self, model: torch.nn.Module, batch: object) -> torch.Tensor:
+        return super().loss(model, batch) * 3000
+
+
+def test_a_loss_scale_that_had_to_shrink_is_resumed_and_not_found_again(tmp_path: Path) -> None:
+    changes = {"precision": "float16", "clip": 1.0}
+    run(tmp_path / "straight", task=Loud(99, 0), **changes)
+    wanted = remains(tmp_path / "straight")
+    assert wanted["state"]["scale"] < LARGEST and wanted["state"]["retried"] > 0
+    for k in (1, 7):
+        assert run(tmp_path / str(k), task=Loud(k + 1, 0), **changes).step == k
+        run(tmp_path / str(k), task=Loud(99, 0), **changes)
+        assert remains(tmp_path / str(k)) == wanted
 
 
 def test_stopped_after_every_single_step(tmp_path: Path) -> None:

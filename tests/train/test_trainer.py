@@ -3,7 +3,9 @@
 import io
 import json
 import math
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,25 @@ def test_the_mean_of_the_last_checkpoints(tmp_path: Path) -> None:
         wanted = sum(part[name].double() for part in parts) / 3
         assert torch.equal(parameter.detach(), wanted.float())
     assert hash_of(clearhead.load(tmp_path).model) == hash_of(bundle.model)
+
+
+def test_a_checkpoint_that_a_signal_made_is_not_part_of_the_mean(tmp_path: Path) -> None:
+    """Steps 4, 6 and 7 are of the timetable; the stop after step 5 leaves a checkpoint that is not."""
+
+    def stop(step: int, micro: int) -> None:
+        if step == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    training = Training(steps=7, lr=1e-2, average=3, save_every=2, keep=99)
+    stopped = Trainer(toy_bundle(), Toy(before=stop), training, tmp_path).run()
+    assert stopped.status == "stopped" and 5 in checkpoints(tmp_path)
+    bundle = toy_bundle()
+    Trainer(bundle, Toy(), training, tmp_path).run()
+    assert {4, 5, 6, 7} <= set(checkpoints(tmp_path))
+    parts = [read_weights(bundle, tmp_path / f"checkpoint-{step:06d}") for step in (4, 6, 7)]
+    for name, parameter in bundle.model.named_parameters():
+        wanted = sum(part[name].double() for part in parts) / 3
+        assert torch.equal(parameter.detach(), wanted.float())
 
 
 def test_means_of_different_models_are_refused() -> None:

@@ -10,7 +10,21 @@ from torch import Tensor, nn
 from toy import Rows, Toy, hash_of, toy_bundle
 
 from clearhead.errors import TrainError, TrainingStopped
-from clearhead.train import SGD, Adam, AdamW, Trainer, Training, parameter_groups, read_log
+from clearhead.train import (
+    SGD,
+    Adam,
+    AdamW,
+    Constant,
+    Cosine,
+    LinearDecay,
+    Noam,
+    Trainer,
+    Training,
+    checkpoints,
+    parameter_groups,
+    read_log,
+)
+from clearhead.train.checkpoint import read_weights
 from clearhead.train.optim import Optimizer
 from clearhead.train.state import State
 from clearhead.train.update import NotFinite, Update
@@ -63,6 +77,34 @@ def test_clipping_is_torchs_and_the_norm_before_it_is_told() -> None:
     )
     for x, parameter in zip(moved, theirs.parameters.values(), strict=True):
         assert_close(x, parameter.grad, 1e-12)
+
+
+SCHEDULED: dict[str, dict[str, object]] = {
+    "noam": {"schedule": Noam(warmup=3)},
+    "cosine": {"lr": 0.1, "schedule": Cosine(warmup=2, minimum=0.01)},
+    "linear": {"lr": 0.1, "schedule": LinearDecay()},
+    "constant": {"lr": 0.1, "schedule": Constant(warmup=4)},
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_a_step_moves_the_weights_by_the_rate_of_its_number_and_logs_it(name: str, tmp_path: Path) -> None:
+    """Plain SGD: what a step takes off a weight is rate times gradient, so the rate shows in the weights."""
+    steps, bundle = 6, toy_bundle(dropout=0.0, dtype=torch.float64)
+    training = Training(steps=steps, optimizer=SGD(), clip=None, save_every=1, keep=99, **SCHEDULED[name])
+    width = bundle.spec.tower.width
+    wanted = [training.schedule.rate(n, peak=0.1, steps=steps, width=width) for n in range(1, steps + 1)]
+    assert len(set(wanted[:4])) == 4, "one rate for all steps would prove nothing"
+    twin = Update(toy_bundle(dropout=0.0, dtype=torch.float64).model, Toy(), training, width)
+    Trainer(bundle, Toy(), training, tmp_path).run()
+    assert [record["lr"] for record in read_log(tmp_path)] == wanted
+    for step, (path, rate) in enumerate(zip(checkpoints(tmp_path).values(), wanted, strict=True), 1):
+        twin.gradients(step, 1.0, never)
+        after = read_weights(bundle, path)
+        with torch.no_grad():
+            for parameter_name, parameter in twin.parameters.items():
+                assert_close(after[parameter_name], parameter - rate * parameter.grad)
+                parameter.copy_(after[parameter_name])
 
 
 def test_only_matrices_and_tables_decay() -> None:
