@@ -36,6 +36,17 @@ def test_the_running_mean_follows_its_formula(tmp_path: Path) -> None:
     assert hash_of(clearhead.load(tmp_path).model) == hash_of(bundle.model)
 
 
+def test_a_trained_bundle_answers_as_its_folder_does(tmp_path: Path) -> None:
+    """Bit for bit: training has a memory layout of its own, and it does not stay."""
+    bundle = toy_bundle()
+    Trainer(bundle, Toy(), Training(steps=3, lr=1e-2), tmp_path).run()
+    loaded = clearhead.load(tmp_path).model
+    for rows, length in ((1, 1), (1, 3), (3, 5)):
+        ids = torch.arange(rows * length).view(rows, length) % 7
+        with torch.no_grad():
+            assert torch.equal(bundle.model(ids), loaded(ids))
+
+
 def test_the_running_mean_is_what_is_scored_and_the_weights_come_back() -> None:
     model = toy_bundle().model
     ema = Ema(model, 0.5)
