@@ -87,10 +87,15 @@ class Alias:
 
 @dataclass(frozen=True)
 class Ignore:
-    """Known, not used here: a buffer we compute, or the weights of a part this model does not have."""
+    """Known, not used here: a buffer we compute, or the weights of a part this model does not have.
+
+    What a checkpoint had is written back as it was. `like` names a tensor of ours whose copy stands in for it
+    in a fresh model, where theirs would miss it.
+    """
 
     theirs: str
     why: str
+    like: str | None = None
 
 
 Row = Name | Fused | Alias | Ignore
@@ -134,6 +139,8 @@ def export(ours: Mapping[str, Tensor], table: Table) -> State:
     theirs: State = {}
     taken: set[str] = set()
     for row in table:
+        if isinstance(row, Ignore) and row.like is not None:
+            theirs[row.theirs] = ours[row.like].clone(memory_format=torch.contiguous_format)
         if isinstance(row, Alias | Ignore):
             continue
         for holes in _holes(row.parts[0], ours):

@@ -47,6 +47,7 @@ BASE: dict[str, dict[str, Any]] = {
 SPEAKING: dict[str, dict[str, Any]] = {"reformer": {"is_decoder": True}}
 VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
     "transformer": {
+        "three-tables": {"tie_word_embeddings": False},
         "untied": {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False,
                    "decoder_vocab_size": 77, "activation_function": "swish", "scale_embedding": True},
     },
@@ -94,8 +95,10 @@ VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "rescaled": {"rescale_embeddings": True, "use_bias": False, "num_random_blocks": 1},
     },
     "longformer": {"many-windows": {"attention_window": [4, 8, 4, 16]}},
-    "led": {"many-windows": {"attention_window": [8, 4]}},
-    "bart": {"scaled": {"scale_embedding": True, "activation_function": "relu"}},
+    "led": {"many-windows": {"attention_window": [8, 4]}, "three-tables": {"tie_word_embeddings": False}},
+    "bart": {"scaled": {"scale_embedding": True, "activation_function": "relu"},
+             "three-tables": {"tie_word_embeddings": False}},
+    "mbart": {"three-tables": {"tie_word_embeddings": False}},
 }  # fmt: skip
 
 GLOBAL = {"longformer", "led"}  # called with global tokens, too

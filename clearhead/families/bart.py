@@ -13,7 +13,7 @@ from ..nn.model import Pair
 from ..nn.norm import Layer
 from ..nn.positions import Learned
 from ..nn.tower import Tower
-from ..weights import Alias, Name, Table
+from ..weights import Alias, Ignore, Name, Table
 from .family import Config, Family, Task
 from .words import activation
 
@@ -51,8 +51,16 @@ def spec(c: Config, task: Task) -> Pair:
         head=TokenHead(vocab=c["vocab_size"], tied=c["tie_word_embeddings"], bias=True)
         if task == "tokens"
         else None,
+        shared=shares_table(c),
         init=Normal(std=c["init_std"]),
     )
+
+
+def shares_table(c: Config) -> bool:
+    """Whether encoder and decoder look ids up in one table: if the head is tied to it as well, or in older
+    files, which store one table although their head is untied."""
+    older = bool(c.stored) and "model.encoder.embed_tokens.weight" not in c.stored
+    return bool(c["tie_word_embeddings"]) or older
 
 
 def mbart_spec(c: Config, task: Task) -> Pair:
@@ -63,13 +71,32 @@ def weights(c: Config, task: Task) -> Table:
     shared = "encoder.embed.table.weight"
     tied = c["tie_word_embeddings"]
     return (
-        Name("model.shared.weight", shared),
-        Alias("model.encoder.embed_tokens.weight", shared),
-        Alias("model.decoder.embed_tokens.weight", shared),
+        *(shared_rows() if shares_table(c) else apart_rows()),
         *side_rows("encoder", {"self_attn": "attn"}),
         *side_rows("decoder", {"self_attn": "attn", "encoder_attn": "cross"}),
         Alias("lm_head.weight", shared) if tied else Name("lm_head.weight", "head.weight"),
         Name("final_logits_bias", "head.bias", leading=1),
+    )
+
+
+def shared_rows() -> Table:
+    table = "encoder.embed.table.weight"
+    return (
+        Name("model.shared.weight", table),
+        Alias("model.encoder.embed_tokens.weight", table),
+        Alias("model.decoder.embed_tokens.weight", table),
+    )
+
+
+def apart_rows() -> Table:
+    """Theirs then has a third table, which nothing looks into."""
+    table = "encoder.embed.table.weight"
+    return (
+        *(
+            Name(f"model.{side}.embed_tokens.weight", f"{side}.embed.table.weight")
+            for side in ("encoder", "decoder")
+        ),
+        Ignore("model.shared.weight", "a table of untied models that nothing reads", like=table),
     )
 
 

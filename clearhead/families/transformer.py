@@ -21,26 +21,16 @@ def spec(c: Config, task: Task) -> Pair:
     vocab = c["decoder_vocab_size"] or c["vocab_size"]
     decoder = base.decoder.edit(Tokens, vocab=vocab)
     head = TokenHead(vocab=vocab, tied=c["tie_word_embeddings"], bias=True) if task == "tokens" else None
-    shared = c["share_encoder_decoder_embeddings"]
+    shared = c["share_encoder_decoder_embeddings"] and base.shared
     return replace(base, decoder=decoder, head=head, shared=shared, init=Xavier())
 
 
 def weights(c: Config, task: Task) -> Table:
-    shared = c["share_encoder_decoder_embeddings"]
-    source, target = "encoder.embed.table.weight", "decoder.embed.table.weight"
-    ours = source if shared else target
-    tables = (
-        (
-            Name("model.shared.weight", source),
-            Alias("model.encoder.embed_tokens.weight", source),
-            Alias("model.decoder.embed_tokens.weight", source),
-        )
-        if shared
-        else (
-            Name("model.encoder.embed_tokens.weight", source),
-            Name("model.decoder.embed_tokens.weight", target),
-        )
-    )
+    one = c["share_encoder_decoder_embeddings"]  # otherwise theirs has no third table
+    shared = one and bart.shares_table(c)
+    ours = "encoder.embed.table.weight" if shared else "decoder.embed.table.weight"
+    tables = bart.shared_rows() if shared else bart.apart_rows()
+    tables = tables if one else tuple(row for row in tables if not isinstance(row, Ignore))
     tied = c["tie_word_embeddings"]
     return (
         *tables,
