@@ -23,6 +23,7 @@ def spec(c: Config, task: Task) -> Single:
         tower=Tower(
             width=c["hidden_size"],
             depth=c["num_hidden_layers"],
+            causal=c["is_decoder"],
             embed=Tokens(vocab=c["vocab_size"], types=c["type_vocab_size"], norm=norm, dropout=dropout),
             positions=Learned(length=c["max_position_embeddings"]),
             block=Block(
@@ -77,6 +78,7 @@ DEFAULTS = {
     "intermediate_size": 3072, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.1, "max_position_embeddings": 512, "type_vocab_size": 2,
     "initializer_range": 0.02, "layer_norm_eps": 1e-12, "pad_token_id": 0, "tie_word_embeddings": True,
+    "is_decoder": False,
 }  # fmt: skip
 LARGE = {
     "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,

@@ -1,7 +1,7 @@
 """BigBird (Zaheer 2020): BERT over blocks: the neighbours, both ends of the text, and a few drawn ones.
 
-The reference turns to full attention when a text is short, and stays with it; here `attention_type` says what
-is done, for any length.
+The reference turns to full attention at the first short text, and stays with it; here each text is judged by
+its own length.
 """
 
 from dataclasses import replace
@@ -46,6 +46,7 @@ def _kernel(c: Config, layer: int) -> BigBird:
         random=c["num_random_blocks"],
         seed=layer,
         longest=c["max_position_embeddings"],
+        full_until=(5 + 2 * c["num_random_blocks"]) * c["block_size"],
         resting="first",
     )
 

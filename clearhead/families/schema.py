@@ -81,6 +81,13 @@ BY_NAME: dict[str, Kind] = {
     "query_pre_attn_scalar": NUMBER,
     "scale_decoder_outputs": SWITCH,
 }
+# Keys that stand for parts nothing here builds: any other value would be loaded as another model.
+ONLY: dict[str, Any] = {
+    "add_cross_attention": False,
+    "position_embedding_type": "absolute",
+    "quantization_config": None,
+    "pruned_heads": {},
+}
 BY_TYPE: dict[type, Kind] = {
     bool: SWITCH,
     int: WHOLE,
@@ -94,6 +101,8 @@ BY_TYPE: dict[type, Kind] = {
 def check(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     """Refuse the first key whose value is not of its kind. `config` is given in today's spelling."""
     for key, value in config.items():
+        if key in ONLY and key not in defaults and value not in (None, ONLY[key]):
+            raise SpecError(f"{key} is {quoted(value)}; only {quoted(ONLY[key])} can be built here")
         kind = _kind(key, defaults)
         if kind is not None and not kind.fits(value):
             raise SpecError(f"{key} is {quoted(value)}, expected {kind.words}")

@@ -191,3 +191,55 @@ def test_defaults_are_those_of_the_reference(family: Family) -> None:
         if key in theirs and key not in ("rope_parameters", "tie_word_embeddings"):
             known = theirs[key]
             assert known == value or value is None, (family.name, key, known, value)
+
+
+@pytest.mark.parametrize("name", ["BertLMHeadModel", "RobertaForCausalLM"])
+@torch.no_grad()
+def test_an_encoder_saved_as_a_decoder_looks_back_only(name: str, tmp_path: Path) -> None:
+    """Its config says `is_decoder`; read as an encoder it would be another model, and nobody would notice."""
+    kind = getattr(transformers, name)
+    config = kind.config_class(**{k: v for k, v in TINY.items() if k not in ("id2label", "head_dim")})
+    config.is_decoder = True
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        theirs = kind(config).eval()
+    theirs.save_pretrained(tmp_path)
+    ours, ids = ch.load(tmp_path), torch.arange(5, 25).view(2, 10)
+    assert_close(ours.model(ids), theirs(input_ids=ids).logits)
+    longer = (
+        ids  # by hand: their `generate` counts RoBERTa's positions from 0, their model from after padding
+    )
+    for _ in range(6):
+        best = theirs(input_ids=longer).logits[:, -1:].argmax(-1)
+        longer = torch.cat([longer, best], dim=1)
+    assert torch.equal(ours.generate_ids(ids, max_new_tokens=6, eos_token_id=[]), longer)
+
+
+@pytest.mark.parametrize("key", ["add_cross_attention", "position_embedding_type", "quantization_config"])
+def test_a_config_of_another_architecture_is_refused(key: str, tmp_path: Path) -> None:
+    """What nothing here builds must not be left out in silence."""
+    ch.save(ch.build("bert", **{k: v for k, v in TINY.items() if k in FAMILIES["bert"].defaults}), tmp_path)
+    other = {"add_cross_attention": True, "position_embedding_type": "relative_key"}.get(key, {"bits": 4})
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: other}))
+    with pytest.raises(ch.errors.LoadError, match=f"config.json: {key} is .*; only .* can be built here"):
+        ch.load(tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: None}))
+    ch.load(tmp_path)
+
+
+@torch.no_grad()
+def test_bigbird_turns_to_full_attention_where_the_reference_does(tmp_path: Path) -> None:
+    """Blocks of 2 tokens, one drawn block: up to 14 tokens everyone sees everyone."""
+    reference = next(r for r in REFERENCES.values() if r.family.name == "big_bird" and r.task == "tokens")
+    config = reference.config()
+    config.block_size, config.num_random_blocks = 2, 1
+    kind = getattr(transformers, reference.family.architectures["tokens"])
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        kind(config).save_pretrained(tmp_path)
+    ours = ch.load(tmp_path).model
+    for length in (3, 7, 13, 14, 15, 16, 22):
+        theirs = kind.from_pretrained(tmp_path).eval()  # anew: once full, it stays full
+        ids = torch.arange(5, 5 + length)[None]
+        assert_close(ours(ids), theirs(input_ids=ids).logits)

@@ -4,7 +4,7 @@
     the first and the last    everyone
 
 Blocks are counted within each text, from its first real token to its last: padding and packing change
-nothing, and a short text stays sparse. Work grows with length times block.
+nothing. Work grows with length times block.
 Shape suffixes: B batch, H heads, C blocks, W queries of a block, S keys of a block, R random blocks, K keys.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ...errors import SpecError, UnsupportedError
-from ...spec import Rate
+from ...spec import Amount, Rate
 from ..view import View
 from ..work import Meeting, Work
 from . import costs
@@ -39,6 +39,7 @@ class BigBird(Mixing):
     longest: int = 4096  # the length the plan of the paper was drawn for
     resting: Literal["drawn", "first"] = "drawn"  # "first": outside of training the first block stands in for
     # every drawn one, and counts that often more (as `transformers` does)
+    full_until: Amount = 0  # texts of up to so many tokens see everyone
     dropout: Rate = 0.0
 
     one_text: ClassVar[bool] = True
@@ -55,7 +56,7 @@ class BigBird(Mixing):
 
     def work(self, at: Meeting) -> Work:
         """The blocks in the middle of one text, a list for every head, and the two ends that see everyone."""
-        count = -(-at.queries // self.block)
+        count = 0 if at.queries <= self.full_until else -(-at.queries // self.block)
         middle = max(count - 2, 0)
         ends = at.queries - middle * self.block
         keys = (5 + self.random) * self.block
@@ -101,7 +102,7 @@ class _BigBird(Listed):
         spec, blocks = self.spec, -(-len(slots) // self.spec.block)
         grid: Ints = np.full((blocks, spec.block), -1)
         grid.flat[: len(slots)] = slots
-        if blocks < 3:
+        if blocks < 3 or len(slots) <= spec.full_until:
             nothing = np.empty((heads, 0, (5 + spec.random) * spec.block), dtype=np.int64)
             return grid[:0], nothing, slots
         i = np.arange(1, blocks - 1)
