@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import clearhead as ch
+from clearhead.certify import certify
 from clearhead.cli.main import main
 from clearhead.errors import ClearheadError, InputError
 from clearhead.nn.model import PairModel
@@ -82,11 +83,23 @@ def test_every_recipe_trains_scores_and_saves_on_a_users_file(
     if recipe in ("gpt-chars", "translate-en-zh", "summarize"):  # what speaks shows what it says
         assert last["samples"] and all(last["samples"])
     assert abs(scores["loss"] - _found(last, "loss")) < 1e-6
+    proof = certify(tmp_path / "run")
+    assert proof.passed and proof.reference.startswith("transformers "), [
+        r for r in proof.rows if not r.passed
+    ]
 
 
 def _found(row: dict, name: str) -> float:  # type: ignore[type-arg]
     scores = row.get("scores") or row.get("valid") or row
     return float(scores[name])
+
+
+def test_a_validation_stays_within_the_positions(files: dict[str, Path]) -> None:
+    """A model that has not learned to end goes on for twice the longest answer: more than it has positions."""
+    source = f"data.source={files['pairs']}"
+    prepared = prepare(quick("translate", source, "model.max_position_embeddings=12", "data.length=12"))
+    scores = prepared.task.score(prepared.bundle.model.eval(), "valid")
+    assert scores["bleu"] >= 0 and prepared.task.samples(prepared.bundle.model)
 
 
 def test_the_demo_task_is_learnable(tmp_path: Path) -> None:
