@@ -83,6 +83,20 @@ def _undo(old: Path, folder: Path, names: Sequence[str], rooms: set[Path]) -> No
             room.rmdir()
 
 
+def write_file(path: Path, data: bytes) -> None:
+    """One file, as it was or as it is to be: whoever reads it, or dies in between, never sees half of it."""
+    aside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
+    try:
+        aside.write_bytes(data)
+        sync_file(aside)
+        os.replace(aside, path)
+    except BaseException:
+        with suppress(OSError):
+            aside.unlink()
+        raise
+    sync_folder(path.parent)
+
+
 def sync_file(path: Path) -> None:
     """So that the contents survive a power cut."""
     with path.open("rb+") as file:

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
-from ..store.place import sync_file, sync_folder
+from ..store.place import write_file
 from .commit import writing
 
 Record = dict[str, Any]
@@ -58,11 +58,7 @@ def _cut(path: Path, step: int) -> None:
     kept = b"".join(line for line in _lines(path) if json.loads(line)["step"] <= step)
     if kept == path.read_bytes():
         return
-    aside = path.with_name(f".tmp-{path.name}")
-    aside.write_bytes(kept)
-    sync_file(aside)
-    os.replace(aside, path)
-    sync_folder(path.parent)
+    write_file(path, kept)
 
 
 def _lines(path: Path) -> list[bytes]:
