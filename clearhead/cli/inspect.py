@@ -16,6 +16,7 @@ from ..lens.cost import Cost, cost
 from ..lens.describe import cache_values, sentence, shape, towers
 from ..lens.diff import Change, differences
 from ..nn.model import Model
+from ..store.manifest import MANIFEST, is_sealed, verify
 from .console import OUT, amount, print_json, table
 from .swap import Edits, Set, edits
 
@@ -61,12 +62,15 @@ def inspect(
     for name in ("weights", "tokenizer"):
         if facts.get(name):
             OUT.print(f"{name:<11}{facts[name]}")
+    if facts.get("manifest"):
+        OUT.print(f"{'files':<11}{facts['manifest']['files']} match {MANIFEST}")
 
 
 def _facts(what: str, edit: Edits) -> dict[str, Any]:
     if _is_name(what):
         family, spec = _named(what, edit)
         return _about(family, "tokens", spec) | {"bytes": f"{amount(4 * spec.count())}B in float32"}
+    manifest = _manifest(Path(what))
     bundle = _load(what, edit)
     assert bundle.family is not None
     facts = _about(bundle.family, bundle.task, bundle.spec)
@@ -76,7 +80,19 @@ def _facts(what: str, edit: Edits) -> dict[str, Any]:
         "bytes": f"{amount(stored)}B in {dtype}",
         "weights": str(bundle.report),
         "tokenizer": _tokenizer(bundle),
+        "manifest": manifest,
     }
+
+
+def _manifest(folder: Path) -> dict[str, int] | None:
+    """How many files are as the run wrote them, if a run wrote down what it wrote; a changed one is refused."""
+    if not is_sealed(folder):
+        return None
+    try:
+        return {"files": verify(folder)}
+    except LoadError as error:
+        ways = f"publish again with clearhead train --resume, or remove {MANIFEST} to keep the change"
+        raise LoadError(f"{error}; it was changed after the run wrote it: {ways}") from None
 
 
 def _about(family: Family, task: Task, spec: Model) -> dict[str, Any]:

@@ -49,8 +49,8 @@ def verify(folder: Path) -> int:
             raise LoadError(one_line(f"{path} cannot be read: {reason(error)}")) from error
         for key in ("size", "sha256"):
             if found[key] != wanted[key]:
-                message = f"{path} is not what was saved: its {key} is {quoted(found[key])}"
-                raise LoadError(one_line(f"{message}, the manifest says {quoted(wanted[key])}"))
+                message = f"{path} is not what was saved: its {key} is {_brief(found[key])}"
+                raise LoadError(one_line(f"{message}, the manifest says {_brief(wanted[key])}"))
     return len(files)
 
 
@@ -85,6 +85,11 @@ def _is_entry(item: tuple[Any, Any]) -> bool:
         and type(wanted.get("size")) is int
         and isinstance(wanted.get("sha256"), str)
     )
+
+
+def _brief(value: object) -> str:
+    """A size, or the beginning of a hash: enough to see that two are not the same."""
+    return quoted(str(value)[:12])
 
 
 def _measure(path: Path, at_most: int | None = None) -> dict[str, Any]:

@@ -8,19 +8,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .shards import INDEX, SHARD, SINGLE
+from .shards import INDEX, SHARD, is_weights
 
 
-def put_in_place(aside: Path, folder: Path, names: Sequence[str]) -> None:
+def put_in_place(aside: Path, folder: Path, names: Sequence[str], outdated: Sequence[str] = ()) -> None:
     """Move `aside/new` to `folder`. A new folder appears by one rename; one that exists gets the files one
     by one, loses the weights of an earlier save that are not in this one, and keeps everything else.
+
+    `outdated` are files that say something of the earlier ones: they go before the first new one comes.
     """
     new = aside / "new"
     for name in names:
         sync_file(new / name)
     _sync_rooms(new, names)
     if folder.exists():
-        _merge(new, folder, names, old=aside / "old")
+        _merge(new, folder, names, outdated, old=aside / "old")
         return
     os.replace(new, folder)
     try:
@@ -30,20 +32,22 @@ def put_in_place(aside: Path, folder: Path, names: Sequence[str]) -> None:
         raise
 
 
-def _merge(new: Path, folder: Path, names: Sequence[str], *, old: Path) -> None:
-    stale = [name for name in os.listdir(folder) if _is_weights(name) and name not in names]
+def _merge(new: Path, folder: Path, names: Sequence[str], outdated: Sequence[str], *, old: Path) -> None:
+    stale = [name for name in os.listdir(folder) if is_weights(name) and name not in names]
     rooms = {room for name in names for room in (folder / name).parents if not room.exists()}
-    for name in [*names, *stale]:
+    for name in [*names, *stale, *outdated]:
         _keep(folder / name, old / name)
     try:
         for room in sorted(rooms):
             room.mkdir()
+        for name in outdated:
+            (folder / name).unlink(missing_ok=True)
         _move(new, folder, names)
         for name in stale:
             (folder / name).unlink()
         _sync_rooms(folder, names)
     except BaseException:
-        _undo(old, folder, [*names, *stale], rooms)
+        _undo(old, folder, [*names, *stale, *outdated], rooms)
         raise
 
 
@@ -53,12 +57,8 @@ def _move(new: Path, folder: Path, names: Sequence[str]) -> None:
         # Shards of the same names: killed between two of them, a folder without an index is refused,
         # and a mixture of two models is not.
         (folder / INDEX).unlink(missing_ok=True)
-    for name in sorted(names, key=lambda name: (_is_weights(name), name == INDEX)):
+    for name in sorted(names, key=lambda name: (is_weights(name), name == INDEX)):
         os.replace(new / name, folder / name)
-
-
-def _is_weights(name: str) -> bool:
-    return name in (SINGLE, INDEX) or SHARD.fullmatch(name) is not None
 
 
 def _keep(path: Path, kept: Path) -> None:

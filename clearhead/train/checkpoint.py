@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,9 +19,11 @@ from ..errors import LoadError, SpecError, TrainError
 from ..spec import Spec
 from ..store.jsonfile import read_object
 from ..store.line import one_line, quoted
+from ..store.manifest import seal
+from ..store.shards import is_weights
 from ..store.tensors import Tensors
 from ..weights import State as Weights
-from .commit import commit
+from .commit import commit, writing
 from .state import State
 
 NUMBERS, TENSORS = "state.json", "state.safetensors"
@@ -38,6 +41,15 @@ def write_model(bundle: Bundle, folder: Path) -> None:
         generation=bundle.generation or None,
         files={**bundle.files, **(bundle.tokenizer.files if bundle.tokenizer else {})},
     )
+
+
+def publish_model(bundle: Bundle, folder: Path, step: int) -> None:
+    """The folder of a run becomes the model, with a manifest of its files and of nothing else in the folder."""
+    write_model(bundle, folder)
+    names = {"config.json", *bundle.files, *(bundle.tokenizer.files if bundle.tokenizer else ())}
+    names |= {"generation_config.json"} if bundle.generation else set()
+    with writing(folder):
+        seal(folder, names | {name for name in os.listdir(folder) if is_weights(name)}, step)
 
 
 def write_checkpoint(

@@ -75,7 +75,7 @@ class Keeper:
                 put(self.model, checkpoint.read_tensors(there[best], "ema."))
         elif self.ema is not None:
             put(self.model, self.ema.means)
-        checkpoint.write_model(self.bundle, self.folder)
+        checkpoint.publish_model(self.bundle, self.folder, state.step)
 
     def _averaged(self, steps: list[int]) -> list[int]:
         """The last checkpoints of the timetable: one that a signal made is not of it."""
