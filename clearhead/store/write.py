@@ -94,7 +94,12 @@ def _texts(
         size = sum(x.nbytes for x in tensors.values())
         ours[INDEX] = _json({"metadata": {"total_size": size}, "weight_map": places})
     for name in files:
-        if name in ours or name in shards or name == MANIFEST or not all(bare(part) for part in name.split("/")):
+        if (
+            name in ours
+            or name in shards
+            or name == MANIFEST
+            or not all(bare(part) for part in name.split("/"))
+        ):
             message = f"{quoted(name)} cannot be saved as a further file"
             raise SaveError(f"{message}; expected a relative name that no part of the model has")
     return {**files, **ours}
