@@ -1,13 +1,26 @@
-"""Errors: one line that says what was given, what was expected, and what to do."""
+"""Errors: one line that says what was given, what was expected, and what to do.
+
+Messages quote values from files nobody here wrote. So the base class itself makes every message one printable
+line of bounded length: no terminal escapes, no line breaks, no page of text.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import SequenceMatcher
+
+LONGEST = 300  # characters of a message
+LONG_PATH = re.compile(r"(?:/[^/\s'\",;:]+){2,}/([^/\s'\",;:]+/[^/\s'\",;:]+)")
 
 
 class ClearheadError(Exception):
     """Everything this package raises on purpose. The command line prints it as one line and exits with 2."""
+
+    longest = LONGEST
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(shortened(one_line(str(message)), self.longest))
 
 
 class SpecError(ClearheadError, ValueError):
@@ -37,6 +50,8 @@ class TrainError(ClearheadError, RuntimeError):
 class TrainingStopped(TrainError):  # noqa: N818 (it says what happened)
     """A loss or a gradient was not a finite number. The weights are those of the step before."""
 
+    longest = 2000  # it lists what to look at, in words of our own
+
     def __init__(self, message: str, *, step: int, tensor: str, checks: dict[str, str]) -> None:
         super().__init__(message)
         self.step, self.tensor, self.checks = step, tensor, checks
@@ -53,13 +68,13 @@ class UnsupportedError(ClearheadError, NotImplementedError):
     """A kernel was asked for something it cannot honour."""
 
 
-def nearest(word: str, choices: Iterable[str]) -> str:
+def nearest(word: object, choices: Iterable[str]) -> str:
     """The tail of an error message: the closest known word, or all of them."""
-    known = sorted(choices)
-    best = max(known, key=lambda choice: _likeness(word, choice), default="")
-    if _likeness(word, best) > 0.5:
+    known, given = sorted(choices), str(word)[:LONGEST]
+    best = max(known, key=lambda choice: _likeness(given, choice), default="")
+    if _likeness(given, best) > 0.5:
         return f"did you mean {best!r}?"
-    return f"known: {', '.join(known)}"
+    return f"known: {shortened(', '.join(known), 200)}"
 
 
 def _likeness(one: str, two: str) -> float:
@@ -68,3 +83,34 @@ def _likeness(one: str, two: str) -> float:
     in_order = SequenceMatcher(None, one, two).ratio()
     swapped = SequenceMatcher(None, sorted(one), sorted(two)).ratio()
     return (in_order + swapped) / 2
+
+
+def one_line(text: str) -> str:
+    """Line breaks and control characters become spaces: a name in a file must not paint on a terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def quoted(value: object) -> str:
+    """A value out of a file, in quotes, short enough for a line."""
+    if isinstance(value, int) and not -(10**60) < value < 10**60:  # Python refuses to print very long ones
+        return f"a whole number of {value.bit_length()} bits"
+    return _cut(repr(value), 80)
+
+
+def reason(error: BaseException) -> str:
+    """What a library said, without its line breaks and stack frames."""
+    return _cut(" ".join(str(error).split()) or type(error).__name__, 240)
+
+
+def shortened(text: str, limit: int) -> str:
+    """A long text gives up the beginnings of its paths first, then its middle: the end says what to do."""
+    if len(text) > limit:
+        text = LONG_PATH.sub(r".../\1", text)
+    if len(text) <= limit:
+        return text
+    tail = limit // 3
+    return f"{text[: limit - tail - 5]} ... {text[-tail:]}"
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from clearhead.generate import player
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ.get("CLEARHEAD_TEST_THREADS", "1")))
 # However few tokens a test asks for, a tape is made of the steps that are alike.
 player.WORTH = 0
 # The same examples every run: a red test stays red until the code is right.

@@ -177,6 +177,13 @@ def patient(model: Any) -> None:
             buffer.fill_(-50.0)
 
 
+def in_own_memory(model: Any) -> Any:
+    """The model with every tensor contiguous and aligned as torch allocates it."""
+    for x in (*model.parameters(), *model.buffers()):
+        x.data = x.data.clone(memory_format=torch.contiguous_format)
+    return model
+
+
 class Exact(TorchFunctionMode):
     """Inside, a reference computes in float64 throughout; it otherwise rounds norms and angles to 32 bits."""
 

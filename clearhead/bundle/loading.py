@@ -18,6 +18,7 @@ from ..nn.init import initialise
 from ..nn.model import Model, PairModel, SingleModel
 from ..store import read, resolve
 from ..text.tokenizer import Tokenizer
+from ..tune import layout
 from ..tune.quantize import quantize as rounded
 from .bundle import Bundle
 from .edits import edited, written
@@ -49,7 +50,7 @@ def load(
     allow_missing: Sequence[str] = (),
     seed: int = 0,
 ) -> Bundle:
-    """A checkpoint as a bundle. A local path never touches the network; weights stay memory-mapped.
+    """A checkpoint as a bundle, ready to compute. A local path never touches the network.
 
     `dtype` None keeps what is stored. `quantize="int8"` gives a quarter of the memory and a faster answer,
     "int8-fine" one that is as good as before; such a bundle computes in float32 and can be neither trained
@@ -58,6 +59,26 @@ def load(
     has is drawn by `seed`. `allow_missing` names parameters (globs) that may start fresh, such as "head.*";
     nothing else may.
     """
+    number = _dtype(dtype)
+    bundle = open_mapped(name, edit=edit, allow_missing=allow_missing, seed=seed)
+    if quantize is not None and number is None:
+        number = torch.float32  # what is not rounded is little, and half precision is slow on many processors
+    if number is not None or device is not None:
+        bundle.model.to(device=device, dtype=number)
+    if quantize is not None:
+        bundle.model = rounded(bundle.model, to=quantize)
+    layout.for_inference(bundle.model)
+    return bundle
+
+
+def open_mapped(
+    name: str | Path,
+    *,
+    edit: Mapping[str, Any] | None = None,
+    allow_missing: Sequence[str] = (),
+    seed: int = 0,
+) -> Bundle:
+    """As `load`, with weights that stay in their files: to look at and to write, not to compute with."""
     path = resolve(name)
     found = _gguf(path) if path.suffix == ".gguf" else _folder(path)
     family = _family(found)
@@ -73,12 +94,6 @@ def load(
     _join(loaded, extras, {name for name, _ in model.named_parameters()})
     fresh = _check(model, loaded, [*allow_missing, *(added(plain, spec) if edits else ())])
     _fill(model, spec, loaded.state, seed, fresh=fresh)
-    if quantize is not None and dtype is None:
-        dtype = torch.float32  # what is not rounded is little, and half precision is slow on many processors
-    if dtype is not None or device is not None:
-        model = model.to(device=device, dtype=_dtype(dtype))
-    if quantize is not None:
-        model = rounded(model, to=quantize)
     return Bundle(
         spec,
         model.eval(),

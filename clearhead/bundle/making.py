@@ -9,7 +9,8 @@ import torch
 
 from ..errors import SpecError, nearest
 from ..families import Config, Family, Task, named
-from ..nn.model import Model
+from ..nn.model import Model, PairModel, SingleModel
+from ..tune import layout
 from .bundle import Bundle
 from .edits import edited, written
 
@@ -40,13 +41,19 @@ def build(
         what = edited(what, edit or {})
         if config:
             raise SpecError(f"a spec takes no config; given {', '.join(config)}: edit the spec instead")
-        return Bundle(what, what.build(seed=seed, dtype=dtype, device=device))
+        return Bundle(what, _first_weights(what, seed, dtype, device))
     family, full = configured(what, config)
     spec = edited(spec_of(family, full, task), edit or {})
     said = {**full, "model_type": family.key, "architectures": [family.architectures[task]]}
     said["dtype"] = str(dtype).removeprefix("torch.")
-    model = spec.build(seed=seed, dtype=dtype, device=device)
+    model = _first_weights(spec, seed, dtype, device)
     return Bundle(spec, model, family=family, task=task, config=said, edits=written(edit or {}))
+
+
+def _first_weights(spec: Model, seed: int, dtype: torch.dtype, device: str) -> SingleModel | PairModel:
+    model = spec.build(seed=seed, dtype=dtype, device=device)
+    layout.for_inference(model)  # as `load` does: what is built answers as what is saved and loaded
+    return model
 
 
 def configured(name: str, changes: dict[str, Any]) -> tuple[Family, Config]:

@@ -16,7 +16,6 @@ from ..generate.settings import several
 from ..nn.model import Pair, PairModel
 from ..text.streaming import Cutter, Detokenizer
 from ..text.tokenizer import Tokenizer
-from ..tune import layout
 from .answer import Answer, Asked, Choice, Token
 from .bundle import Bundle
 from .voice import known_ids, speaker, stored, trained_length, window
@@ -110,8 +109,6 @@ class Speaking:
         record: bool = False,
     ) -> Decoding:
         settings, device = self.settings, next(self.model.parameters()).device
-        if len(ids_BT) * max(settings.num_beams, settings.num_return_sequences) >= layout.FEW:
-            layout.by_inputs(self.model)
         seed = settings.seed
         if not isinstance(seed, int):
             if len(seed) <= max(requests):

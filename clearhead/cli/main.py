@@ -1,7 +1,7 @@
 """The program `clearhead`: words in, exit code out. Commands are imported when they are called.
 
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failure, 2 usage or bad input,
-130 interrupted.
+3 stopped and resumable, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 from .. import __version__
-from ..errors import ClearheadError
+from ..errors import ClearheadError, one_line
 from ..heap import keep_memory
 
 app = App(
@@ -51,7 +51,7 @@ def main(words: list[str] | None = None) -> NoReturn:
     try:
         app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except (ClearheadError, CycloptsError) as error:
-        line = " ".join(str(error).split())
+        line = one_line(" ".join(str(error).split()))  # the parser quotes what was typed or piped in
         sys.stderr.write(f"clearhead: {line}\n")
         sys.exit(2)
     except KeyboardInterrupt:

@@ -21,7 +21,8 @@ from ..bundle import Bundle
 from ..nn.tower import Tower
 from ..tasks import Task
 from ..tasks.translate import Decode, TextToText
-from .exact import repeatable, settle
+from ..tune import layout
+from .exact import repeatable
 from .settings import Training
 from .state import State
 from .update import Update
@@ -53,7 +54,7 @@ def estimate(
     clock: Callable[[], float] = time.perf_counter,
 ) -> Estimate:
     """`budget` is the seconds given to steps; a validation gets five times as many."""
-    settle(bundle.model)
+    layout.for_training(bundle.model)
     width = [node.width for node in bundle.spec.nodes() if isinstance(node, Tower)][-1]
     with repeatable(training.threads):
         update = Update(bundle.model, task, training, width)

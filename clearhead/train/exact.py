@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy
 import torch
-from torch import nn
 from torch.utils import deterministic as memory
 
 from ..nn.draw import generator
@@ -50,13 +49,6 @@ def repeatable(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
         torch.use_deterministic_algorithms(strict, warn_only=warn)
         memory.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
-
-
-@torch.no_grad()
-def settle(model: nn.Module) -> None:
-    """Every parameter in memory of its own. Products of views, or of mapped files, round differently."""
-    for parameter in model.parameters():
-        parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
 
 
 def environment(device: torch.device) -> dict[str, Any]:

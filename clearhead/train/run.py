@@ -19,10 +19,11 @@ from ..nn.tower import Tower
 from ..store.line import one_line
 from ..store.place import write_file
 from ..tasks import Task
+from ..tune import layout
 from .average import Ema
 from .checklist import checklist
 from .commit import writing
-from .exact import seeded, settle
+from .exact import seeded
 from .keeper import Keeper
 from .log import Log, Record
 from .progress import Progress
@@ -58,7 +59,7 @@ class Run:
     ) -> None:
         self.bundle, self.model, self.task, self.training = bundle, bundle.model, task, training
         self.folder, self.progress, self.interruption = folder, progress, interruption
-        settle(self.model)
+        layout.for_training(self.model)
         self.width = [node.width for node in bundle.spec.nodes() if isinstance(node, Tower)][-1]
         self.update = Update(self.model, task, training, self.width)
         self.ema = None if training.ema is None else Ema(self.model, training.ema)

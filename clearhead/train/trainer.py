@@ -13,6 +13,7 @@ from typing import Any
 from ..bundle import Bundle
 from ..heap import keep_memory
 from ..tasks import Task
+from ..tune import layout
 from .commit import sweep
 from .exact import repeatable
 from .lock import locked
@@ -60,4 +61,5 @@ class Trainer:
                 return run.to_the_end(self.log)
             finally:
                 model.train(mode)
+                layout.for_inference(model)  # the bundle answers as its folder will when it is loaded
                 self.progress.close()

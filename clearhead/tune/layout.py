@@ -1,9 +1,17 @@
-"""Layout: a model in; the same model out, with its matrices written the other way round in memory.
+"""Memory layout: a model in; the same weights out, in memory where one product has one result.
 
-Products of a few rows, a batch of texts or the beams of one, read a matrix faster by inputs than by outputs:
-on x86 1.2 to 2.5 times from 4 to 64 rows; at one row and from 128 on there is no difference. Shapes, names
-and numbers stay the same, but for the last digit. It is a copy: weights that were mapped from a file no
-longer are.
+Math libraries choose their loops by where a matrix begins and by its strides, and each loop rounds in its own
+order. A weight mapped from a file begins wherever the file's header ends; a view of a fused tensor has the
+strides of the whole. So before a model computes, its weights are laid out one way, whatever they came from
+(a file, a fused tensor, a fresh build, a training run): at a multiple of 64 bytes, and
+
+    for inference   contiguous, but float32 matrices on a CPU by inputs: the transpose of a contiguous matrix
+    for training    contiguous, in memory of its own, because it will be written to
+
+By inputs is the faster layout of float32 products of few rows: 1.2 to 1.8 times at one row where the
+processor has AVX-512, 1.2 to 2.5 times from 4 to 64 rows where it has AVX2 alone. In float16 it is 20 times
+slower.
+docs/exactness.md says what else identical bits depend on.
 """
 
 from __future__ import annotations
@@ -17,19 +25,40 @@ from ..nn.embed import TokenEmbedding
 from ..nn.heads import TokenLogits
 from ..nn.tower import Stack
 
-FEW = 4  # rows from which it pays
+ALIGNMENT = 64  # bytes: what torch itself allocates at, and the widest load of a CPU
 
 
 @torch.no_grad()
-def by_inputs(model: nn.Module) -> None:
-    """Every matrix (out, in) as the transpose of a contiguous (in, out). A second call does nothing."""
-    for matrix in list(matrices(model)):
-        if matrix.device.type == "cpu" and matrix.is_contiguous():
-            matrix.data = matrix.data.t().contiguous().t()
+def for_inference(model: nn.Module) -> None:
+    """Lay out every parameter for computing answers. What lies right already is not copied."""
+    by_inputs = {id(matrix) for matrix in _matrices(model) if _is_cpu_float32(matrix)}
+    for parameter in model.parameters():
+        if id(parameter) in by_inputs:
+            parameter.data = aligned(parameter.data.t()).t()
+        else:
+            parameter.data = aligned(parameter.data)
 
 
-def matrices(model: nn.Module) -> Iterator[Tensor]:
-    """Of the linear layers and of the product with the vocabulary, which may be the table of the words."""
+@torch.no_grad()
+def for_training(model: nn.Module) -> None:
+    """Every parameter contiguous, in memory that nothing else looks at."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
+
+
+def aligned(x: Tensor) -> Tensor:
+    """The tensor itself if it is contiguous and begins at a multiple of 64 bytes; else a copy that does."""
+    if x.is_contiguous() and x.data_ptr() % ALIGNMENT == 0:
+        return x
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def _is_cpu_float32(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype == torch.float32
+
+
+def _matrices(model: nn.Module) -> Iterator[Tensor]:
+    """The weights of linear layers and of the product with the vocabulary, which may be the token table."""
     for layer in model.modules():
         if isinstance(layer, nn.Linear):
             yield layer.weight
@@ -38,6 +67,6 @@ def matrices(model: nn.Module) -> Iterator[Tensor]:
         if head.weight is not None:
             yield head.weight
         else:
-            speaks = [module for module in model.modules() if isinstance(module, Stack)][-1]
-            assert isinstance(speaks.embed, TokenEmbedding)
-            yield speaks.embed.table.weight
+            last = [module for module in model.modules() if isinstance(module, Stack)][-1]
+            assert isinstance(last.embed, TokenEmbedding)
+            yield last.embed.table.weight

@@ -16,7 +16,6 @@ from clearhead.nn.model import Model
 from clearhead.nn.tap import sites
 from clearhead.tune.fuse import Joint, Part, fuse
 from clearhead.tune.int8 import Frozen, Int8Linear
-from clearhead.tune.layout import by_inputs, matrices
 from clearhead.tune.quantize import is_quantized, quantize
 
 MODELS = pytest.mark.parametrize("spec", zoo.EVERY.values(), ids=list(zoo.EVERY))
@@ -56,20 +55,6 @@ def test_fused_layers_give_the_same_numbers(spec: Model) -> None:
             fuse(module, together, lambda w, b: plain(w, b).double())
     assert all(isinstance(module.k, Part) and isinstance(module.v, Part) for module in attending)
     torch.testing.assert_close(answers(model), exact, atol=1e-12, rtol=1e-12)
-
-
-@MODELS
-def test_another_layout_gives_the_same_numbers(spec: Model) -> None:
-    model = spec.build(dtype=torch.float64)
-    exact, names = answers(model), dict(model.named_parameters())
-    by_inputs(model)
-    turned = list(matrices(model))
-    assert turned and all(weight.t().is_contiguous() for weight in turned)
-    assert all(p is names[name] for name, p in model.named_parameters())
-    torch.testing.assert_close(answers(model), exact, atol=1e-12, rtol=1e-12)
-    places = [weight.data_ptr() for weight in turned]
-    by_inputs(model)
-    assert [weight.data_ptr() for weight in turned] == places
 
 
 @pytest.mark.parametrize("name", ["decoder/grouped", "pair/Gated-silu", "encoder/shared-layers"])
