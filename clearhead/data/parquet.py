@@ -7,17 +7,26 @@ and whatever the library raises, at opening or at the thousandth row, is one lin
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import IO, Any
 
 from ..errors import DataError
 from .files import LONGEST, File
 from .source import Row, Source
 from .unpack import RATIO, SMALL
 
+COUNT = """
+import sys
+from pyarrow.parquet import ParquetFile
+index = ParquetFile(sys.stdin.buffer).metadata
+for group in map(index.row_group, range(index.num_row_groups)):
+    print(sum(group.column(number).num_values for number in range(index.num_columns)))
+"""
 GROUP = 2 * 2**30  # bytes of one row group in memory; writers make them a hundred times smaller
 COLUMNS = 10_000
 
@@ -40,11 +49,13 @@ class Parquet(Source):
             groups = [index.row_group(number) for number in range(index.num_row_groups)]
             names = [str(name) for name in index.schema.to_arrow_schema().names]
             self._sizes = [int(group.num_rows) for group in groups]
-            claimed = int(index.num_rows)
-            needed = [_memory(group, index.schema) for group in groups]
+            columns = [index.schema.column(number) for number in range(len(index.schema))]
+            needed = [_memory(group, columns) for group in groups]
+            if any(column.max_repetition_level for column in columns):
+                needed = [size + 16 * values for size, values in zip(needed, _values(handle), strict=True)]
             # References to one copy of each text, in place of as many copies as there are rows.
-            texts = [column.path for column in _columns(index.schema) if column.physical_type == "BYTE_ARRAY"]
-            self._table = ParquetFile(handle, read_dictionary=texts)
+            texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+            self._table, claimed = ParquetFile(handle, read_dictionary=texts), int(index.num_rows)
         _check(file, names, self._sizes, claimed, needed)
         super().__init__(names, [file])
         self._arrow = pyarrow
@@ -99,18 +110,24 @@ def _guarded(what: str) -> Iterator[None]:
         raise DataError(f"{what}: {reason}; fetch it or make it again") from None
 
 
-def _columns(schema: Any) -> list[Any]:
-    return [schema.column(number) for number in range(len(schema))]
+def _memory(group: Any, columns: list[Any]) -> int:
+    """The most bytes that a row group can take: its pages unpacked, and a number or reference for each cell."""
+    fixed = [column.length for column in columns if column.physical_type == "FIXED_LEN_BYTE_ARRAY"]
+    width = 16 * len(columns) + sum(max(length, 0) for length in fixed)
+    return int(max(group.total_byte_size, 0) + max(group.num_rows, 0) * width)
 
 
-def _memory(group: Any, schema: Any) -> int:
-    """The most bytes that a row group can take: its pages unpacked, and a number or reference for each value."""
-    total = 0
-    for number, column in enumerate(_columns(schema)):
-        stored = group.column(number)
-        wide = column.length if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else 16
-        total += max(stored.total_uncompressed_size, 0) + max(stored.num_values, 0) * max(wide, 16)
-    return total
+def _values(handle: IO[bytes]) -> list[int]:
+    """How many values the lists of each row group hold in all.
+
+    Asked in a process of its own: on a damaged index the library does not raise, it ends the process.
+    """
+    handle.seek(0)
+    words = [sys.executable, "-c", COUNT]
+    done = subprocess.run(words, stdin=handle, capture_output=True, timeout=60)
+    if done.returncode:
+        raise ValueError("its index is damaged")
+    return [int(word) for word in done.stdout.split()]
 
 
 def _check(file: File, names: list[str], sizes: list[int], claimed: int, needed: list[int]) -> None:

@@ -114,3 +114,23 @@ def test_a_list_of_millions_in_a_row(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="row 1 is larger than 64 MB"):
         read_rows(path)[0]
     assert read_rows(path)[1]["text"] == [1]
+
+
+def test_a_list_of_many_millions_is_refused_by_its_index(tmp_path: Path) -> None:
+    """Ten million zeros in one row of a file of a few kilobytes; as Python values, 80 MB and more."""
+    numbers = pa.array([[0] * 10_000_000], pa.list_(pa.int64()))
+    path = write(tmp_path / "x.parquet", pa.table({"text": numbers}))
+    assert path.stat().st_size < 2**20
+    with pytest.raises(DataError, match=r"has a row group of .* GB in a file of"):
+        read_rows(path)
+
+
+def test_an_index_on_which_the_library_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some damage makes it end the process; what is asked of it then is asked in another process."""
+    from clearhead.data import parquet
+
+    path = write(tmp_path / "x.parquet", pa.table({"text": [["a"], ["b"]]}))
+    assert read_rows(path)[0] == {"text": ["a"]}
+    monkeypatch.setattr(parquet, "COUNT", "import os; os.abort()")
+    with pytest.raises(DataError, match="is no parquet file: its index is damaged"):
+        read_rows(path)
