@@ -23,7 +23,7 @@ from ..store.manifest import seal
 from ..store.shards import is_weights
 from ..store.tensors import Tensors
 from ..weights import State as Weights
-from .commit import commit, writing
+from .commit import commit, name_of, writing
 from .state import State
 
 NUMBERS, TENSORS = "state.json", "state.safetensors"
@@ -73,7 +73,10 @@ def read_numbers(checkpoint: Path) -> tuple[State, dict[str, Any]]:
     if numbers.get("format") != 1 or not isinstance(numbers.get("state"), dict):
         message = f"{checkpoint / NUMBERS} has format {quoted(numbers.get('format'))}; expected 1"
         raise LoadError(one_line(f"{message}: it is of another version"))
-    return State.from_dict(numbers["state"]), numbers
+    state = State.from_dict(numbers["state"])
+    if checkpoint.name != name_of(state.step):
+        raise LoadError(f"{checkpoint / NUMBERS} is of step {state.step}; expected that of its folder")
+    return state, numbers
 
 
 def read_tensors(checkpoint: Path, prefix: str) -> Weights:
@@ -89,7 +92,11 @@ def read_weights(bundle: Bundle, checkpoint: Path) -> Weights:
 
 def refuse_other(checkpoint: Path, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
     """A run goes on under the facts it began with; the first that differs is named."""
-    here, there = _flat(ours), _flat({key: _today(theirs.get(key), ours[key]) for key in ours})
+    here = _flat(ours)
+    try:
+        there = _flat({key: _today(theirs.get(key), ours[key]) for key in ours})
+    except (TypeError, AttributeError, RecursionError):  # values of kinds that no version ever wrote
+        raise LoadError(f"{checkpoint / NUMBERS} does not say what the run was made by") from None
     for key in [*here, *there]:
         if here.get(key) != there.get(key):
             said = f"{key} is {quoted(here.get(key))} here and {quoted(there.get(key))} there"

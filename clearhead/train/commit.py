@@ -22,13 +22,13 @@ from ..store.line import one_line, reason
 from ..store.manifest import seal, verify
 from ..store.place import sync_file, sync_folder
 
-NAME = re.compile(r"checkpoint-(\d{6,})")
+NAME = re.compile(r"checkpoint-([0-9]{6,18})")
 Warn = Callable[[str], None]
 
 
 def commit(folder: Path, step: int, fill: Callable[[Path], None]) -> Path:
     """`fill` is given a folder to make and write into; what it wrote becomes `checkpoint-NNNNNN`."""
-    target = folder / f"checkpoint-{step:06d}"
+    target = folder / name_of(step)
     aside = folder / f".tmp-{target.name}-{os.getpid()}"
     try:
         shutil.rmtree(aside, ignore_errors=True)
@@ -46,6 +46,10 @@ def commit(folder: Path, step: int, fill: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return target
+
+
+def name_of(step: int) -> str:
+    return f"checkpoint-{step:06d}"
 
 
 @contextmanager

@@ -41,9 +41,9 @@ class Keeper:
         put(self.model, checkpoint.read_weights(self.bundle, path))
         remember(self.model, self.update.optimizer, checkpoint.read_tensors(path, "optimizer."))
         if self.ema is not None:
-            for name, x in checkpoint.read_tensors(path, "ema.").items():
-                self.ema.means[name].copy_(x)
-        self._compare(facts.get("environment") or {})
+            self.ema.restore(checkpoint.read_tensors(path, "ema."))
+        there = facts.get("environment")
+        self._compare(there if isinstance(there, dict) else {})
         self.saved = state.step
         return state
 
