@@ -145,12 +145,18 @@ def _run(tree: Mapping[str, Any]) -> Run:
         made[name] = kind(**{key: _float(kind, key, value) for key, value in given.items()})
         check_settings(name, made[name])
     made["train"] = _training(tree.get("train") or {})
-    run = Run(**made)
-    for name, wanted in (("about", str), ("model", dict)):
-        if not isinstance(getattr(run, name), wanted):
-            kinds = {str: "text", dict: "keys and values"}
-            raise InputError(f"{name} is {quoted(getattr(run, name))}; expected {kinds[wanted]}")
-    return run
+    made["model"] = made.get("model") or {}
+    _typed("model", made["model"], dict)
+    _typed("model.family", made["model"].get("family", ""), str)
+    _typed("model.edit", made["model"].get("edit") or {}, dict)
+    _typed("about", made.get("about", ""), str)
+    return Run(**made)
+
+
+def _typed(name: str, value: Any, kind: type) -> None:
+    if not isinstance(value, kind):
+        wanted = "text" if kind is str else "keys and values"
+        raise InputError(f"{name} is {quoted(value)}; expected {wanted}")
 
 
 def _float(kind: type, key: str, value: Any) -> Any:

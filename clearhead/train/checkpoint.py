@@ -15,10 +15,10 @@ from torch import Tensor
 from .. import store
 from ..bundle import Bundle, save
 from ..bundle.saving import saved_weights
-from ..errors import LoadError, SpecError, TrainError
+from ..errors import ClearheadError, LoadError, SpecError, TrainError
 from ..spec import Spec
 from ..store.jsonfile import read_object
-from ..store.line import one_line, quoted
+from ..store.line import one_line, quoted, reason
 from ..store.manifest import seal
 from ..store.shards import is_weights
 from ..store.tensors import Tensors
@@ -87,7 +87,13 @@ def read_tensors(checkpoint: Path, prefix: str) -> Weights:
 
 def read_weights(bundle: Bundle, checkpoint: Path) -> Weights:
     """The weights of a checkpoint that this bundle wrote, under our names."""
-    return saved_weights(bundle, store.read(checkpoint).tensors)
+    tensors = store.read(checkpoint).tensors
+    try:
+        return saved_weights(bundle, tensors)
+    except ClearheadError:
+        raise
+    except (ValueError, RuntimeError, IndexError) as error:  # shapes that cannot be taken apart or transposed
+        raise LoadError(f"{checkpoint} holds weights of another model: {reason(error)}") from None
 
 
 def refuse_other(checkpoint: Path, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:

@@ -46,7 +46,7 @@ def _fits(name: str, value: Any) -> bool:
     if name in ("best", "best_step") and value is None:
         return True
     if name in ("best", "scale"):
-        return type(value) in (int, float) and math.isfinite(value) and (name == "best" or value > 0)
+        return type(value) is float and math.isfinite(value) and (name == "best" or value > 0)
     return type(value) is int and 0 <= value < 2**63
 
 
@@ -71,7 +71,8 @@ def remember(model: nn.Module, optimizer: torch.optim.Optimizer, stored: Mapping
             raise LoadError(f"state.safetensors has moments of {quoted(name)}, which is not trained here")
         parameter = parameters[name]
         shape = () if key == "step" else parameter.shape
-        if key not in wanted or value.shape != shape or not value.is_floating_point():
+        dtype = torch.float32 if key == "step" else parameter.dtype
+        if key not in wanted or value.shape != shape or value.dtype != dtype:
             raise LoadError(
                 f"state.safetensors has {quoted(key)} of {name}, which is none of this optimiser's"
             )
