@@ -1,4 +1,4 @@
-"""Hostile input for fuzzing: a random generator in; files that are odd, damaged or meant to harm out; a judge.
+"""Hostile input for fuzzing: a random generator in; files that are odd, damaged or malicious out; a judge.
 
 Case n of seed s is `Random(f"{s}-{n}")`, so a failure is repeated by its two numbers.
 """
@@ -19,18 +19,21 @@ from typing import Any
 SECONDS = 10  # of one case
 MEGABYTES = 400  # that the process may grow in one case
 TEXTS = [
-    "", " ", "a", "the old dog finds an apple", "今天天气很好", "👨‍👩‍👧 family", "x" * 3000, "a\tb", "a,b;c", 'a "quoted" b',
-    "line\nbreak", "\r\n", "\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x9b2J", "\u202eevil", "\u2028", "\ufeff", "\x7f",
-    "[red]x[/]", "[/]", "[link=file:///etc/passwd]x[/link]", "{{x}}", "%s%n", "../../etc/passwd", "NaN", "1e999", "-1", "0",
-    "null", "\ud800", "\U000e0001", "e\u0301" * 50, "O", "B-ORG", "user", "assistant", "\x00",
+    "", " ", "a", "the old dog finds an apple", "今天天气很好", "👨‍👩‍👧 family", "x" * 3000, "a\tb",
+    "a,b;c", 'a "quoted" b', "line\nbreak", "\r\n", "\x1b[31mred\x1b[0m", "\x1b]0;title\x07",
+    "\x9b2J", "\u202eevil", "\u2028", "\ufeff", "\x7f", "[red]x[/]", "[/]",
+    "[link=file:///etc/passwd]x[/link]", "{{x}}", "%s%n", "../../etc/passwd", "NaN", "1e999", "-1",
+    "0", "null", "\ud800", "\U000e0001", "e\u0301" * 50, "O", "B-ORG", "user", "assistant", "\x00",
 ]  # fmt: skip
 VALUES: list[Any] = [
-    None, True, False, 0, -1, 1, 2**31, 2**63, 10**30, -(10**400), 0.5, float("nan"), float("inf"), [], {}, [[]], [{}],
-    [None], ["a", "b"], [1, "a"], {"a": 1}, {"en": "a", "zh": "b"}, {"": ""}, [["a"], ["b"]], {"text": ["a"], "answer_start": [0]},
+    None, True, False, 0, -1, 1, 2**31, 2**63, 10**30, -(10**400), 0.5, float("nan"), float("inf"),
+    [], {}, [[]], [{}], [None], ["a", "b"], [1, "a"], {"a": 1}, {"en": "a", "zh": "b"}, {"": ""},
+    [["a"], ["b"]], {"text": ["a"], "answer_start": [0]},
 ]  # fmt: skip
 NAMES = [
-    "text", "label", "src", "tgt", "prompt", "completion", "question", "context", "answers", "messages", "conversations",
-    "tokens", "tags", "instruction", "input", "output", "en", "zh", "translation", "data", "id", "sentence1", "sentence2",
+    "text", "label", "src", "tgt", "prompt", "completion", "question", "context", "answers",
+    "messages", "conversations", "tokens", "tags", "instruction", "input", "output", "en", "zh",
+    "translation", "data", "id", "sentence1", "sentence2",
 ]  # fmt: skip
 
 
@@ -170,10 +173,10 @@ def row(chance: random.Random) -> Any:
         {"text": text(), "label": chance.choice([0, 1, "a", text(), None, [1]])},
         {"src": text(), "tgt": text()},
         {"translation": {"en": text(), "zh": text()}},
-        {"messages": [{"role": chance.choice(["user", "assistant", text()]), "content": text()} for _ in range(2)]},
+        {"messages": [{"role": chance.choice(["user", text()]), "content": text()}, {"role": "assistant"}]},
         {"conversations": [{"from": chance.choice(["human", "gpt", text()]), "value": value(chance)}]},
         {"tokens": [text(), text()], "tags": [text(), chance.choice(["O", 1, None])]},
-        {"question": text(), "context": f"x {text()}", "answers": {"text": [text()], "answer_start": [chance.choice([0, 2, -1, "a"])]}},
+        {"question": text(), "context": f"x {text()}", "answers": _answers(chance)},
         {"question": text(), "context": text(), "answers": value(chance)},
         {"instruction": text(), "input": value(chance), "output": text()},
         value(chance),
@@ -182,6 +185,10 @@ def row(chance: random.Random) -> Any:
     if isinstance(chosen, dict) and chance.random() < 0.3:
         chosen[chance.choice([*NAMES, *TEXTS])] = value(chance)
     return chosen
+
+
+def _answers(chance: random.Random) -> Any:
+    return {"text": [chance.choice(TEXTS)], "answer_start": [chance.choice([0, 2, -1, "a"])]}
 
 
 def dumped(chance: random.Random, rows: Any) -> str:

@@ -1,7 +1,7 @@
 """The terminal: results to stdout, everything else to stderr; colours only where somebody looks.
 
-Texts come from files that somebody else wrote. A character that would steer the terminal (escape sequences), or
-show other characters in another order (bidirectional overrides), is printed as its code.
+Texts come from files that somebody else wrote. A character that would steer the terminal (an escape), or show
+others in another order (a bidirectional override), is printed as its code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def printable(text: str) -> str:
 class SafeConsole(Console):
     """A console for which every text is text: lines, and the cells of tables."""
 
-    def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]
+    def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text), **options)
 
 

@@ -85,7 +85,7 @@ def _facts(what: str, edit: Edits) -> dict[str, Any]:
 
 
 def _manifest(folder: Path) -> dict[str, int] | None:
-    """How many files are as the run wrote them, if a run wrote down what it wrote; a changed one is refused."""
+    """How many files are as the run wrote them, where it wrote that down; a changed one is refused."""
     if not is_sealed(folder):
         return None
     try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ..errors import DataError
-from .files import PACKED, File
+from .files import File
 from .json_rows import read_json, read_jsonl
 from .names import is_language
 from .parquet import Parquet
 from .source import Records, Row, Source
 from .tables import looks_tabular, read_csv, read_tsv
+from .unpack import PACKED
 
 
 def suffix_of(name: str) -> str:

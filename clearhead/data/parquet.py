@@ -1,8 +1,8 @@
 """Parquet: a .parquet file in, a source out, through the pyarrow library where it is installed.
 
-A column of one value repeated a billion times takes a few bytes in such a file. So what a row group can become
-in memory is reckoned from the file's own index before it is read, texts that repeat stay references to one copy,
-and whatever the library raises, at opening or at the thousandth row, is one line about the file.
+A column of one value repeated a billion times takes a few bytes in such a file. So the memory a row group can
+take is computed from the file's own index before it is read, texts that repeat stay references to one
+copy, and whatever the library raises, at opening or at the thousandth row, is one line about the file.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _guarded(what: str) -> Iterator[None]:
 
 
 def _memory(group: Any, columns: list[Any]) -> int:
-    """The most bytes that a row group can take: its pages unpacked, and a number or reference for each cell."""
+    """The most bytes a row group can take: its pages unpacked, and a number or reference for each cell."""
     fixed = [column.length for column in columns if column.physical_type == "FIXED_LEN_BYTE_ARRAY"]
     width = 16 * len(columns) + sum(max(length, 0) for length in fixed)
     return int(max(group.total_byte_size, 0) + max(group.num_rows, 0) * width)

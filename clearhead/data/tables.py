@@ -53,7 +53,7 @@ def _split(file: File, line: int, text: str) -> Cells:
 def _refuse_wide(file: File, line: int, separators: int, most: int) -> None:
     if separators > most:
         raise DataError(
-            f"{file.name} line {line} has {separators:,} separators; expected at most {most:,}: is it a table?"
+            f"{file.name} line {line} has {separators:,} separators, expected up to {most:,}; is it a table?"
         )
 
 

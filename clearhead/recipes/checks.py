@@ -10,7 +10,8 @@ from ..errors import InputError, nearest, quoted
 
 # Smallest and largest; the largest are far beyond what anybody has trained, and far below what overflows.
 RANGES: Mapping[str, tuple[float, float]] = {
-    "length": (1, 10**6), "tokens": (1, 10**9), "rows": (1, 10**6), "vocab": (1, 10**7), "smoothing": (0, 0.999),
+    "length": (1, 10**6), "tokens": (1, 10**9), "rows": (1, 10**6), "vocab": (1, 10**7),
+    "smoothing": (0, 0.999),
 }  # fmt: skip
 WORDS = {str: "text", int: "a whole number", float: "a number", dict: "keys and values", NoneType: "nothing"}
 

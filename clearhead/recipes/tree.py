@@ -42,7 +42,7 @@ def read_tree(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte {error.start + 1}); save it as UTF-8") from None
     try:
-        tree = yaml.load(text, _Loader)  # noqa: S506 (it is the safe loader)
+        tree = yaml.load(text, _Loader)
     except ERRORS as error:
         raise InputError(f"{path} is not YAML: {reason(error)[:120]}") from None
     if not isinstance(tree, dict):
@@ -54,7 +54,7 @@ def read_tree(path: Path) -> dict[str, Any]:
 def read_value(text: str, name: str) -> Any:
     """The value of one setting, as it was typed."""
     try:
-        value = yaml.load(text, _Loader)  # noqa: S506
+        value = yaml.load(text, _Loader)
     except ERRORS:
         raise InputError(f"{name}: cannot read the value {quoted(text)}") from None
     if isinstance(value, str):

@@ -1,7 +1,7 @@
 """Manifests: the files of a folder in, MANIFEST.json out with their sizes and hashes; and the comparison.
 
-A manifest is sealed with its own hash, so a change of any byte of it shows. It stands in every checkpoint, and
-beside the model that a run publishes. Whoever writes other files over these removes it.
+A manifest is sealed with its own hash, so a change of any byte of it shows. It stands in every checkpoint,
+and beside the model that a run publishes. Whoever writes other files over these removes it.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def write_model(bundle: Bundle, folder: Path) -> None:
 
 
 def publish_model(bundle: Bundle, folder: Path, step: int) -> None:
-    """The folder of a run becomes the model, with a manifest of its files and of nothing else in the folder."""
+    """The folder of a run becomes the model, with a manifest of the model's files alone."""
     write_model(bundle, folder)
     names = {"config.json", *bundle.files, *(bundle.tokenizer.files if bundle.tokenizer else ())}
     names |= {"generation_config.json"} if bundle.generation else set()

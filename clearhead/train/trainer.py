@@ -28,8 +28,8 @@ class Trainer:
     """`folder` is where checkpoints, metrics.jsonl and at the end the model go; a run in it is resumed.
 
     `log` is called with every record of metrics.jsonl, `progress` shows them; without one, nothing is shown.
-    `files` are texts by name to put beside the run, such as the settings it was made by. They are written when
-    the folder is ours and its checkpoints are known to be of this run: what is refused changes nothing.
+    `files` are texts by name to put beside the run, such as its settings. They are written when the folder is
+    locked and its checkpoints are known to be of this run: what is refused changes nothing.
     """
 
     def __init__(

@@ -93,11 +93,11 @@ def test_a_run_over_such_texts_prints_none_either(tmp_path: Path) -> None:
     """Notes, samples, scores and tables of `train` and `eval`, in a process of its own."""
     rows = [f"the \x1b[31mred\u202e cat {i}\tlab\x9b{i % 2}" for i in range(60)]
     (tmp_path / "x.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    tiny = (
-        "--model.hidden_size 16 --model.intermediate_size 16 --model.num_hidden_layers 1 --train.steps 2 "
-        "--train.valid_every 2 --train.schedule.warmup 1 --tokenizer.vocab 200 --data.map.text column1 "
-        "--data.map.label column2"
-    ).split()
+    tiny = [
+        "--model.hidden_size", "16", "--model.intermediate_size", "16", "--model.num_hidden_layers", "1",
+        "--train.steps", "2", "--train.valid_every", "2", "--train.schedule.warmup", "1",
+        "--tokenizer.vocab", "200", "--data.map.text", "column1", "--data.map.label", "column2",
+    ]  # fmt: skip
     run = str(tmp_path / "run")
     for words in (["train", "classify", str(tmp_path / "x.tsv"), *tiny, "--out", run], ["eval", run]):
         done = subprocess.run(

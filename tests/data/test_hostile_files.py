@@ -1,4 +1,4 @@
-"""Odd, damaged and malicious data files through `clearhead data check`: an answer or one line, never a traceback."""
+"""Odd, damaged and malicious data files through `clearhead data check`: an answer or one line."""
 
 import random
 import shutil
@@ -85,39 +85,40 @@ def write(chance: random.Random, folder: Path, name: str, kind: str) -> str:
     return str(folder / name)
 
 
-def case(chance: random.Random, folder: Path) -> list[str]:
-    """Words for `data check`, and the files they name."""
-    kind = chance.choice(KINDS)
+def files(chance: random.Random, folder: Path, kind: str) -> list[str]:
+    """The files of a case, and how they are named to the program."""
     odd = chance.choice(["x", "x", "x", "\x1b[31m", "a b", "名", "x.train"])
     if kind == "link":
         suffix = chance.choice(["txt", "jsonl", "json", "csv", "parquet", "txt.gz", "jsonl.xz", "conll"])
         make_fifo_or_link(chance, folder / f"{odd}.{suffix}")
-        words = [str(folder / f"{odd}.{suffix}")]
-    elif kind == "parallel":
-        words = [write(chance, folder, f"{odd}.{language}", "txt") for language in ("en", "zh")]
-    elif kind == "folder":
+        return [str(folder / f"{odd}.{suffix}")]
+    if kind == "parallel":
+        return [write(chance, folder, f"{odd}.{language}", "txt") for language in ("en", "zh")]
+    if kind == "folder":
         for split in chance.sample(["train", "valid", "test", "rest"], chance.randrange(3)):
             suffix = chance.choice(["csv", "jsonl", "json", "txt", "tsv"])
             write(chance, folder, f"{split}.{suffix}", suffix)
         if chance.random() < 0.2:
             make_fifo_or_link(chance, folder / "train.txt.gz")
-        words = [str(folder)]
-    elif kind == "labelled":
+        return [str(folder)]
+    if kind == "labelled":
         for label in chance.sample(["pos", "neg", "\x1b[31m", "名"], 2):
             (folder / label).mkdir()
             write(chance, folder / label, "1.txt", "txt")
-        words = [str(folder)]
-    else:
-        words = [write(chance, folder, f"{odd}.{kind}", kind)]
+        return [str(folder)]
+    return [write(chance, folder, f"{odd}.{kind}", kind)]
+
+
+def case(chance: random.Random, folder: Path) -> list[str]:
+    """Words for `data check`, and the files they name."""
+    words = files(chance, folder, chance.choice(KINDS))
     if chance.random() < 0.3:
         words.append("--json")
     if chance.random() < 0.2:
         words += ["--length", chance.choice(["1", "8", "0", "-1", "99999999999999999999"])]
     if chance.random() < 0.2:
-        words += [
-            "--map",
-            chance.choice(["text=text", "text=column1", "src=en", "x=y", "text=\x1b", "label=label"]),
-        ]
+        maps = ["text=text", "text=column1", "src=en", "x=y", "text=\x1b", "label=label"]
+        words += ["--map", chance.choice(maps)]
     return words
 
 

@@ -1,4 +1,4 @@
-"""The model that a run publishes has a manifest: `clearhead inspect` notices a changed byte, and only then."""
+"""The model that a run publishes has a manifest: `clearhead inspect` notices a changed byte."""
 
 import json
 import shutil
