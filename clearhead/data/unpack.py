@@ -1,9 +1,9 @@
 """Unpacking: a .gz or .xz file in, its bytes in a temporary file out; what would fill the disk is refused.
 
 A few hundred kilobytes can unpack to gigabytes. Texts that people wrote become 3 to 20 times as long, logs
-that repeat themselves up to some 100 times; gzip can reach 1,000 and xz 7,000. So beyond 64 MB a file may not be
-more than 200 times as long as what was read of it, and it may not take more than half of the free disk. Both
-are looked at while it is unpacked: a refused file costs about a second and 64 MB of disk.
+that repeat themselves up to some 100 times; gzip can reach 1,000 and xz 7,000. So beyond 64 MB a file may not
+be more than 200 times as long as what was read of it, and it may not take more than half of the free disk.
+Both are looked at while it is unpacked: a refused file costs about a second and 64 MB of disk.
 """
 
 from __future__ import annotations

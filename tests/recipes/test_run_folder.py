@@ -169,3 +169,28 @@ def test_what_is_recorded_is_json_and_yaml_that_can_be_read(
     assert call(capsys, "gpt-chars", prose, *TINY, "--out", str(run))[0] == 0
     assert load_run(str(run / "settings.yaml")).data.source == prose
     assert json.loads((run / "config.json").read_text())["n_embd"] == 16
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "model.n_embd={}", "model.n_embd=null", "model.n_embd=1000000000", "model.n_layer=1000000",
+        "model.edit=x", "model=3", "train.threads=2147483648", "train.micro=1e300", "train.steps=1e300",
+        "train.lr=.nan", "data.length=x", "data.length=-1", "data.rows=1e9", "data.smoothing=2",
+        "data.source=3", "data.map=[a]",
+        "data.map={text: 3}", "tokenizer.vocab=0", "tokenizer.kind=[bpe]", "about=[1]", "data.augment=3",
+        "data.augment={delete: x}", "data.augment={copies: x}", "data.augment={lexicon: 3}",
+    ],
+)  # fmt: skip
+def test_settings_of_the_wrong_kind_are_one_line(
+    setting: str, prose: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, _, value = setting.partition("=")
+    settings = [f"{name}={value}"] if "." in name else []
+    if not settings:  # a whole part of the tree cannot be given by a word
+        (tmp_path / "my.yaml").write_text(f"task: causal\n{name}: {value}\n")
+    recipe = str(tmp_path / "my.yaml") if not settings else "gpt-chars"
+    line = refused(
+        capsys, recipe, prose, *(TINY if settings else []), *settings, "--out", str(tmp_path / "run")
+    )
+    assert len(line) < 320 and not (tmp_path / "run").exists()
