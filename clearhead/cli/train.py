@@ -61,11 +61,10 @@ def train(
 
 
 def start(prepared: Prepared, folder: Path) -> Result:
-    """Train, with the settings written beside the model first."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / SETTINGS).write_text(prepared.run.to_yaml(), encoding="utf-8")
-    trainer = Trainer(prepared.bundle, prepared.task, prepared.run.train, folder, progress=watching())
-    return trainer.run()
+    """Train, with the settings beside the model; a run that is refused leaves those it found."""
+    run = prepared.run
+    files = {SETTINGS: run.to_yaml()}
+    return Trainer(prepared.bundle, prepared.task, run.train, folder, progress=watching(), files=files).run()
 
 
 def _starting(run: Run, folder: str | None, edit: Edits) -> Run:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..bundle import Bundle, build, load
-from ..errors import InputError
+from ..errors import ClearheadError, InputError, quoted, reason
 from ..tasks.task import Task
 from ..text.tokenizer import Tokenizer
 from ..text.training import train_tokenizer
@@ -16,6 +17,8 @@ from . import makers
 from .enlarge import enlarge
 from .rows import Rows, read
 from .settings import Run
+
+LAYERS = 10_000  # ten times as many as anybody has trained
 
 
 @dataclass(frozen=True)
@@ -77,13 +80,28 @@ def _fresh(run: Run, tokenizer: Tokenizer, made: makers.Made) -> Bundle:
     config = {key: value for key, value in run.model.items() if key not in ("family", "edit")}
     if "family" not in run.model:
         raise InputError("model.family is missing; name a family such as gpt2, or a folder")
-    bundle = build(
-        str(run.model["family"]),
-        task=made.head,
-        seed=run.train.seed,
-        edit=run.model.get("edit"),
-        **{**made.config, **config},
-    )
+    with _refusing(config):
+        bundle = build(
+            str(run.model["family"]),
+            task=made.head,
+            seed=run.train.seed,
+            edit=run.model.get("edit"),
+            **{**made.config, **config},
+        )
     bundle.tokenizer = tokenizer
     bundle.generation = made.generation
     return bundle
+
+
+@contextmanager
+def _refusing(config: Mapping[str, Any]) -> Iterator[None]:
+    """Settings of a model that cannot be built: values of the wrong kind, and sizes that no machine holds."""
+    for key, value in config.items():
+        if "layer" in key and isinstance(value, int) and value > LAYERS:
+            raise InputError(f"model.{key} is {quoted(value)}; expected at most {LAYERS:,}")
+    try:
+        yield
+    except ClearheadError:
+        raise
+    except (TypeError, ValueError, RuntimeError, ArithmeticError, LookupError, MemoryError) as error:
+        raise InputError(f"the model cannot be built from its settings: {reason(error)[:120]}") from None

@@ -17,6 +17,7 @@ from typing import Literal
 from ..errors import InputError, TrainError
 from ..recipes import load_run
 from ..store.line import one_line
+from ..train.commit import writing
 from .shelf import Entry, Shelf
 from .watch import worker
 
@@ -41,9 +42,10 @@ class Runs:
         if recipe.endswith((".yaml", ".yml")):
             raise InputError("name a recipe of the shelf; a file of your own is trained in the terminal")
         folder = self._free(name or recipe)
-        folder.mkdir(parents=True)
-        self._spawn(folder, ["train", recipe, *words, "--out", str(folder)])
-        return self._entry(folder)
+        with writing(folder):
+            folder.mkdir(parents=True)
+            self._spawn(folder, ["train", recipe, *words, "--out", str(folder)])
+            return self._entry(folder)
 
     def resume(self, entry: Entry) -> None:
         if worker(entry.path) is None:

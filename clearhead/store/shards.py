@@ -28,6 +28,11 @@ def open_tensors(folder: Path) -> Tensors:
     raise LoadError(one_line(_why_none(folder)))
 
 
+def is_weights(name: str) -> bool:
+    """Whether a file of this name holds the weights of a folder, or says where they are."""
+    return name in (SINGLE, INDEX) or SHARD.fullmatch(name) is not None
+
+
 def bare(name: object) -> bool:
     """A plain file name on every system: no separators, no drive, no way up."""
     return (

@@ -41,9 +41,9 @@ class Keeper:
         put(self.model, checkpoint.read_weights(self.bundle, path))
         remember(self.model, self.update.optimizer, checkpoint.read_tensors(path, "optimizer."))
         if self.ema is not None:
-            for name, x in checkpoint.read_tensors(path, "ema.").items():
-                self.ema.means[name].copy_(x)
-        self._compare(facts.get("environment") or {})
+            self.ema.restore(checkpoint.read_tensors(path, "ema."))
+        there = facts.get("environment")
+        self._compare(there if isinstance(there, dict) else {})
         self.saved = state.step
         return state
 
@@ -75,7 +75,7 @@ class Keeper:
                 put(self.model, checkpoint.read_tensors(there[best], "ema."))
         elif self.ema is not None:
             put(self.model, self.ema.means)
-        checkpoint.write_model(self.bundle, self.folder)
+        checkpoint.publish_model(self.bundle, self.folder, state.step)
 
     def _averaged(self, steps: list[int]) -> list[int]:
         """The last checkpoints of the timetable: one that a signal made is not of it."""

@@ -11,7 +11,8 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
-from ..store.place import sync_file, sync_folder
+from ..readfile import open_regular
+from ..store.place import write_file
 from .commit import writing
 
 Record = dict[str, Any]
@@ -53,31 +54,34 @@ def determined(record: Record) -> Record:
 
 def _cut(path: Path, step: int) -> None:
     """Leave the lines up to a step. The new file takes the place of the old one at once."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return
-    kept = b"".join(line for line in _lines(path) if json.loads(line)["step"] <= step)
-    if kept == path.read_bytes():
-        return
-    aside = path.with_name(f".tmp-{path.name}")
-    aside.write_bytes(kept)
-    sync_file(aside)
-    os.replace(aside, path)
-    sync_folder(path.parent)
+    whole = _bytes(path)
+    kept = b"".join(line for line in _whole_lines(whole) if json.loads(line)["step"] <= step)
+    if kept != whole:
+        write_file(path, kept)
 
 
 def _lines(path: Path) -> list[bytes]:
+    return _whole_lines(_bytes(path)) if path.exists() else []
+
+
+def _bytes(path: Path) -> bytes:
+    """What is no regular file is not read: it may have no end."""
+    with open_regular(path) as file:
+        return file.read(os.fstat(file.fileno()).st_size)
+
+
+def _whole_lines(data: bytes) -> list[bytes]:
     """Whole lines, up to the first that is no record."""
     good: list[bytes] = []
-    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
+    for line in data.splitlines(keepends=True):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             break
-        if (
-            not line.endswith(b"\n")
-            or not isinstance(record, dict)
-            or not isinstance(record.get("step"), int)
-        ):
+        is_record = isinstance(record, dict) and type(record.get("step")) is int
+        if not line.endswith(b"\n") or not is_record:
             break
         good.append(line)
     return good

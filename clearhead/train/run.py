@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,12 @@ from ..bundle import Bundle
 from ..errors import TrainError, TrainingStopped, nearest
 from ..nn.tower import Tower
 from ..store.line import one_line
+from ..store.place import write_file
 from ..tasks import Task
 from ..tune import layout
 from .average import Ema
 from .checklist import checklist
+from .commit import writing
 from .exact import seeded
 from .keeper import Keeper
 from .log import Log, Record
@@ -65,8 +67,14 @@ class Run:
         self.norms: deque[float] = deque(maxlen=100)
         self.keeper = Keeper(bundle, self.update, self.ema, folder, progress.warn)
         self.state = self.keeper.resume()
-        self.log = Log(folder, self.state.step)
         self.listener: Callable[[Record], None] | None = None
+
+    def begin(self, files: Mapping[str, str]) -> None:
+        """The first writes: what was refused has been refused by now. The settings come before the log."""
+        for name, text in files.items():
+            with writing(self.folder / name):
+                write_file(self.folder / name, text.encode("utf-8"))
+        self.log = Log(self.folder, self.state.step)
 
     def to_the_end(self, listener: Callable[[Record], None] | None) -> Result:
         self.listener = listener

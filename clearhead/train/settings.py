@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..errors import SpecError
+from ..errors import SpecError, quoted
 from ..spec import Spec
 from .optim import AdamW, Optimizer
 from .schedule import Constant, Cosine, LinearDecay, Noam, Schedule
@@ -43,6 +43,7 @@ class Training(Spec):
             if getattr(self, name) is not None:
                 self._at_least(name, 1)
         self._at_least("keep", 2)
+        self._check_sizes()
         for name in ("lr", "clip", "time_budget"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -65,7 +66,14 @@ class Training(Spec):
 
     def _at_least(self, name: str, least: int) -> None:
         if getattr(self, name) < least:
-            raise SpecError(f"Training.{name} is {getattr(self, name)}; expected {least} or more")
+            raise SpecError(f"Training.{name} is {quoted(getattr(self, name))}; expected {least} or more")
+
+    def _check_sizes(self) -> None:
+        """What no machine can do, and what torch would not take."""
+        for name, most in (("steps", 10**12), ("micro", 2**16), ("threads", 1024)):
+            value = getattr(self, name)
+            if value is not None and value > most:
+                raise SpecError(f"Training.{name} is {quoted(value)}; expected at most {most:,}")
 
     def _check_rate(self) -> None:
         schedule = self.schedule

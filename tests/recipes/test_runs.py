@@ -95,7 +95,7 @@ def _found(row: dict, name: str) -> float:  # type: ignore[type-arg]
 
 
 def test_a_validation_stays_within_the_positions(files: dict[str, Path]) -> None:
-    """A model that has not learned to end goes on for twice the longest answer: more than it has positions."""
+    """A model that has not learned to end goes on, for longer than it has positions."""
     source = f"data.source={files['pairs']}"
     prepared = prepare(quick("translate", source, "model.max_position_embeddings=12", "data.length=12"))
     scores = prepared.task.score(prepared.bundle.model.eval(), "valid")
