@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from ..bundle import Bundle
-from ..bundle.loading import open_mapped
 from ..bundle.edits import edited
+from ..bundle.loading import open_mapped
 from ..bundle.making import spec_of
 from ..errors import LoadError, nearest
 from ..families import FAMILIES, SIZES, Family, Task, named

@@ -57,7 +57,7 @@ def test_a_changed_byte_is_one_line_and_exit_2(
         (run / name).write_bytes(data)
         code, out, err = inspect(capsys, run, *words)
         assert code == 2 and out == "" and err.count("\n") == 1
-        assert f"{run / name} is not what was saved" in err and "train --resume" in err
+        assert f"{run.name}/{name} is not what was saved" in err and "train --resume" in err
         data[place] ^= 1
     (run / name).write_bytes(data)
     assert inspect(capsys, run)[0] == 0
