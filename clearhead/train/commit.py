@@ -17,13 +17,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
-from ..errors import LoadError, SaveError
+from ..errors import LoadError, SaveError, shortened
 from ..store.line import one_line, reason
 from ..store.manifest import seal, verify
 from ..store.place import sync_file, sync_folder
 
 NAME = re.compile(r"checkpoint-([0-9]{6,18})")
 Warn = Callable[[str], None]
+LINE = 280  # characters of a warning
 
 
 def commit(folder: Path, step: int, fill: Callable[[Path], None]) -> Path:
@@ -79,7 +80,7 @@ def whole(checkpoint: Path, warn: Warn) -> bool:
     try:
         verify(checkpoint)
     except LoadError as error:
-        warn(f"{checkpoint.name} is broken and left out: {error}")
+        warn(shortened(f"{checkpoint.name} is broken and left out: {error}", LINE))
         return False
     return True
 

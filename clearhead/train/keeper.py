@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bundle import Bundle
-from ..errors import TrainError
+from ..errors import TrainError, shortened
 from ..store.line import one_line
 from . import checkpoint, commit
 from .average import Ema, mean
@@ -97,6 +97,9 @@ class Keeper:
     def _compare(self, there: dict[str, Any]) -> None:
         """Another machine or another number of threads rounds in another order: that is said."""
         here = self.facts["environment"]
-        odd = [f"{key} {there.get(key)} -> {here[key]}" for key in here if there.get(key) != here[key]]
+        odd = [
+            f"{key} {str(there.get(key))[:40]} -> {here[key]}" for key in here if there.get(key) != here[key]
+        ]
         if odd:
-            self.warn(one_line(f"resumed elsewhere ({', '.join(odd)}): close from here on, not bit for bit"))
+            message = f"resumed elsewhere ({', '.join(odd)}): close from here on, not bit for bit"
+            self.warn(shortened(one_line(message), commit.LINE))

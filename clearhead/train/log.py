@@ -39,7 +39,8 @@ class Log:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        with writing(self.path):
+            self._file.close()
 
 
 def read_log(folder: str | Path) -> list[Record]:

@@ -112,12 +112,12 @@ def test_members_padding_and_headers(tmp_path: Path) -> None:
 
 
 def test_a_header_that_goes_on_for_ever(tmp_path: Path) -> None:
-    """A name of 50 MB in the header of a .gz; byte by byte it takes the library's reader a minute."""
+    """A name of 50 MB in the header of a .gz; byte by byte, as Python reads it, five seconds."""
     (tmp_path / "x.txt.gz").write_bytes(b"\x1f\x8b\x08\x08" + b"\0" * 6 + b"n" * 50_000_000)
     began = time.process_time()
     with pytest.raises(DataError, match="ends in the middle"):
         read_rows(tmp_path / "x.txt.gz")
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 2
 
 
 def test_an_xz_that_asks_for_much_memory(tmp_path: Path) -> None:

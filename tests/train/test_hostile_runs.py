@@ -268,3 +268,13 @@ def test_a_thousand_hostile_runs(
     with capsys.disabled():
         print(f"\nseed {seed}: {found}")  # noqa: T201
     assert found.faults == [], f"seed {seed}: {found}"
+
+
+@pytest.mark.parametrize("target", ["/proc/self/mem", "/dev/zero", "/dev/full", "nowhere"])
+def test_a_log_that_is_a_link_is_one_line(target: str, runs: tuple[Path, bytes], tmp_path: Path) -> None:
+    run = Path(shutil.copytree(runs[0], tmp_path / "run"))
+    (run / "metrics.jsonl").unlink()
+    (run / "metrics.jsonl").symlink_to(target)
+    found = Found()
+    judge(found, target, lambda: main(["train", "--resume", str(run)]), (2,))
+    assert found.faults == []
