@@ -89,10 +89,8 @@ def test_a_model_with_both_heads_of_pre_training_says_words_and_whether_texts_fo
     want = theirs(**fed).prediction_logits[0, place].softmax(-1).topk(3)
     assert found.kind == "words"
     assert [guess.probability for guess in found.guesses] == pytest.approx(want.values.tolist(), abs=1e-5)
-    found, fed = (
-        bundle.predict("the cat sat", "a dog ran"),
-        words("the cat sat", "a dog ran", return_tensors="pt"),
-    )
+    found = bundle.predict("the cat sat", "a dog ran")
+    fed = words("the cat sat", "a dog ran", return_tensors="pt", return_token_type_ids=True)
     follows = theirs(**fed).seq_relationship_logits[0].softmax(-1)
     assert found.kind == "labels"
     assert {g.text: g.probability for g in found.guesses} == pytest.approx(
