@@ -32,8 +32,8 @@ def edited(spec: S, edits: Mapping[str, Any]) -> S:
         if kind is None:
             there = {type(node).__name__ for node in spec.nodes()}
             raise SpecError(f"edit {place!r}: there is no kind {word!r}; {nearest(word, there)}")
-        given = parse(value) if isinstance(value, str) else value
-        spec = _at(spec, path, kind, {field: given}, place)
+        new = parse(value) if isinstance(value, str) else value
+        spec = _at(spec, path, kind, {field: new}, place)
     return spec
 
 

@@ -14,9 +14,8 @@ import threading
 from pathlib import Path
 from typing import Literal
 
-from ..errors import InputError, TrainError
+from ..errors import InputError, TrainError, one_line
 from ..recipes import load_run
-from ..store.line import one_line
 from ..train.commit import writing
 from .shelf import Entry, Shelf
 from .watch import worker

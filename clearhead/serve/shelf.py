@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..bundle import Bundle, load
-from ..errors import ClearheadError, LoadError, SpecError
+from ..errors import ClearheadError, LoadError, SpecError, one_line
 from ..families import of_type
 from ..store.jsonfile import read_object
-from ..store.line import one_line
 
 EXAMPLE = Path(__file__).parent / "example"  # a translator of 194 thousand parameters, made by our own recipe
 OPEN = 3  # bundles kept in memory

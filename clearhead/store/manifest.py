@@ -13,9 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ..errors import LoadError
+from ..errors import LoadError, one_line, quoted, reason
 from ..readfile import open_regular, read_regular
-from .line import one_line, quoted, reason
 from .place import write_file
 from .shards import bare
 

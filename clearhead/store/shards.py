@@ -6,10 +6,9 @@ import os
 import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from ..errors import LoadError
+from ..errors import LoadError, one_line, quoted
 from ..readfile import LIMIT
 from .jsonfile import read_object
-from .line import one_line, quoted
 from .tensors import Tensors
 
 SINGLE = "model.safetensors"

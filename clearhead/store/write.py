@@ -12,8 +12,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..errors import SaveError
-from .line import one_line, quoted, reason
+from ..errors import SaveError, one_line, quoted, reason
 from .manifest import MANIFEST, is_sealed
 from .place import put_in_place
 from .shards import INDEX, SINGLE, bare

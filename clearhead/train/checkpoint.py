@@ -15,10 +15,9 @@ from torch import Tensor
 from .. import store
 from ..bundle import Bundle, save
 from ..bundle.saving import saved_weights
-from ..errors import ClearheadError, LoadError, SpecError, TrainError
+from ..errors import ClearheadError, LoadError, SpecError, TrainError, one_line, quoted, reason
 from ..spec import Spec
 from ..store.jsonfile import read_object
-from ..store.line import one_line, quoted, reason
 from ..store.manifest import seal
 from ..store.shards import is_weights
 from ..store.tensors import Tensors

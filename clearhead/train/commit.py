@@ -17,8 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
-from ..errors import LoadError, SaveError, shortened
-from ..store.line import one_line, reason
+from ..errors import LoadError, SaveError, one_line, reason, shortened
 from ..store.manifest import seal, verify
 from ..store.place import sync_file, sync_folder
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bundle import Bundle
-from ..errors import TrainError, shortened
-from ..store.line import one_line
+from ..errors import TrainError, one_line, shortened
 from . import checkpoint, commit
 from .average import Ema, mean
 from .exact import commit_of_code, environment

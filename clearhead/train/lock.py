@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..errors import TrainError
-from ..store.line import one_line
+from ..errors import TrainError, one_line
 from .commit import writing
 
 LOCK = ".lock"

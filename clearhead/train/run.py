@@ -14,9 +14,8 @@ from typing import Any, Literal
 import torch
 
 from ..bundle import Bundle
-from ..errors import TrainError, TrainingStopped, nearest
+from ..errors import TrainError, TrainingStopped, nearest, one_line
 from ..nn.tower import Tower
-from ..store.line import one_line
 from ..store.place import write_file
 from ..tasks import Task
 from ..tune import layout
