@@ -47,12 +47,16 @@ class Keeper:
         return state
 
     def save(self, state: State) -> None:
-        """A checkpoint, unless this step has one; then what is no longer needed goes."""
+        """A checkpoint, unless this step has one."""
         if self.saved == state.step:
             return
         tensors = moments(self.model, self.update.optimizer) | means(self.ema)
         checkpoint.write_checkpoint(self.folder, self.bundle, state, tensors, self.facts)
         self.saved = state.step
+        self.prune(state)
+
+    def prune(self, state: State) -> None:
+        """Remove the checkpoints that are no longer needed."""
         # Later ones are broken, and were left behind when the run went back to an earlier one.
         there = [step for step in commit.checkpoints(self.folder) if step <= state.step]
         best = [] if state.best_step is None else [state.best_step]

@@ -34,6 +34,16 @@ class Log:
             self._file.write(line)
             self._file.flush()
 
+    def validation(self, step: int) -> Record | None:
+        """The scores of a validation that was finished, where the file has them."""
+        for line in reversed(_lines(self.path)):
+            record: Record = json.loads(line)
+            if record["step"] < step:
+                return None
+            if record.get("split") == "valid" and _are_scores(record.get("scores")):
+                return record
+        return None
+
     def sync(self) -> None:
         with writing(self.path):
             os.fsync(self._file.fileno())
@@ -86,6 +96,10 @@ def _whole_lines(data: bytes) -> list[bytes]:
             break
         good.append(line)
     return good
+
+
+def _are_scores(value: Any) -> bool:
+    return isinstance(value, dict) and all(v is None or type(v) in (int, float) for v in value.values())
 
 
 def _finite(value: Any) -> Any:

@@ -24,6 +24,7 @@ class State:
     best: float | None = None  # the best score so far
     best_step: int | None = None
     waited: int = 0  # validations since then
+    scored: int = 0  # the step of the last validation that is counted in these
     scale: float = 1.0  # what the loss is multiplied by, in float16
     steady: int = 0  # steps since the scale changed
     retried: int = 0  # steps computed again at a smaller scale
@@ -33,6 +34,8 @@ class State:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> State:
+        # Checkpoints of an older version were written after the validation of their step.
+        data = {"scored": data.get("step"), **data}
         if data.keys() != State.__dataclass_fields__.keys():
             raise LoadError(f"state.json has {sorted(data)}; expected {sorted(State.__dataclass_fields__)}")
         for name, value in data.items():
