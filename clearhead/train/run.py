@@ -201,6 +201,7 @@ class Run:
 
     def _stopped(self, bad: NotFinite) -> TrainingStopped:
         step = self.state.step + 1
+        self._record({"step": step, "split": "failed", "tensor": bad.tensor, "value": str(bad.value)})
         self._save()
         checks = checklist(self.bundle, self.training, self.width, step, self.norms)
         where = f"the weights are those of step {step - 1}, saved in {self.folder}"
