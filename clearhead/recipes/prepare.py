@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ def prepare(run: Run, say: Callable[[str], None] = lambda line: None) -> Prepare
     maker = makers.MAKERS[run.task]
     base = _base(run)
     tokenizer = base.tokenizer if base is not None else None
+    if base is not None:
+        rows = replace(rows, labels=_learned(base))
     if tokenizer is None:
         say(f"tokenizer  {run.tokenizer.kind}, up to {run.tokenizer.vocab:,} tokens")
         texts = _texts(rows)
@@ -44,8 +46,35 @@ def prepare(run: Run, say: Callable[[str], None] = lambda line: None) -> Prepare
         )
     notes = list(rows.notes)
     made = maker.make(run, rows, tokenizer, notes)
-    bundle = base if base is not None else _fresh(run, tokenizer, made)
-    return Prepared(run, rows, bundle, made.task, tuple(notes))
+    if base is None:
+        return Prepared(run, rows, _fresh(run, tokenizer, made), made.task, tuple(notes))
+    if base.task != made.head:
+        raise InputError(
+            f"{run.model['family']} has a head for {base.task}, and the task {run.task!r} needs one for "
+            f"{made.head}; start from a checkpoint of that kind, or without --from"
+        )
+    return Prepared(run, rows, _named(base, made), made.task, tuple(notes))
+
+
+def _learned(base: Bundle) -> tuple[str, ...]:
+    """The labels of a checkpoint in the order of its scores; none where they were never given names."""
+    given = base.config.get("id2label")
+    if base.task not in ("labels", "tags") or not isinstance(given, dict):
+        return ()
+    names = [str(name) for _, name in sorted(given.items(), key=lambda item: int(item[0]))]
+    return () if all(name == f"LABEL_{i}" for i, name in enumerate(names)) else tuple(names)
+
+
+def _named(base: Bundle, made: makers.Made) -> Bundle:
+    """A head without names gets those of the file; one label more or less is another head."""
+    names = made.config.get("id2label", {})
+    if base.task not in ("labels", "tags") or _learned(base):
+        return base
+    there = len(base.config.get("id2label") or {}) or int(base.config.get("num_labels") or 2)
+    if there != len(names):
+        raise InputError(f"the model to go on from has {there} labels, the training rows have {len(names)}")
+    base.config |= {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
+    return base
 
 
 def _texts(rows: Rows) -> list[str]:
