@@ -44,7 +44,7 @@ def phrase(determiner: Determiner, adjective: Word, noun: Noun) -> Phrase:
 
 
 def relative(head: Phrase, role: str, verb: Verb, other: Phrase) -> Phrase:
-    """A noun with a relative clause, in which it is the subject (that likes X) or the object (that X likes)."""
+    """A noun with a relative clause; there it is the subject (that likes X) or the object (that X likes)."""
     if role == "subject":
         english, chinese = f"that {_agreeing(verb, head)} {other.english}", verb.chinese + other.chinese
     else:
@@ -117,7 +117,13 @@ def _described(
 
 
 def _given(
-    people: Nouns, which: Determiners, verb: Verb, things: Nouns, counts: Determiners, kinds: Adjectives, time: Word
+    people: Nouns,
+    which: Determiners,
+    verb: Verb,
+    things: Nouns,
+    counts: Determiners,
+    kinds: Adjectives,
+    time: Word,
 ) -> Word:
     giver, receiver = map(phrase, which, (NOTHING, NOTHING), people)
     return gift(giver, verb, map(phrase, counts, kinds, things), receiver, time)
