@@ -1,4 +1,4 @@
-"""What each part is worth: a bundle and texts with their right answers in; exact match without each part out.
+"""What each part does: a bundle and texts with their right answers in; exact match without each part out.
 
 Every row is measured: the texts are answered again by a model that lacks one part (`Bundle.without`), or, for
 the order of the words, by the whole model from shuffled words.

@@ -29,7 +29,9 @@ def demo(
     seed: Annotated[int, Parameter(help="everything random depends on it")] = 0,
 ) -> None:
     """English to Chinese on a built-in grammar: train, score on held-out sentences, draw, ablate."""
-    words = [f"train.seed={seed}"] + ([f"train.steps={steps}"] if steps else [])
+    words = [f"train.seed={seed}"]
+    if steps:
+        words += [f"train.steps={steps}", f"train.schedule.warmup={min(40, steps // 10)}"]
     folder = Path(out)
     prepared = prepare(load_run("translate-en-zh", words))
     rows = prepared.rows.splits
@@ -54,7 +56,7 @@ def demo(
     OUT.print(f'ablate   clearhead look {folder} "{SENTENCE}" --without positions')
     OUT.print(f"inspect  clearhead inspect {folder}")
     OUT.print(f"score    clearhead eval {folder}")
-    OUT.print("change   clearhead train translate-en-zh --model.encoder_layers 4 --train.steps 1000")
+    OUT.print("change   clearhead train translate-en-zh --model.encoder_layers 4 --train.steps 1500")
 
 
 def _scores(prepared: Prepared) -> None:

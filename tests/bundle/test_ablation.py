@@ -1,4 +1,4 @@
-"""What each part is worth, measured: on the translator that travels with the package, and on the demo's own."""
+"""What each part does, measured: on the translator that travels with the package and on the demo's own."""
 
 from pathlib import Path
 
