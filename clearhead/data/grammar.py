@@ -184,13 +184,13 @@ def sentence(number: int) -> Word:
     raise IndexError(f"there are {SENTENCES:,} sentences")
 
 
-_NOUNS = {noun.plural: noun.singular for noun in (*BEINGS, *words.THINGS)}
-_VERBS = {v.singular: v.plural for v in (*words.ACTIONS, *words.FEELINGS, *words.GIVING)}
+_STEMS = {noun.plural: noun.singular for noun in (*BEINGS, *words.THINGS)}
+_STEMS |= {verb.singular: verb.plural for verb in (*words.ACTIONS, *words.FEELINGS, *words.GIVING)}
 
 
 def combination(english: str) -> str:
     """The words of a sentence without their order and endings: the same for it and for its mirror images."""
-    return " ".join(sorted((_NOUNS | _VERBS).get(word, word) for word in english.split()))
+    return " ".join(sorted(_STEMS.get(word, word) for word in english.split()))
 
 
 def make(seed: int) -> dict[str, list[dict[str, str]]]:
@@ -204,4 +204,6 @@ def make(seed: int) -> dict[str, list[dict[str, str]]]:
         split = "valid" if is_held_out(combination(english), one_in=20) else "train"
         if len(splits[split]) < sizes[split]:
             splits[split][english] = chinese
+        elif all(len(splits[name]) == size for name, size in sizes.items()):
+            break
     return {name: [{"src": e, "tgt": c} for e, c in pairs.items()] for name, pairs in splits.items()}
