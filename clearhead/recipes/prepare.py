@@ -18,6 +18,7 @@ from .enlarge import enlarge
 from .rows import Rows, read
 from .settings import Run
 
+LABELLED = {"classify": "labels", "tag": "tags"}  # tasks whose head has names, and its kind
 LAYERS = 10_000  # ten times as many as anybody has trained
 
 
@@ -37,7 +38,7 @@ def prepare(run: Run, say: Callable[[str], None] = lambda line: None) -> Prepare
     base = _base(run)
     tokenizer = base.tokenizer if base is not None else None
     if base is not None:
-        rows = replace(rows, labels=_learned(base))
+        rows = replace(rows, labels=_learned(base) if base.task == LABELLED.get(run.task) else ())
     if tokenizer is None:
         say(f"tokenizer  {run.tokenizer.kind}, up to {run.tokenizer.vocab:,} tokens")
         texts = _texts(rows)

@@ -283,7 +283,7 @@ def test_back_translations_are_learned_beside_the_pairs(files: dict[str, Path], 
 
 def classifier(folder: Path, names: list[str]) -> Path:
     """A trained checkpoint whose labels have these names, in this order."""
-    words = [f"good thing {i}" if i % 2 else f"bad thing {i}" for i in range(40)]
+    words = [f"pos thing {i}" if i % 2 else f"neg thing {i}" for i in range(40)]
     file = folder / "first.tsv"
     file.write_text("\n".join(f"{w}\t{i % 2}" for i, w in enumerate(words)) + "\n")
     prepared = prepare(quick("classify", f"data.source={file}", f"data.valid={file}"))
