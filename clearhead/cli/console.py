@@ -7,8 +7,11 @@ others in another order (a bidirectional override), is printed as its code.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 import unicodedata
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -69,3 +72,14 @@ def amount(number: float) -> str:
         if abs(number) >= size:
             return f"{number / size:.3g} {letter}"
     return f"{number:g}"
+
+
+def program() -> str:
+    """How to call this program again: by its name if the shell finds it there, else by where it lies."""
+    called = Path(sys.argv[0])
+    found = shutil.which("clearhead")
+    if found is not None and Path(found).resolve() == called.resolve():
+        return "clearhead"
+    if called.name.startswith("clearhead") and called.is_file():
+        return os.path.relpath(called)
+    return "clearhead" if found is not None else "python -m clearhead"

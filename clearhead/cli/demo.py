@@ -43,7 +43,7 @@ def demo(
     OUT.print(f"[bold]\\[3/5][/] train    {prepared.run.train.steps} steps")
     result = start(prepared, folder)
     if result.status != "done":
-        ERR.print(f"stopped at step {result.step}; go on with: clearhead demo --out {out}")
+        ERR.print(f"stopped at step {result.step}; go on with: {program()} demo --out {out}", soft_wrap=True)
         raise SystemExit(130 if result.reason == "SIGINT" else 3)
     _scores(prepared)
     OUT.print(f"[bold]\\[4/5][/] saved    {folder}  (a Hugging Face folder)")
@@ -51,12 +51,13 @@ def demo(
     OUT.print(f"               {picture}  where the decoder looks")
     _parts(prepared)
     OUT.print()
-    OUT.print(f'use      clearhead generate {folder} "{MIRRORED}"')
-    OUT.print(f'look     clearhead look {folder} "{SENTENCE}" --html')
-    OUT.print(f'ablate   clearhead look {folder} "{SENTENCE}" --without positions')
-    OUT.print(f"inspect  clearhead inspect {folder}")
-    OUT.print(f"score    clearhead eval {folder}")
-    OUT.print("change   clearhead train translate-en-zh --model.encoder_layers 4 --train.steps 1500")
+    name = program()
+    OUT.print(f'use      {name} generate {folder} "{MIRRORED}"')
+    OUT.print(f'look     {name} look {folder} "{SENTENCE}" --html')
+    OUT.print(f'ablate   {name} look {folder} "{SENTENCE}" --without positions')
+    OUT.print(f"inspect  {name} inspect {folder}")
+    OUT.print(f"score    {name} eval {folder}")
+    OUT.print(f"change   {name} train translate-en-zh --model.encoder_layers 4 --train.steps 1500")
 
 
 def _scores(prepared: Prepared) -> None:

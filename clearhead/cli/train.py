@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..recipes import RECIPES, Prepared, Run, changed, load_run, prepare
 from ..train import Result, Trainer, watching
 from ..train.estimate import estimate
-from .console import ERR, OUT, amount, print_json, table
+from .console import ERR, OUT, amount, print_json, program, table
 from .swap import Edits, Set, edits
 
 SETTINGS = "settings.yaml"
@@ -157,6 +157,7 @@ def _report(result: Result, *, json: bool) -> None:
     elif result.status == "done":
         OUT.print(f"saved      {result.folder}")
     if result.status != "done":
-        how = f"clearhead train --resume {result.folder}"
-        ERR.print(f"stopped at step {result.step} ({result.reason}); go on with: {how}")
+        how = f"{program()} train --resume {result.folder}"
+        # Not wrapped: a command is there to be copied.
+        ERR.print(f"stopped at step {result.step} ({result.reason}); go on with: {how}", soft_wrap=True)
         sys.exit(130 if result.reason == "SIGINT" else 3)
