@@ -6,6 +6,7 @@ The canonical forms are seven: {text}, {src, tgt}, {prompt, completion}, {messag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -40,7 +41,8 @@ def _text(row: Row, columns: Columns, role: str) -> Row:
         value = "\n".join(value)
     if value is None:
         value = ""
-    if isinstance(value, bool | list | dict) or not isinstance(value, str | int | float):
+    number = isinstance(value, float) and not math.isfinite(value)  # JSON's NaN is an empty cell, not a word
+    if number or isinstance(value, bool | list | dict) or not isinstance(value, str | int | float):
         raise DataError(f"{role} holds a {type(value).__name__}; expected text")
     text = str(value)
     if any("\ud800" <= letter <= "\udfff" for letter in text):

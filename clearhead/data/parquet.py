@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from ..errors import DataError
 from .files import LONGEST, File
-from .source import Row, Source
+from .source import MANY, Row, Source
 from .unpack import RATIO, SMALL
 
 COUNT = """
@@ -145,6 +145,12 @@ def _check(file: File, names: list[str], sizes: list[int], claimed: int, needed:
         raise DataError(f"{file.name} has two columns called {twice[:80]!r}; give each a name of its own")
     if max(needed) > _most(file):
         raise _too_large(file, max(needed))
+    if claimed >= MANY and file.size < claimed / 4:
+        # Repeated values take no room: one text can be fifty million rows of a small file.
+        raise DataError(
+            f"{file.name} has {claimed:,} rows in {file.size:,} bytes: nearly all of them are the same; "
+            f"remove the duplicates"
+        )
 
 
 def _most(file: File) -> int:

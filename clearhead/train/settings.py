@@ -77,6 +77,9 @@ class Training(Spec):
         if isinstance(schedule, Cosine | LinearDecay):
             name = type(schedule).__name__
             if schedule.warmup >= self.steps:
-                raise SpecError(f"{name}.warmup is {schedule.warmup}; expected less than steps {self.steps}")
+                raise SpecError(
+                    f"{name}.warmup is {schedule.warmup}; expected less than steps {self.steps}: "
+                    f"--train.schedule.warmup {max(self.steps // 10, 1)}"
+                )
             if not 0 <= schedule.minimum <= self.peak:
                 raise SpecError(f"{name}.minimum is {schedule.minimum}; expected 0 to lr {self.peak}")

@@ -173,3 +173,8 @@ def test_it_starts_without_torch(tmp_path: Path) -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_what_json_calls_nan_is_no_text() -> None:
+    rows = [{"text": "fine", "label": "a"}] * 20 + [{"text": float("nan"), "label": "b"}]
+    assert check(Memory(rows, name="x.jsonl")).wrong == {"text holds a float; expected text": [21]}

@@ -88,9 +88,9 @@ def test_values_of_every_type_are_read_or_refused_in_one_line(tmp_path: Path) ->
 
 
 def test_a_bomb_is_refused_by_its_index(tmp_path: Path) -> None:
-    """Ten million times the same kilobyte: 10 GB in a file of a few kilobytes."""
-    same = pa.DictionaryArray.from_arrays(pa.array([0] * 10_000_000, pa.int32()), pa.array(["x" * 1000]))
-    path = write(tmp_path / "x.parquet", pa.table({"text": same}), row_group_size=10_000_000)
+    """A million times the same ten kilobytes: 10 GB in a file of a few kilobytes."""
+    same = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000_000, pa.int32()), pa.array(["x" * 10_000]))
+    path = write(tmp_path / "x.parquet", pa.table({"text": same}), row_group_size=1_000_000)
     assert path.stat().st_size < 2**20
     began = time.process_time()
     with pytest.raises(DataError, match=r"x\.parquet has a row group of .* GB in a file of .* MB; write it"):
@@ -134,3 +134,11 @@ def test_an_index_on_which_the_library_gives_up(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(parquet, "COUNT", "import os; os.abort()")
     with pytest.raises(DataError, match="is no parquet file: its index is damaged"):
         read_rows(path)
+
+
+def test_a_row_repeated_by_the_million_in_a_small_file_is_refused(tmp_path: Path) -> None:
+    """Repeated values take no room in the file, and a row each in everything that reads it."""
+    rows = 2 * 2**20
+    table = pa.table({"text": pa.array(["x"] * rows).dictionary_encode(), "label": [1] * rows})
+    with pytest.raises(DataError, match=r"2,097,152 rows in .* bytes: nearly all"):
+        read_rows(write(tmp_path / "a.parquet", table, compression="zstd"))
