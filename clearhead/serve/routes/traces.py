@@ -21,6 +21,7 @@ from ..answers import without_head
 from ..desk import Held
 from ..facts import causal, generates, kinds
 from ..files import export
+from ..lens import lens_cell, lens_window
 from ..studio import Studio
 from ..wire import answer, packed, roots, thumbnail_size, thumbnails
 
@@ -92,16 +93,13 @@ def routes(studio: Studio) -> APIRouter:
         """What each layer would have said, for a window of positions."""
         held = desk.trace(id)
         with desk.turn():
-            return _lens(held.trace, start, count)
+            return lens_window(held, start, count)
 
     @router.get("/{id}/lens/top")
     def lens_top(id: str, layer: Index, position: Index) -> dict[str, Any]:
         held = desk.trace(id)
         with desk.turn():
-            guesses = held.trace.logit_lens(top=10)
-        layers, positions = guesses.ids.shape[:2]
-        layer, position = _within("layer", layer, layers), _within("position", position, positions)
-        return {"top": _guesses(guesses, layer, position)}
+            return {"top": lens_cell(held, layer, position)}
 
     @router.post("/{id}/without")
     def without(id: str, head: Head) -> dict[str, Any]:
@@ -162,7 +160,7 @@ def about(bundle: Bundle, held: Held) -> dict[str, Any]:
 def _has_lens(trace: Trace) -> bool:
     """Whether the head can read every layer: one token is tried, and the lens refuses what it cannot."""
     try:
-        logit_lens(trace.needs_model("the lens"), trace.hidden()[:1, :1], None, 1)
+        logit_lens(trace.needs_model("the lens"), trace.hidden(0)[None, :1], None, 1)
     except InputError:
         return False
     return True
@@ -266,22 +264,3 @@ def _cell(trace: Trace, kind: Kind, layer: int, head: int, q: int, k: int) -> di
         "masked": bool(torch.isinf(steps.masked[q, k])),
         "weight": float(steps.weights[q, k]),
     }
-
-
-def _lens(trace: Trace, start: int, count: int) -> dict[str, Any]:
-    guesses = trace.logit_lens(top=1)
-    layers, positions = guesses.ids.shape[:2]
-    columns = range(min(start, positions - 1), min(start + count, positions))
-    cells = [[_guesses(guesses, layer, i)[0] for i in columns] for layer in range(layers)]
-    names = ["0", *(str(i) for i in range(1, layers))]
-    return {"layers": names, "positions": positions, "from": start, "cells": cells}
-
-
-def _guesses(guesses: Any, layer: int, position: int) -> list[dict[str, Any]]:
-    rows = zip(
-        guesses.ids[layer, position].tolist(),
-        guesses.labels[layer][position],
-        guesses.probabilities[layer, position].tolist(),
-        strict=True,
-    )
-    return [{"id": i, "text": text, "p": p} for i, text, p in rows]
