@@ -95,7 +95,8 @@ class Run:
                 return self._halted()
             self._count(measured, time.monotonic() - start)
             improved = self._is_due(training.valid_every) and self._validate()
-            if improved or self._is_due(training.save_every) or self._over():
+            asked = self.interruption.wants_checkpoint()
+            if improved or asked or self._is_due(training.save_every) or self._over():
                 self._save()
         return reason
 
