@@ -25,7 +25,7 @@ def status(folder: Path, *, starting: bool = False) -> dict[str, Any]:
     `starting`: a process was begun for it that does not hold the lock yet.
     """
     steps, step, pid = _steps(folder), _last(folder), worker(folder)
-    if not folder.is_dir():
+    if not folder.exists():
         word = "gone"
     elif pid is not None and _is_held(pid):
         word = "paused"

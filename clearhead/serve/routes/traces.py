@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ...bundle import Bundle
+from ...bundle.speaking import Speaking
 from ...errors import InputError
 from ...lens.guesses import logit_lens
 from ...lens.heads import head_scores
@@ -19,9 +20,10 @@ from ...lens.trace import Trace
 from ...nn.model import PairModel
 from ..answers import without_head
 from ..desk import Held
-from ..facts import causal, generates, kinds
+from ..facts import causal, generates, kinds, vocabulary
 from ..files import export
 from ..lens import lens_cell, lens_window
+from ..saying import message
 from ..studio import Studio
 from ..wire import answer, packed, roots, thumbnail_size, thumbnails
 
@@ -36,6 +38,8 @@ class Asked(BaseModel):
     text: str = Field(min_length=1, max_length=100_000)
     target: str | None = Field(default=None, max_length=100_000)
     target_ids: list[Id] | None = Field(default=None, max_length=2048)  # an answer token by token
+    vocabulary: str | None = Field(default=None, max_length=64)  # the one `target_ids` are of
+    chat: bool = False  # the text is a message; the checkpoint's template writes the prompt
     edit: str | None = Field(default=None, max_length=200)  # another kernel, such as Window(left=4)
     generate: bool = False
     timed: bool = False  # also measure an unwatched pass
@@ -127,6 +131,10 @@ def routes(studio: Studio) -> APIRouter:
 def traced(bundle: Bundle, asked: Asked) -> Trace:
     """One text, with an answer that was given as words or as tokens, or with the model's own."""
     _fits(bundle, asked)
+    if asked.vocabulary and asked.target_ids and asked.vocabulary != vocabulary(bundle):
+        raise InputError("these token ids are of another vocabulary; give the answer as text")
+    if asked.chat:
+        return _traced_chat(bundle, asked)
     if asked.target_ids and isinstance(bundle.model, PairModel):
         framed = bundle.trace(asked.text, max_new_tokens=1).fed  # as this model's texts begin and end
         assert framed.target_ids is not None
@@ -135,6 +143,15 @@ def traced(bundle: Bundle, asked: Asked) -> Trace:
     if isinstance(bundle.model, PairModel) and not generates(bundle):
         target = bundle.encode(asked.target or asked.text)  # without a head it reads and says nothing
     return bundle.trace(asked.text, target, generate=asked.generate, max_new_tokens=asked.max_new)
+
+
+def _traced_chat(bundle: Bundle, asked: Asked) -> Trace:
+    """The message as the template writes it, and an answer behind it, where there is one."""
+    ids = list(Speaking(bundle, {}).prompts([message(asked.text)])[0])
+    if isinstance(bundle.model, PairModel):
+        raise InputError("chat templates are for models that continue a text; leave `chat` out")
+    target = asked.target_ids or (bundle.encode(asked.target) if asked.target else None)
+    return bundle.trace(ids, target, generate=asked.generate, max_new_tokens=asked.max_new)
 
 
 def about(bundle: Bundle, held: Held) -> dict[str, Any]:
@@ -154,6 +171,8 @@ def about(bundle: Bundle, held: Held) -> dict[str, Any]:
         "seconds": held.seconds,
         "bytes": held.size,
         "lens": _has_lens(trace),
+        "vocabulary": vocabulary(bundle),
+        "chat": held.asked["chat"],
     }
 
 
