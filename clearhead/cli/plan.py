@@ -30,6 +30,7 @@ Flag = Annotated[bool, Parameter(negative="")]
 def plan(
     what: str,
     *,
+    set_: Set = None,
     batch: Annotated[
         int | None, Parameter(help="rows of one step, all devices together; one a device")
     ] = None,
@@ -56,7 +57,7 @@ def plan(
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """Say what a model costs, by formulas that tests hold against torch. Nothing is built."""
-    spec = spec_from(what)
+    spec = spec_from(what, edits(set_))
     length = _length(spec, length)
     if table:
         _complexity(what, spec, length, json=json)

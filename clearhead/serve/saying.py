@@ -36,7 +36,7 @@ class Settings(BaseModel):
         if self.strategy == "beam":
             beams = {"num_beams": self.beams, "num_return_sequences": self.beams}
             return {**given, **beams, "length_penalty": self.length_penalty}
-        given["repetition_penalty"] = self.repetition
+        given |= {"num_beams": 1, "repetition_penalty": self.repetition}  # whatever the checkpoint stores
         if self.strategy == "sample":
             drawn = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
             given |= {"do_sample": True, "seed": self.seed, **drawn}

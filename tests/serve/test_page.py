@@ -92,7 +92,7 @@ def read(page: "playwright.Page", sentence: str = SENTENCE) -> None:
     """Type a sentence into Attention and wait until it was read."""
     page.locator("textarea").first.fill(sentence)
     with page.expect_response("**/api/traces") as answer:
-        page.get_by_role("button", name=re.compile("Look inside|看看内部")).click()
+        page.get_by_role("button", name=re.compile("Look inside|查看内部")).click()
     assert answer.value.ok, answer.value.text()
     page.locator(".stage canvas").first.wait_for()
 
@@ -155,7 +155,7 @@ def test_stepping_through_generation_shows_one_row_more_each_time(open_page: Ope
     playwright.expect(steps).to_have_text(f"{whole - 1} / {whole}")
     label = page.locator(".stage canvas").first.get_attribute("aria-label")
     assert label is not None and f"{whole - 1} rows" in label
-    page.get_by_role("button", name="On", exact=True).click()
+    page.get_by_role("button", name="Next", exact=True).click()
     playwright.expect(page.locator(".stage canvas").first).to_have_attribute(
         "aria-label", re.compile(f"{whole} rows")
     )
@@ -164,19 +164,19 @@ def test_stepping_through_generation_shows_one_row_more_each_time(open_page: Ope
 def test_force_a_token_and_open_the_tree(open_page: Open, served: Served) -> None:
     page = open_page(f"generate/{served.id('demo')}")
     page.locator("textarea").fill(SENTENCE)
-    page.get_by_role("button", name="Write").click()
+    page.get_by_role("button", name="Generate", exact=True).click()
     said = page.get_by_test_id("said")
-    playwright.expect(page.get_by_text("ended by itself")).to_be_visible()
+    playwright.expect(page.get_by_text("ended with the end token")).to_be_visible()
     before = said.inner_text()
     assert "猫" in before
-    said.get_by_role("button").nth(2).hover()
-    page.get_by_role("group", name="What else it might have said").get_by_role("button").nth(1).click()
-    playwright.expect(said.locator(".forced")).to_have_count(3)
-    playwright.expect(page.get_by_text("ended by itself")).to_be_visible()
+    said.get_by_role("button").nth(2).click()
+    page.get_by_role("group", name="Alternatives").get_by_role("button").nth(1).click()
+    playwright.expect(said.locator(".forced")).to_have_count(1)  # the one that was chosen, not those before it
+    playwright.expect(page.get_by_text("ended with the end token")).to_be_visible()
     assert said.inner_text() != before
     page.get_by_role("button", name="Beam search").click()
-    page.get_by_role("button", name="Write").click()
-    page.get_by_text("The whole search").wait_for()
+    page.get_by_role("button", name="Generate", exact=True).click()
+    page.get_by_text("Search tree").wait_for()
     assert page.locator("path.pruned").count() > 5 and page.locator("path.best").count() > 5
     answers = page.locator(".answers li")
     assert answers.count() == 4
@@ -197,7 +197,7 @@ def test_train_from_the_page_and_watch_it(open_page: Open, served: Served) -> No
     page.get_by_role("button", name="Start").click()
     playwright.expect(page.get_by_test_id("run-step")).to_have_text("45 / 45", timeout=90_000)
     playwright.expect(page.get_by_test_id("run-status")).to_have_text("ready", timeout=30_000)
-    page.get_by_text("What it said, step by step").wait_for()
+    page.get_by_text("Samples during training").wait_for()
     assert (served.home / "runs" / "from-the-page" / "model.safetensors").is_file()
     page.get_by_role("button", name="See its alignment").first.click()
     page.locator(".stage canvas").first.wait_for()
@@ -278,7 +278,7 @@ def test_512_tokens_stay_within_the_budgets(open_page: Open, served: Served, wid
         read(page, "the quick brown fox jumps over the lazy dog . " * 51)
     assert int(overview.value.headers["content-length"]) <= 600_000
     page.wait_for_timeout(300)
-    for mode in ("Heat map", "Lines", "Tinted text"):
+    for mode in ("Heat map", "Lines", "Token highlighting"):
         page.get_by_role("button", name=mode).click()
         page.wait_for_timeout(150)
         assert page.evaluate("document.querySelectorAll('*').length") <= 1500, mode
@@ -298,13 +298,13 @@ def test_a_token_that_is_markup_is_shown_as_text(open_page: Open, served: Served
     page = open_page(f"attention/{wide}")
     page.locator(".stage canvas").first.wait_for()
     read(page, f"the fox {PAYLOAD} jumps")
-    page.get_by_role("button", name="Tinted text").click()
+    page.get_by_role("button", name="Token highlighting").click()
     playwright.expect(page.locator("p.text").last).to_contain_text(PAYLOAD)
     assert page.locator("img[src='x']").count() == 0
     page.get_by_role("button", name="Lines").click()
     page.evaluate("location.hash = '#/steps/' + location.hash.split('/')[2]")
     page.get_by_label("Text", exact=True).fill(PAYLOAD)
-    page.get_by_role("button", name="Go through it").click()
+    page.get_by_role("button", name="Run", exact=True).click()
     playwright.expect(page.locator(".chip.token", has_text="onerror")).to_be_visible()
     assert page.locator("img[src='x']").count() == 0
 
@@ -314,11 +314,11 @@ def test_a_folder_that_is_no_model_is_said_and_the_page_goes_on(
     open_page: Open, served: Served, typed: str, said: str
 ) -> None:
     page = open_page("home")
-    page.get_by_label("Path of a folder").fill(typed)
+    page.get_by_label("Path or hub id").fill(typed)
     page.get_by_role("button", name="Open", exact=True).click()
     playwright.expect(page.get_by_role("alert")).to_contain_text(said)
     page.get_by_role("button", name="Close").click()
-    page.get_by_label("Path of a folder").fill("runs/demo")
+    page.get_by_label("Path or hub id").fill("runs/demo")
     page.get_by_role("button", name="Open", exact=True).click()
     page.locator(".stage canvas").first.wait_for()
     open_page.told.clear()  # type: ignore[attr-defined]  # the browser tells of the 400 itself
