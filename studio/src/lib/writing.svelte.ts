@@ -43,7 +43,7 @@ class Writing {
   took = $state(0);
   tree = $state.raw<Beams | null>(null);
   busy = $state(false);
-  model = "";
+  model = $state("");
   private stopper: AbortController | null = null;
 
   asking(model: string, forced: number[] = []): Decoding {
