@@ -21,6 +21,7 @@ from ..nn.positions import Learned
 from ..nn.work import Usage
 from .console import ERR, OUT, amount, print_json, table
 from .inspect import spec_from
+from .swap import Set, edits
 
 NUMBERS = {"float32": 4, "bfloat16": 2, "float16": 2}
 USUAL = 512  # tokens, where a model does not say how far it reaches
