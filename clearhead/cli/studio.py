@@ -29,7 +29,9 @@ def studio(
     host: Annotated[str, Parameter(help="another than 127.0.0.1 lets others in, with a key")] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
-        Parameter(negative="", help="the name of a proxy in front of it, as browsers write it: NAME or NAME:PORT"),
+        Parameter(
+            negative="", help="the name of a proxy in front of it, as browsers write it: NAME or NAME:PORT"
+        ),
     ] = None,
     key_file: Annotated[Path | None, Parameter(help="a file with the key to ask for")] = None,
     no_key: Annotated[

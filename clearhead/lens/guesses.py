@@ -44,9 +44,9 @@ def logit_lens(
     top: int,
     positions: slice = EVERY,
 ) -> Guesses:
-    """The head reads only `positions`, one layer and at most ROWS tokens at a time, and of its logits only the
-    `top` are kept: memory is that of ROWS times the vocabulary, whatever the depth and the length of the text.
-    A head that answers for a whole text reads all of it."""
+    """The head reads only `positions`, one layer and at most ROWS tokens at a time, and only its `top` logits
+    are kept: memory is that of ROWS times the vocabulary, whatever the depth and the length of the text. A head
+    that answers for a whole text reads all of it."""
     head = model.spec.head
     if head is None:
         raise InputError("the logit lens needs a head that guesses words or labels; this model has none")
@@ -66,9 +66,7 @@ def logit_lens(
     return Guesses(found, torch.stack(chances), named(found, words))
 
 
-def _best(
-    model: SingleModel | PairModel, tower: Stack, x_TD: Tensor, top: int
-) -> tuple[Tensor, Tensor]:
+def _best(model: SingleModel | PairModel, tower: Stack, x_TD: Tensor, top: int) -> tuple[Tensor, Tensor]:
     states = x_TD[None] if tower.norm is None else tower.norm(x_TD[None])
     answer = model.read(States(states))[0]
     answer = answer[None] if answer.ndim == 1 else answer

@@ -122,8 +122,8 @@ def _refused(status: int, why: str) -> JSONResponse:
 
 
 def addresses(host: str, port: int) -> list[str]:
-    """What a browser may call us: the names of this machine's own loop, and the host we were told to be; where
-    we listen to everyone, every address of this machine."""
+    """What a browser may call us: the names of this machine's own loop, and the host we were told to be; or,
+    where we listen to everyone, every address of this machine."""
     names = {"127.0.0.1", "localhost", "[::1]"}
     names |= own_addresses() if host in EVERYONE else {_bracketed(host)}
     return [f"{name}:{port}" for name in names] + (list(names) if port == 80 else [])

@@ -110,13 +110,11 @@ class _Lesson:
         return self.seen[f"{self.part}.mix"].transpose(0, 1).flatten(1)
 
     def _texts(self) -> list[dict[str, Any]]:
-        """The tokens of every text that takes part: of cross-attention the source, then what is being said."""
+        """The tokens of every text that takes part; in cross-attention the source, then what is being said."""
         trace = self.trace
         sides = {"self": ["source"], "decoder": ["target"], "cross": ["source", "target"]}[self.kind]
         texts = {"source": trace.tokens, "target": trace.target_tokens}
-        return [
-            {"side": side, "count": len(texts[side]), "tokens": _tokens(texts[side])} for side in sides
-        ]
+        return [{"side": side, "count": len(texts[side]), "tokens": _tokens(texts[side])} for side in sides]
 
     def _wide(self, name: str, x_TD: Tensor, labels: list[str] | None = None) -> dict[str, Any]:
         shown = (self.rows if labels is None else labels)[:TOKENS]

@@ -18,8 +18,8 @@ from typing import Literal
 from ..errors import InputError, TrainError
 from ..recipes import load_run
 from ..store.line import one_line
-from .shelf import Entry, Shelf
 from ..train.signals import SAVE
+from .shelf import Entry, Shelf
 from .watch import catches, worker
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}")
@@ -89,10 +89,12 @@ class Runs:
             process.terminate()  # nothing is learned yet, so there is nothing to save
             process.wait(30)
         else:
-            raise TrainError(f"{entry.name} is still starting; it can be paused and saved from its first step")
+            raise TrainError(
+                f"{entry.name} is still starting; it can be paused and saved from its first step"
+            )
 
     def _save(self, entry: Entry, pid: int) -> None:
-        """A checkpoint at the next step, and the run goes on. A paused one takes that step once it goes on."""
+        """A checkpoint at the next step, and the run goes on. A paused run takes that step when it resumes."""
         if SAVE is None or not catches(pid, SAVE):
             raise TrainError(f"{entry.name} cannot save on request yet; try again after its first step")
         os.kill(pid, SAVE)

@@ -1,5 +1,4 @@
-"""The shelf: folders, GGUF files and hub ids in, ids out. A page names models and runs by id; only here is an id
-a path."""
+"""The shelf: folders, GGUF files and hub ids in, ids out. Only here is an id of the page a path."""
 
 from __future__ import annotations
 
@@ -179,7 +178,9 @@ class Shelf:
 
     def _entry(self, path: Path) -> Entry:
         digest = hashlib.sha256(str(path).encode()).hexdigest()[:6]
-        name = re.sub(r"[^a-z0-9]+", "-", Entry("", path).name.split("/")[-1].lower()).strip("-")[:40] or "model"
+        name = (
+            re.sub(r"[^a-z0-9]+", "-", Entry("", path).name.split("/")[-1].lower()).strip("-")[:40] or "model"
+        )
         return Entry(f"{name}-{digest}", path)
 
     def where(self, entry: Entry) -> str:
@@ -189,7 +190,7 @@ class Shelf:
 
 
 def _with_kernel(entry: Entry, kernel: str) -> Bundle:
-    """A kernel is typed by hand; one that asks for more memory than there is must not take the studio down."""
+    """A kernel is typed by hand; one that needs more memory than there is must not take the studio down."""
     if any(int(number) > LARGEST for number in re.findall(r"\d{1,20}", kernel)):
         raise InputError(one_line(f"{kernel} has a number above {LARGEST:,}; choose a smaller one"))
     try:

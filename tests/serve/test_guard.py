@@ -140,7 +140,7 @@ def test_listening_to_everyone_we_answer_to_our_own_addresses(monkeypatch: pytes
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """`clearhead studio` with these words, up to where it would serve: the address it printed, and a client."""
+    """`clearhead studio` up to where it would serve: the address it printed, and a client."""
     made: list[Any] = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: made.append(self.config.app))

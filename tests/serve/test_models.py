@@ -1,5 +1,6 @@
-"""Opening models: whatever the library loads, and a sentence for whatever it does not; prompts as each expects."""
+"""Opening models: whatever the library loads, a sentence for what it does not; prompts as each expects."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -49,11 +50,15 @@ def test_a_gguf_file_is_opened_and_found(tmp_path: Path) -> None:
     assert "small.gguf" in [card["name"] for card in ok(page.get("/api/home"))["cards"]]
     facts = ok(page.post("/api/models", json={"path": str(path)}))
     assert facts["title"] == "LLaMA" and facts["where"] == "small.gguf"
-    assert ok(page.post("/api/traces", json={"model": facts["id"], "text": "hello"}))["kinds"][0]["layers"] == 2
+    assert (
+        ok(page.post("/api/traces", json={"model": facts["id"], "text": "hello"}))["kinds"][0]["layers"] == 2
+    )
     assert client(tmp_path / "elsewhere", str(path)).get("/api/home").status_code == 200
 
 
-def test_a_hub_id_is_fetched_as_the_library_fetches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_id_is_fetched_as_the_library_fetches_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     snapshot = tmp_path / "hub" / "models--someone--small-gpt" / "snapshots" / "0123abc"
     shutil.copytree(writer(tmp_path / "made"), snapshot)
     asked = []
@@ -69,7 +74,7 @@ def test_a_hub_id_is_fetched_as_the_library_fetches_it(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    "path", ["~nobody-at-all/x", "a\0b", "x" * 300, "x/" * 1000, "~", "config.json", "\ud800".encode("utf-8", "surrogatepass").decode("utf-8", "replace")]
+    "path", ["~nobody-at-all/x", "a\0b", "x" * 300, "x/" * 1000, "~", "config.json"]
 )  # fmt: skip
 def test_a_path_that_is_none_is_one_line(tmp_path: Path, path: str) -> None:
     (tmp_path / "config.json").write_text("{}")
@@ -95,20 +100,18 @@ def test_a_message_is_written_by_the_template(tmp_path: Path) -> None:
     assert bundle.generate("What is it?", max_new_tokens=8) != want  # or the test says nothing
     said = page.post("/api/generate", json={**asked, "chat": True}).text
     done = said.split("event: done\ndata: ")[1]
-    assert ch_text(done) == want
+    assert json.loads(done)["text"] == want
     beams = ok(page.post("/api/beams", json={**asked, "chat": True, "beams": 2}))
     assert beams["answers"][0]["text"] == bundle.generate(
         [{"role": "user", "content": "What is it?"}], max_new_tokens=8, num_beams=2
     )
-    trace = ok(page.post("/api/traces", json={**asked, "chat": True, "target_ids": beams["answers"][0]["ids"]}))
-    assert "".join(token["text"] for token in trace["source"][: trace["prompt"]]).startswith("[user] What is it?")
+    trace = ok(
+        page.post("/api/traces", json={**asked, "chat": True, "target_ids": beams["answers"][0]["ids"]})
+    )
+    assert "".join(token["text"] for token in trace["source"][: trace["prompt"]]).startswith(
+        "[user] What is it?"
+    )
     assert trace["answer"] == beams["answers"][0]["text"]
-
-
-def ch_text(data: str) -> str:
-    import json
-
-    return str(json.loads(data)["text"])
 
 
 def test_without_a_template_there_is_no_chat(tmp_path: Path) -> None:

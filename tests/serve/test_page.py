@@ -103,7 +103,9 @@ def test_force_a_token_and_open_the_tree(open_page: Open, served: Served) -> Non
     assert "猫" in before
     said.get_by_role("button").nth(2).click()
     page.get_by_role("group", name="Alternatives").get_by_role("button").nth(1).click()
-    playwright.expect(said.locator(".forced")).to_have_count(1)  # the one that was chosen, not those before it
+    playwright.expect(said.locator(".forced")).to_have_count(
+        1
+    )  # the one that was chosen, not those before it
     playwright.expect(page.get_by_text("ended with the end token")).to_be_visible()
     assert said.inner_text() != before
     page.get_by_role("button", name="Beam search").click()

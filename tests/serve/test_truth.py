@@ -2,8 +2,8 @@
 
 import json
 import re
-import shutil
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -259,7 +259,9 @@ def terminal(line: str, home: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_that_is_shown_does_the_same(open_page: Open, served: Served) -> None:
-    page = open_page(f"generate/{served.id('demo')}?text=--help+{SENTENCE}&strategy=sample&seed=3&temperature=1.5")
+    page = open_page(
+        f"generate/{served.id('demo')}?text=--help+{SENTENCE}&strategy=sample&seed=3&temperature=1.5"
+    )
     page.get_by_label("Repetition penalty").fill("1.3")
     page.get_by_role("button", name="Generate", exact=True).click()
     expect(page.get_by_text(re.compile("ended with|stopped at"))).to_be_visible()
@@ -351,18 +353,21 @@ def test_a_long_word_does_not_push_the_page_aside(open_page: Open, served: Serve
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
+DARKEST_BLUE = """(canvas) => {
+    const [width, height] = [canvas.width - 60, canvas.height - 40];
+    const { data } = canvas.getContext("2d").getImageData(60, 40, width, height);
+    let least = 255;
+    for (let i = 0; i < data.length; i += 4)
+        if (data[i + 3] === 255 && data[i + 2] > data[i] + 40) least = Math.min(least, data[i]);
+    return least;
+}"""
+
+
 def test_all_heads_are_as_dark_small_as_they_are_large(open_page: Open, served: Served, wide: str) -> None:
     page = open_page(f"attention/{wide}?text={'the quick brown fox jumps over the lazy dog ' * 12}")
     drawn(page)
     overview = page.locator("canvas[aria-label*='each as a thumbnail']")
     overview.wait_for()
     page.wait_for_timeout(300)
-    darkest = overview.evaluate(
-        """(canvas) => {
-            const { width, height } = canvas, data = canvas.getContext("2d").getImageData(60, 40, width - 60, height - 40).data;
-            let least = 255;
-            for (let i = 0; i < data.length; i += 4) if (data[i + 3] === 255 && data[i + 2] > data[i] + 40) least = Math.min(least, data[i]);
-            return least;
-        }"""
-    )
+    darkest = overview.evaluate(DARKEST_BLUE)
     assert darkest < 40  # the deep end of the palette; scaled absolutely these heads are blank

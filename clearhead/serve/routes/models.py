@@ -78,7 +78,9 @@ def _card(studio: Studio, entry: Entry) -> dict[str, Any]:
 
 
 def _rank(card: dict[str, Any]) -> int:
-    return 0 if card["status"] in ("starting", "training", "paused") else 2 if card["kind"] == "example" else 1
+    return (
+        0 if card["status"] in ("starting", "training", "paused") else 2 if card["kind"] == "example" else 1
+    )
 
 
 def _checkpoints(shelf: Shelf, entry: Entry) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
-// The tree of a beam search: nodes in, places on a page out. d3-hierarchy lays it out; this joins the nodes, and
-// draws tokens that follow each other without a branch as one.
-import { hierarchy, tree, type HierarchyPointNode } from "d3-hierarchy";
+// The tree of a beam search: nodes in, places on a page out. Tokens that follow each other without a branch are
+// drawn as one.
+import { hierarchy, type HierarchyPointNode } from "d3-hierarchy";
 import type { Node } from "./writing.svelte";
 
 export interface Leafy {
@@ -52,19 +52,20 @@ function joined(leaf: Leafy): Leafy {
   return { run, best: leaf.best, children: children.map(joined) };
 }
 
+/** The likeliest way on stays in its row, so that the best answer is a straight line along the top; every other
+ * branch gets rows of its own below. */
 export function placed(root: Leafy, across: number, down: number): { nodes: Placed[]; width: number; height: number } {
-  // The best answer runs along the top.
   const likely = (leaf: Leafy) => (leaf.best ? 1 : (last(leaf)?.logprob ?? 0) - 1);
-  const whole = hierarchy(root, (leaf) => leaf.children).sort((a, b) => likely(b.data) - likely(a.data));
-  const laid = tree<Leafy>().nodeSize([down, across])(whole);
-  const nodes = laid.descendants();
-  const top = nodes.reduce((least, n) => Math.min(least, n.x), Infinity);
-  for (const n of nodes) n.x -= top - down / 2; // the first row begins at the top
-  return {
-    nodes,
-    width: nodes.reduce((most, n) => Math.max(most, n.y), 0) + across * 1.6,
-    height: nodes.reduce((most, n) => Math.max(most, n.x), 0) + down / 2,
+  const whole = hierarchy(root, (leaf) => leaf.children).sort((a, b) => likely(b.data) - likely(a.data)) as Placed;
+  let rows = 0;
+  const put = (n: Placed, row: number): void => {
+    n.x = (row + 0.5) * down;
+    n.y = n.depth * across;
+    rows = Math.max(rows, row + 1);
+    n.children?.forEach((child, i) => put(child, i === 0 ? row : rows));
   };
+  put(whole, 0);
+  return { nodes: whole.descendants(), width: (whole.height + 1.6) * across, height: rows * down };
 }
 
 /** What a node is called: its tokens, or the first and the last of many. */
