@@ -45,8 +45,8 @@ def logit_lens(
     positions: slice = EVERY,
 ) -> Guesses:
     """The head reads only `positions`, one layer and at most ROWS tokens at a time, and only its `top` logits
-    are kept: memory is that of ROWS times the vocabulary, whatever the depth and the length of the text. A head
-    that answers for a whole text reads all of it."""
+    are kept: memory is that of ROWS times the vocabulary, whatever the depth and the length of the text.
+    A head that answers for a whole text reads all of it."""
     head = model.spec.head
     if head is None:
         raise InputError("the logit lens needs a head that guesses words or labels; this model has none")

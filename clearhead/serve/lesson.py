@@ -110,7 +110,7 @@ class _Lesson:
         return self.seen[f"{self.part}.mix"].transpose(0, 1).flatten(1)
 
     def _texts(self) -> list[dict[str, Any]]:
-        """The tokens of every text that takes part; in cross-attention the source, then what is being said."""
+        """The tokens of every text that takes part; in cross-attention the source, then the answer."""
         trace = self.trace
         sides = {"self": ["source"], "decoder": ["target"], "cross": ["source", "target"]}[self.kind]
         texts = {"source": trace.tokens, "target": trace.target_tokens}

@@ -94,7 +94,7 @@ class Runs:
             )
 
     def _save(self, entry: Entry, pid: int) -> None:
-        """A checkpoint at the next step, and the run goes on. A paused run takes that step when it resumes."""
+        """A checkpoint at the next step, and the run goes on; a paused one takes that step when resumed."""
         if SAVE is None or not catches(pid, SAVE):
             raise TrainError(f"{entry.name} cannot save on request yet; try again after its first step")
         os.kill(pid, SAVE)
