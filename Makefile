@@ -7,13 +7,17 @@ export TOKENIZERS_PARALLELISM := false
 
 .PHONY: setup demo test proof lint format page
 
-demo: setup
+# The demo needs the package alone, not the tools of the tests.
+demo: .venv/.ready-demo
 	@env -u OMP_NUM_THREADS $(BIN)/clearhead demo
 
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints.txt bootstrap.py
-	@$(PYTHON) bootstrap.py
+	@$(PYTHON) bootstrap.py dev
+
+.venv/.ready-demo: pyproject.toml constraints.txt bootstrap.py
+	@$(PYTHON) bootstrap.py demo
 
 test: setup lint studio/node_modules
 	$(BIN)/pytest -n 2 -m "not proof"

@@ -1,6 +1,7 @@
-"""A fresh clone -> a ready .venv: `python3 bootstrap.py`. Standard library only; doing it twice does nothing.
+"""A fresh clone -> a ready .venv: `python3 bootstrap.py demo|dev`. Standard library only.
 
-The stamp .venv/.ready holds a hash of what was installed from, so a second run returns at once.
+`demo` installs the package, `dev` also the tools of the tests. A stamp in .venv holds a hash of what it
+was installed from, so a second run returns at once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
-STAMP = VENV / ".ready"
+STAMPS = {"demo": VENV / ".ready-demo", "dev": VENV / ".ready"}
 INPUTS = ("pyproject.toml", "constraints.txt", "bootstrap.py")
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
@@ -21,9 +22,12 @@ PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 def main() -> int:
     if sys.version_info < (3, 10):
         return _stop(f"Python 3.10 or newer is needed; this is {sys.version.split()[0]}")
-    wanted = _fingerprint()
-    if STAMP.exists() and STAMP.read_text() == wanted:
-        STAMP.touch()  # newer than its inputs again, so make will not call us next time
+    kind = sys.argv[1] if len(sys.argv) > 1 else "dev"
+    if kind not in STAMPS:
+        return _stop(f"there is no set-up called {kind!r}; known: {', '.join(STAMPS)}")
+    wanted, enough = _fingerprint(), [STAMPS["dev"], STAMPS[kind]]  # the tools of the tests include the rest
+    if any(stamp.exists() and stamp.read_text() == wanted for stamp in enough):
+        STAMPS[kind].write_text(wanted)  # newer than its inputs again, so make will not call us next time
         return 0
     try:
         import ensurepip  # noqa: F401  what Debian leaves out when it packages python3 alone
@@ -31,25 +35,16 @@ def main() -> int:
     except ImportError:
         return _stop("Python's venv is missing; on Debian or Ubuntu: apt install python3-venv")
     print("setting up .venv (once; torch is the large part)", flush=True)
-    for step in (_make_venv, _new_pip, _install):
-        if step() != 0:
-            return _stop("set-up failed; the lines above say where. Fix that and run it again.")
-    STAMP.write_text(wanted)
+    tools = ["--group", "dev"] if kind == "dev" else []
+    # Dependency groups need pip 25.1. Constraints keep torch at the CPU build we pin.
+    if (
+        subprocess.call([sys.executable, "-m", "venv", str(VENV)]) != 0
+        or _pip("install", "--upgrade", "pip>=25.1") != 0
+        or _pip("install", "-c", "constraints.txt", "-e", ".", *tools) != 0
+    ):
+        return _stop("set-up failed; the lines above say where. Fix that and run it again.")
+    STAMPS[kind].write_text(wanted)
     return 0
-
-
-def _make_venv() -> int:
-    return subprocess.call([sys.executable, "-m", "venv", str(VENV)])
-
-
-def _new_pip() -> int:
-    """Dependency groups need pip 25.1."""
-    return _pip("install", "--upgrade", "pip>=25.1")
-
-
-def _install() -> int:
-    """The package itself, editable, with the test tools. Constraints keep torch at the CPU build we pin."""
-    return _pip("install", "-c", "constraints.txt", "-e", ".", "--group", "dev")
 
 
 def _pip(*words: str) -> int:

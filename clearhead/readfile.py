@@ -1,16 +1,18 @@
-"""Reading a small file that somebody else wrote: a path in, its bytes or its JSON out, in bounds.
+"""Reading files that somebody else wrote: a path in, its bytes or its JSON out; never a wait, never too much.
 
-A name in a model's folder may be a link to anything. A pipe, a device or a file of the kernel can block for
-ever or never end, so files are opened without blocking, must be regular, and are read up to a limit.
+A name in somebody's folder may be a link to anything. Opening a pipe waits for a writer, reading `/dev/zero`
+has no end, and `/proc/kmsg` calls itself a regular file of no bytes and then waits. So a file is opened
+without waiting, looked at through its descriptor, and read only as far as its size says.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .errors import LoadError, reason
 
@@ -18,36 +20,37 @@ LIMIT = 64 * 2**20  # bytes; the largest tokenizer.json and index files have abo
 # Values in one JSON file. Parsed, each takes up to a hundred bytes: a small file could fill the memory. The
 # index of the largest models has a tenth of this.
 MOST_VALUES = 10**6
-NON_BLOCKING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """The file opened for reading, or an OSError that says why it cannot be."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: str | Path, limit: int) -> bytes:
+    """As many bytes as the file has, or an OSError if these are more than the limit."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, expected at most {limit:,}", str(path))
+        return file.read(size) if size else b""
 
 
 def read_file(path: Path, limit: int = LIMIT) -> bytes:
-    """All bytes of a regular file; whatever else it is, or more than `limit` bytes, is refused in a line."""
+    """As `read_regular`, with one line for whatever is wrong."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | NON_BLOCKING)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise LoadError(f"{path} is not a file that can be read; expected a regular file")
-            data = _read(descriptor, limit + 1)
-        finally:
-            os.close(descriptor)
-    except BlockingIOError:
-        raise LoadError(f"{path} is not a file that can be read; reading it would wait for ever") from None
-    except FileNotFoundError:  # a link to nothing
-        raise LoadError(f"{path} is not a file that can be read; expected a regular file") from None
+        return read_regular(path, limit)
     except OSError as error:
+        if error.errno in (errno.ENOENT, errno.EINVAL, errno.ENXIO):  # a link to nothing, a pipe, a device
+            raise LoadError(f"{path} is not a file that can be read; expected a regular file") from None
+        if error.errno == errno.EFBIG:
+            raise LoadError(f"{path} is larger than {limit // 2**20} MB; expected a small file") from None
         raise LoadError(f"{path} cannot be read: {reason(error)}") from error
-    if len(data) > limit:
-        raise LoadError(f"{path} is larger than {limit // 2**20} MB; expected a small file")
-    return data
-
-
-def _read(descriptor: int, most: int) -> bytes:
-    parts, left = [], most
-    while left > 0 and (part := os.read(descriptor, min(left, 2**20))):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
 
 
 def parse_json(data: bytes, where: object) -> Any:

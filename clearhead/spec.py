@@ -128,6 +128,13 @@ class Dims:
     causal: bool
 
 
+PLAIN: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    bool: "True or False",
+    type(None): "nothing",
+}
 _HINTS: dict[type[Any], dict[str, Any]] = {}
 
 
@@ -228,4 +235,4 @@ def _wording(hint: Any) -> str:
         return "one of " + ", ".join(map(repr, inside))
     if origin is tuple:
         return f"a tuple of {_wording(inside[0])}"
-    return "nothing" if hint is type(None) else str(getattr(hint, "__name__", hint))
+    return PLAIN.get(hint) or str(getattr(hint, "__name__", hint))

@@ -128,10 +128,18 @@ def load(theirs: Mapping[str, Tensor], table: Table) -> Loaded:
             late.append((name, row, holes))
         else:
             loaded.used.append(name)
-            loaded.state |= row.load(theirs[name], holes)
+            loaded.state |= _taken(row, name, theirs[name], holes)
     for name, alias, holes in late:
         _alias(loaded, name, theirs[name], alias.ours.format(**holes))
     return loaded
+
+
+def _taken(row: Name | Fused, name: str, x: Tensor, holes: Holes) -> State:
+    try:
+        return row.load(x, holes)
+    except (RuntimeError, ValueError, IndexError):  # it cannot be cut or turned as the table says
+        message = f"{name} has the shape {tuple(x.shape)}, which does not fit the config"
+        raise LoadError(f"{message}: they are not of one model") from None
 
 
 def export(ours: Mapping[str, Tensor], table: Table) -> State:

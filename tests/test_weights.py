@@ -95,3 +95,10 @@ def test_a_second_name_alone_is_the_tensor_and_follows_it_when_it_changes() -> N
     assert torch.equal(alone.state["table"], numbered(3, 2)) and alone.used == ["head"]
     trained = {"table": numbered(3, 2) + 1}
     assert torch.equal(second_names(trained, TIED, ["head", "wte"])["head"], trained["table"])
+
+
+def test_a_tensor_that_cannot_be_cut_is_one_line() -> None:
+    table = (Fused("h.{i}.qkv.{p}", tuple(f"blocks.{{i}}.{x}.{{p}}" for x in "qkv")),)
+    for x in (torch.rand(2, 8), torch.tensor(1.0)):
+        with pytest.raises(LoadError, match=r"h\.0\.qkv\.weight has the shape \(.*\), which does not fit"):
+            load({"h.0.qkv.weight": x}, table)

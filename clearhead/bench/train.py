@@ -65,6 +65,7 @@ def compare(
 def ragged(source: str, tokens: int) -> Work:
     """A small encoder-decoder on pairs of texts."""
     sizes = {"d_model": 256, "encoder_layers": 3, "decoder_layers": 3}
+    sizes |= {"encoder_ffn_dim": 256, "decoder_ffn_dim": 256}
     words = [f"data.source={source}", f"data.tokens={tokens}", "data.length=128", "tokenizer.vocab=6000"]
     run = changed(load_run("translate-en-zh"), [*words, "model.max_position_embeddings=160"])
     run = changed(run, [f"model.{name}={size}" for name, size in sizes.items()])

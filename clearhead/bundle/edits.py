@@ -15,7 +15,7 @@ from dataclasses import fields, replace
 from inspect import get_annotations
 from typing import Any, TypeVar
 
-from ..errors import SpecError, nearest
+from ..errors import SpecError, nearest, quoted
 from ..spec import Spec
 
 S = TypeVar("S", bound=Spec)
@@ -25,16 +25,25 @@ LONGEST = 500  # characters of a value; no choice needs as many
 def edited(spec: S, edits: Mapping[str, Any]) -> S:
     """The spec with each edit made, in their order. Values may be specs, plain values, or words for them."""
     for place, value in edits.items():
-        if "." not in place:
+        if not isinstance(place, str) or "." not in place:
             raise SpecError(f"edit {place!r} is not Kind.field, such as Attention.kernel")
         *path, word, field = place.split(".")
         kind = Spec.kinds().get(word)
         if kind is None:
             there = {type(node).__name__ for node in spec.nodes()}
             raise SpecError(f"edit {place!r}: there is no kind {word!r}; {nearest(word, there)}")
-        given = parse(value) if isinstance(value, str) else value
-        spec = _at(spec, path, kind, {field: given}, place)
+        new = parse(value) if isinstance(value, str) else value
+        spec = _at(spec, path, kind, {field: new}, place)
     return spec
+
+
+def given(edit: object) -> Mapping[str, Any]:
+    """What a caller passed as `edit`; None is no edit."""
+    if edit is None:
+        return {}
+    if not isinstance(edit, Mapping):
+        raise SpecError(f"edit is {quoted(edit)}, expected a dict such as {{'Attention.window': (2, 0)}}")
+    return edit
 
 
 def written(edits: Mapping[str, Any]) -> dict[str, str]:

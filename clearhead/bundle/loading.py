@@ -24,7 +24,7 @@ from ..text.tokenizer import Tokenizer
 from ..tune import layout
 from ..tune.quantize import quantize as rounded
 from .bundle import Bundle
-from .edits import edited, written
+from .edits import edited, given, written
 from .making import EXTRA, added, spec_of
 from .report import Report
 
@@ -92,7 +92,7 @@ def open_mapped(
     family = _family(found)
     stored, extras = _extras(found.tensors)
     tensors, bare = _prefixed(stored, family)
-    edits = {**_stored_edits(found.config), **(edit or {})}
+    edits = {**_stored_edits(found.config), **given(edit)}
     with _describing(family):
         config = _config(family, found, tensors)
         _refuse_absurd(config, len(tensors))

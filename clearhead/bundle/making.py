@@ -12,7 +12,7 @@ from ..families import Config, Family, Task, named
 from ..nn.model import Model, PairModel, SingleModel
 from ..tune import layout
 from .bundle import Bundle
-from .edits import edited, written
+from .edits import edited, given, written
 
 EXTRA = "clearhead."  # before the names of tensors that the family itself does not have
 
@@ -38,16 +38,16 @@ def build(
     `edit` changes what the family builds: {"Attention.kernel": "Linear"}.
     """
     if isinstance(what, Model):
-        what = edited(what, edit or {})
+        what = edited(what, given(edit))
         if config:
             raise SpecError(f"a spec takes no config; given {', '.join(config)}: edit the spec instead")
         return Bundle(what, _first_weights(what, seed, dtype, device))
     family, full = configured(what, config)
-    spec = edited(spec_of(family, full, task), edit or {})
+    spec = edited(spec_of(family, full, task), given(edit))
     said = {**full, "model_type": family.key, "architectures": [family.architectures[task]]}
     said["dtype"] = str(dtype).removeprefix("torch.")
     model = _first_weights(spec, seed, dtype, device)
-    return Bundle(spec, model, family=family, task=task, config=said, edits=written(edit or {}))
+    return Bundle(spec, model, family=family, task=task, config=said, edits=written(given(edit)))
 
 
 def _first_weights(spec: Model, seed: int, dtype: torch.dtype, device: str) -> SingleModel | PairModel:

@@ -1,4 +1,4 @@
-"""Predicting: a text in; labels, a tag per token, answers or missing words out, by what the head is.
+"""Predicting: a text in; labels, a tag per word, answers or missing words out, by what the head is.
 
 A guess says what, how likely, and which stretch of the text it is about. Nothing is ever cut to fit: a text
 that is longer than the model can see is an error.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..nn.model import PairModel, SingleModel
-from ..text.pieces import Encoding, Piece
+from ..text.pieces import Encoding, Piece, unknown_note
 from ..text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -37,11 +38,12 @@ class Guess:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Guesses, likeliest first; of tags one per token, in the order of the text."""
+    """Guesses, likeliest first; of tags one per word, in the order of the text."""
 
     kind: Kind
     text: str  # what `start` and `end` count in: the context, for answers
     guesses: tuple[Guess, ...]
+    notes: tuple[str, ...] = ()  # what a reader should know: words that the vocabulary does not
 
     @property
     def entities(self) -> tuple[Guess, ...]:
@@ -50,6 +52,7 @@ class Prediction:
 
     def to_dict(self) -> dict[str, Any]:
         said = {"kind": self.kind, "text": self.text, "guesses": [asdict(guess) for guess in self.guesses]}
+        said |= {"notes": list(self.notes)} if self.notes else {}
         return said | ({"entities": [asdict(e) for e in self.entities]} if self.kind == "tags" else {})
 
 
@@ -66,16 +69,19 @@ def predict(bundle: Bundle, text: str, context: str | None = None, *, top: int =
     if context is not None and bundle.task in ("tags", "tokens"):
         raise InputError("this model reads one text at a time; leave the context out")
     encoding = tokenizer.encode(text, context)
-    logits = _logits(model, encoding, device=next(model.parameters()).device)
+    # A model with both heads of BERT's pre-training judges two texts, and finds the missing words of one.
+    second = bundle.task == "pretrain" and context is not None
+    logits = _logits(model, encoding, second=second)
+    notes = unknown_note([encoding], tokenizer.unk and tokenizer.unk.id)
     if bundle.task == "tags":
-        return Prediction("tags", text, tuple(_tags(logits, encoding.tokens, _names(bundle, logits))))
+        return Prediction("tags", text, tuple(_tags(logits, encoding, _names(bundle, logits))), notes)
     if bundle.task == "span":
         assert context is not None
-        return Prediction("answers", context, tuple(_answers(logits, encoding.tokens, context, top)))
-    if bundle.task == "tokens":
-        return Prediction("words", text, tuple(_words(logits, encoding, tokenizer, top)))
+        return Prediction("answers", context, tuple(_answers(logits, encoding.tokens, context, top)), notes)
+    if bundle.task in ("tokens", "pretrain") and not second:
+        return Prediction("words", text, tuple(_words(logits, encoding, tokenizer, top)), notes)
     labels = _labels(logits, _names(bundle, logits), bundle.config, len(text))
-    return Prediction("labels", text, tuple(labels[:top]))
+    return Prediction("labels", text, tuple(labels[:top]), notes)
 
 
 def _able(bundle: Bundle) -> tuple[SingleModel, Tokenizer]:
@@ -92,18 +98,20 @@ def _able(bundle: Bundle) -> tuple[SingleModel, Tokenizer]:
     return model, bundle.tokenizer
 
 
-def _logits(model: SingleModel, encoding: Encoding, device: torch.device) -> Tensor:
-    """(T, C), or (C,) where the whole text is judged."""
+def _logits(model: SingleModel, encoding: Encoding, *, second: bool) -> Tensor:
+    """(T, C), or (C,) where the whole text is judged, as by a second head."""
+    device = next(model.parameters()).device
     ids = torch.tensor([encoding.ids], device=device)
     embed = model.spec.tower.embed
     two = any(encoding.types) and getattr(embed, "types", 0) > 1
     types = torch.tensor([encoding.types], device=device) if two else None
-    answer: Tensor = model(ids, types=types)
+    states = model.states(ids, types=types)
+    answer = model.read_second(states) if second else model.read(states)
     return answer[0].float().cpu()
 
 
 def _names(bundle: Bundle, logits: Tensor) -> list[str]:
-    if bundle.task == "pair":
+    if bundle.task in ("pair", "pretrain"):
         return ["follows", "does not follow"]
     given = bundle.config.get("id2label") or {}
     said = {int(number): str(name) for number, name in given.items()}
@@ -118,11 +126,15 @@ def _labels(logits_C: Tensor, names: list[str], config: dict[str, Any], end: int
     return sorted(guesses, key=lambda guess: -guess.probability)
 
 
-def _tags(logits_TC: Tensor, pieces: Sequence[Piece], names: list[str]) -> Iterable[Guess]:
+def _tags(logits_TC: Tensor, encoding: Encoding, names: list[str]) -> Iterable[Guess]:
+    """One for each word, read off its first piece: that is where words are tagged in training."""
     shares, best = logits_TC.softmax(-1).max(-1)
-    for piece, share, number in zip(pieces, shares.tolist(), best.tolist(), strict=True):
-        if not piece.special:
-            yield Guess(names[number], share, piece.start, piece.end)
+    pieces = encoding.tokens
+    real = [i for i, piece in enumerate(pieces) if not piece.special]
+    for _, group in groupby(real, key=lambda i: i if (word := encoding.words[i]) is None else -1 - word):
+        first, *rest = group
+        end = pieces[rest[-1] if rest else first].end
+        yield Guess(names[int(best[first])], float(shares[first]), pieces[first].start, end)
 
 
 def _entities(tags: Sequence[Guess]) -> Iterable[Guess]:

@@ -16,6 +16,7 @@ from ..generate.settings import several
 from ..heap import free_memory
 from ..lens.describe import cache_values
 from ..nn.model import Pair, PairModel
+from ..text.pieces import Encoding, unknown_note
 from ..text.streaming import Cutter, Detokenizer
 from ..text.tokenizer import Tokenizer
 from .answer import Answer, Asked, Choice, Token
@@ -55,7 +56,10 @@ class Speaking:
 
     def prompts(self, asked: Sequence[Asked]) -> list[list[int]]:
         """Texts as ids, with the special tokens the checkpoint expects; chats as its template writes them."""
-        rows = [self._prompt(each) for each in asked]
+        encodings = [self._prompt(each) for each in asked]
+        rows = [list(encoding.ids) for encoding in encodings]
+        unk = self._tokenizer.unk if rows else None
+        self.notes += unknown_note(encodings, unk and unk.id)
         longest, trained = max(map(len, rows), default=0), self._trained
         if trained is not None and longest > trained:
             self.notes += (
@@ -63,13 +67,12 @@ class Speaking:
             )
         return rows
 
-    def _prompt(self, asked: Asked) -> list[int]:
+    def _prompt(self, asked: Asked) -> Encoding:
         if not asked:
             raise InputError("the prompt is empty; give at least a word to go on from")
         if isinstance(asked, str):
-            return list(self._tokenizer.encode(asked).ids)
-        written = self._tokenizer.chat(asked)
-        return list(self._tokenizer.encode(written, specials=False).ids)
+            return self._tokenizer.encode(asked)
+        return self._tokenizer.encode(self._tokenizer.chat(asked), specials=False)
 
     def told(
         self, rows: Sequence[Sequence[int]], batch: int, *, alternatives: int = 0, record: bool = False

@@ -1,21 +1,61 @@
-"""The terminal: results to stdout, everything else to stderr; colours only where somebody looks."""
+"""The terminal: results to stdout, everything else to stderr; colours only where somebody looks.
+
+Texts come from files that somebody else wrote. A character that would steer the terminal (an escape), or show
+others in another order (a bidirectional override), is printed as its code.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
+import unicodedata
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-OUT = Console(highlight=False, soft_wrap=True)
-ERR = Console(stderr=True, highlight=False)
+# Joiners hold emoji and Persian words together, tags make the flags of regions.
+HARMLESS = frozenset("\n\t\u200c\u200d") | frozenset(map(chr, range(0xE0020, 0xE0080)))
+STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, formats, half characters, line and paragraph separators
+
+
+def printable(text: str) -> str:
+    """The text with whatever would act on a terminal written out: \\x1b for an escape."""
+    if text.isprintable():  # nearly always, and quick
+        return text
+    return "".join(_code(letter) if _steers(letter) else letter for letter in text)
+
+
+class SafeConsole(Console):
+    """A console for which every text is text: lines, and the cells of tables."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
+
+OUT = SafeConsole(highlight=False, soft_wrap=True)
+ERR = SafeConsole(stderr=True, highlight=False)
 
 
 def print_json(data: Any, indent: int | None = 2) -> None:
     """For machines: one JSON document on stdout; without an indent on one line, where more will follow."""
-    sys.stdout.write(json.dumps(data, ensure_ascii=False, indent=indent, default=str) + "\n")
+    text = json.dumps(data, ensure_ascii=False, indent=indent, default=str)
+    if not text.isprintable():
+        # They can stand in strings only, where \\u001b means the same.
+        text = "".join(json.dumps(letter)[1:-1] if _steers(letter) else letter for letter in text)
+    sys.stdout.write(text + "\n")
+
+
+def _steers(letter: str) -> bool:
+    return letter not in HARMLESS and unicodedata.category(letter) in STEERING
+
+
+def _code(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")
 
 
 def table(*columns: str, right: tuple[int, ...] = (), whole: tuple[int, ...] = ()) -> Table:
@@ -32,3 +72,14 @@ def amount(number: float) -> str:
         if abs(number) >= size:
             return f"{number / size:.3g} {letter}"
     return f"{number:g}"
+
+
+def program() -> str:
+    """How to call this program again: by its name if the shell finds it there, else by where it lies."""
+    called = Path(sys.argv[0])
+    found = shutil.which("clearhead")
+    if found is not None and Path(found).resolve() == called.resolve():
+        return "clearhead"
+    if called.name.startswith("clearhead") and called.is_file():
+        return os.path.relpath(called)
+    return "clearhead" if found is not None else "python -m clearhead"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -15,6 +16,7 @@ from ..text import Tokenizer
 from .console import OUT, print_json
 
 BARS = " ▁▂▃▄▅▆▇█"
+WIDEST = 40  # characters of a label
 data = App(name="data", help="Look at data before training on it.")
 
 
@@ -63,7 +65,8 @@ def _tokenizer(folder: str | None) -> Tokenizer | None:
 
 
 def _print(report: Report, name: str) -> None:
-    about = [f"{report.rows:,} rows", report.encoding, f"columns: {', '.join(report.columns)}", report.note]
+    columns = _listed(report.columns, ", ")
+    about = [f"{report.rows:,} rows", report.encoding, f"columns: {columns}", report.note]
     OUT.print(f"[bold]{escape(name)}[/] · {escape(' · '.join(filter(None, about)))}")
     OUT.print(f"looks like   [bold]{escape(str(report.shape))}[/]  {escape(report.shape.reason)}")
     for other in report.others[:3]:
@@ -74,14 +77,19 @@ def _print(report: Report, name: str) -> None:
         )
         OUT.print(f"{escape(role):<13}{spread} {report.unit}  {_bars(lengths.histogram)}")
     if report.labels:
-        counts = [f"{label} {count:,}" for label, count in report.labels.items()]
-        more = f" and {len(counts) - 12} more" if len(counts) > 12 else ""
-        OUT.print(f"labels       {escape(' · '.join(counts[:12]))}{more}")
+        counts = [f"{label[:WIDEST]} {count:,}" for label, count in report.labels.items()]
+        OUT.print(f"labels       {escape(_listed(counts, ' · '))}")
     OUT.print(f"problems     {escape(' · '.join(_problems(report)) or 'none')}")
     if report.first:
         OUT.print("row 1, as the model sees it  ([bright_black]grey[/] = not trained on)")
         parts = [escape(t) if trained else f"[bright_black]{escape(t)}[/]" for t, trained in report.first]
         OUT.print("  " + "".join(parts).replace("\n", "⏎\n  ")[:20_000])
+
+
+def _listed(names: Sequence[str], separator: str, most: int = 12) -> str:
+    """The first of many names, none of them longer than a line."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return separator.join(name[: 2 * WIDEST] for name in names[:most]) + more
 
 
 def _problems(report: Report) -> list[str]:

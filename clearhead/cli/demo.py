@@ -1,4 +1,4 @@
-"""`clearhead demo`: the main job in a minute. Train a small translator, use it, see where it looks."""
+"""`clearhead demo`: the main job in a minute. Train a small translator, score it, look inside, ablate it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ..bundle.ablation import ablations
 from ..lens.pictures import chinese_font
 from ..nn.model import PairModel
 from ..recipes import Prepared, load_run, prepare
 from ..tasks.metrics import bleu_signature
 from ..tasks.translate import TextToText
-from .console import ERR, OUT
+from .console import ERR, OUT, table
 from .train import start
 
-SENTENCE = "we find old apples in the park today"
+# Held out, and so is its mirror image: the two have the same words and opposite meanings.
+SENTENCE = "three brave dogs help the old horse in the park today"
+MIRRORED = "the old horse helps three brave dogs in the park today"
+ABLATED = 200  # held-out sentences that are translated again without each part
 
 
 def demo(
@@ -24,31 +28,36 @@ def demo(
     steps: Annotated[int | None, Parameter(help="fewer for a glance")] = None,
     seed: Annotated[int, Parameter(help="everything random depends on it")] = 0,
 ) -> None:
-    """English to Chinese on a built-in grammar: train, score on held-out sentences, translate, draw."""
-    words = [f"train.seed={seed}"] + ([f"train.steps={steps}"] if steps else [])
+    """English to Chinese on a built-in grammar: train, score on held-out sentences, draw, ablate."""
+    words = [f"train.seed={seed}"]
+    if steps:
+        words += [f"train.steps={steps}", f"train.schedule.warmup={min(40, steps // 10)}"]
     folder = Path(out)
     prepared = prepare(load_run("translate-en-zh", words))
     rows = prepared.rows.splits
     sizes = f"{len(rows['train']):,} train / {len(rows['valid']):,} held-out pairs"
-    OUT.print(f"[bold]\\[1/4][/] data     grammar-en-zh · {sizes}")
+    OUT.print(f"[bold]\\[1/5][/] data     grammar-en-zh · {sizes}")
     first = rows["train"][0]
     OUT.print(f"               {first['src']} → {first['tgt']}", markup=False)
-    OUT.print(f"[bold]\\[2/4][/] model    {prepared.bundle}")
-    OUT.print(f"[bold]\\[3/4][/] train    {prepared.run.train.steps} steps")
+    OUT.print(f"[bold]\\[2/5][/] model    {prepared.bundle}")
+    OUT.print(f"[bold]\\[3/5][/] train    {prepared.run.train.steps} steps")
     result = start(prepared, folder)
     if result.status != "done":
-        ERR.print(f"stopped at step {result.step}; go on with: clearhead demo --out {out}")
+        ERR.print(f"stopped at step {result.step}; go on with: {program()} demo --out {out}", soft_wrap=True)
         raise SystemExit(130 if result.reason == "SIGINT" else 3)
     _scores(prepared)
-    OUT.print(f"[bold]\\[4/4][/] saved    {folder}  (a Hugging Face folder)")
+    OUT.print(f"[bold]\\[4/5][/] saved    {folder}  (a Hugging Face folder)")
     picture = _picture(prepared, folder)
     OUT.print(f"               {picture}  where the decoder looks")
+    _parts(prepared)
     OUT.print()
-    OUT.print(f'use      clearhead generate {folder} "she finds three blue cats today"')
-    OUT.print(f'look     clearhead look {folder} "{SENTENCE}" --html')
-    OUT.print(f"inspect  clearhead inspect {folder}")
-    OUT.print(f"score    clearhead eval {folder}")
-    OUT.print("change   clearhead train translate-en-zh --model.encoder_layers 4 --train.steps 800")
+    name = program()
+    OUT.print(f'use      {name} generate {folder} "{MIRRORED}"')
+    OUT.print(f'look     {name} look {folder} "{SENTENCE}" --html')
+    OUT.print(f'ablate   {name} look {folder} "{SENTENCE}" --without positions')
+    OUT.print(f"inspect  {name} inspect {folder}")
+    OUT.print(f"score    {name} eval {folder}")
+    OUT.print(f"change   {name} train translate-en-zh --model.encoder_layers 4 --train.steps 1500")
 
 
 def _scores(prepared: Prepared) -> None:
@@ -65,6 +74,24 @@ def _scores(prepared: Prepared) -> None:
     for row, text in zip(held[:10], said, strict=True):
         mark = "[green]✓[/]" if text == row["tgt"] else "[red]✗[/]"
         OUT.print(f"               {mark} {row['src']} → {text}")
+
+
+def _parts(prepared: Prepared) -> None:
+    """What is left of the translations without each part, measured now, on this model."""
+    rows = prepared.rows.splits["valid"][:ABLATED]
+    measured = ablations(prepared.bundle, [row["src"] for row in rows], [row["tgt"] for row in rows])
+    OUT.print(
+        f"[bold]\\[5/5][/] ablate   exact match on {len(rows)} held-out sentences, one part switched off"
+    )
+    shown = table("               without", "exact", right=(1,))
+    for row in measured:
+        shown.add_row(f"               {row.without}", f"{row.exact:.1f} %")
+    OUT.print(shown)
+    OUT.print(
+        "               The mask changes nothing here: decoding adds one token at a time, so there is no\n"
+        "               future to hide. Training needs it, because there all positions are computed at once.",
+        style="dim",
+    )
 
 
 def _picture(prepared: Prepared, folder: Path) -> Path:

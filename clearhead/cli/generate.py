@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from json import dumps
 from math import exp
-from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -22,6 +21,7 @@ from ..errors import InputError
 from ..text.tokenizer import Tokenizer
 from .console import ERR, OUT, print_json, table
 from .decoding import AS_STORED, Decoding, opened
+from .lines import lines_of
 from .swap import Quantize, Set, edits
 
 CHUNK = 128  # lines of a file that are read before the first is answered: like lengths share a batch
@@ -99,13 +99,7 @@ def _lines(text: str | None, file: str | None) -> Iterable[str]:
         raise InputError('give a text, - for stdin, or --file: clearhead generate MODEL "some text"')
     if file is None:
         return (line.rstrip("\r\n") for line in sys.stdin)
-    path = Path(file)
-    if not path.is_file():
-        raise InputError(f"there is no file {file!r}")
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise InputError(f"{file} is not UTF-8 text") from None
+    return lines_of(file)
 
 
 def _stream(speaking: Speaking, text: str) -> None:

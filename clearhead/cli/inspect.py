@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from ..bundle import Bundle, load
+from ..bundle import Bundle
 from ..bundle.edits import edited
+from ..bundle.loading import open_mapped
 from ..bundle.making import spec_of
 from ..errors import LoadError, nearest
 from ..families import FAMILIES, SIZES, Family, Task, named
@@ -16,6 +17,7 @@ from ..lens.cost import Cost, cost
 from ..lens.describe import cache_values, sentence, shape, towers
 from ..lens.diff import Change, differences
 from ..nn.model import Model
+from ..store.manifest import MANIFEST, is_sealed, verify
 from .console import OUT, amount, print_json, table
 from .swap import Edits, Set, edits
 
@@ -61,12 +63,15 @@ def inspect(
     for name in ("weights", "tokenizer"):
         if facts.get(name):
             OUT.print(f"{name:<11}{facts[name]}")
+    if facts.get("manifest"):
+        OUT.print(f"{'files':<11}{facts['manifest']['files']} match {MANIFEST}")
 
 
 def _facts(what: str, edit: Edits) -> dict[str, Any]:
     if _is_name(what):
         family, spec = _named(what, edit)
         return _about(family, "tokens", spec) | {"bytes": f"{amount(4 * spec.count())}B in float32"}
+    manifest = _manifest(Path(what))
     bundle = _load(what, edit)
     assert bundle.family is not None
     facts = _about(bundle.family, bundle.task, bundle.spec)
@@ -76,7 +81,19 @@ def _facts(what: str, edit: Edits) -> dict[str, Any]:
         "bytes": f"{amount(stored)}B in {dtype}",
         "weights": str(bundle.report),
         "tokenizer": _tokenizer(bundle),
+        "manifest": manifest,
     }
+
+
+def _manifest(folder: Path) -> dict[str, int] | None:
+    """How many files are as the run wrote them, where it wrote that down; a changed one is refused."""
+    if not is_sealed(folder):
+        return None
+    try:
+        return {"files": verify(folder)}
+    except LoadError as error:
+        ways = f"publish again with clearhead train --resume, or remove {MANIFEST} to keep the change"
+        raise LoadError(f"{error}; it was changed after the run wrote it: {ways}") from None
 
 
 def _about(family: Family, task: Task, spec: Model) -> dict[str, Any]:
@@ -121,7 +138,7 @@ def spec_from(what: str, edit: Edits | None = None) -> Model:
 
 def _load(what: str, edit: Edits) -> Bundle:
     try:
-        return load(what, edit=edit)
+        return open_mapped(what, edit=edit)  # it only looks: nothing is copied
     except LoadError as error:
         if Path(what).exists() or "/" in what:
             raise

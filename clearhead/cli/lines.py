@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, reason
+from ..readfile import open_regular
 
 
 def texts_of(word: str) -> Iterator[str]:
@@ -23,10 +24,12 @@ def lines_of(file: str) -> list[str]:
     """Every line of a text file, empty ones included, so that line numbers stay; `-` is stdin."""
     if file == "-":
         return [line.rstrip("\n") for line in sys.stdin]
-    path = Path(file)
-    if not path.is_file():
+    if not Path(file).is_file():
         raise InputError(f"{file} is no file; give a text file with one text a line, or - for stdin")
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        with open_regular(file) as opened:
+            return opened.read().decode("utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {reason(error)}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None

@@ -36,6 +36,8 @@ def predict(
         bundle = load(model, quantize=quantize, edit=edits(set_))
     for each in texts_of(text):
         found = bundle.predict(each, context, top=top)
+        for note in found.notes:
+            ERR.print(note, markup=False)
         if json:
             print_json(found.to_dict(), indent=None if text == "-" else 2)
         else:

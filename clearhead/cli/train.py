@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..recipes import RECIPES, Prepared, Run, changed, load_run, prepare
 from ..train import Result, Trainer, watching
 from ..train.estimate import estimate
-from .console import ERR, OUT, amount, print_json, table
+from .console import ERR, OUT, amount, print_json, program, table
 from .swap import Edits, Set, edits
 
 SETTINGS = "settings.yaml"
@@ -61,11 +61,10 @@ def train(
 
 
 def start(prepared: Prepared, folder: Path) -> Result:
-    """Train, with the settings written beside the model first."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / SETTINGS).write_text(prepared.run.to_yaml(), encoding="utf-8")
-    trainer = Trainer(prepared.bundle, prepared.task, prepared.run.train, folder, progress=watching())
-    return trainer.run()
+    """Train, with the settings beside the model; a run that is refused leaves those it found."""
+    run = prepared.run
+    files = {SETTINGS: run.to_yaml()}
+    return Trainer(prepared.bundle, prepared.task, run.train, folder, progress=watching(), files=files).run()
 
 
 def _starting(run: Run, folder: str | None, edit: Edits) -> Run:
@@ -158,6 +157,7 @@ def _report(result: Result, *, json: bool) -> None:
     elif result.status == "done":
         OUT.print(f"saved      {result.folder}")
     if result.status != "done":
-        how = f"clearhead train --resume {result.folder}"
-        ERR.print(f"stopped at step {result.step} ({result.reason}); go on with: {how}")
+        how = f"{program()} train --resume {result.folder}"
+        # Not wrapped: a command is there to be copied.
+        ERR.print(f"stopped at step {result.step} ({result.reason}); go on with: {how}", soft_wrap=True)
         sys.exit(130 if result.reason == "SIGINT" else 3)

@@ -6,27 +6,22 @@ file that vanishes with its last reader.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
-import shutil
 import sys
-import tempfile
 import weakref
 import zlib
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from ..errors import DataError, InputError
-
-if TYPE_CHECKING:
-    from lzma import LZMAFile
+from ..readfile import open_regular
+from .unpack import PACKED, unpack
 
 LONGEST = 64 * 2**20  # bytes of one line; beyond that somebody forgot the line breaks
 BOM = b"\xef\xbb\xbf"
-PACKED = (".gz", ".xz")
 FREQUENT = frozenset(
     "的一是不了人我在有他这這中大来來上国國个個到说說们們为為子和你地出道也时時年得就那要下以生会會"
 )
@@ -59,7 +54,7 @@ class File:
     def sha256(self) -> str:
         """Of the file as it lies on disk, packed or not."""
         digest = hashlib.sha256()
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             while chunk := file.read(2**20):
                 digest.update(chunk)
         return digest.hexdigest()
@@ -116,22 +111,11 @@ class File:
         return head[: head.rfind(b"\n") + 1]
 
     def _open(self) -> int:
-        suffix = self.path.suffix.lower()
-        if suffix not in PACKED:
-            return os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        with tempfile.TemporaryFile() as room:
-            with _unpack(self.path, suffix) as packed:
-                shutil.copyfileobj(packed, room, 2**20)
-            room.flush()
-            return os.dup(room.fileno())
-
-
-def _unpack(path: Path, suffix: str) -> gzip.GzipFile | LZMAFile:
-    if suffix == ".gz":
-        return gzip.open(path, "rb")
-    import lzma
-
-    return lzma.open(path, "rb")
+        """A descriptor of the bytes. A file of size 0 is not read: in /proc such a file may never end."""
+        with open_regular(self.path) as file:
+            if self.path.suffix.lower() in PACKED and os.fstat(file.fileno()).st_size:
+                return unpack(file, self.path, self.name)
+            return os.dup(file.fileno())
 
 
 def _lzma_error() -> type[Exception]:

@@ -1,95 +1,209 @@
 """A grammar: a seed in, English sentences with their Chinese translation out.
 
-English says who, does, what, where, when; Chinese says when, who, where, does, what. So the words cross over,
-as anyone can see in the cross-attention of a model that learned it.
+Every sentence has two or three nouns of one kind, so the words alone do not say what it means. Their order
+says who does what to whom, which noun an adjective or a number belongs to, and whom a relative clause is
+about. Chinese has another order: time and place come before the verb, a relative clause before its noun.
+
+    three clever dogs follow the old horse today    今天三只聪明的狗跟着那匹年老的马
+    the cat that the child likes sees two dogs      那个孩子喜欢的那只猫看见两只狗
+    the cat that likes the child sees two dogs      喜欢那个孩子的那只猫看见两只狗
+    the doctor lends ten books and two red hats to this child    那位医生借给这个孩子十本书和两顶红色的帽子
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import permutations, product
 from math import prod
+from typing import Any
 
+from . import grammar_words as words
+from .grammar_words import NOTHING, Determiner, Noun, Verb, Word
 from .heldout import is_held_out
 from .order import noise
 
-Word = tuple[str, str]  # English, Chinese
-NOBODY: Word = ("", "")
+TRAIN, HELD_OUT = 24_000, 500
 
-WHO = [("i", "我"), ("you", "你"), ("we", "我们"), ("they", "他们"), ("the children", "孩子们")]
-ONE = [
-    ("he", "他"),
-    ("she", "她"),
-    ("the teacher", "老师"),
-    ("my friend", "我的朋友"),
-    ("my mother", "我的妈妈"),
-]
-VERBS = [
-    ("find", "找到"), ("want", "想要"), ("buy", "买"), ("sell", "卖"), ("like", "喜欢"), ("see", "看到"),
-    ("need", "需要"), ("draw", "画"), ("bring", "带来"), ("lose", "丢失"), ("choose", "选择"),
-    ("share", "分享"),
-]  # fmt: skip
-THINGS = [  # with the word that Chinese counts them by
-    ("apples", "苹果", "个"), ("books", "书", "本"), ("flowers", "花", "朵"), ("hats", "帽子", "顶"),
-    ("cups", "杯子", "个"), ("chairs", "椅子", "把"), ("cats", "猫", "只"), ("birds", "鸟", "只"),
-    ("maps", "地图", "张"), ("pictures", "图片", "张"), ("umbrellas", "雨伞", "把"),
-    ("bicycles", "自行车", "辆"), ("letters", "信", "封"), ("keys", "钥匙", "把"), ("stones", "石头", "块"),
-    ("coats", "大衣", "件"),
-]  # fmt: skip
-STUFF = [("tea", "茶"), ("bread", "面包"), ("milk", "牛奶"), ("paper", "纸")]
-COUNTS = [("two", "两"), ("three", "三"), ("ten", "十")]
-KINDS = [
-    NOBODY, ("old", "旧的"), ("new", "新的"), ("red", "红色的"), ("blue", "蓝色的"), ("green", "绿色的"),
-    ("big", "大的"), ("small", "小的"), ("beautiful", "漂亮的"), ("cheap", "便宜的"), ("clean", "干净的"),
-]  # fmt: skip
-PLACES = [
-    NOBODY, ("in the park", "在公园里"), ("in the garden", "在花园里"), ("in the kitchen", "在厨房里"),
-    ("in the library", "在图书馆里"), ("at school", "在学校"), ("at home", "在家"),
-    ("at the market", "在市场上"), ("at the station", "在车站"), ("by the river", "在河边"),
-]  # fmt: skip
-TIMES = [
-    NOBODY, ("today", "今天"), ("tomorrow", "明天"), ("now", "现在"), ("every day", "每天"),
-    ("tonight", "今晚"), ("in the morning", "早上"), ("in the evening", "晚上"), ("this week", "这个星期"),
-    ("on sunday", "星期天"),
-]  # fmt: skip
 
-WHATS: list[Word] = [
-    *STUFF,
-    *((english, chinese) for english, chinese, _ in THINGS),
-    *((f"{n} {english}", f"{many}{by}") for n, many in COUNTS for english, _, by in THINGS),
-]
-CHOICES = [len(WHO) + len(ONE), len(VERBS), len(WHATS), len(KINDS), len(PLACES), len(TIMES)]
-SENTENCES = prod(CHOICES)
-TRAIN, HELD_OUT = 12_000, 500
+@dataclass(frozen=True)
+class Phrase:
+    """A noun with what belongs to it, in both languages."""
+
+    english: str
+    chinese: str
+    plural: bool
+
+
+def phrase(determiner: Determiner, adjective: Word, noun: Noun) -> Phrase:
+    """the + old + cat: 那 + 只 + 年老的 + 猫"""
+    name = noun.plural if determiner.plural else noun.singular
+    measure = noun.measure if determiner.measured else ""
+    chinese = determiner.chinese + measure + adjective[1] + noun.chinese
+    return Phrase(_spaced(determiner.english, adjective[0], name), chinese, determiner.plural)
+
+
+def relative(head: Phrase, role: str, verb: Verb, other: Phrase) -> Phrase:
+    """A noun with a relative clause; there it is the subject (that likes X) or the object (that X likes)."""
+    if role == "subject":
+        english, chinese = f"that {_agreeing(verb, head)} {other.english}", verb.chinese + other.chinese
+    else:
+        english, chinese = f"that {other.english} {_agreeing(verb, other)}", other.chinese + verb.chinese
+    return Phrase(f"{head.english} {english}", f"{chinese}的{head.chinese}", head.plural)
+
+
+def statement(subject: Phrase, verb: Verb, obj: Phrase, place: Word = NOTHING, time: Word = NOTHING) -> Word:
+    """Who, does, whom, where, when; in Chinese when, who, where, does, whom."""
+    english = _spaced(subject.english, _agreeing(verb, subject), obj.english, place[0], time[0])
+    return english, time[1] + subject.chinese + place[1] + verb.chinese + obj.chinese
+
+
+def gift(giver: Phrase, verb: Verb, things: Iterable[Phrase], receiver: Phrase, time: Word) -> Word:
+    """Who gives this and that to whom, when; in Chinese when, who, gives, whom, this and that."""
+    one, two = things
+    objects = f"{one.english} and {two.english} to {receiver.english}"
+    english = _spaced(giver.english, _agreeing(verb, giver), objects, time[0])
+    return english, f"{time[1]}{giver.chinese}{verb.chinese}{receiver.chinese}{one.chinese}和{two.chinese}"
+
+
+def _agreeing(verb: Verb, subject: Phrase) -> str:
+    return verb.plural if subject.plural else verb.singular
+
+
+def _spaced(*parts: str) -> str:
+    return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A kind of sentence: what there is to choose, and what makes a sentence of the choices."""
+
+    slots: tuple[Sequence[Any], ...]
+    write: Callable[..., Word]
+
+    @property
+    def size(self) -> int:
+        return prod(map(len, self.slots))
+
+    def sentence(self, number: int) -> Word:
+        """Sentence 0 to size - 1: every slot takes a digit of the number."""
+        chosen = []
+        for slot in self.slots:
+            number, place = divmod(number, len(slot))
+            chosen.append(slot[place])
+        return self.write(*chosen)
+
+
+Nouns = tuple[Noun, ...]
+Determiners = tuple[Determiner, ...]
+Adjectives = tuple[Word, ...]
+
+
+def _simple(
+    nouns: Nouns, which: Determiners, kinds: Adjectives, happening: tuple[Verb, Word], time: Word
+) -> Word:
+    subject, obj = map(phrase, which, kinds, nouns)
+    verb, place = happening
+    return statement(subject, verb, obj, place, time)
+
+
+def _described(
+    nouns: Nouns, which: Determiners, kinds: Adjectives, verbs: tuple[Verb, Verb], head: str, role: str
+) -> Word:
+    one, two, inner = map(phrase, which, (*kinds, NOTHING), nouns)
+    described = relative(one, role, verbs[1], inner)
+    subject, obj = (described, two) if head == "subject" else (two, described)
+    return statement(subject, verbs[0], obj)
+
+
+def _given(
+    people: Nouns,
+    which: Determiners,
+    verb: Verb,
+    things: Nouns,
+    counts: Determiners,
+    kinds: Adjectives,
+    time: Word,
+) -> Word:
+    giver, receiver = map(phrase, which, (NOTHING, NOTHING), people)
+    return gift(giver, verb, map(phrase, counts, kinds, things), receiver, time)
+
+
+def _pairs(choices: Sequence[Any]) -> list[tuple[Any, Any]]:
+    return list(product(choices, repeat=2))
+
+
+BEINGS = words.PEOPLE + words.ANIMALS
+DETERMINERS = words.DEFINITE + words.COUNTS
+HAPPENINGS = [*product(words.ACTIONS, words.PLACES), *product(words.FEELINGS, [NOTHING])]
+PATTERNS = (
+    Pattern(
+        (
+            list(permutations(BEINGS, 2)),
+            _pairs(DETERMINERS),
+            _pairs(words.OF_BEINGS),
+            HAPPENINGS,
+            words.TIMES,
+        ),
+        _simple,
+    ),
+    Pattern(
+        (
+            list(permutations(BEINGS, 3)),
+            # Chinese puts the clause before 那 or 这, but after a number: only definite nouns have one here.
+            list(product(words.DEFINITE, DETERMINERS, DETERMINERS)),
+            _pairs(words.OF_BEINGS),
+            _pairs(words.ACTIONS + words.FEELINGS),
+            ("subject", "object"),
+            ("subject", "object"),
+        ),
+        _described,
+    ),
+    Pattern(
+        (
+            list(permutations(words.PEOPLE, 2)),
+            _pairs(DETERMINERS),
+            words.GIVING,
+            list(permutations(words.THINGS, 2)),
+            _pairs(words.COUNTS),
+            _pairs(words.OF_THINGS),
+            words.TIMES,
+        ),
+        _given,
+    ),
+)
+SENTENCES = sum(pattern.size for pattern in PATTERNS)
 
 
 def sentence(number: int) -> Word:
     """Sentence 0 to SENTENCES - 1, in both languages."""
-    places = []
-    for size in CHOICES:
-        number, place = divmod(number, size)
-        places.append(place)
-    who, verb, what, kind, where, when = places
-    does, does_zh = VERBS[verb]
-    does += "s" if who >= len(WHO) else ""
-    (subject, subject_zh), (like, like_zh) = (WHO + ONE)[who], KINDS[kind]
-    (thing, thing_zh), (there, there_zh), (then, then_zh) = WHATS[what], PLACES[where], TIMES[when]
-    count, _, name = thing.rpartition(" ")
-    if count:  # 三 + 本 + 旧的 + 书
-        name_zh = next(chinese for english, chinese, _ in THINGS if english == name)
-        like_zh = thing_zh + like_zh
-    else:
-        name_zh = thing_zh
-    english = " ".join(word for word in (subject, does, count, like, name, there, then) if word)
-    return english, then_zh + subject_zh + there_zh + does_zh + like_zh + name_zh
+    for pattern in PATTERNS:
+        if number < pattern.size:
+            return pattern.sentence(number)
+        number -= pattern.size
+    raise IndexError(f"there are {SENTENCES:,} sentences")
+
+
+_STEMS = {noun.plural: noun.singular for noun in (*BEINGS, *words.THINGS)}
+_STEMS |= {verb.singular: verb.plural for verb in (*words.ACTIONS, *words.FEELINGS, *words.GIVING)}
+
+
+def combination(english: str) -> str:
+    """The words of a sentence without their order and endings: the same for it and for its mirror images."""
+    return " ".join(sorted(_STEMS.get(word, word) for word in english.split()))
 
 
 def make(seed: int) -> dict[str, list[dict[str, str]]]:
-    """Distinct sentences. Which may be held out is a matter of the sentence, so no seed mixes the two."""
+    """Distinct sentences, as many of each pattern. Held out are whole combinations, the same for any seed."""
     splits: dict[str, dict[str, str]] = {"train": {}, "valid": {}}
     sizes = {"train": TRAIN, "valid": HELD_OUT}
-    drawn = noise(seed, "grammar", count=4 * (TRAIN + HELD_OUT))
-    for number in (drawn % SENTENCES).tolist():
-        english, chinese = sentence(number)
-        split = "valid" if is_held_out(english, one_in=20) else "train"
+    for number in noise(seed, "grammar", count=2 * (TRAIN + HELD_OUT)).tolist():
+        number, kind = divmod(number, len(PATTERNS))
+        pattern = PATTERNS[kind]
+        english, chinese = pattern.sentence(number % pattern.size)
+        split = "valid" if is_held_out(combination(english), one_in=20) else "train"
         if len(splits[split]) < sizes[split]:
             splits[split][english] = chinese
+        elif all(len(splits[name]) == size for name, size in sizes.items()):
+            break
     return {name: [{"src": e, "tgt": c} for e, c in pairs.items()] for name, pairs in splits.items()}

@@ -1,13 +1,34 @@
-"""Parquet: a .parquet file in, a source out, through the pyarrow library where it is installed."""
+"""Parquet: a .parquet file in, a source out, through the pyarrow library where it is installed.
+
+A column of one value repeated a billion times takes a few bytes in such a file. So the memory a row group can
+take is computed from the file's own index before it is read, texts that repeat stay references to one
+copy, and whatever the library raises, at opening or at the thousandth row, is one line about the file.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
+from typing import IO, Any
 
 from ..errors import DataError
-from .files import File
+from .files import LONGEST, File
 from .source import Row, Source
+from .unpack import RATIO, SMALL
+
+COUNT = """
+import sys
+from pyarrow.parquet import ParquetFile
+index = ParquetFile(sys.stdin.buffer).metadata
+for group in map(index.row_group, range(index.num_row_groups)):
+    print(sum(group.column(number).num_values for number in range(index.num_columns)))
+"""
+GROUP = 2 * 2**30  # bytes of one row group in memory; writers make them a hundred times smaller
+COLUMNS = 10_000
 
 
 class Parquet(Source):
@@ -15,7 +36,7 @@ class Parquet(Source):
 
     def __init__(self, file: File) -> None:
         try:
-            from pyarrow import ArrowException
+            import pyarrow.compute
             from pyarrow.parquet import ParquetFile
         except ImportError:
             raise DataError(
@@ -23,27 +44,121 @@ class Parquet(Source):
             ) from None
         handle = file.handle()
         weakref.finalize(self, handle.close)
-        try:
-            table = ParquetFile(handle)
-        except (ArrowException, OSError) as error:
-            raise DataError(f"{file.name} is no parquet file: {' '.join(str(error).split())[:120]}") from None
-        super().__init__(table.schema_arrow.names, [file])
-        groups = range(table.metadata.num_row_groups)
-        self._sizes = [table.metadata.row_group(group).num_rows for group in groups]
-        self._group = lru_cache(4)(table.read_row_group)
-        self._count: int = table.metadata.num_rows
-        if not self._count:
-            raise DataError(f"{file.name} has no rows; expected at least one")
+        with _guarded(f"{file.name} is no parquet file"):
+            index = ParquetFile(handle).metadata
+            groups = [index.row_group(number) for number in range(index.num_row_groups)]
+            names = [str(name) for name in index.schema.to_arrow_schema().names]
+            self._sizes = [int(group.num_rows) for group in groups]
+            columns = [index.schema.column(number) for number in range(len(index.schema))]
+            needed = [_memory(group, columns) for group in groups]
+            if any(column.max_repetition_level for column in columns):
+                needed = [size + 16 * values for size, values in zip(needed, _values(handle), strict=True)]
+            # References to one copy of each text, in place of as many copies as there are rows.
+            texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+            self._table, claimed = ParquetFile(handle, read_dictionary=texts), int(index.num_rows)
+        _check(file, names, self._sizes, claimed, needed)
+        super().__init__(names, [file])
+        self._arrow = pyarrow
+        self._group = lru_cache(2)(self._read_group)
 
     def __len__(self) -> int:
-        return self._count
+        return sum(self._sizes)
 
     def __getitem__(self, number: int) -> Row:
         inside, group = self._checked(number), 0
         while inside >= self._sizes[group]:
             inside, group = inside - self._sizes[group], group + 1
-        row: Row = self._group(group).slice(inside, 1).to_pylist()[0]
+        table = self._group(group)
+        with _guarded(f"{self.where(number)} cannot be read"):
+            cells = table.slice(inside, 1)
+            _refuse_long(cells, self.where(number))
+            row: Row = cells.to_pylist()[0]
         return row
 
     def where(self, number: int) -> str:
         return f"{self.files[0].name} row {number + 1}"
+
+    def _read_group(self, number: int) -> Any:
+        with _guarded(f"{self.files[0].name} cannot be read"):
+            table = self._table.read_row_group(number)
+            written_out = sum(map(self._length, table.columns))
+        if written_out > _most(self.files[0]):
+            raise _too_large(self.files[0], written_out)
+        if table.num_rows != self._sizes[number]:
+            found = f"{table.num_rows:,} rows in a group where its index says {self._sizes[number]:,}"
+            raise DataError(f"{self.files[0].name} has {found}; fetch it or make it again")
+        return table
+
+    def _length(self, column: Any) -> int:
+        """How many bytes the texts of a column are when each stands for itself."""
+        compute, total = self._arrow.compute, 0
+        for chunk in column.chunks if self._arrow.types.is_dictionary(column.type) else []:
+            lengths = compute.binary_length(chunk.dictionary)
+            total += compute.sum(lengths.take(chunk.indices)).as_py() or 0
+        return total
+
+
+@contextmanager
+def _guarded(what: str) -> Iterator[None]:
+    """The library raises errors of its own, of Python and of the system; each means that the file is bad."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise DataError(f"{what}: {reason}; fetch it or make it again") from None
+
+
+def _memory(group: Any, columns: list[Any]) -> int:
+    """The most bytes a row group can take: its pages unpacked, and a number or reference for each cell."""
+    fixed = [column.length for column in columns if column.physical_type == "FIXED_LEN_BYTE_ARRAY"]
+    width = 16 * len(columns) + sum(max(length, 0) for length in fixed)
+    return int(max(group.total_byte_size, 0) + max(group.num_rows, 0) * width)
+
+
+def _values(handle: IO[bytes]) -> list[int]:
+    """How many values the lists of each row group hold in all.
+
+    Asked in a process of its own: on a damaged index the library does not raise, it ends the process.
+    """
+    handle.seek(0)
+    words = [sys.executable, "-c", COUNT]
+    done = subprocess.run(words, stdin=handle, capture_output=True, timeout=60)
+    if done.returncode:
+        raise ValueError("its index is damaged")
+    return [int(word) for word in done.stdout.split()]
+
+
+def _check(file: File, names: list[str], sizes: list[int], claimed: int, needed: list[int]) -> None:
+    """What the index says must be possible, before anything is read by it."""
+    if min(sizes, default=0) < 0 or sum(sizes) != claimed:
+        raise DataError(
+            f"{file.name} is no parquet file: its index counts {claimed:,} rows and {sum(sizes):,}"
+        )
+    if not claimed:
+        raise DataError(f"{file.name} has no rows; expected at least one")
+    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+    if len(names) > COLUMNS:
+        raise DataError(f"{file.name} has {len(names):,} columns; expected at most {COLUMNS:,}")
+    if twice is not None:
+        raise DataError(f"{file.name} has two columns called {twice[:80]!r}; give each a name of its own")
+    if max(needed) > _most(file):
+        raise _too_large(file, max(needed))
+
+
+def _most(file: File) -> int:
+    """Bytes of one row group: as with packed files, no more than text can be packed."""
+    return min(GROUP, max(SMALL, RATIO * file.size))
+
+
+def _too_large(file: File, size: int) -> DataError:
+    found = f"a row group of {size / 2**30:,.1f} GB in a file of {file.size / 2**20:,.1f} MB"
+    return DataError(f"{file.name} has {found}; write it again in smaller row groups, or as .jsonl")
+
+
+def _refuse_long(cells: Any, where: str) -> None:
+    """A list of millions in one row: as Python values it would take many times the memory."""
+    for column in cells.columns:
+        if column.type.num_fields and column.nbytes > LONGEST:
+            raise DataError(f"{where} is larger than {LONGEST // 2**20} MB; expected text")

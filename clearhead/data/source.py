@@ -14,6 +14,7 @@ from .files import File
 
 Row = dict[str, Any]
 Parse = Callable[[str, int], Row]  # the text of a row and the number of its first line
+MANY, SHORT = 2**20, 4  # rows, and their mean number of bytes: nothing that people wrote has more and shorter
 
 
 class Source(ABC):
@@ -61,12 +62,19 @@ class Records(Source):
         begins: Iterable[tuple[int, int]],  # byte and line where each row begins, in order
         parse: Parse,
         note: str = "",
+        unit: str = "line",  # what the numbers in `begins` count
     ) -> None:
         super().__init__(columns, [file], note)
-        self._starts, self._lines, self._parse = array("Q"), array("Q"), parse
+        self._starts, self._lines, self._parse, self._unit = array("Q"), array("Q"), parse, unit
         for start, line in begins:
             self._starts.append(start)
             self._lines.append(line)
+            if len(self._lines) % MANY == 0 and start < SHORT * len(self._lines):
+                # Where each row begins would take many times the memory that the file has.
+                raise DataError(
+                    f"{file.name} has {start / len(self._lines):.1f} bytes a row in its first "
+                    f"{len(self._lines):,} rows; expected text: remove the empty rows"
+                )
         if not self._starts:
             raise DataError(f"{file.name} has no rows; expected at least one")
         self._starts.append(file.size)
@@ -81,7 +89,7 @@ class Records(Source):
         return self._parse(file.text(raw, line), line)
 
     def where(self, number: int) -> str:
-        return f"{self.files[0].name} line {self._lines[number]}"
+        return f"{self.files[0].name} {self._unit} {self._lines[number]}"
 
 
 class Memory(Source):

@@ -8,22 +8,26 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from ..errors import DataError
-from .files import LONGEST, File
+from .files import File
 from .names import KNOWN, plain
 from .source import Records, Row, Source
 
 Cells = list[str]
+CELL = 16 * 2**20  # characters of one cell; the csv library takes four bytes for each
+COLUMNS = 10_000
+SEPARATORS = 1_000_000  # in one line: 64 MB of English have no more commas
 NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?%?", re.IGNORECASE)
 
 
 def read_tsv(file: File, note: str = "") -> Source:
     """Tabs separate, nothing quotes: a lone quotation mark is text, as in most corpora."""
-    rows = ((start, number, text.split("\t")) for number, (start, text) in enumerate(file.lines(), 1) if text)
+    lines = enumerate(file.lines(), 1)
+    rows = ((start, number, _split(file, number, text)) for number, (start, text) in lines if text)
     return _table(file, rows, lambda text: text.split("\t"), note, assume_header=False)
 
 
 def read_csv(file: File) -> Source:
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST))  # the library's own limit is 128 kB a cell
+    csv.field_size_limit(CELL)  # the library's own limit is 128 kB
     first = next(text for _, text in file.lines())
     separator = max(",;\t", key=first.count)  # ; is what spreadsheets write where , is a decimal point
 
@@ -41,13 +45,27 @@ def looks_tabular(file: File) -> bool:
     return len(tabs) == 1 and tabs != {0}
 
 
+def _split(file: File, line: int, text: str) -> Cells:
+    _refuse_wide(file, line, text.count("\t"), COLUMNS)
+    return text.split("\t")
+
+
+def _refuse_wide(file: File, line: int, separators: int, most: int) -> None:
+    if separators > most:
+        raise DataError(
+            f"{file.name} line {line} has {separators:,} separators, expected up to {most:,}; is it a table?"
+        )
+
+
 def _csv_rows(file: File, separator: str) -> Iterator[tuple[int, int, Cells]]:
     """Byte and line where each row begins, and its cells; a quoted cell may run over several lines."""
-    starts: list[int] = []
+    began: int | None = None
 
     def feed() -> Iterator[str]:
-        for start, text in file.lines():
-            starts.append(start)
+        nonlocal began
+        for number, (start, text) in enumerate(file.lines(), 1):
+            began = start if began is None else began
+            _refuse_wide(file, number, text.count(separator), SEPARATORS)
             yield text + "\n"
 
     reader, line = csv.reader(feed(), delimiter=separator, strict=True), 1
@@ -60,9 +78,9 @@ def _csv_rows(file: File, separator: str) -> Iterator[tuple[int, int, Cells]]:
             ) from None
         if cells is None:
             return
-        if cells:  # a blank line has none
-            yield starts[0], line, cells
-        starts.clear()
+        if cells and began is not None:  # a blank line has no cells
+            yield began, line, cells
+        began = None
         line = reader.line_num + 1
 
 
@@ -79,6 +97,7 @@ def _table(
         raise DataError(f"{file.name} has no rows; expected at least one")
     header = _has_header([cells for *_, cells in head], assume=assume_header)
     first = head[0][2]
+    _refuse_wide(file, head[0][1], len(first) - 1, COLUMNS)
     columns = [name.strip() if header and name.strip() else f"column{i}" for i, name in enumerate(first, 1)]
     if header and len(head) == 1:
         raise DataError(f"{file.name} has a header and no rows; expected at least one")

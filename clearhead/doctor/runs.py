@@ -35,7 +35,24 @@ def examine(folder: str | Path) -> list[Finding]:
         [r for r in records if "split" not in r], [r for r in records if r.get("split") == "valid"]
     )
     run = load_run(str(place / SETTINGS)) if (place / SETTINGS).is_file() else None
-    return [*_progress(found, run), *_curves(found, run, place), *_checkpoints(place), *_data(found, run)]
+    failed = [r for r in records if r.get("split") == "failed"]
+    return [
+        *_failure(failed),
+        *_progress(found, run),
+        *_curves(found, run, place),
+        *_checkpoints(place),
+        *_data(found, run),
+    ]
+
+
+def _failure(failed: list[dict[str, Any]]) -> Iterator[Finding]:
+    """A step whose loss or gradient was not a finite number ends a run; the step itself is not in the log."""
+    for record in failed[-1:]:
+        shown = f"{record.get('tensor')} was {record.get('value')} in step {record['step']:,}"
+        advice = (
+            "a lower learning rate, clipping at 1.0, a longer warm-up, and a look at the rows of that step"
+        )
+        yield Finding("not finite", shown, "wrong", f"{advice}; then clearhead train --resume")
 
 
 def _progress(found: Curves, run: Run | None) -> Iterator[Finding]:

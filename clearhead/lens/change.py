@@ -36,7 +36,8 @@ Value = float | str | Tensor | Callable[[Tensor], Tensor]
 """What an activation becomes: a number, "mean" (over the tokens), "x0.5" (a factor), a tensor, a function."""
 
 SUBLAYERS = {"attn": "attn", "cross": "cross", "mlp": "ff"}
-WORDS = ("head", *SUBLAYERS, "residual", "norm", "scale", "mask", "positions")
+WHOLE_MODEL = ("scale", "mask", "positions")  # need no side: switched off in all stacks together
+WORDS = ("head", *SUBLAYERS, "residual", "norm", *WHOLE_MODEL)
 GRAMMAR = re.compile(r"(?:(?P<side>\w+)\.)?(?P<what>[a-z]+)(?::(?P<layer>\d+)(?:\.(?P<head>\d+))?)?")
 
 
@@ -92,13 +93,19 @@ def understood(model: SingleModel | PairModel, word: str) -> Off:
     return Off(what, sides, None if layer is None else (layer,), head, part)
 
 
+def everywhere(model: SingleModel | PairModel, word: str) -> list[str]:
+    """A word for all stacks of a model: `residual` becomes `encoder.residual` and `decoder.residual`."""
+    whole = word in WHOLE_MODEL or word == "cross" or isinstance(model, SingleModel)
+    return [word] if whole else [f"{side}.{word}" for side in towers(model)]
+
+
 def _sides(model: SingleModel | PairModel, what: str, side: str | None, word: str) -> tuple[str, ...]:
     there = tuple(towers(model))
     if side is not None:
         if side not in there:
             raise InputError(f"{word!r}: there is no {side} here; {nearest(side, there)}")
         return (side,)
-    if len(there) > 1 and what not in ("scale", "mask", "positions"):
+    if len(there) > 1 and what not in WHOLE_MODEL:
         both = ", ".join(f"{name}.{word}" for name in there)
         raise InputError(f"{word!r}: this model has two towers; say {both}")
     return there

@@ -14,12 +14,14 @@ from typing import Any
 from ..bundle import load
 from ..data.augment import Augment, back_translate, read_lexicon
 from ..data.sources import read_rows
-from ..errors import InputError, nearest
+from ..errors import InputError, nearest, quoted
 from .rows import Row, Rows
 from .settings import Run
 
 # What may be changed in a row of each form; the tags of words do not survive a lost word.
 SHOWN = {"text": "text", "pair": "src", "prompt": "prompt", "label": "text"}
+
+COPIES = 1000
 
 
 def enlarge(run: Run, rows: Rows) -> Rows:
@@ -36,11 +38,16 @@ def _copies(run: Run, rows: Rows, given: Mapping[str, Any]) -> Rows:
         raise InputError(f"rows of {rows.shape.form} cannot be augmented; rows of {able} can")
     settings = {key: value for key, value in given.items() if key != "copies"}
     if "lexicon" in settings:
+        _named("data.augment.lexicon", settings["lexicon"])
         settings["lexicon"] = read_lexicon(settings["lexicon"])
+    for key, value in settings.items():
+        if key != "lexicon" and type(value) not in (int, float):
+            raise InputError(f"data.augment.{key} is {quoted(value)}; expected a chance from 0 to 1")
     change, train = Augment(**settings), rows.splits["train"]
-    copies = int(given.get("copies", 1))
-    if copies < 1:
-        raise InputError(f"data.augment.copies is {copies}; expected 1 or more")
+    copies = given.get("copies", 1)
+    if type(copies) not in (int, float) or not 1 <= copies <= COPIES:
+        raise InputError(f"data.augment.copies is {quoted(copies)}; expected 1 or more, up to {COPIES}")
+    copies = int(copies)
     new = [
         {**row, side: change(row[side], seed=run.train.seed, row=number, epoch=copy)}
         for copy in range(1, copies + 1)
@@ -58,6 +65,8 @@ def _back(rows: Rows, given: Mapping[str, Any]) -> Rows:
         )
     if rows.shape.form != "pair":
         raise InputError(f"back-translation makes pairs of texts; the rows here are {rows.shape.form}")
+    for key in ("model", "texts"):
+        _named(f"data.back.{key}", given[key])
     reverse = load(str(given["model"]))
     source = read_rows(given["texts"])
     texts = [str(next(iter(row.values()))) for row in source]
@@ -69,6 +78,11 @@ def _back(rows: Rows, given: Mapping[str, Any]) -> Rows:
 def _with(rows: Rows, new: list[Row], note: str) -> Rows:
     splits = {**rows.splits, "train": [*rows.splits["train"], *new]}
     return replace(rows, splits=splits, notes=(*rows.notes, note))
+
+
+def _named(what: str, given: Any) -> None:
+    if not isinstance(given, str):
+        raise InputError(f"{what} is {quoted(given)}; expected the name of a file or a folder")
 
 
 def _known(what: str, given: Mapping[str, Any], names: list[str]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..bundle import Bundle, build, load
-from ..errors import InputError
+from ..errors import ClearheadError, InputError, quoted, reason
 from ..tasks.task import Task
 from ..text.tokenizer import Tokenizer
 from ..text.training import train_tokenizer
@@ -16,6 +17,9 @@ from . import makers
 from .enlarge import enlarge
 from .rows import Rows, read
 from .settings import Run
+
+LABELLED = {"classify": "labels", "tag": "tags"}  # tasks whose head has names, and its kind
+LAYERS = 10_000  # ten times as many as anybody has trained
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ def prepare(run: Run, say: Callable[[str], None] = lambda line: None) -> Prepare
     maker = makers.MAKERS[run.task]
     base = _base(run)
     tokenizer = base.tokenizer if base is not None else None
+    if base is not None:
+        rows = replace(rows, labels=_learned(base) if base.task == LABELLED.get(run.task) else ())
     if tokenizer is None:
         say(f"tokenizer  {run.tokenizer.kind}, up to {run.tokenizer.vocab:,} tokens")
         texts = _texts(rows)
@@ -41,8 +47,35 @@ def prepare(run: Run, say: Callable[[str], None] = lambda line: None) -> Prepare
         )
     notes = list(rows.notes)
     made = maker.make(run, rows, tokenizer, notes)
-    bundle = base if base is not None else _fresh(run, tokenizer, made)
-    return Prepared(run, rows, bundle, made.task, tuple(notes))
+    if base is None:
+        return Prepared(run, rows, _fresh(run, tokenizer, made), made.task, tuple(notes))
+    if base.task != made.head:
+        raise InputError(
+            f"{run.model['family']} has a head for {base.task}, and the task {run.task!r} needs one for "
+            f"{made.head}; start from a checkpoint of that kind, or without --from"
+        )
+    return Prepared(run, rows, _named(base, made), made.task, tuple(notes))
+
+
+def _learned(base: Bundle) -> tuple[str, ...]:
+    """The labels of a checkpoint in the order of its scores; none where they were never given names."""
+    given = base.config.get("id2label")
+    if base.task not in ("labels", "tags") or not isinstance(given, dict):
+        return ()
+    names = [str(name) for _, name in sorted(given.items(), key=lambda item: int(item[0]))]
+    return () if all(name == f"LABEL_{i}" for i, name in enumerate(names)) else tuple(names)
+
+
+def _named(base: Bundle, made: makers.Made) -> Bundle:
+    """A head without names gets those of the file; one label more or less is another head."""
+    names = made.config.get("id2label", {})
+    if base.task not in ("labels", "tags") or _learned(base):
+        return base
+    there = len(base.config.get("id2label") or {}) or int(base.config.get("num_labels") or 2)
+    if there != len(names):
+        raise InputError(f"the model to go on from has {there} labels, the training rows have {len(names)}")
+    base.config |= {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
+    return base
 
 
 def _texts(rows: Rows) -> list[str]:
@@ -77,13 +110,28 @@ def _fresh(run: Run, tokenizer: Tokenizer, made: makers.Made) -> Bundle:
     config = {key: value for key, value in run.model.items() if key not in ("family", "edit")}
     if "family" not in run.model:
         raise InputError("model.family is missing; name a family such as gpt2, or a folder")
-    bundle = build(
-        str(run.model["family"]),
-        task=made.head,
-        seed=run.train.seed,
-        edit=run.model.get("edit"),
-        **{**made.config, **config},
-    )
+    with _refusing(config):
+        bundle = build(
+            str(run.model["family"]),
+            task=made.head,
+            seed=run.train.seed,
+            edit=run.model.get("edit"),
+            **{**made.config, **config},
+        )
     bundle.tokenizer = tokenizer
     bundle.generation = made.generation
     return bundle
+
+
+@contextmanager
+def _refusing(config: Mapping[str, Any]) -> Iterator[None]:
+    """Settings of a model that cannot be built: values of the wrong kind, and sizes that no machine holds."""
+    for key, value in config.items():
+        if "layer" in key and isinstance(value, int) and value > LAYERS:
+            raise InputError(f"model.{key} is {quoted(value)}; expected at most {LAYERS:,}")
+    try:
+        yield
+    except ClearheadError:
+        raise
+    except (TypeError, ValueError, RuntimeError, ArithmeticError, LookupError, MemoryError) as error:
+        raise InputError(f"the model cannot be built from its settings: {reason(error)[:120]}") from None

@@ -38,6 +38,7 @@ class Rows:
     shape: Shape
     hashes: Mapping[str, str]
     notes: tuple[str, ...]
+    labels: tuple[str, ...] = ()  # those that a model to go on from knows, in its order
 
 
 def read(run: Run) -> Rows:

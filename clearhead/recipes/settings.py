@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from importlib.resources import files
+from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args
 
 import yaml
 
-from ..errors import InputError, SpecError, nearest
+from ..errors import InputError, SpecError, nearest, quoted
 from ..spec import Spec
 from ..train import Training
+from .checks import check_settings
+from .tree import read_tree, read_value
 
 TaskName = Literal[
     "translate", "causal", "masked", "pretrain", "classify", "tag", "answer", "denoise", "spans"
@@ -105,38 +107,18 @@ def overrides(words: Sequence[str]) -> dict[str, Any]:
             value = left.pop(0)
         if "." not in name:
             raise InputError(f"unknown option {word!r}; settings are dotted, such as --train.steps 500")
-        try:
-            found[name] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise InputError(f"{name}: cannot read the value {value!r}") from None
-        if isinstance(found[name], str):
-            found[name] = _number(found[name])
+        found[name] = read_value(value, name)
     return found
 
 
-def _number(word: str) -> Any:
-    """YAML takes 3e-4 for a word; people mean the number."""
-    try:
-        return float(word)
-    except ValueError:
-        return word
-
-
 def _read(recipe: str) -> dict[str, Any]:
-    path = Path(recipe)
     if recipe in RECIPES:
-        text = (FOLDER / f"{recipe}.yaml").read_text(encoding="utf-8")
-    elif path.suffix in (".yaml", ".yml") and path.is_file():
-        text = path.read_text(encoding="utf-8")
-    else:
-        raise InputError(f"no recipe is called {recipe!r}; {nearest(recipe, RECIPES)}")
-    try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{recipe} is not YAML: {' '.join(str(error).split())[:120]}") from None
-    if not isinstance(tree, dict):
-        raise InputError(f"{recipe} holds no settings; expected keys such as task, data, model, train")
-    return tree
+        with as_file(FOLDER / f"{recipe}.yaml") as path:
+            return read_tree(path)
+    path = Path(recipe)
+    if path.suffix in (".yaml", ".yml") and path.is_file():
+        return read_tree(path)
+    raise InputError(f"no recipe is called {recipe!r}; {nearest(recipe, RECIPES)}")
 
 
 def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
@@ -145,7 +127,7 @@ def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
         if tree.get(name) is None:
             tree[name] = {}
         if not isinstance(tree[name], dict):
-            raise InputError(f"{'.'.join(path)}: {name} is {tree[name]!r}, which has no parts")
+            raise InputError(f"{'.'.join(path)}: {name} is {quoted(tree[name])}, which has no parts")
         tree = tree[name]
     tree[last] = value
 
@@ -154,24 +136,27 @@ def _run(tree: Mapping[str, Any]) -> Run:
     _known("a run", tree, [f.name for f in fields(Run)])
     if tree.get("task") not in get_args(TaskName):
         raise InputError(
-            f"task is {tree.get('task')!r}; {nearest(str(tree.get('task')), get_args(TaskName))}"
+            f"task is {quoted(tree.get('task'))}; {nearest(str(tree.get('task')), get_args(TaskName))}"
         )
     made: dict[str, Any] = {name: tree[name] for name in ("task", "about", "model") if name in tree}
     for name, kind in (("data", Data), ("tokenizer", Words)):
         given = tree.get(name) or {}
         _known(name, given, [f.name for f in fields(kind)])
         made[name] = kind(**{key: _float(kind, key, value) for key, value in given.items()})
-        _check_words(name, made[name])
+        check_settings(name, made[name])
     made["train"] = _training(tree.get("train") or {})
+    made["model"] = made.get("model") or {}
+    _typed("model", made["model"], dict)
+    _typed("model.family", made["model"].get("family", ""), str)
+    _typed("model.edit", made["model"].get("edit") or {}, dict)
+    _typed("about", made.get("about", ""), str)
     return Run(**made)
 
 
-def _check_words(name: str, made: Data | Words) -> None:
-    """Settings that are one of a few words."""
-    for key, hint in get_type_hints(type(made)).items():
-        value = getattr(made, key)
-        if get_origin(hint) is Literal and value not in get_args(hint):
-            raise InputError(f"{name}.{key} is {value!r}; {nearest(str(value), get_args(hint))}")
+def _typed(name: str, value: Any, kind: type) -> None:
+    if not isinstance(value, kind):
+        wanted = "text" if kind is str else "keys and values"
+        raise InputError(f"{name} is {quoted(value)}; expected {wanted}")
 
 
 def _float(kind: type, key: str, value: Any) -> Any:
@@ -198,7 +183,7 @@ def _whole(name: str, value: Any) -> Any:
 
 def _known(what: str, given: Mapping[str, Any], names: Sequence[str]) -> None:
     if not isinstance(given, Mapping):
-        raise InputError(f"{what} is {given!r}; expected keys and values")
+        raise InputError(f"{what} is {quoted(given)}; expected keys and values")
     for key in given:
         if key not in names:
-            raise InputError(f"{what} has no setting {key!r}; {nearest(str(key), names)}")
+            raise InputError(f"{what} has no setting {quoted(key)}; {nearest(str(key), names)}")

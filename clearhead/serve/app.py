@@ -12,8 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp
 
 from .. import __version__
-from ..errors import ClearheadError
-from ..store.line import one_line
+from ..errors import ClearheadError, one_line
 from .desk import BusyError
 from .guard import Guard, addresses
 from .page import pages

@@ -12,7 +12,6 @@ from ..nn.positions import Learned
 from .shelf import Entry, Shelf, first_sample
 
 SAMPLE = "The cat sat on the mat because it was tired."
-SAMPLES = {"transformer": "we find old apples in the park today"}
 
 
 def facts(shelf: Shelf, entry: Entry, bundle: Bundle) -> dict[str, Any]:

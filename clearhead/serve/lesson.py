@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..bundle import Bundle
 from ..errors import InputError
-from ..lens.change import changed
+from ..lens.change import changed, everywhere
 from ..lens.describe import places
 from ..lens.record import Kind, inside
 from ..lens.shadow import towers
@@ -37,7 +37,8 @@ def lesson(
 ) -> dict[str, Any]:
     if not 0 <= layer < trace.layers(kind) or not 0 <= head < trace.heads(kind):
         raise InputError(f"there is no head {layer}.{head} in {kind} attention")
-    model = changed(bundle.model, words(bundle.model, off)) if off else bundle.model
+    words = [word for part in off for word in everywhere(bundle.model, part)]
+    model = changed(bundle.model, words) if off else bundle.model
     now = trace_ids(model, trace.fed, tokenizer=bundle.tokenizer) if off else trace
     return {
         "steps": _Lesson(model, now, kind, layer, head).steps(),
@@ -47,14 +48,6 @@ def lesson(
         "said": said(bundle, trace),
         "then": said(bundle, replace(bundle, model=model).trace(list(trace.fed.ids))) if off else "",
     }
-
-
-def words(model: SingleModel | PairModel, off: Sequence[Part]) -> list[str]:
-    """The lens asks which tower loses its residuals; here it is every one."""
-    sides = [f"{side}." for side in towers(model)] if isinstance(model, PairModel) else [""]
-    return [
-        word for part in off for word in ([f"{s}{part}" for s in sides] if part == "residual" else [part])
-    ]
 
 
 class _Lesson:

@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from ..errors import InputError, TrainError
+from ..errors import InputError, TrainError, one_line
 from ..recipes import load_run
-from ..store.line import one_line
+from ..train.commit import writing
 from ..train.signals import SAVE
 from .shelf import Entry, Shelf
 from .watch import catches, worker
@@ -45,10 +45,11 @@ class Runs:
         if recipe.endswith((".yaml", ".yml")):
             raise InputError("name a recipe of the shelf; a file of your own is trained in the terminal")
         folder = self._free(name or recipe)
-        folder.mkdir(parents=True)
         self._words[folder] = ["train", recipe, *words, "--out", str(folder)]
-        self._spawn(folder, self._words[folder])
-        return self._entry(folder)
+        with writing(folder):
+            folder.mkdir(parents=True)
+            self._spawn(folder, self._words[folder])
+            return self._entry(folder)
 
     def resume(self, entry: Entry) -> None:
         """Go on where it stopped; a run that ended before it wrote its settings is started once more."""

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ..bundle import Bundle, load
-from ..errors import ClearheadError, InputError, LoadError, SpecError, reason
+from ..errors import ClearheadError, InputError, LoadError, SpecError, one_line, reason
 from ..families import of_type
 from ..store import resolve
 from ..store.jsonfile import read_object
-from ..store.line import one_line
 
 EXAMPLE = Path(__file__).parent / "example"  # a translator of 194 thousand parameters, made by our own recipe
 OPEN = 3  # bundles kept in memory

@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ..errors import InputError
+from ..recipes.tree import read_tree
 
 TAIL = 65536  # bytes at the end of a log that tell where it stands
 LOCKS = Path("/proc/locks")
@@ -83,10 +84,9 @@ def _is_held(pid: int) -> bool:
 def settings(folder: Path) -> dict[str, Any]:
     """What the run was asked to do; empty where nobody wrote it down."""
     try:
-        read = yaml.safe_load((folder / "settings.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        return read_tree(folder / "settings.yaml")
+    except InputError:
         return {}
-    return read if isinstance(read, dict) else {}
 
 
 async def events(

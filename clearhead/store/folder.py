@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import LoadError
+from ..errors import LoadError, one_line, quoted, reason
 from .jsonfile import read_object
-from .line import one_line, quoted, reason
 from .pooling import read_pooling
 from .shards import open_tensors
 from .tensors import Tensors

@@ -6,8 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from ..errors import LoadError, nearest
-from .line import one_line, quoted, reason
+from ..errors import LoadError, nearest, one_line, quoted, reason
 
 # Text and safetensors; never a pickle, never code.
 WANTED = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]

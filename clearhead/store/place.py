@@ -8,21 +8,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .shards import INDEX, SHARD, SINGLE
+from .shards import INDEX, SHARD, is_weights
 
 CONFIG = "config.json"
 
 
-def put_in_place(aside: Path, folder: Path, names: Sequence[str]) -> None:
+def put_in_place(aside: Path, folder: Path, names: Sequence[str], outdated: Sequence[str] = ()) -> None:
     """Move `aside/new` to `folder`. A new folder appears by one rename; one that exists gets the files one
     by one, loses the weights of an earlier save that are not in this one, and keeps everything else.
+
+    `outdated` are files that say something of the earlier ones: they go before the first new one comes.
     """
     new = aside / "new"
     for name in names:
         sync_file(new / name)
     _sync_rooms(new, names)
     if folder.exists():
-        _merge(new, folder, names, old=aside / "old")
+        _merge(new, folder, names, outdated, old=aside / "old")
         return
     os.replace(new, folder)
     try:
@@ -32,18 +34,20 @@ def put_in_place(aside: Path, folder: Path, names: Sequence[str]) -> None:
         raise
 
 
-def _merge(new: Path, folder: Path, names: Sequence[str], *, old: Path) -> None:
-    stale = [name for name in os.listdir(folder) if _is_weights(name) and name not in names]
+def _merge(new: Path, folder: Path, names: Sequence[str], outdated: Sequence[str], *, old: Path) -> None:
+    stale = [name for name in os.listdir(folder) if is_weights(name) and name not in names]
     rooms = {room for name in names for room in (folder / name).parents if not room.exists()}
-    for name in [*names, *stale]:
+    for name in [*names, *stale, *outdated]:
         _keep(folder / name, old / name)
     try:
         for room in sorted(rooms):
             room.mkdir()
+        for name in outdated:
+            (folder / name).unlink(missing_ok=True)
         _move(new, folder, names, stale)
         _sync_rooms(folder, names)
     except BaseException:
-        _undo(old, folder, [*names, *stale], rooms)
+        _undo(old, folder, [*names, *stale, *outdated], rooms)
         raise
 
 
@@ -57,13 +61,13 @@ def _move(new: Path, folder: Path, names: Sequence[str], stale: Sequence[str]) -
         # and a mixture of two models is not.
         (folder / INDEX).unlink(missing_ok=True)
     last = []
-    if not all(_is_weights(name) or _same(new / name, folder / name) for name in names):
+    if not all(is_weights(name) or _same(new / name, folder / name) for name in names):
         # Another config or tokenizer must not stand beside the old weights: they would open, and give other
         # numbers. So config.json goes first and comes last; without one a folder is refused.
         (folder / CONFIG).unlink(missing_ok=True)
         last = [CONFIG]
     first = [name for name in names if name not in last]
-    for name in sorted(first, key=lambda name: (_is_weights(name), name == INDEX)):
+    for name in sorted(first, key=lambda name: (is_weights(name), name == INDEX)):
         os.replace(new / name, folder / name)
     for name in stale:
         (folder / name).unlink()
@@ -73,10 +77,6 @@ def _move(new: Path, folder: Path, names: Sequence[str], stale: Sequence[str]) -
 
 def _same(one: Path, two: Path) -> bool:
     return two.is_file() and one.read_bytes() == two.read_bytes()
-
-
-def _is_weights(name: str) -> bool:
-    return name in (SINGLE, INDEX) or SHARD.fullmatch(name) is not None
 
 
 def _keep(path: Path, kept: Path) -> None:
@@ -99,6 +99,20 @@ def _undo(old: Path, folder: Path, names: Sequence[str], rooms: set[Path]) -> No
     for room in sorted(rooms, reverse=True):
         with suppress(OSError):
             room.rmdir()
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """One file, as it was or as it is to be: whoever reads it, or dies in between, never sees half of it."""
+    aside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
+    try:
+        aside.write_bytes(data)
+        sync_file(aside)
+        os.replace(aside, path)
+    except BaseException:
+        with suppress(OSError):
+            aside.unlink()
+        raise
+    sync_folder(path.parent)
 
 
 def sync_file(path: Path) -> None:

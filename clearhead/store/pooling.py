@@ -13,9 +13,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..errors import LoadError, nearest
+from ..errors import LoadError, nearest, one_line, quoted
 from .jsonfile import read_json, read_object
-from .line import one_line, quoted
 from .shards import bare
 
 # The old spelling, a flag per mode, in the order in which several are laid side by side.

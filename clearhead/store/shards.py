@@ -6,10 +6,9 @@ import os
 import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from ..errors import LoadError
+from ..errors import LoadError, one_line, quoted
 from ..readfile import LIMIT
 from .jsonfile import read_object
-from .line import one_line, quoted
 from .tensors import Tensors
 
 SINGLE = "model.safetensors"
@@ -26,6 +25,11 @@ def open_tensors(folder: Path) -> Tensors:
     if os.path.lexists(folder / INDEX):
         return _open_shards(folder)
     raise LoadError(one_line(_why_none(folder)))
+
+
+def is_weights(name: str) -> bool:
+    """Whether a file of this name holds the weights of a folder, or says where they are."""
+    return name in (SINGLE, INDEX) or SHARD.fullmatch(name) is not None
 
 
 def bare(name: object) -> bool:

@@ -12,8 +12,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from ..errors import LoadError
-from .line import one_line, quoted, reason
+from ..errors import LoadError, one_line, quoted, reason
 
 # What we take. The format knows more (four and six bits, scales alone); a type that is not here is refused.
 DTYPES: dict[str, torch.dtype] = {

@@ -12,8 +12,8 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..errors import SaveError
-from .line import one_line, quoted, reason
+from ..errors import SaveError, one_line, quoted, reason
+from .manifest import MANIFEST, is_sealed
 from .place import put_in_place
 from .shards import INDEX, SINGLE, bare
 
@@ -30,6 +30,7 @@ def write(
     shard_bytes: int = 5 * 10**9,
 ) -> None:
     """Save a model. All is first written beside the folder; files in it that are not ours stay as they are.
+    A manifest goes: it speaks of the files before.
 
     `files` are written as they are, a tokenizer's for example; a name may lie in a subfolder.
     """
@@ -42,7 +43,7 @@ def write(
         texts = _texts(config, generation, files or {}, shards, tensors)
         shutil.rmtree(aside, ignore_errors=True)  # left by a process that died, and had our number
         _fill(aside / "new", texts, shards, tensors)
-        put_in_place(aside, folder, [*texts, *shards])
+        put_in_place(aside, folder, [*texts, *shards], [MANIFEST] if is_sealed(folder) else [])
     except SaveError:
         raise
     except Exception as error:  # the library has its own errors for a full disk; ours is one line
@@ -92,7 +93,12 @@ def _texts(
         size = sum(x.nbytes for x in tensors.values())
         ours[INDEX] = _json({"metadata": {"total_size": size}, "weight_map": places})
     for name in files:
-        if name in ours or name in shards or not all(bare(part) for part in name.split("/")):
+        if (
+            name in ours
+            or name in shards
+            or name == MANIFEST
+            or not all(bare(part) for part in name.split("/"))
+        ):
             message = f"{quoted(name)} cannot be saved as a further file"
             raise SaveError(f"{message}; expected a relative name that no part of the model has")
     return {**files, **ours}

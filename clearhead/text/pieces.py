@@ -7,7 +7,7 @@ are numbered, as in 你①②③, and no half character is ever shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ class Encoding:
     def __init__(self, raw: Raw, texts: tuple[str, ...], is_special: Callable[[int, str], bool]) -> None:
         self.ids: list[int] = raw.ids
         self.types: list[int] = raw.type_ids
+        self.words: list[int | None] = raw.word_ids  # which word of its text each id is a part of
         self._raw, self._texts, self._is_special = raw, texts, is_special
 
     def __len__(self) -> int:
@@ -71,6 +72,19 @@ class Encoding:
             if not covered.isspace() and covered != name:
                 return start, start  # the library lends it the character that follows
         return span
+
+
+def unknown_note(encodings: Iterable[Encoding], unk: int | None) -> tuple[str, ...]:
+    """One line if the vocabulary lacks part of what was typed: the model sees a sign for "unknown" there."""
+    if unk is None:
+        return ()
+    pieces = [piece for encoding in encodings for piece in encoding.tokens if piece.side is not None]
+    unknown = [piece.text.strip() for piece in pieces if piece.id == unk and not piece.special]
+    if not unknown:
+        return ()
+    shown = ", ".join(dict.fromkeys(unknown))
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    return (f"{len(unknown)} of {len(pieces)} tokens are unknown to this model's vocabulary: {shown}",)
 
 
 def _shared(spans: list[tuple[int, int]], sides: list[int | None]) -> Iterator[tuple[int, int]]:

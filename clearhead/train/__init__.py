@@ -1,7 +1,8 @@
 """Training: a loss in, better weights out; exact, and resumable at any moment."""
 
+from ..store.manifest import verify
 from .average import Ema, mean
-from .commit import checkpoints, verify
+from .commit import checkpoints
 from .log import Record, determined, read_log
 from .optim import SGD, Adam, AdamW, Optimizer, parameter_groups
 from .progress import Bar, Lines, Progress, Quiet, watching

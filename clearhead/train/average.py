@@ -20,6 +20,15 @@ class Ema:
         self.means = {name: p.detach().clone() for name, p in trained(model).items()}
 
     @torch.no_grad()
+    def restore(self, stored: Mapping[str, Tensor]) -> None:
+        """The means of a checkpoint: of the same parameters, in the same shapes."""
+        shapes = {name: x.shape for name, x in stored.items()}
+        if shapes != {name: x.shape for name, x in self.means.items()}:
+            raise LoadError("state.safetensors holds running means of other parameters than are trained here")
+        for name, x in stored.items():
+            self.means[name].copy_(x)
+
+    @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         for name, parameter in trained(model).items():
             self.means[name].lerp_(parameter, 1 - self.decay)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,13 +15,14 @@ from torch import Tensor
 from .. import store
 from ..bundle import Bundle, save
 from ..bundle.saving import saved_weights
-from ..errors import LoadError, SpecError, TrainError
+from ..errors import ClearheadError, LoadError, SpecError, TrainError, one_line, quoted, reason
 from ..spec import Spec
 from ..store.jsonfile import read_object
-from ..store.line import one_line, quoted
+from ..store.manifest import seal
+from ..store.shards import is_weights
 from ..store.tensors import Tensors
 from ..weights import State as Weights
-from .commit import commit
+from .commit import commit, name_of, writing
 from .state import State
 
 NUMBERS, TENSORS = "state.json", "state.safetensors"
@@ -38,6 +40,15 @@ def write_model(bundle: Bundle, folder: Path) -> None:
         generation=bundle.generation or None,
         files={**bundle.files, **(bundle.tokenizer.files if bundle.tokenizer else {})},
     )
+
+
+def publish_model(bundle: Bundle, folder: Path, step: int) -> None:
+    """The folder of a run becomes the model, with a manifest of the model's files alone."""
+    write_model(bundle, folder)
+    names = {"config.json", *bundle.files, *(bundle.tokenizer.files if bundle.tokenizer else ())}
+    names |= {"generation_config.json"} if bundle.generation else set()
+    with writing(folder):
+        seal(folder, names | {name for name in os.listdir(folder) if is_weights(name)}, step)
 
 
 def write_checkpoint(
@@ -61,7 +72,10 @@ def read_numbers(checkpoint: Path) -> tuple[State, dict[str, Any]]:
     if numbers.get("format") != 1 or not isinstance(numbers.get("state"), dict):
         message = f"{checkpoint / NUMBERS} has format {quoted(numbers.get('format'))}; expected 1"
         raise LoadError(one_line(f"{message}: it is of another version"))
-    return State.from_dict(numbers["state"]), numbers
+    state = State.from_dict(numbers["state"])
+    if checkpoint.name != name_of(state.step):
+        raise LoadError(f"{checkpoint / NUMBERS} is of step {state.step}; expected that of its folder")
+    return state, numbers
 
 
 def read_tensors(checkpoint: Path, prefix: str) -> Weights:
@@ -72,12 +86,22 @@ def read_tensors(checkpoint: Path, prefix: str) -> Weights:
 
 def read_weights(bundle: Bundle, checkpoint: Path) -> Weights:
     """The weights of a checkpoint that this bundle wrote, under our names."""
-    return saved_weights(bundle, store.read(checkpoint).tensors)
+    tensors = store.read(checkpoint).tensors
+    try:
+        return saved_weights(bundle, tensors)
+    except ClearheadError:
+        raise
+    except (ValueError, RuntimeError, IndexError) as error:  # shapes that cannot be taken apart or transposed
+        raise LoadError(f"{checkpoint} holds weights of another model: {reason(error)}") from None
 
 
 def refuse_other(checkpoint: Path, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
     """A run goes on under the facts it began with; the first that differs is named."""
-    here, there = _flat(ours), _flat({key: _today(theirs.get(key), ours[key]) for key in ours})
+    here = _flat(ours)
+    try:
+        there = _flat({key: _today(theirs.get(key), ours[key]) for key in ours})
+    except (TypeError, AttributeError, RecursionError):  # values of kinds that no version ever wrote
+        raise LoadError(f"{checkpoint / NUMBERS} does not say what the run was made by") from None
     for key in [*here, *there]:
         if here.get(key) != there.get(key):
             said = f"{key} is {quoted(here.get(key))} here and {quoted(there.get(key))} there"

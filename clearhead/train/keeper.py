@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bundle import Bundle
-from ..errors import TrainError
-from ..store.line import one_line
+from ..errors import TrainError, one_line, shortened
 from . import checkpoint, commit
 from .average import Ema, mean
 from .exact import commit_of_code, environment
@@ -41,19 +40,23 @@ class Keeper:
         put(self.model, checkpoint.read_weights(self.bundle, path))
         remember(self.model, self.update.optimizer, checkpoint.read_tensors(path, "optimizer."))
         if self.ema is not None:
-            for name, x in checkpoint.read_tensors(path, "ema.").items():
-                self.ema.means[name].copy_(x)
-        self._compare(facts.get("environment") or {})
+            self.ema.restore(checkpoint.read_tensors(path, "ema."))
+        there = facts.get("environment")
+        self._compare(there if isinstance(there, dict) else {})
         self.saved = state.step
         return state
 
     def save(self, state: State) -> None:
-        """A checkpoint, unless this step has one; then what is no longer needed goes."""
+        """A checkpoint, unless this step has one."""
         if self.saved == state.step:
             return
         tensors = moments(self.model, self.update.optimizer) | means(self.ema)
         checkpoint.write_checkpoint(self.folder, self.bundle, state, tensors, self.facts)
         self.saved = state.step
+        self.prune(state)
+
+    def prune(self, state: State) -> None:
+        """Remove the checkpoints that are no longer needed."""
         # Later ones are broken, and were left behind when the run went back to an earlier one.
         there = [step for step in commit.checkpoints(self.folder) if step <= state.step]
         best = [] if state.best_step is None else [state.best_step]
@@ -75,7 +78,7 @@ class Keeper:
                 put(self.model, checkpoint.read_tensors(there[best], "ema."))
         elif self.ema is not None:
             put(self.model, self.ema.means)
-        checkpoint.write_model(self.bundle, self.folder)
+        checkpoint.publish_model(self.bundle, self.folder, state.step)
 
     def _averaged(self, steps: list[int]) -> list[int]:
         """The last checkpoints of the timetable: one that a signal made is not of it."""
@@ -97,6 +100,9 @@ class Keeper:
     def _compare(self, there: dict[str, Any]) -> None:
         """Another machine or another number of threads rounds in another order: that is said."""
         here = self.facts["environment"]
-        odd = [f"{key} {there.get(key)} -> {here[key]}" for key in here if there.get(key) != here[key]]
+        odd = [
+            f"{key} {str(there.get(key))[:40]} -> {here[key]}" for key in here if there.get(key) != here[key]
+        ]
         if odd:
-            self.warn(one_line(f"resumed elsewhere ({', '.join(odd)}): close from here on, not bit for bit"))
+            message = f"resumed elsewhere ({', '.join(odd)}): close from here on, not bit for bit"
+            self.warn(shortened(one_line(message), commit.LINE))

@@ -11,7 +11,8 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
-from ..store.place import sync_file, sync_folder
+from ..readfile import open_regular
+from ..store.place import write_file
 from .commit import writing
 
 Record = dict[str, Any]
@@ -33,12 +34,23 @@ class Log:
             self._file.write(line)
             self._file.flush()
 
+    def validation(self, step: int) -> Record | None:
+        """The scores of a validation that was finished, where the file has them."""
+        for line in reversed(_lines(self.path)):
+            record: Record = json.loads(line)
+            if record["step"] < step:
+                return None
+            if record.get("split") == "valid" and _are_scores(record.get("scores")):
+                return record
+        return None
+
     def sync(self) -> None:
         with writing(self.path):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        with writing(self.path):
+            self._file.close()
 
 
 def read_log(folder: str | Path) -> list[Record]:
@@ -53,34 +65,41 @@ def determined(record: Record) -> Record:
 
 def _cut(path: Path, step: int) -> None:
     """Leave the lines up to a step. The new file takes the place of the old one at once."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return
-    kept = b"".join(line for line in _lines(path) if json.loads(line)["step"] <= step)
-    if kept == path.read_bytes():
-        return
-    aside = path.with_name(f".tmp-{path.name}")
-    aside.write_bytes(kept)
-    sync_file(aside)
-    os.replace(aside, path)
-    sync_folder(path.parent)
+    whole = _bytes(path)
+    kept = b"".join(line for line in _whole_lines(whole) if json.loads(line)["step"] <= step)
+    if kept != whole:
+        write_file(path, kept)
 
 
 def _lines(path: Path) -> list[bytes]:
+    return _whole_lines(_bytes(path)) if path.exists() else []
+
+
+def _bytes(path: Path) -> bytes:
+    """What is no regular file is not read: it may have no end."""
+    with open_regular(path) as file:
+        return file.read(os.fstat(file.fileno()).st_size)
+
+
+def _whole_lines(data: bytes) -> list[bytes]:
     """Whole lines, up to the first that is no record."""
     good: list[bytes] = []
-    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
+    for line in data.splitlines(keepends=True):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             break
-        if (
-            not line.endswith(b"\n")
-            or not isinstance(record, dict)
-            or not isinstance(record.get("step"), int)
-        ):
+        is_record = isinstance(record, dict) and type(record.get("step")) is int
+        if not line.endswith(b"\n") or not is_record:
             break
         good.append(line)
     return good
+
+
+def _are_scores(value: Any) -> bool:
+    return isinstance(value, dict) and all(v is None or type(v) in (int, float) for v in value.values())
 
 
 def _finite(value: Any) -> Any:

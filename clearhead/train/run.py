@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +14,14 @@ from typing import Any, Literal
 import torch
 
 from ..bundle import Bundle
-from ..errors import TrainError, TrainingStopped, nearest
+from ..errors import TrainError, TrainingStopped, nearest, one_line
 from ..nn.tower import Tower
-from ..store.line import one_line
+from ..store.place import write_file
 from ..tasks import Task
 from ..tune import layout
 from .average import Ema
 from .checklist import checklist
+from .commit import writing
 from .exact import seeded
 from .keeper import Keeper
 from .log import Log, Record
@@ -65,8 +66,14 @@ class Run:
         self.norms: deque[float] = deque(maxlen=100)
         self.keeper = Keeper(bundle, self.update, self.ema, folder, progress.warn)
         self.state = self.keeper.resume()
-        self.log = Log(folder, self.state.step)
         self.listener: Callable[[Record], None] | None = None
+
+    def begin(self, files: Mapping[str, str]) -> None:
+        """The first writes: what was refused has been refused by now. The settings come before the log."""
+        for name, text in files.items():
+            with writing(self.folder / name):
+                write_file(self.folder / name, text.encode("utf-8"))
+        self.log = Log(self.folder, self.state.step)
 
     def to_the_end(self, listener: Callable[[Record], None] | None) -> Result:
         self.listener = listener
@@ -83,6 +90,7 @@ class Run:
 
     def _loop(self) -> str:
         state, training = self.state, self.training
+        self._judge(self.log.validation(state.step))
         while not (reason := self._over()):
             start = time.monotonic()
             self.model.train()
@@ -94,11 +102,26 @@ class Run:
                 self._save()
                 return self._halted()
             self._count(measured, time.monotonic() - start)
-            improved = self._is_due(training.valid_every) and self._validate()
             asked = self.interruption.wants_checkpoint()
-            if improved or asked or self._is_due(training.save_every) or self._over():
+            due = self._is_due(training.save_every) or self._is_due(training.valid_every)
+            if asked or due or self._over():
                 self._save()
+            self._judge()
         return reason
+
+    def _judge(self, finished: Record | None = None) -> None:
+        """Validate if it is time. Saved first: whatever a validation does, the weights are on the disk.
+
+        So a checkpoint knows nothing of the validation of its own step. A resumed run takes the scores from
+        the log if that validation was finished, and validates otherwise.
+        """
+        if not self._is_due(self.training.valid_every) or self.state.scored == self.state.step:
+            return
+        if finished is None:
+            self._validate()
+        else:
+            self._rank(finished["scores"])
+        self.keeper.prune(self.state)
 
     def _over(self) -> str:
         """Why a run is at its end, if it is; follows from the state, so a finished run stays finished."""
@@ -117,6 +140,8 @@ class Run:
 
     def _is_due(self, every: int | None) -> bool:
         """Every so many steps, and at the last."""
+        if self.state.step == 0:
+            return False
         return every is not None and (self.state.step % every == 0 or self.state.step == self.training.steps)
 
     def _count(self, measured: Measured, seconds: float) -> None:
@@ -136,31 +161,37 @@ class Run:
             self.listener(record)
 
     @torch.no_grad()
-    def _validate(self) -> bool:
-        """Score the model; whether it is the best so far."""
-        state, (metric, larger) = self.state, self.task.better
+    def _validate(self) -> None:
+        """Score the model, and say how it did."""
+        state = self.state
         self.model.eval()
         key = (self.update.device, self.training.seed, "valid", state.step)
         with seeded(*key), self.update.autocast(), self._shown():
             scores = dict(self.task.score(self.model, "valid"))
             samples = self.task.samples(self.model)
+        improved = self._rank(scores)
+        self._record(
+            {"step": state.step, "split": "valid", "scores": scores, "best": improved, "samples": samples}
+        )
+        shown = " ".join(f"{name} {value:.4g}" for name, value in scores.items())
+        for line in [f"step {state.step} valid {shown}{' (best)' if improved else ''}", *samples]:
+            self.progress.say(one_line(line))
+
+    def _rank(self, scores: Mapping[str, Any]) -> bool:
+        """Count a validation; whether it is the best so far."""
+        state, (metric, larger) = self.state, self.task.better
         if metric not in scores:
             raise TrainError(
                 f"the task is judged by {metric!r}, and has no such score; {nearest(metric, scores)}"
             )
-        score = float(scores[metric])
+        score = math.nan if scores[metric] is None else float(scores[metric])  # the log has null for NaN
         gain = 0.0 if state.best is None else (score - state.best) * (1 if larger else -1)
         improved = math.isfinite(score) and (state.best is None or gain > 0)
         if improved:
             state.best, state.best_step, state.waited = score, state.step, 0
         else:
             state.waited += 1
-        self._record(
-            {"step": state.step, "split": "valid", "scores": scores, "best": improved, "samples": samples}
-        )
-        said = " ".join(f"{name} {value:.4g}" for name, value in scores.items())
-        for line in [f"step {state.step} valid {said}{' (best)' if improved else ''}", *samples]:
-            self.progress.say(one_line(line))
+        state.scored = state.step
         return improved
 
     def _shown(self) -> AbstractContextManager[None]:
@@ -172,6 +203,7 @@ class Run:
 
     def _stopped(self, bad: NotFinite) -> TrainingStopped:
         step = self.state.step + 1
+        self._record({"step": step, "split": "failed", "tensor": bad.tensor, "value": str(bad.value)})
         self._save()
         checks = checklist(self.bundle, self.training, self.width, step, self.norms)
         where = f"the weights are those of step {step - 1}, saved in {self.folder}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..errors import SpecError
-from ..spec import Spec
+from ..errors import SpecError, quoted
+from ..spec import Positive, Spec
 from .optim import AdamW, Optimizer
 from .schedule import Constant, Cosine, LinearDecay, Noam, Schedule
 
@@ -21,10 +20,10 @@ class Training(Spec):
 
     steps: int
     seed: int = 0
-    lr: float | None = None  # the peak; None: 3e-4, and under Noam what the width says
+    lr: Positive | None = None  # the peak; None: 3e-4, and under Noam what the width says
     optimizer: Optimizer = field(default_factory=AdamW)
     schedule: Schedule = field(default_factory=Constant)
-    clip: float | None = 1.0  # the largest norm of all gradients together
+    clip: Positive | None = 1.0  # the largest norm of all gradients together
     micro: int = 1  # how many parts a batch is computed in
     precision: Precision = "float32"
     ema: float | None = None  # how much of the running mean of weights stays at each step, such as 0.999
@@ -33,7 +32,7 @@ class Training(Spec):
     save_every: int = 500
     valid_every: int | None = None
     keep: int = 2  # checkpoints kept beside the best
-    time_budget: float | None = None  # seconds of one call; then it saves and stops, and can be resumed
+    time_budget: Positive | None = None  # seconds of one call; then it saves and stops, and can be resumed
     threads: int | None = None  # None: as many as torch has now
 
     def check(self) -> None:
@@ -43,10 +42,7 @@ class Training(Spec):
             if getattr(self, name) is not None:
                 self._at_least(name, 1)
         self._at_least("keep", 2)
-        for name in ("lr", "clip", "time_budget"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise SpecError(f"Training.{name} is {value}; expected a number above 0")
+        self._check_sizes()
         if self.ema is not None and not 0 < self.ema < 1:
             raise SpecError(f"Training.ema is {self.ema}; expected a number between 0 and 1, such as 0.999")
         if self.ema is not None and self.average > 1:
@@ -65,7 +61,14 @@ class Training(Spec):
 
     def _at_least(self, name: str, least: int) -> None:
         if getattr(self, name) < least:
-            raise SpecError(f"Training.{name} is {getattr(self, name)}; expected {least} or more")
+            raise SpecError(f"Training.{name} is {quoted(getattr(self, name))}; expected {least} or more")
+
+    def _check_sizes(self) -> None:
+        """What no machine can do, and what torch would not take."""
+        for name, most in (("steps", 10**12), ("micro", 2**16), ("threads", 1024)):
+            value = getattr(self, name)
+            if value is not None and value > most:
+                raise SpecError(f"Training.{name} is {quoted(value)}; expected at most {most:,}")
 
     def _check_rate(self) -> None:
         schedule = self.schedule

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import LoadError
+from ..errors import LoadError, quoted
 from ..weights import State as Tensors
 from .average import Ema, trained
 
@@ -23,6 +24,7 @@ class State:
     best: float | None = None  # the best score so far
     best_step: int | None = None
     waited: int = 0  # validations since then
+    scored: int = 0  # the step of the last validation that is counted in these
     scale: float = 1.0  # what the loss is multiplied by, in float16
     steady: int = 0  # steps since the scale changed
     retried: int = 0  # steps computed again at a smaller scale
@@ -32,9 +34,23 @@ class State:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> State:
+        # Checkpoints of an older version were written after the validation of their step.
+        data = {"scored": data.get("step"), **data}
         if data.keys() != State.__dataclass_fields__.keys():
             raise LoadError(f"state.json has {sorted(data)}; expected {sorted(State.__dataclass_fields__)}")
+        for name, value in data.items():
+            if not _fits(name, value):
+                raise LoadError(f"state.json says {name} is {quoted(value)}, which no run can be at")
         return State(**data)
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Counts are whole numbers from 0 on; scores and scales are finite; what has not come yet is nothing."""
+    if name in ("best", "best_step") and value is None:
+        return True
+    if name in ("best", "scale"):
+        return type(value) is float and math.isfinite(value) and (name == "best" or value > 0)
+    return type(value) is int and 0 <= value < 2**63
 
 
 def moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensors:
@@ -50,13 +66,34 @@ def moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensors:
 def remember(model: nn.Module, optimizer: torch.optim.Optimizer, stored: Mapping[str, Tensor]) -> None:
     """The way back of `moments`."""
     parameters = trained(model)
+    wanted = _names_of_moments(optimizer)
+    found: dict[str, set[str]] = {}
     for full, value in stored.items():
         name, _, key = full.removeprefix("optimizer.").rpartition("/")
         if name not in parameters:
-            raise LoadError(f"state.safetensors has moments of {name!r}, which is not trained here")
+            raise LoadError(f"state.safetensors has moments of {quoted(name)}, which is not trained here")
+        parameter = parameters[name]
+        shape = () if key == "step" else parameter.shape
+        dtype = torch.float32 if key == "step" else parameter.dtype
+        if key not in wanted or value.shape != shape or value.dtype != dtype:
+            raise LoadError(
+                f"state.safetensors has {quoted(key)} of {name}, which is none of this optimiser's"
+            )
+        found.setdefault(name, set()).add(key)
         # A count of steps stays where torch keeps it, on the CPU.
-        device = value.device if value.ndim == 0 else parameters[name].device
-        optimizer.state[parameters[name]][key] = value.to(device, copy=True)
+        device = value.device if value.ndim == 0 else parameter.device
+        optimizer.state[parameter][key] = value.to(device, copy=True)
+    for name, keys in found.items():
+        if keys != wanted:
+            missing = ", ".join(sorted(wanted - keys))
+            raise LoadError(f"state.safetensors lacks {missing} of {name}")
+
+
+def _names_of_moments(optimizer: torch.optim.Optimizer) -> set[str]:
+    """What torch's optimisers remember of a parameter once it has had a gradient."""
+    if isinstance(optimizer, torch.optim.SGD):
+        return {"momentum_buffer"}
+    return {"step", "exp_avg", "exp_avg_sq"}
 
 
 def means(ema: Ema | None) -> Tensors:

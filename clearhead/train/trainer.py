@@ -6,7 +6,7 @@ whole checkpoint and ends with the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from ..bundle import Bundle
 from ..heap import keep_memory
 from ..tasks import Task
 from ..tune import layout
-from .commit import locked, sweep
+from .commit import sweep
 from .exact import repeatable
+from .lock import locked
 from .log import Record
 from .progress import Progress, Quiet
 from .run import Result, Run
@@ -27,6 +28,8 @@ class Trainer:
     """`folder` is where checkpoints, metrics.jsonl and at the end the model go; a run in it is resumed.
 
     `log` is called with every record of metrics.jsonl, `progress` shows them; without one, nothing is shown.
+    `files` are texts by name to put beside the run, such as its settings. They are written when the folder is
+    locked and its checkpoints are known to be of this run: what is refused changes nothing.
     """
 
     def __init__(
@@ -38,10 +41,11 @@ class Trainer:
         *,
         log: Callable[[Record], None] | None = None,
         progress: Progress | None = None,
+        files: Mapping[str, str] | None = None,
     ) -> None:
         self.bundle, self.task, self.training = bundle, task, training
         self.folder = Path(folder).resolve()
-        self.log = log
+        self.log, self.files = log, files or {}
         self.progress: Progress = Quiet() if progress is None else progress
 
     def run(self) -> Result:
@@ -53,6 +57,7 @@ class Trainer:
             sweep(self.folder)
             try:
                 run = Run(self.bundle, self.task, self.training, self.folder, self.progress, interruption)
+                run.begin(self.files)
                 return run.to_the_end(self.log)
             finally:
                 model.train(mode)

@@ -54,7 +54,7 @@ def test_values_as_people_write_them(text: str, value: object) -> None:
         ("Window", "Window needs left"),
         ("Window(1, 2, 3, 4, 5, 6)", "Window has 5 fields (left, right, dropout, cap, sink), given 6 values"),
         ("Window(1, left=2)", "Window: left is given twice"),
-        ("Window('wide')", "Window.left is 'wide', expected int"),
+        ("Window('wide')", "Window.left is 'wide', expected a whole number"),
         ("Window(-3)", "0 or more tokens to each side"),
         ("Performer(features=0)", "Performer.features is 0"),
         ("__import__('os').system('true')", "cannot read"),

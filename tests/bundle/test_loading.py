@@ -155,6 +155,8 @@ def test_a_broken_folder_is_one_line(name: str, folder: Path) -> None:
         (lambda f: ch.load(f, dtype="float3"), "did you mean 'float32'?"),
         (lambda f: ch.load(f, edit={"Atention.window": (1, 0)}), "did you mean 'Attention'"),
         (lambda f: ch.load(f, edit={"Rope.theta": 2.0}), "there is no Rope to edit"),
+        (lambda f: ch.load(f, edit=["Rope"]), "edit is ['Rope'], expected a dict"),
+        (lambda f: ch.build("gpt2", n_layer=[1]), "n_layer is [1], expected a whole number"),
         (lambda f: ch.load(f).embed(["text"]), "came without one (tokenizer.json); pass ids"),
         (lambda f: ch.load(f).embed("text"), "takes a list of texts"),
         (lambda f: ch.build("gpt2", n_emd=3), "did you mean 'n_embd'?"),

@@ -46,18 +46,18 @@ def test_labels_are_those_of_the_pipeline(tmp_path: Path) -> None:
 
 def test_entities_are_those_of_the_pipeline(tmp_path: Path) -> None:
     folder(tmp_path, "tags", {0: "O", 1: "B-PER", 2: "I-PER"})
-    found = ch.load(tmp_path).predict(TEXT)
-    want = pipeline("token-classification", tmp_path)
-    simple = want(TEXT, aggregation_strategy="simple")
-    assert [(e.text, e.start, e.end) for e in found.entities] == [
-        (row["entity_group"], row["start"], row["end"]) for row in simple
-    ]
-    for entity, row in zip(found.entities, simple, strict=True):
-        assert entity.probability == pytest.approx(float(row["score"]), abs=1e-5)
-    tokens = want(TEXT, ignore_labels=[])
-    assert [(g.text, g.start, g.end) for g in found.guesses] == [
-        (row["entity"], row["start"], row["end"]) for row in tokens
-    ]
+    bundle, want = ch.load(tmp_path), pipeline("token-classification", tmp_path)
+    assert bundle.tokenizer is not None
+    for text in (TEXT, "Annabert catdog matsat, on 2009 dogs"):  # words of one piece, and of several
+        found = bundle.predict(text)
+        by_word = want(text, aggregation_strategy="first")
+        assert [(e.text, e.start, e.end) for e in found.entities] == [
+            (row["entity_group"], row["start"], row["end"]) for row in by_word
+        ]
+        for entity, row in zip(found.entities, by_word, strict=True):
+            assert entity.probability == pytest.approx(float(row["score"]), abs=1e-5)
+    assert len(found.guesses) < len([p for p in bundle.tokenizer.encode(text).tokens if not p.special])
+    assert [text[g.start : g.end] for g in found.guesses] == text.replace(",", " ,").split()
 
 
 def test_missing_words_are_those_of_the_pipeline(tmp_path: Path) -> None:
@@ -74,6 +74,36 @@ def test_missing_words_are_those_of_the_pipeline(tmp_path: Path) -> None:
     assert [text[g.start : g.end] for g in found.guesses] == [mask] * 6
     with pytest.raises(InputError, match="no word is left out; write"):
         bundle.predict(TEXT)
+
+
+@torch.no_grad()
+def test_a_model_with_both_heads_of_pre_training_says_words_and_whether_texts_follow(tmp_path: Path) -> None:
+    folder(tmp_path, "pretrain", {0: "a", 1: "b"})
+    bundle = ch.load(tmp_path)
+    assert bundle.task == "pretrain" and bundle.tokenizer is not None and bundle.tokenizer.mask is not None
+    theirs = transformers.BertForPreTraining.from_pretrained(tmp_path).eval()
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    text = f"the {bundle.tokenizer.mask.text} sat"
+    found, fed = bundle.predict(text, top=3), words(text, return_tensors="pt")
+    place = fed.input_ids[0].tolist().index(bundle.tokenizer.mask.id)
+    want = theirs(**fed).prediction_logits[0, place].softmax(-1).topk(3)
+    assert found.kind == "words"
+    assert [guess.probability for guess in found.guesses] == pytest.approx(want.values.tolist(), abs=1e-5)
+    found = bundle.predict("the cat sat", "a dog ran")
+    fed = words("the cat sat", "a dog ran", return_tensors="pt", return_token_type_ids=True)
+    follows = theirs(**fed).seq_relationship_logits[0].softmax(-1)
+    assert found.kind == "labels"
+    assert {g.text: g.probability for g in found.guesses} == pytest.approx(
+        dict(zip(["follows", "does not follow"], follows.tolist(), strict=True)), abs=1e-5
+    )
+
+
+def test_words_that_the_vocabulary_lacks_are_told_once(tmp_path: Path) -> None:
+    folder(tmp_path, "labels", {0: "good", 1: "bad", 2: "neither"})
+    bundle = ch.load(tmp_path)
+    assert bundle.predict(TEXT).notes == ()
+    (note,) = bundle.predict("the 猫 sat on the 猫 龘").notes
+    assert note.endswith("tokens are unknown to this model's vocabulary: 猫, 龘") and note.startswith("3 of ")
 
 
 def test_answers_are_the_likeliest_stretches_of_the_context(tmp_path: Path) -> None:

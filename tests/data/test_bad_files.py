@@ -1,6 +1,7 @@
 """Bad files: each is one clear line that names the file, and the line where there is one."""
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,19 @@ def test_a_wrong_map_is_one_line(tmp_path: Path, words, message: str) -> None:
         detect(read_rows(tmp_path / "x.jsonl"), parse_map(words))
     assert "\n" not in str(caught.value)
     assert not isinstance(caught.value, DataError)  # the words are wrong, not the data
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("suffix", ["txt", "jsonl", "json", "csv", "parquet", "txt.gz", "jsonl.xz"])
+def test_what_is_no_regular_file_is_refused_and_never_waited_for(suffix: str, tmp_path: Path) -> None:
+    """/proc/kmsg calls itself a regular file and waits for the kernel's next message."""
+    path = tmp_path / f"x.{suffix}"
+    for target in ("/proc/kmsg", "/proc/self/mem", "/dev/zero", "pipe", "nowhere", str(path)):
+        path.unlink(missing_ok=True)
+        if target == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to(target)
+        with pytest.raises(ClearheadError) as caught:
+            detect(read_rows(path))
+        assert "\n" not in str(caught.value)

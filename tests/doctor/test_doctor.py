@@ -16,6 +16,7 @@ from toy import Toy, toy_bundle
 
 from clearhead.cli.main import main
 from clearhead.doctor import Finding, environment, examine, is_healthy, machine
+from clearhead.errors import TrainingStopped
 from clearhead.lens.cost.machine import Speed
 from clearhead.recipes import changed, load_run
 from clearhead.train import Trainer, Training, checkpoints
@@ -215,3 +216,14 @@ def test_matrix_units_that_are_announced_and_refused(
     monkeypatch.setattr(subprocess, "run", lambda *words, **named: done)
     finding = {f.name: f for f in environment()}["bfloat16"]
     assert finding.level == level and ("ONEDNN_MAX_CPU_ISA" in finding.advice) == (code != 0)
+
+
+def test_a_run_that_ended_with_nan_is_not_called_healthy(tmp_path: Path) -> None:
+    """The step that failed has no line of numbers; it has one that says what failed."""
+    a_run(tmp_path)
+    with pytest.raises(TrainingStopped):
+        Trainer(toy_bundle(), Toy(), Training(steps=60, lr=1e8, clip=None), tmp_path / "ill").run()
+    (tmp_path / "settings.yaml").rename(tmp_path / "ill" / "settings.yaml")
+    found = {finding.name: finding for finding in examine(tmp_path / "ill")}
+    assert found["not finite"].level == "wrong" and " in step " in found["not finite"].value
+    assert not is_healthy(found.values())

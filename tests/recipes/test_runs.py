@@ -1,12 +1,14 @@
 """Runs from a recipe and a file to a model: prepared, trained, scored, resumed; and what is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 import clearhead as ch
+from clearhead.certify import certify
 from clearhead.cli.main import main
 from clearhead.errors import ClearheadError, InputError
 from clearhead.nn.model import PairModel
@@ -82,11 +84,23 @@ def test_every_recipe_trains_scores_and_saves_on_a_users_file(
     if recipe in ("gpt-chars", "translate-en-zh", "summarize"):  # what speaks shows what it says
         assert last["samples"] and all(last["samples"])
     assert abs(scores["loss"] - _found(last, "loss")) < 1e-6
+    proof = certify(tmp_path / "run")
+    assert proof.passed and proof.reference.startswith("transformers "), [
+        r for r in proof.rows if not r.passed
+    ]
 
 
 def _found(row: dict, name: str) -> float:  # type: ignore[type-arg]
     scores = row.get("scores") or row.get("valid") or row
     return float(scores[name])
+
+
+def test_a_validation_stays_within_the_positions(files: dict[str, Path]) -> None:
+    """A model that has not learned to end goes on, for longer than it has positions."""
+    source = f"data.source={files['pairs']}"
+    prepared = prepare(quick("translate", source, "model.max_position_embeddings=12", "data.length=12"))
+    scores = prepared.task.score(prepared.bundle.model.eval(), "valid")
+    assert scores["bleu"] >= 0 and prepared.task.samples(prepared.bundle.model)
 
 
 def test_the_demo_task_is_learnable(tmp_path: Path) -> None:
@@ -120,7 +134,7 @@ def test_settings_come_from_recipe_file_and_words_and_go_back_to_yaml(tmp_path: 
         (["translate-en-zh", "--train.stepz", "3"], "train has no setting 'stepz'; did you mean 'steps'?"),
         (["translate-en-zh", "--data.sorce", "x"], "did you mean 'source'?"),
         (["translate-en-zh", "--trian.steps", "3"], "did you mean 'train'?"),
-        (["translate-en-zh", "--train.steps", "many"], "Training.steps is 'many', expected int"),
+        (["translate-en-zh", "--train.steps", "many"], "Training.steps is 'many', expected a whole number"),
         (["translate-en-zh", "--stepz", "3"], "settings are dotted"),
         (["translate-en-zh", "--model.d_modl", "3"], "did you mean 'd_model'?"),
         (["translate-en-zh", "./nowhere.tsv"], "nowhere.tsv"),
@@ -265,3 +279,55 @@ def test_back_translations_are_learned_beside_the_pairs(files: dict[str, Path], 
     assert [row["tgt"] for row in new] == ["only target one", "only target two"]
     assert all(row["src"] == reverse.generate(row["tgt"]) and row["src"].strip() for row in new)
     assert "more.txt" in " ".join(more.rows.hashes)
+
+
+def classifier(folder: Path, names: list[str]) -> Path:
+    """A trained checkpoint whose labels have these names, in this order."""
+    words = [f"pos thing {i}" if i % 2 else f"neg thing {i}" for i in range(40)]
+    file = folder / "first.tsv"
+    file.write_text("\n".join(f"{w}\t{i % 2}" for i, w in enumerate(words)) + "\n")
+    prepared = prepare(quick("classify", f"data.source={file}", f"data.valid={file}"))
+    prepared.bundle.config["id2label"] = {str(i): name for i, name in enumerate(names)}
+    ch.save(prepared.bundle, folder / "base")
+    return folder / "base"
+
+
+def more(folder: Path, base: Path, labels: list[str]) -> Run:
+    file = folder / "more.tsv"
+    texts = [f"{labels[i % len(labels)]} thing {i}\t{labels[i % len(labels)]}" for i in range(40)]
+    file.write_text("\n".join(texts) + "\n")
+    words = [*QUICK, "train.schedule.warmup=1", f"data.source={file}", f"data.valid={file}"]
+    run = changed(load_run("classify"), words)
+    return replace(run, model={"family": str(base)})
+
+
+def test_labels_keep_the_numbers_a_checkpoint_gave_them(tmp_path: Path) -> None:
+    """The file's names in alphabetical order are other numbers: a model trained so says the opposite."""
+    base = classifier(tmp_path, ["pos", "neg"])
+    prepared = prepare(more(tmp_path, base, ["neg", "pos"]))
+    batch = prepared.task.batch(1, 0)
+    assert prepared.bundle.tokenizer is not None
+    for ids, label in zip(batch.ids_BT.tolist(), batch.labels.tolist(), strict=True):
+        written = prepared.bundle.tokenizer.decode(ids)
+        assert ("pos" in written) == (label == 0), (written, label)
+    with pytest.raises(ClearheadError, match="the label 'so-so', and the model to go on from knows pos, neg"):
+        prepare(more(tmp_path, base, ["neg", "so-so"]))
+
+
+def test_labels_without_names_get_those_of_the_file(tmp_path: Path) -> None:
+    base = classifier(tmp_path, ["LABEL_0", "LABEL_1"])
+    prepared = prepare(more(tmp_path, base, ["neg", "pos"]))
+    assert prepared.bundle.config["id2label"] == {"0": "neg", "1": "pos"}
+    with pytest.raises(ClearheadError, match="has 2 labels, the training rows have 3"):
+        prepare(more(tmp_path, base, ["neg", "pos", "mixed"]))
+
+
+def test_a_checkpoint_with_another_head_is_refused_before_training(tmp_path: Path) -> None:
+    base = classifier(tmp_path, ["pos", "neg"])
+    rows = [json.dumps({"tokens": ["a", "b"], "tags": ["O", "B-X"]}) for _ in range(30)]
+    (tmp_path / "tags.jsonl").write_text("\n".join(rows) + "\n")
+    file = tmp_path / "tags.jsonl"
+    words = [*QUICK, "train.schedule.warmup=1", f"data.source={file}", f"data.valid={file}"]
+    run = changed(load_run("tag"), words)
+    with pytest.raises(InputError, match="has a head for labels, and the task 'tag' needs one for tags"):
+        prepare(replace(run, model={"family": str(base)}))

@@ -15,7 +15,7 @@ from served import Served
 
 import clearhead as ch
 
-TEXT = "we find old apples in the park today"
+TEXT = "three brave dogs help the old horse in the park today"
 
 
 class Page:
@@ -177,10 +177,10 @@ def test_the_lesson_has_real_numbers_and_breaks_when_parts_are_off(page: Page, d
 
 
 def test_a_csv_is_the_head_and_no_formula(page: Page, demo_id: str, bundle: ch.Bundle) -> None:
-    trace = page.post("/api/traces", model=demo_id, text="=1+1 old apples")
+    trace = page.post("/api/traces", model=demo_id, text="=1+1 old dogs")
     answer = page.get(f"/api/traces/{trace['id']}/file/csv?kind=self&layer=0&head=0")
     rows = list(csv.reader(io.StringIO(answer.content.decode("utf-8-sig"))))
-    exact = bundle.trace("=1+1 old apples").attention("self", 0, 0)
+    exact = bundle.trace("=1+1 old dogs").attention("self", 0, 0)
     assert float(rows[2][3]) == pytest.approx(float(exact[1, 2]), rel=1e-4)
     assert not any(cell.startswith("=") for row in rows for cell in row)
 

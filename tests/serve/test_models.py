@@ -86,7 +86,7 @@ def test_a_path_that_is_none_is_one_line(tmp_path: Path, path: str) -> None:
 def test_a_kernel_beyond_the_memory_is_refused(tmp_path: Path, kernel: str) -> None:
     page = client(tmp_path, str(EXAMPLE / "translator"))
     model = ok(page.get("/api/home"))["cards"][0]["id"]
-    answer = page.post("/api/traces", json={"model": model, "text": "old apples", "edit": kernel})
+    answer = page.post("/api/traces", json={"model": model, "text": "old dogs", "edit": kernel})
     assert answer.status_code == 400 and "smaller" in answer.json()["error"], answer.text
 
 
@@ -128,9 +128,9 @@ def test_ids_of_one_vocabulary_are_not_fed_to_another(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLE / "translator", tmp_path / "translator")
     page, shelf = client(tmp_path), Shelf(home=tmp_path)
     one, other = (shelf.id_of(tmp_path / name) for name in ("translator", "writer"))
-    seen = ok(page.post("/api/traces", json={"model": one, "text": "old apples"}))
+    seen = ok(page.post("/api/traces", json={"model": one, "text": "old dogs"}))
     ids = [token["id"] for token in seen["target"][1:]]
-    asked = {"text": "old apples", "target_ids": ids, "vocabulary": seen["vocabulary"]}
+    asked = {"text": "old dogs", "target_ids": ids, "vocabulary": seen["vocabulary"]}
     assert ok(page.post("/api/traces", json={"model": one, **asked}))["vocabulary"] == seen["vocabulary"]
     answer = page.post("/api/traces", json={"model": other, **asked})
     assert answer.status_code == 400 and "another vocabulary" in answer.json()["error"]

@@ -15,7 +15,7 @@ playwright = pytest.importorskip(
     "playwright.sync_api", reason="journeys need playwright: pip install playwright"
 )
 
-SENTENCE = "she sees cats at home today"
+SENTENCE = "these cats see two dogs today"
 PAYLOAD = "<img src=x onerror=alert(1)>"
 Open = Callable[..., "playwright.Page"]
 
@@ -178,7 +178,7 @@ def test_keys_alone_are_enough(open_page: Open, served: Served) -> None:
     page.locator(".stage canvas").first.wait_for()
     page.locator("textarea").first.focus()
     page.keyboard.press("Control+A")
-    page.keyboard.type("we want red birds")
+    page.keyboard.type("two birds see the horse")
     with page.expect_response("**/api/traces"):
         page.keyboard.press("Enter")
     playwright.expect(page.locator(".answer")).to_contain_text("鸟")
@@ -275,14 +275,16 @@ def test_the_server_is_restarted_under_the_page(open_page: Open, demo: Path, tmp
         page = open_page(f"attention/{first.id('demo')}", url=first.url)
         page.locator(".stage canvas").first.wait_for()
         port = int(first.url.rsplit(":", 1)[1])
-    page.locator("textarea").first.fill("we want red birds")
+    page.locator("textarea").first.fill("two birds see the horse")
     page.get_by_role("button", name="Look inside").click()
     playwright.expect(page.get_by_role("alert")).to_contain_text("does not answer")
     with serving(tmp_path, port=port):
         # The old trace is gone with the old server: choosing another head reads the text again.
-        page.locator(".bar select").nth(1).select_option("1")
+        heads = page.locator(".bar select").nth(1)
+        other = "2" if heads.input_value() == "1" else "1"
+        heads.select_option(other)
         playwright.expect(page.get_by_role("alert")).to_be_empty()
-        page.get_by_role("heading", name=re.compile("H1")).wait_for()
+        page.get_by_role("heading", name=re.compile(f"H{other}")).wait_for()
         playwright.expect(page.locator(".answer")).to_contain_text("鸟")
     open_page.told.clear()  # type: ignore[attr-defined]
 

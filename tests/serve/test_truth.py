@@ -18,7 +18,7 @@ playwright = pytest.importorskip(
 )
 expect = playwright.expect
 Open = Callable[..., "playwright.Page"]
-SENTENCE = "she sees cats at home today"
+SENTENCE = "these cats see two dogs today"
 
 
 def told(open_page: Open) -> None:
@@ -126,7 +126,7 @@ def test_a_model_of_another_vocabulary_is_not_fed_the_ids(open_page: Open, serve
     page = open_page("home")
     page.on("request", lambda r: asked.append(r.post_data_json) if r.url.endswith("/api/traces") else None)
     demo = served.id("demo")
-    page.evaluate(f"location.hash = '#/compare/{demo}?a={wide}&b={demo}&text=old+apples'")
+    page.evaluate(f"location.hash = '#/compare/{demo}?a={wide}&b={demo}&text=old+dogs'")
     expect(page.get_by_role("region", name="B", exact=True).locator("canvas").first).to_be_visible()
     assert [a["model"] for a in asked] == [demo, wide] and "target_ids" not in asked[1]
     expect(page.get_by_text("So that rows are the same words")).to_have_count(0)
@@ -195,12 +195,12 @@ def test_reloading_and_sharing_keep_what_is_shown(open_page: Open, served: Serve
 
 def test_what_is_typed_is_still_there_after_a_reload(open_page: Open, served: Served) -> None:
     page = open_page(f"generate/{served.id('demo')}")
-    page.locator("textarea").fill("we want red birds")
+    page.locator("textarea").fill("two birds see the horse")
     page.get_by_role("button", name="Sample", exact=True).click()
     page.get_by_label("Seed").fill("7")
     page.wait_for_timeout(300)
     page.reload()
-    expect(page.locator("textarea")).to_have_value("we want red birds")
+    expect(page.locator("textarea")).to_have_value("two birds see the horse")
     expect(page.get_by_label("Seed")).to_have_value("7")
 
 
@@ -209,16 +209,16 @@ def test_an_unsent_edit_is_not_traced_when_the_server_comes_back(
 ) -> None:
     shutil.copytree(demo, tmp_path / "runs" / "demo")
     with serving(tmp_path) as first:
-        page = open_page(f"attention/{first.id('demo')}?text=we+want+red+birds", url=first.url)
+        page = open_page(f"attention/{first.id('demo')}?text=two+birds+see+the+horse", url=first.url)
         expect(page.locator(".answer")).to_contain_text("鸟")
         port = int(first.url.rsplit(":", 1)[1])
     page.locator("textarea").first.fill(SENTENCE)  # typed, not sent
     with serving(tmp_path, port=port):
         with page.expect_response("**/api/traces") as again:
             box(page, "Head").select_option("1")
-        assert again.value.json()["text"] == "we want red birds"
+        assert again.value.json()["text"] == "two birds see the horse"
         expect(page.get_by_role("status").filter(has_text="restarted")).to_be_visible()
-        expect(page.get_by_text("Shown below: “we want red birds”")).to_be_visible()
+        expect(page.get_by_text("Shown below: “two birds see the horse”")).to_be_visible()
     told(open_page)
 
 
@@ -275,10 +275,10 @@ def test_the_command_that_is_shown_does_the_same(open_page: Open, served: Served
 
 def test_the_commands_of_the_other_screens_run(open_page: Open, served: Served, wide: str) -> None:
     demo = served.id("demo")
-    page = open_page(f"attention/{demo}?text={SENTENCE}&target=她+今天&kind=cross&layer=1&head=3")
+    page = open_page(f"attention/{demo}?text={SENTENCE}&target=狗+今天&kind=cross&layer=1&head=3")
     drawn(page)
     lines = [page.get_by_test_id("command").inner_text()]
-    page.evaluate(f"location.hash = '#/compare/{demo}?a={demo}&b={demo}&eb=Linear()&text=old+apples'")
+    page.evaluate(f"location.hash = '#/compare/{demo}?a={demo}&b={demo}&eb=Linear()&text=old+dogs'")
     expect(page.get_by_test_id("command")).to_contain_text("Linear()")
     lines += page.get_by_test_id("command").inner_text().splitlines()
     page.evaluate("location.hash = '#/families?size=gpt2'")

@@ -13,6 +13,7 @@ from toy import Toy, full_training, remains, strays, toy_bundle
 
 from clearhead.errors import LoadError, SaveError
 from clearhead.store import write as _write  # noqa: F401 (so that the module below is there to patch)
+from clearhead.store.manifest import MANIFEST
 from clearhead.train import Trainer, Training, checkpoint, checkpoints, verify
 from clearhead.train.commit import commit
 
@@ -237,6 +238,6 @@ def test_everything_is_on_the_disk_before_it_gets_its_name(
     aside = f"{tmp_path}/.tmp-{target.name}-{os.getpid()}"
     before = [path for what, path in events[:at] if what == "sync"]
     assert before[0] == str(tmp_path / "metrics.jsonl")  # no checkpoint is ahead of the log
-    assert {f"{aside}/{path.name}" for path in target.iterdir()} <= set(before)
-    assert before[-2:] == [f"{aside}/MANIFEST.json", aside]
+    assert {f"{aside}/{path.name}" for path in target.iterdir() if path.name != MANIFEST} <= set(before)
+    assert before[-2:] == [f"{aside}/.tmp-{MANIFEST}-{os.getpid()}", aside]
     assert events[at + 1] == ("sync", str(tmp_path))

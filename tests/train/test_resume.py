@@ -339,3 +339,46 @@ def test_a_run_of_an_older_version_goes_on_when_fields_have_come_since() -> None
     tower["recompute"] = True
     with pytest.raises(TrainError, match=r"model\.tower\.recompute is False here and True there"):
         refuse_other(Path("there"), ours, older)
+
+
+class FailingValidation(Toy):
+    """Its validation of one step fails; `finished` ones are counted."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(parts=2)
+        self.at, self.finished = at, 0
+
+    def score(self, model: torch.nn.Module, split: str) -> dict[str, float]:
+        if self.finished == self.at:
+            raise ValueError("the scoring library is not here")
+        self.finished += 1
+        return super().score(model, split)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_validation_that_fails_loses_no_weights(at: int, tmp_path: Path) -> None:
+    """Saved first, validated then: the run goes on where it was, validates, and ends with the same bits."""
+    changes = {"steps": 9, "valid_every": 3, "save_every": 9, "patience": 2}
+    run(tmp_path / "whole", **changes)
+    with pytest.raises(ValueError, match="scoring library"):
+        run(tmp_path / "run", task=FailingValidation(at), **changes)
+    assert max(checkpoints(tmp_path / "run")) == 3 * (at + 1)
+    run(tmp_path / "run", **changes)
+    assert remains(tmp_path / "run") == remains(tmp_path / "whole")
+    assert not strays(tmp_path / "run")
+
+
+def test_a_validation_that_was_finished_is_not_made_again(tmp_path: Path) -> None:
+    """Killed between a validation and the next checkpoint: its scores are in the log."""
+    changes = {"steps": 9, "valid_every": 3, "save_every": 9}
+
+    def before(step: int, part: int) -> None:
+        if step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, task=Toy(parts=2, before=before), **changes)
+    counting = FailingValidation(at=99)
+    run(tmp_path, task=counting, **changes)
+    assert counting.finished == 2  # of steps 6 and 9
+    assert [r["step"] for r in read_log(tmp_path) if r.get("split") == "valid"] == [3, 6, 9]

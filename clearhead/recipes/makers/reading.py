@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...data.following import following, sentences
 from ...data.packing import NOTHING
-from ...errors import DataError
+from ...errors import DataError, quoted, shortened
 from ...tasks.answer import Answer, Asked
 from ...tasks.classify import Classify, Labelled, Tag, Tagged
 from ...tasks.masked import Hide, MaskedLM, Pretrain
@@ -72,7 +71,7 @@ def _hide(run: Run, tokenizer: Tokenizer) -> Hide:
 
 
 def classify(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
-    names = _known("label", (str(row["label"]) for row in rows.splits["train"]))
+    names = _known("label", (str(row["label"]) for row in rows.splits["train"]), rows.labels)
     splits = {}
     for split, given in rows.splits.items():
         texts = _cut(encoded(tokenizer, [row["text"] for row in given]), run.data.length, split, notes)
@@ -89,7 +88,7 @@ def classify(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Ma
 
 
 def tag(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
-    names = _known("tag", (t for row in rows.splits["train"] for t in row["tags"]))
+    names = _known("tag", (t for row in rows.splits["train"] for t in row["tags"]), rows.labels)
     splits = {}
     for split, given in rows.splits.items():
         splits[split] = [_tagged(tokenizer, row, names, run.data.length, split) for row in given]
@@ -150,11 +149,18 @@ def _cut(texts: list[list[int]], length: int, split: str, notes: list[str]) -> l
     return [ids[: length - 1] + ids[-1:] if len(ids) > length else ids for ids in texts]
 
 
-def _known(what: str, names: Any) -> dict[str, int]:
-    found = {name: i for i, name in enumerate(sorted(set(names)))}
+def _known(what: str, names: Iterable[str], learned: Sequence[str]) -> dict[str, int]:
+    """The number of each name: the model's own if it has learned them, else in alphabetical order."""
+    found = sorted(set(names))
     if len(found) < 2:
         raise DataError(f"the training rows have {len(found)} kind of {what}; expected two or more")
-    return found
+    new = [name for name in found if name not in learned] if learned else []
+    if new:
+        raise DataError(
+            f"the training rows have the {what} {quoted(new[0])}, and the model to go on from knows "
+            f"{shortened(', '.join(learned), 80)}; rename them in the file, or train a new model"
+        )
+    return {name: i for i, name in enumerate(learned or found)}
 
 
 def _number(names: Mapping[str, int], name: str, what: str, split: str) -> int:

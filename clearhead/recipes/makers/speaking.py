@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...bundle.voice import window
 from ...data.corrupt import NOISES, drop_spans
 from ...generate import EndTokens, Prompt, Sample, generate
 from ...generate.shaping import Temperature
@@ -136,6 +137,9 @@ def _generation(run: Run, ids: Ids) -> dict[str, Any]:
 
 def _decode(model: PairModel, source: Tensor, mask: Tensor, limit: int, *, ids: Ids) -> list[list[int]]:
     start = source.new_full((len(source), 1), ids.start)
+    positions = window(model.spec.decoder)
+    if positions is not None:  # a model that has not learned to end goes on until there are none left
+        limit = min(limit, positions)
     run = generate(model, Prompt(source, mask, start), stops=(EndTokens((ids.end,)),), limit=limit)
     return [answers[0].said for answers in run.finish()]
 

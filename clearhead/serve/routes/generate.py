@@ -12,10 +12,9 @@ from fastapi import APIRouter
 from starlette.responses import StreamingResponse
 
 from ...bundle import Bundle
-from ...errors import ClearheadError
+from ...errors import ClearheadError, one_line
 from ...generate import Decoding, Step
 from ...lens.tokens import Token, of_ids
-from ...store.line import one_line
 from ..saying import Settings, say
 from ..studio import Studio
 

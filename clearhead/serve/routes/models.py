@@ -8,9 +8,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from ... import __version__
-from ...errors import LoadError
+from ...errors import LoadError, one_line
 from ...recipes import RECIPES
-from ...store.line import one_line
 from ..facts import facts
 from ..shelf import Entry, Shelf
 from ..studio import Studio

@@ -1,4 +1,4 @@
-"""Spoiled model folders: each opens and answers, or is refused in one line. See tests/hostile.py."""
+"""Spoiled model folders: each opens and answers, or is refused in one line. See tests/spoiled.py."""
 
 import json
 import random
@@ -6,33 +6,33 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hostile
 import pytest
+import spoiled
 
 MANY = 10_000
 
 
 def test_spoiled_folders_answer_or_are_refused_in_one_line(tmp_path: Path) -> None:
-    outcome = hostile.run(7, range(160), hostile.bases(tmp_path / "bases"), tmp_path)
+    outcome = spoiled.run(7, range(160), spoiled.bases(tmp_path / "bases"), tmp_path)
     assert not outcome.bad, json.dumps(outcome.bad[:3], indent=1)
     assert outcome.opened > 30 and outcome.refused > 60  # some damage must show, some cannot
 
 
 def test_whole_folders_open(tmp_path: Path) -> None:
     """What the cases above are made from."""
-    for name, folder in hostile.bases(tmp_path / "bases").items():
-        assert hostile.attempt(lambda folder=folder: hostile.use(folder)) == ("opened", ""), name
+    for name, folder in spoiled.bases(tmp_path / "bases").items():
+        assert spoiled.attempt(lambda folder=folder: spoiled.use(folder)) == ("opened", ""), name
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
 def test_ten_thousand_spoiled_folders(capsys: pytest.CaptureFixture[str]) -> None:
-    """Fresh ones each time; the seed is printed: `python tests/hostile.py SEED CASE CASE+1` repeats one."""
+    """Fresh ones each time; the seed is printed: `python tests/spoiled.py SEED CASE CASE+1` repeats one."""
     seed = random.SystemRandom().randrange(10**6)
     halves = [(0, MANY // 2), (MANY // 2, MANY)]
     children = [
         subprocess.Popen(
-            [sys.executable, "-W", "ignore", hostile.__file__, str(seed), str(first), str(last)],
+            [sys.executable, "-W", "ignore", spoiled.__file__, str(seed), str(first), str(last)],
             stdout=subprocess.PIPE,
             text=True,
         )

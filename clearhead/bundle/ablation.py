@@ -1,0 +1,64 @@
+"""What each part does: a bundle and texts with their right answers in; exact match without each part out.
+
+Every row is measured: the texts are answered again by a model that lacks one part (`Bundle.without`), or, for
+the order of the words, by the whole model from shuffled words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..data.order import order
+from ..lens.change import everywhere
+from ..nn.model import PairModel
+from .bundle import Bundle
+
+# The part, and the word `Bundle.without` has for it. "" is the whole model.
+PARTS = {
+    "nothing": "",
+    "order of the words": "",
+    "positions": "positions",
+    "cross-attention": "cross",
+    "residual connections": "residual",
+    "attention scale 1/√d": "scale",
+    "causal mask": "mask",
+}
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """`exact` is the percentage of texts whose answer is right, character for character."""
+
+    without: str
+    exact: float
+
+
+def ablations(
+    bundle: Bundle, texts: Sequence[str], wanted: Sequence[str], *, seed: int = 0
+) -> list[Ablation]:
+    """One row for each of `PARTS` that the model has; the first is the whole model."""
+    rows = []
+    for part, word in PARTS.items():
+        if word == "cross" and not isinstance(bundle.model, PairModel):
+            continue
+        asked = shuffled(texts, seed) if part == "order of the words" else texts
+        less = bundle.without(*everywhere(bundle.model, word)) if word else bundle
+        rows.append(Ablation(part, exact_match(less, asked, wanted)))
+    return rows
+
+
+def exact_match(bundle: Bundle, texts: Sequence[str], wanted: Sequence[str]) -> float:
+    """In percent, by greedy decoding. An answer longer than every right one is cut: it is wrong anyway."""
+    limit = 2 + max(len(bundle.encode(text)) for text in wanted)
+    answers = bundle.generate(list(texts), batch=64, max_new_tokens=limit, num_beams=1, do_sample=False)
+    return 100 * sum(map(str.__eq__, answers, wanted)) / len(wanted)
+
+
+def shuffled(texts: Sequence[str], seed: int) -> list[str]:
+    """The words of each text in another order; the same seed gives the same one."""
+    rows = []
+    for row, text in enumerate(texts):
+        words = text.split()
+        rows.append(" ".join(words[i] for i in order(seed, row, len(words), "words")))
+    return rows

@@ -1,0 +1,92 @@
+"""Unpacking: a .gz or .xz file in, its bytes in a temporary file out; what would fill the disk is refused.
+
+A few hundred kilobytes can unpack to gigabytes. Texts that people wrote become 3 to 20 times as long, logs
+that repeat themselves up to some 100 times; gzip can reach 1,000 and xz 7,000. So beyond 64 MB a file may not
+be more than 200 times as long as what was read of it, and it may not take more than half of the free disk.
+Both are looked at while it is unpacked: a refused file costs about a second and 64 MB of disk.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import DataError
+
+PACKED = (".gz", ".xz")
+RATIO = 200
+SMALL = 64 * 2**20  # bytes; up to here nobody asks how a file was packed
+MEMORY = 100 * 2**20  # bytes an xz decoder may use; `xz -9` needs 65 MB
+READ, WRITE = 2**16, 2**20
+
+
+def unpack(packed: BinaryIO, path: Path, name: str) -> int:
+    """A descriptor of the unpacked bytes, in a file that vanishes when it is closed."""
+    parts = _gzip_parts if path.suffix.lower() == ".gz" else _xz_parts
+    whole = os.fstat(packed.fileno()).st_size
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    size = 0
+    with tempfile.TemporaryFile() as room:
+        for part in parts(packed):
+            size += len(part)
+            if size > min(SMALL, free // 2):
+                _refuse_excess(name, size, packed.tell(), whole, free)
+            room.write(part)
+        room.flush()
+        return os.dup(room.fileno())
+
+
+def _refuse_excess(name: str, size: int, read: int, whole: int, free: int) -> None:
+    ratio = size / max(read, 1)
+    do = "unpack it yourself and give the unpacked file"
+    if size > SMALL and ratio > RATIO:
+        raise DataError(f"{name} unpacks to more than {RATIO} times its size, as no text does; {do}")
+    # What is still to come will be packed about as tightly: better to stop now than at the last byte.
+    expected = max(size, int(ratio * whole))
+    if expected > free // 2:
+        needs = f"about {expected / 2**30:.1f} GB of disk, and {free / 2**30:.1f} GB are free"
+        raise DataError(f"{name} needs {needs} in {tempfile.gettempdir()}; make room, or {do}")
+
+
+def _gzip_parts(packed: BinaryIO) -> Iterator[bytes]:
+    """Members one after another. (Python's own reader takes ten seconds for a header of 100 MB.)"""
+    data = packed.read(READ)
+    while data:
+        if data[:2] != b"\x1f\x8b":
+            raise OSError("Not a gzipped file")
+        decoder = zlib.decompressobj(wbits=31)  # with gzip's header and checksum
+        while not decoder.eof:
+            part = decoder.decompress(data, WRITE)
+            yield part
+            data = decoder.unconsumed_tail or packed.read(READ)
+            if not data and not part and not decoder.eof:
+                raise EOFError("it ends in the middle")
+        data = _next_member(decoder.unused_data, data, packed)
+
+
+def _xz_parts(packed: BinaryIO) -> Iterator[bytes]:
+    from lzma import FORMAT_AUTO, LZMADecompressor
+
+    data = packed.read(READ)
+    while data:
+        decoder = LZMADecompressor(FORMAT_AUTO, memlimit=MEMORY)
+        while not decoder.eof:
+            yield decoder.decompress(data, WRITE)
+            data = packed.read(READ) if decoder.needs_input and not decoder.eof else b""
+            if decoder.needs_input and not data and not decoder.eof:
+                raise EOFError("it ends in the middle")
+        data = _next_member(decoder.unused_data, data, packed)
+
+
+def _next_member(unused: bytes, ahead: bytes, packed: BinaryIO) -> bytes:
+    """Where the next member begins: behind zeros, which some tapes and tools fill up with."""
+    data = unused + ahead
+    while not (data := data.lstrip(b"\0")):
+        if not (data := packed.read(READ)):
+            return b""
+    return data

@@ -1,0 +1,104 @@
+"""Manifests: the files of a folder in, MANIFEST.json out with their sizes and hashes; and the comparison.
+
+A manifest is sealed with its own hash, so a change of any byte of it shows. It stands in every checkpoint,
+and beside the model that a run publishes. Whoever writes other files over these removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ..errors import LoadError, one_line, quoted, reason
+from ..readfile import open_regular, read_regular
+from .place import write_file
+from .shards import bare
+
+MANIFEST = "MANIFEST.json"
+LIMIT = 4 * 2**20  # bytes of a manifest: thirty thousand files
+
+
+def seal(folder: Path, names: Iterable[str], step: int) -> None:
+    """Write down what these files of the folder are. They must be on the disk already."""
+    files = {name: _measure(folder / name) for name in sorted(names)}
+    write_file(folder / MANIFEST, _text({"format": 1, "step": step, "files": files}))
+
+
+def is_sealed(folder: Path) -> bool:
+    """Whether a manifest of ours stands in the folder, damaged or not; other programs use the name, too."""
+    try:
+        data = read_regular(folder / MANIFEST, LIMIT)
+    except OSError:
+        return False
+    return b'"sha256"' in data or b'"seal"' in data
+
+
+def verify(folder: Path) -> int:
+    """Read everything again; the first file that is not what was written is named. Returns how many match."""
+    files = _read(folder / MANIFEST)
+    for name, wanted in files.items():
+        path = folder / name
+        try:
+            found = _measure(path, at_most=wanted["size"])
+        except OSError as error:
+            raise LoadError(one_line(f"{path} cannot be read: {reason(error)}")) from error
+        for key in ("size", "sha256"):
+            if found[key] != wanted[key]:
+                message = f"{path} is not what was saved: its {key} is {_brief(found[key])}"
+                raise LoadError(one_line(f"{message}, the manifest says {_brief(wanted[key])}"))
+    return len(files)
+
+
+def _text(body: dict[str, Any]) -> bytes:
+    hashed = sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return (json.dumps({**body, "seal": hashed}, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """The files of a manifest whose seal is right, and which names nothing outside of its folder."""
+    try:
+        data = read_regular(path, LIMIT)
+        body = json.loads(data)
+        body.pop("seal")
+        whole, files = _text(body) == data, body["files"]
+    except OSError as error:
+        raise LoadError(one_line(f"{path} cannot be read: {reason(error)}")) from error
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        whole, files = False, None
+    if not whole:
+        raise LoadError(one_line(f"{path} is not what was saved"))
+    if not isinstance(files, dict) or not all(map(_is_entry, files.items())):
+        raise LoadError(one_line(f"{path} is no manifest: expected names in this folder, sizes and hashes"))
+    return files
+
+
+def _is_entry(item: tuple[Any, Any]) -> bool:
+    name, wanted = item
+    return (
+        all(bare(part) for part in name.split("/"))
+        and isinstance(wanted, dict)
+        and type(wanted.get("size")) is int
+        and isinstance(wanted.get("sha256"), str)
+    )
+
+
+def _brief(value: object) -> str:
+    """A size, or the beginning of a hash: enough to see that two are not the same."""
+    return quoted(str(value)[:12])
+
+
+def _measure(path: Path, at_most: int | None = None) -> dict[str, Any]:
+    """Size and hash; a file that is larger than expected is not read, its size says enough."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if at_most is not None and size != at_most:
+            return {"size": size, "sha256": None}
+        digest, left = sha256(), size
+        while left > 0 and (block := file.read(min(left, 2**20))):
+            digest.update(block)
+            left -= len(block)
+    return {"size": size - left, "sha256": digest.hexdigest()}
