@@ -219,6 +219,7 @@ def test_an_unsent_edit_is_not_traced_when_the_server_comes_back(
         assert again.value.json()["text"] == "two birds see the horse"
         expect(page.get_by_role("status").filter(has_text="restarted")).to_be_visible()
         expect(page.get_by_text("Shown below: “two birds see the horse”")).to_be_visible()
+        page.close()
     told(open_page)
 
 
