@@ -221,7 +221,7 @@ def test_families_cost_what_the_library_says(page: Page) -> None:
         ("/api/steps", {"model": "DEMO", "text": "x", "layer": 99}, 400, "no head"),
         ("/api/steps", {"model": "DEMO", "text": "x", "off": ["soul"]}, 422, "off"),
         ("/api/models", {"path": "/no/such/folder"}, 400, "no folder"),
-        ("/api/models", {"path": "/"}, 400, "no model and no run"),
+        ("/api/models", {"path": "/usr"}, 400, "no model and no run"),
         ("/api/models/dropped", {"name": "nowhere"}, 400, "type it"),
         ("/api/families/picture", {"name": "gtp2"}, 400, "gpt2"),
         ("/api/families/picture", {"name": "gpt2", "heads": 7}, 400, "not divisible"),
