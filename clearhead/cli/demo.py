@@ -13,7 +13,7 @@ from ..nn.model import PairModel
 from ..recipes import Prepared, load_run, prepare
 from ..tasks.metrics import bleu_signature
 from ..tasks.translate import TextToText
-from .console import ERR, OUT, table
+from .console import ERR, OUT, program, table
 from .train import start
 
 # Held out, and so is its mirror image: the two have the same words and opposite meanings.

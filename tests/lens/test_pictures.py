@@ -157,3 +157,21 @@ def test_a_page_of_144_heads_and_256_tokens_draws_within_a_second(tmp_path: Path
     weight = float(said.split()[-1]) if said.split()[-1][0] in "01" else -1.0
     assert 0 <= weight <= 1 and float(trace.attention("self", layer, head)[0].max()) == pytest.approx(1.0)
     assert f"layer {layer}, head {head + 1}" in moved and f"第 {layer} 层" in chinese
+
+
+def test_a_font_that_was_installed_after_the_cache_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """matplotlib's list of fonts is a file of an earlier day; the advice to install one must help at once."""
+    from matplotlib import font_manager
+
+    class OldList:
+        def __init__(self) -> None:
+            self.ttflist = [font_manager.FontEntry(fname="old.ttf", name="DejaVu Sans")]
+
+        def addfont(self, path: str) -> None:
+            if path == "broken.ttf":
+                raise RuntimeError("not a font")
+            self.ttflist.append(font_manager.FontEntry(fname=path, name="Noto Sans CJK SC"))
+
+    monkeypatch.setattr(font_manager, "fontManager", OldList())
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: ["old.ttf", "broken.ttf", "new.ttc"])
+    assert canvas.chinese_font.__wrapped__() == "Noto Sans CJK SC"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,7 +101,16 @@ def chinese_font() -> str | None:
     _need_matplotlib()
     from matplotlib import font_manager
 
-    there = {font.name for font in font_manager.fontManager.ttflist}
+    manager = font_manager.fontManager
+    there = {font.name for font in manager.ttflist}
+    if there.isdisjoint(CJK_FONTS):
+        # Its list is a cache, from before somebody installed a font on our advice: look at the disk again.
+        known = {font.fname for font in manager.ttflist}
+        for path in font_manager.findSystemFonts():
+            if path not in known:
+                with suppress(OSError, RuntimeError):  # a file that is no font
+                    manager.addfont(path)
+        there = {font.name for font in manager.ttflist}
     return next((name for name in CJK_FONTS if name in there), None)
 
 
