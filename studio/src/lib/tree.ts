@@ -53,19 +53,27 @@ function joined(leaf: Leafy): Leafy {
 }
 
 /** The likeliest way on stays in its row, so that the best answer is a straight line along the top; every other
- * branch gets rows of its own below. */
+ * branch takes the first row below its parent that is free in its columns. */
 export function placed(root: Leafy, across: number, down: number): { nodes: Placed[]; width: number; height: number } {
   const likely = (leaf: Leafy) => (leaf.best ? 1 : (last(leaf)?.logprob ?? 0) - 1);
   const whole = hierarchy(root, (leaf) => leaf.children).sort((a, b) => likely(b.data) - likely(a.data)) as Placed;
-  let rows = 0;
-  const put = (n: Placed, row: number): void => {
-    n.x = (row + 0.5) * down;
-    n.y = n.depth * across;
-    rows = Math.max(rows, row + 1);
-    n.children?.forEach((child, i) => put(child, i === 0 ? row : rows));
+  const taken: Set<number>[] = []; // by row, the columns that are
+  const put = (n: Placed, from: number): void => {
+    const line = [n];
+    while (line[line.length - 1].children) line.push(line[line.length - 1].children![0]);
+    let row = from;
+    while (taken[row] && line.some((m) => taken[row].has(m.depth))) row++;
+    while (taken.length <= row) taken.push(new Set());
+    for (const m of line) {
+      taken[row].add(m.depth);
+      m.x = (row + 0.5) * down;
+      m.y = m.depth * across;
+    }
+    // From the end of the line back: short branches stay close to it, long ones pass below them.
+    for (const m of line.toReversed()) m.children?.slice(1).forEach((child) => put(child, row + 1));
   };
   put(whole, 0);
-  return { nodes: whole.descendants(), width: (whole.height + 1.6) * across, height: rows * down };
+  return { nodes: whole.descendants(), width: (whole.height + 1.6) * across, height: taken.length * down };
 }
 
 /** What a node is called: its tokens, or the first and the last of many. */

@@ -110,4 +110,6 @@ test("a long search is drawn short: runs are one node, the best answer is on top
   const beside = placed(grown(nodes, answer, "beside"), 100, 24);
   expect(beside.nodes.filter((n) => n.data.run.at(-1)?.fate === "pruned").map((n) => n.data.run.at(-1)!.id).every((id) => (id >= 100 && id < 200) || id === 300)).toBe(true);
   expect(beside.nodes.length).toBeGreaterThan(40);
+  expect(beside.height).toBeLessThanOrEqual(4 * 24); // forty branches side by side, not one below the other
+  expect(new Set(beside.nodes.map((n) => `${n.x}/${n.y}`)).size).toBe(beside.nodes.length);
 });
