@@ -371,4 +371,6 @@ def test_all_heads_are_as_dark_small_as_they_are_large(open_page: Open, served: 
     overview.wait_for()
     page.wait_for_timeout(300)
     darkest = overview.evaluate(DARKEST_BLUE)
-    assert darkest < 40  # the deep end of the palette; scaled absolutely these heads are blank
+    assert (
+        darkest < 20
+    )  # the deep end of the palette, darker than any frame; in absolute colours all are blank
