@@ -30,6 +30,12 @@ class Bounds:
 HUGE = 2**48  # no size, count or position is larger
 Count = Annotated[int, Bounds(1, HUGE, "a whole number from 1")]
 Amount = Annotated[int, Bounds(0, HUGE, "a whole number from 0")]
+# Of kernels: more would take gigabytes for the shortest text.
+Block = Annotated[
+    int, Bounds(1, 2**12, "a whole number from 1 to 4,096")
+]  # tokens that are computed together
+Directions = Annotated[int, Bounds(1, 2**14, "a whole number from 1 to 16,384")]
+Repeats = Annotated[int, Bounds(1, 64, "a whole number from 1 to 64")]
 Rate = Annotated[float, Bounds(0, 1, "a number from 0 to 1")]
 Amplitude = Annotated[float, Bounds(0, 1e30, "a number from 0")]
 Positive = Annotated[float, Bounds(1e-30, 1e30, "a number above 0")]

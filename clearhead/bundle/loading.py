@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import weights
-from ..errors import ClearheadError, InputError, LoadError, SpecError, nearest, reason
+from ..errors import ClearheadError, InputError, LoadError, SpecError, nearest, reason, shortened
 from ..families import FAMILIES, Config, Family, of_type
 from ..nn.init import initialise
 from ..nn.model import Model
@@ -42,6 +42,7 @@ PLUMBING = {
     "_name_or_path",
 }  # fmt: skip
 
+DRAWN = 2**24  # numbers that a small model may get on top of what its file holds
 # What Python and torch raise for numbers that do not go together.
 UNBUILDABLE = (
     ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
@@ -105,6 +106,7 @@ def open_mapped(
     loaded = weights.load(tensors, table)
     _join(loaded, extras, {name for name, _ in model.named_parameters()})
     fresh = _check(model, loaded, [*allow_missing, *(added(plain, spec) if edits else ())])
+    _refuse_large(model, fresh, stored=sum(x.numel() for x in loaded.state.values()))
     _fill(model, spec, loaded.state, seed, fresh=fresh)
     return Bundle(
         spec,
@@ -222,6 +224,16 @@ def _refuse_deep(spec: Model, stored: int) -> None:
     for node in spec.nodes():
         if isinstance(node, Tower) and node.depth > _most_layers(stored):
             raise LoadError(f"{node.depth:,} layers are asked for, but the weights hold {stored} tensors")
+
+
+def _refuse_large(model: nn.Module, fresh: Sequence[str], stored: int) -> None:
+    """Weights that are in no file are drawn: a few words of an edit could ask for a hundred gigabytes."""
+    drawn = sum(model.get_parameter(name).numel() for name in fresh)
+    if drawn > max(DRAWN, stored):
+        raise LoadError(
+            f"{drawn:,} numbers would have to be drawn, for {shortened(', '.join(fresh), 80)}; "
+            f"the file holds {stored:,}: make what the edit adds smaller"
+        )
 
 
 def _most_layers(stored: int) -> int:

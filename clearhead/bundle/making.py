@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..errors import SpecError, nearest
+from ..errors import SpecError, nearest, quoted
 from ..families import Config, Family, Task, named
 from ..nn.model import Model, PairModel, SingleModel
 from ..tune import layout
@@ -42,6 +42,8 @@ def build(
         if config:
             raise SpecError(f"a spec takes no config; given {', '.join(config)}: edit the spec instead")
         return Bundle(what, _first_weights(what, seed, dtype, device))
+    if not isinstance(what, str):
+        raise SpecError(f"expected a spec, or the name of a family or size; given {quoted(what)}")
     family, full = configured(what, config)
     spec = edited(spec_of(family, full, task), given(edit))
     said = {**full, "model_type": family.key, "architectures": [family.architectures[task]]}

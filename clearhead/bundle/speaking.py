@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from ..generate import Beam, Decoding, Draft, Hypothesis, Node, Prompt, Row, Settings, generate
 from ..generate.settings import several
 from ..heap import free_memory
@@ -72,7 +72,10 @@ class Speaking:
             raise InputError("the prompt is empty; give at least a word to go on from")
         if isinstance(asked, str):
             return self._tokenizer.encode(asked)
-        return self._tokenizer.encode(self._tokenizer.chat(asked), specials=False)
+        chat = [each for each in asked if isinstance(each, Mapping)] if isinstance(asked, Sequence) else []
+        if not chat or len(chat) < len(asked):
+            raise InputError(f"expected a text, or a chat of messages; given {quoted(asked)}")
+        return self._tokenizer.encode(self._tokenizer.chat(chat), specials=False)
 
     def told(
         self, rows: Sequence[Sequence[int]], batch: int, *, alternatives: int = 0, record: bool = False
@@ -221,6 +224,8 @@ class Speaking:
 
 def one(asked: Asked | Sequence[Asked]) -> TypeGuard[Asked]:
     """Whether this is one request, a text or a chat, and not a list of them."""
+    if not isinstance(asked, str | Sequence):
+        raise InputError(f"expected a text, a chat, or a list of these; given {type(asked).__name__}")
     return isinstance(asked, str) or (len(asked) > 0 and isinstance(asked[0], Mapping))
 
 

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from ..bundle import Bundle
 from ..bundle.speaking import Speaking
 from ..errors import ClearheadError, InputError
-from .console import ERR, print_json
+from .console import ERR, print_json, write
 from .decoding import AS_STORED, Decoding, opened
 from .swap import Quantize, Set, edits
 
@@ -99,10 +99,9 @@ def _turns(message: str | None) -> Iterator[str]:
 def _reply(bundle: Bundle, messages: list[dict[str, str]], settings: dict[str, Any]) -> str:
     pieces = []
     for piece in bundle.stream(messages, **settings):
-        sys.stdout.write(piece)
-        sys.stdout.flush()
+        write(piece)
         pieces.append(piece)
-    sys.stdout.write("\n")
+    write("\n")
     return "".join(pieces)
 
 

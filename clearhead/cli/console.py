@@ -50,6 +50,12 @@ def print_json(data: Any, indent: int | None = 2) -> None:
     sys.stdout.write(text + "\n")
 
 
+def write(text: str) -> None:
+    """A model's own words to stdout, at once: as they are into a file, and harmless on a terminal."""
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
+
+
 def _steers(letter: str) -> bool:
     return letter not in HARMLESS and unicodedata.category(letter) in STEERING
 

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from json import dumps
 from math import exp
 from typing import Annotated, Any
 
@@ -19,7 +18,7 @@ from ..bundle.answer import Answer
 from ..bundle.speaking import Speaking, answer
 from ..errors import InputError
 from ..text.tokenizer import Tokenizer
-from .console import ERR, OUT, print_json, table
+from .console import ERR, OUT, print_json, table, write
 from .decoding import AS_STORED, Decoding, opened
 from .lines import lines_of
 from .swap import Quantize, Set, edits
@@ -78,10 +77,9 @@ def generate(
         bundle, lines, settings, helper, 1 if at_once else batch, alternatives, record=show_beams
     ):
         if plain:
-            sys.stdout.write(said.text.replace("\n", "\\n") + "\n")
-            sys.stdout.flush()
+            write(said.text.replace("\n", "\\n") + "\n")
         elif json:  # a document per line, so that they can be read one by one
-            sys.stdout.write(dumps(said.to_dict(), ensure_ascii=False) + "\n")
+            print_json(said.to_dict(), indent=None)
         else:
             _print(bundle, said, show_beams=show_beams, json=False)
 
@@ -108,9 +106,8 @@ def _stream(speaking: Speaking, text: str) -> None:
     prompt = speaking.prompts([text])[0]
     _note(speaking.notes[known:])
     for piece in speaking.stream(prompt):
-        sys.stdout.write(piece)
-        sys.stdout.flush()
-    sys.stdout.write("\n")
+        write(piece)
+    write("\n")
     if ERR.is_terminal and OUT.is_terminal and speaking.tokens:
         seconds = time.perf_counter() - began
         ERR.print(f"{speaking.tokens} tokens, {speaking.tokens / seconds:.0f} per second", style="dim")

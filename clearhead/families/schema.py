@@ -48,7 +48,7 @@ def _settings(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_setting, value.values()))
 
 
-WHOLE = Kind(_whole, "a whole number")
+WHOLE = Kind(_whole, f"a whole number below {LARGEST:,}")
 NUMBER = Kind(_number, "a number")
 RATE = Kind(lambda value: _number(value) and 0 <= value <= 1, "a number from 0 to 1").or_null()
 SWITCH = Kind(lambda value: isinstance(value, bool), "true or false")

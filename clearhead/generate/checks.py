@@ -13,12 +13,12 @@ from ..errors import InputError, quoted
 
 LARGEST = 2**31 - 1  # of a count or a token id
 COUNTS = {  # whole numbers: from, to
-    "max_new_tokens": (1, 2**24), "max_length": (1, 2**24), "min_new_tokens": (0, 2**24),
-    "min_length": (0, 2**24), "num_beams": (1, 2**16), "num_beam_groups": (1, 2**16),
+    "max_new_tokens": (1, 2**20), "max_length": (1, 2**20), "min_new_tokens": (0, 2**20),
+    "min_length": (0, 2**20), "num_beams": (1, 2**16), "num_beam_groups": (1, 2**16),
     "num_return_sequences": (1, 2**16), "top_k": (0, LARGEST), "no_repeat_ngram_size": (0, LARGEST),
     "num_assistant_tokens": (1, 2**16), "pad_token_id": (0, LARGEST), "forced_bos_token_id": (0, LARGEST),
 }  # fmt: skip
-NUMBERS = {  # from, to; a length of 2**24 to the power of 32 is still a float
+NUMBERS = {  # from, to; a length of 2**20 to the power of 32 is still a float
     "temperature": (0, 1e6), "top_p": (0, 1), "min_p": (0, 1), "typical_p": (0, 1), "penalty_alpha": (0, 1),
     "repetition_penalty": (0, 1e6), "frequency_penalty": (-1e6, 1e6), "presence_penalty": (-1e6, 1e6),
     "length_penalty": (-32, 32), "diversity_penalty": (0, 1e6),

@@ -23,6 +23,8 @@ _HUB_ID = re.compile(
 
 def resolve(name: str | Path) -> Path:
     """`folder`, `org/name`, `name` or `org/name@revision`; what exists on disk wins."""
+    if not isinstance(name, str | Path):
+        raise LoadError(f"{quoted(name)} is neither a folder nor a hub id; expected a string or a path")
     path = Path(os.path.expanduser(name))
     if str(name) and os.path.exists(path):
         return path

@@ -53,6 +53,8 @@ def write(
 
 
 def _target(given: str | Path) -> Path:
+    if not isinstance(given, str | Path) or "\0" in str(given):
+        raise SaveError(f"{quoted(given)} is no name of a folder to save into")
     if not str(given):
         raise SaveError("the name of the folder to save into is empty")
     folder = Path(os.path.realpath(given))  # so that beside a link means beside what it points at

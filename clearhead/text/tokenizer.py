@@ -16,6 +16,7 @@ from ..errors import ClearheadError, InputError, LoadError, reason
 from ..readfile import read_file
 from . import legacy
 from .chat import Message, render
+from .limits import check_limits
 from .pieces import Encoding
 from .settings import ROLES, Files, Settings
 
@@ -75,7 +76,8 @@ class Tokenizer:
                 self._open(files, settings)
         except ClearheadError as error:
             raise LoadError(f"{where}: {error}") from None
-        except Exception as error:  # the library raises nothing narrower
+        except BaseException as error:  # the library raises nothing narrower
+            _only_of_library(error)
             raise LoadError(f"{where}: {reading} is broken: {reason(error)}") from None
         self.chat_template: str | None = settings.chat_template
         self.model_max_length: int | None = settings.model_max_length
@@ -109,7 +111,7 @@ class Tokenizer:
         _check(texts)
         try:
             raw = self._engine.encode(text, pair, add_special_tokens=specials)
-        except Exception as error:
+        except BaseException as error:
             raise _unable(error) from None
         return Encoding(raw, texts, self._is_special)
 
@@ -127,7 +129,7 @@ class Tokenizer:
             _check(row)
         try:
             raws = self._engine.encode_batch(texts if pairs is None else rows, add_special_tokens=specials)
-        except Exception as error:
+        except BaseException as error:
             raise _unable(error) from None
         return [Encoding(raw, row, self._is_special) for raw, row in zip(raws, rows, strict=True)]
 
@@ -137,7 +139,10 @@ class Tokenizer:
         for i in ids:
             if not 0 <= i < 2**32:
                 raise InputError(f"{i} is no token id; this tokenizer knows 0 to {self.vocab - 1}")
-        text = self._engine.decode(list(ids), skip_special_tokens=not specials)
+        try:
+            text = self._engine.decode(list(ids), skip_special_tokens=not specials)
+        except BaseException as error:
+            raise _unable(error, "decode these tokens") from None
         return _tidied(text) if self.tidies else text
 
     def chat(self, messages: Sequence[Message], *, reply: bool = True) -> str:
@@ -173,6 +178,7 @@ class Tokenizer:
             self._engine = Engine.from_str(files["tokenizer.json"].decode("utf-8"))
         else:
             self._engine, names = legacy.build(files, settings)
+        check_limits(self._engine)
         # A file may carry the padding of the day it was saved: 13 tokens came back as 128.
         self._engine.no_padding()
         self._engine.no_truncation()
@@ -235,9 +241,17 @@ def _tidied(text: str) -> str:
     return text
 
 
-def _unable(error: Exception) -> LoadError:
-    """The file opened and still does not work: its vocabulary lacks the `unk` that its own settings name."""
-    return LoadError(f"this tokenizer cannot encode the text: {reason(error)}")
+def _unable(error: BaseException, what: str = "encode the text") -> LoadError:
+    """The file opened and still does not work: its vocabulary lacks the `unk` that its own settings name, or
+    its regular expression does not come to an end."""
+    _only_of_library(error)
+    return LoadError(f"this tokenizer cannot {what}: {reason(error)}")
+
+
+def _only_of_library(error: BaseException) -> None:
+    """A panic of the library is no `Exception`; Ctrl-C is not one either, and is not its fault."""
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error
 
 
 def _check(texts: Iterable[str]) -> None:

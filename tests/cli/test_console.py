@@ -1,5 +1,6 @@
 """What is printed cannot steer a terminal: texts of files come out as text, in lines and in JSON."""
 
+import io
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.cli.console import OUT, print_json, printable, table
+from clearhead.cli.console import OUT, print_json, printable, table, write
 from clearhead.cli.main import main
 
 EVIL = "\x1b]0;owned\x07 \x1b[31mred \x9b2J \x00 \x7f \u202eevil \u2066x\u2069 \u200fy \u2028z \r\b \ud800"
@@ -108,3 +109,20 @@ def test_a_run_over_such_texts_prints_none_either(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
         assert not dangerous(done.stdout + done.stderr)
+
+
+def test_a_model_cannot_steer_the_terminal_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into a file or a pipe the text goes as it is."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    text = "fine\n\x1b]0;title\x07 \u202e 你好 👨‍👩‍👧"
+    for stream, wanted in (
+        (io.StringIO(), text),
+        (Terminal(), "fine\n\\x1b]0;title\\x07 \\u202e 你好 👨‍👩‍👧"),
+    ):
+        monkeypatch.setattr(sys, "stdout", stream)
+        write(text)
+        assert stream.getvalue() == wanted

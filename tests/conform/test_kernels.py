@@ -288,9 +288,9 @@ def test_what_makes_no_sense_is_refused_when_the_model_is_built(case: str) -> No
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: kernels.Performer(features=0), "Performer.features is 0, expected 1 or more"),
-        (lambda: kernels.Linformer(rank=0), "rank and length are 1 or more"),
-        (lambda: kernels.Nystrom(landmarks=0), "landmarks and iterations are 1 or more"),
+        (lambda: kernels.Performer(features=0), "Performer.features is 0, expected a whole number from 1"),
+        (lambda: kernels.Linformer(rank=0), "Linformer.rank is 0, expected a whole number from 1"),
+        (lambda: kernels.Nystrom(landmarks=0), "Nystrom.landmarks is 0, expected a whole number from 1"),
         (lambda: kernels.Summary(block=0), "Summary.block is 0"),
         (lambda: kernels.Tiled(tile=0), "Tiled.tile is 0"),
         (lambda: kernels.Window(left=-1), "0 or more tokens to each side"),

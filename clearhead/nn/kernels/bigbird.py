@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ...errors import SpecError, UnsupportedError
-from ...spec import Amount, Rate
+from ...spec import Amount, Block, Rate
 from ..view import View
 from ..work import Meeting, Work
 from . import costs
@@ -33,8 +33,8 @@ from .kernel import Kernel, Mixing, Need
 class BigBird(Mixing):
     """Which blocks are drawn follows from `seed` and the length of a text; layers differ by their seed."""
 
-    block: int = 64
-    random: int = 3
+    block: Block = 64
+    random: Amount = 3
     seed: int = 0
     longest: int = 4096  # the length the plan of the paper was drawn for
     resting: Literal["drawn", "first"] = "drawn"  # "first": outside of training the first block stands in for
@@ -45,11 +45,8 @@ class BigBird(Mixing):
     one_text: ClassVar[bool] = True
 
     def check(self) -> None:
-        if self.block < 1 or self.random < 0:
-            raise SpecError(
-                f"BigBird(block={self.block}, random={self.random}): a block has 1 token or more, and 0 or "
-                f"more blocks are drawn"
-            )
+        if self.random > 64:
+            raise SpecError(f"BigBird.random is {self.random}, expected at most 64 blocks")
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _BigBird(self)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import SpecError
-from ...spec import Rate
+from ...spec import Amount, Block, Rate
 from ..view import View
 from ..work import Meeting, Work
 from . import costs
@@ -31,9 +31,9 @@ from .kernel import Kernel, Mixing
 class Chunks(Mixing):
     """Tokens see their own chunk and some beside it. `multiple` fills texts up to a multiple of it."""
 
-    chunk: int = 64
-    before: int = 1
-    after: int = 0
+    chunk: Block = 64
+    before: Amount = 1
+    after: Amount = 0
     multiple: int | None = None  # None: of the chunk
     dropout: Rate = 0.0
 
@@ -95,17 +95,11 @@ def reach(count: int, before: int, after: int) -> tuple[int, int]:
 
 def check_chunks(spec: Mixing) -> None:
     """What every kernel of chunks refuses."""
-    chunk, before, after, multiple = (
-        getattr(spec, name) for name in ("chunk", "before", "after", "multiple")
-    )
-    name = type(spec).__name__
-    if chunk < 1 or before < 0 or after < 0:
+    chunk, multiple, name = getattr(spec, "chunk"), getattr(spec, "multiple"), type(spec).__name__  # noqa: B009
+    if multiple is not None and (not 1 <= multiple <= 2**16 or multiple % chunk):
         raise SpecError(
-            f"{name}(chunk={chunk}, before={before}, after={after}): a chunk has 1 token or more, and 0 or "
-            f"more chunks stand beside it"
+            f"{name}.multiple is {multiple}, expected a multiple of the chunk, {chunk}, to 65,536"
         )
-    if multiple is not None and (multiple < 1 or multiple % chunk):
-        raise SpecError(f"{name}.multiple is {multiple}, expected a multiple of the chunk, {chunk}")
 
 
 def _filled(parts: list[Tensor], count: int, width: int) -> Tensor:

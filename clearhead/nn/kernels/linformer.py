@@ -15,7 +15,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ...errors import InputError, SpecError
+from ...errors import InputError
+from ...spec import Count, Directions
 from ..layers import Spread
 from ..work import Meeting, Work, product
 from .bytext import ByText, Rows, kept
@@ -26,13 +27,9 @@ from .kernel import Kernel, Mixing
 class Linformer(Mixing):
     """`share`: one matrix for keys and values ("kv"), one for each ("heads"), those per head ("none")."""
 
-    rank: int = 64
-    length: int = 512  # the longest text it can take: each position has a row of its own
+    rank: Directions = 64
+    length: Count = 512  # the longest text it can take: each position has a row of its own
     share: Literal["kv", "heads", "none"] = "heads"
-
-    def check(self) -> None:
-        if self.rank < 1 or self.length < 1:
-            raise SpecError(f"{self}: rank and length are 1 or more")
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Linformer(self, heads)

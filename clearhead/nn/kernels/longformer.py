@@ -57,10 +57,11 @@ class Longformer(Mixing):
 
     def work(self, at: Meeting) -> Work:
         """Blocks of the window, and tokens that are always global; those of a mask are not known here."""
-        block, each = _size(self, at.queries)
+        window, dilation = _within(self, at.keys)
+        block, each = _size(window, dilation, at.queries)
         wide = len(self.always)
-        keys = block + 2 * self.window + wide
-        near = Sparse(self.dilation * each, block, keys, into=False).work(at, self.dropout)
+        keys = block + 2 * window + wide
+        near = Sparse(dilation * each, block, keys, into=False).work(at, self.dropout)
         found = near + Sparse(1, wide, at.keys).work(at, self.dropout)
         return found + costs.answer(at)
 
@@ -112,8 +113,8 @@ class _Longformer(Kernel):
 
     def _local(self, view: View, wide_BK: Tensor | None) -> Blocks:
         """Every query, the keys around it, and the global keys before those in each list."""
-        reach, step, at = self.spec.window, self.spec.dilation, view.k_pos.device
-        block, each = _size(self.spec, view.queries)
+        (reach, step), at = _within(self.spec, view.keys), view.k_pos.device
+        block, each = _size(reach, step, view.queries)
         place = torch.arange(each * block, device=at).reshape(-1, block)
         remainder = torch.arange(step, device=at)[:, None, None]
         q_CW = (place * step + remainder).flatten(0, 1)
@@ -133,8 +134,13 @@ class _Longformer(Kernel):
         )
 
 
-def _size(spec: Longformer, queries: int) -> tuple[int, int]:
+def _within(spec: Longformer, keys: int) -> tuple[int, int]:
+    """Window and dilation, neither beyond the text: there is nothing to see, and it would be computed."""
+    return min(spec.window, keys), min(spec.dilation, keys)
+
+
+def _size(window: int, dilation: int, queries: int) -> tuple[int, int]:
     """Queries of a block, and blocks of each remainder: with dilation, only those see each other."""
-    count = -(-queries // spec.dilation)
-    block = min(max(spec.window, SMALLEST), count)
+    count = -(-queries // dilation)
+    block = min(max(window, SMALLEST), count)
     return block, -(-count // block)

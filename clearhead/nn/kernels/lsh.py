@@ -14,6 +14,7 @@ a chunk looks at, E head width.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar, Literal
 
 import torch
@@ -21,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import SpecError
-from ...spec import Rate
+from ...spec import Amount, Block, Rate, Repeats
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
@@ -35,12 +36,12 @@ from .kernel import Kernel, Mixing, Need, changed
 class LSH(Mixing):
     """`buckets` None: about two for each chunk of a text. Several, (16, 32), hash by each and combine."""
 
-    chunk: int = 64
-    rounds: int = 4
-    before: int = 1
-    after: int = 0
+    chunk: Block = 64
+    rounds: Repeats = 4
+    before: Amount = 1
+    after: Amount = 0
     buckets: tuple[int, ...] | None = None
-    seed: int = 0
+    seed: Amount = 0
     itself: Literal["seen", "alone"] = "seen"  # always, or only by a token that sees nobody else (Reformer)
     repeats: Literal["once", "counted"] = "once"  # a pair that meets in several rounds; "counted": each time,
     # and the chunks of all rounds stand in one ring (as in `transformers`)
@@ -51,14 +52,12 @@ class LSH(Mixing):
 
     def check(self) -> None:
         check_chunks(self)
-        if self.rounds < 1 or self.seed < 0:
-            raise SpecError(
-                f"LSH(rounds={self.rounds}, seed={self.seed}): 1 round or more, a seed of 0 or more"
-            )
         if self.buckets is not None and (not self.buckets or any(b < 2 or b % 2 for b in self.buckets)):
             raise SpecError(
                 f"LSH.buckets is {self.buckets}, expected even numbers: a direction and its opposite are two"
             )
+        if self.buckets is not None and prod(self.buckets) > 2**16:
+            raise SpecError(f"LSH.buckets is {self.buckets}, expected at most 65,536 in all")
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _LSH(self)

@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...errors import SpecError
+from ...spec import Block, Repeats
 from ..work import Meeting, Work, product
 from .bytext import ByText, Rows, kept
 from .kernel import Kernel, Mixing
@@ -25,12 +25,8 @@ from .kernel import Kernel, Mixing
 @dataclass(frozen=True, kw_only=True)
 class Nystrom(Mixing):
     one_text: ClassVar[bool] = True
-    landmarks: int = 64
-    iterations: int = 6
-
-    def check(self) -> None:
-        if self.landmarks < 1 or self.iterations < 1:
-            raise SpecError(f"{self}: landmarks and iterations are 1 or more")
+    landmarks: Block = 64
+    iterations: Repeats = 6
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Nystrom(self)

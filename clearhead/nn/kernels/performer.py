@@ -15,7 +15,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ...errors import SpecError
+from ...spec import Directions
 from ..draw import generator
 from ..work import Meeting, Work, product
 from .bytext import kept
@@ -27,13 +27,9 @@ from .kernel import Kernel, Mixing
 class Performer(Mixing):
     """The directions are a function of `seed`; with `redraw` every step of training has new ones."""
 
-    features: int = 256
+    features: Directions = 256
     seed: int = 0
     redraw: bool = False
-
-    def check(self) -> None:
-        if self.features < 1:
-            raise SpecError(f"Performer.features is {self.features}, expected 1 or more")
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Performer(self)

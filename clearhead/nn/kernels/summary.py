@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...errors import SpecError
+from ...spec import Block
 from ..work import Meeting, Work, product
 from .bytext import ByText, Rows, kept
 from .kernel import Kernel, Mixing
@@ -25,11 +25,7 @@ from .kernel import Kernel, Mixing
 @dataclass(frozen=True, kw_only=True)
 class Summary(Mixing):
     one_text: ClassVar[bool] = True
-    block: int = 64
-
-    def check(self) -> None:
-        if self.block < 1:
-            raise SpecError(f"Summary.block is {self.block}, expected 1 or more tokens")
+    block: Block = 64
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Summary(self)
