@@ -28,13 +28,13 @@ class Served:
 
 
 class serving:  # noqa: N801 (used as `with serving(home)`)
-    def __init__(self, home: Path, *folders: str, port: int = 0) -> None:
+    def __init__(self, home: Path, *folders: str, port: int = 0, key: str | None = None) -> None:
         self.listening = socket.socket()
         self.listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.listening.bind(("127.0.0.1", port))
         port = self.listening.getsockname()[1]
         studio = Studio(Shelf(folders, home=home))
-        app = create_app(studio, port=port)
+        app = create_app(studio, port=port, key=key)
         config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=0, lifespan="off")
         self.server = uvicorn.Server(config)
         self.served = Served(f"http://127.0.0.1:{port}", studio, home)

@@ -90,7 +90,8 @@ def _note(notes: Iterable[str]) -> None:
 
 
 def _lines(text: str | None, file: str | None) -> Iterable[str]:
-    if text is not None and text.startswith("--"):
+    # Behind a bare -- everything is text, whatever it looks like.
+    if text is not None and text.startswith("--") and "--" not in sys.argv:
         raise InputError(f"there is no option {text!r}; see clearhead generate --help")
     if (text is None) == (file is None):
         raise InputError('give a text, - for stdin, or --file: clearhead generate MODEL "some text"')

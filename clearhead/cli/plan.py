@@ -21,6 +21,7 @@ from ..nn.positions import Learned
 from ..nn.work import Usage
 from .console import ERR, OUT, amount, print_json, table
 from .inspect import spec_from
+from .swap import Set, edits
 
 NUMBERS = {"float32": 4, "bfloat16": 2, "float16": 2}
 USUAL = 512  # tokens, where a model does not say how far it reaches
@@ -30,6 +31,7 @@ Flag = Annotated[bool, Parameter(negative="")]
 def plan(
     what: str,
     *,
+    set_: Set = None,
     batch: Annotated[
         int | None, Parameter(help="rows of one step, all devices together; one a device")
     ] = None,
@@ -56,7 +58,7 @@ def plan(
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """Say what a model costs, by formulas that tests hold against torch. Nothing is built."""
-    spec = spec_from(what)
+    spec = spec_from(what, edits(set_))
     length = _length(spec, length)
     if table:
         _complexity(what, spec, length, json=json)

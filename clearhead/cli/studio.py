@@ -3,29 +3,47 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import sys
+import tempfile
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from ..errors import InputError, MissingError
-from .console import OUT, print_json
+from .console import ERR, OUT, print_json
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
+SHORTEST = 16  # letters of a key
 
 
 def studio(
-    *folders: Annotated[str, Parameter(help="models and runs to open; those in ./runs are found")],
+    *models: Annotated[str, Parameter(help="folders, runs, .gguf files or hub ids; ./runs is searched")],
     port: Annotated[int | None, Parameter(help="default 8765, or a free one")] = None,
     host: Annotated[str, Parameter(help="another than 127.0.0.1 lets others in, with a key")] = "127.0.0.1",
-    key_file: Annotated[Path | None, Parameter(help="a file with the key others must know")] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        Parameter(
+            negative="", help="the name of a proxy in front of it, as browsers write it: NAME or NAME:PORT"
+        ),
+    ] = None,
+    key_file: Annotated[Path | None, Parameter(help="a file with the key to ask for")] = None,
+    no_key: Annotated[
+        bool, Parameter(negative="", help="ask for no key: every user of this machine may come in")
+    ] = False,
     no_browser: Annotated[bool, Parameter(negative="", help="only print the address")] = False,
     json: Annotated[bool, Parameter(negative="", help="the address for machines")] = False,
 ) -> None:
-    """See inside your models in a browser. Nothing leaves this machine."""
+    """See inside your models in a browser. Nothing leaves this machine.
+
+    The address holds a key that is new at every start, so that other users of this machine stay outside.
+    """
     try:
         import uvicorn
 
@@ -35,43 +53,78 @@ def studio(
     from ..serve.shelf import Shelf
     from ..serve.studio import Studio
 
-    key = _key(host, key_file)
-    made = Studio(Shelf(folders))
+    key = _key(host, key_file, no_key=no_key)
+    made = Studio(Shelf(models))
     listening = _listen(host, port)
     number = listening.getsockname()[1]
-    name = f"[{host}]" if ":" in host else socket.gethostname() if host == "0.0.0.0" else host
-    app = create_app(made, host=name.strip("[]"), port=number, key=key)
-    address = f"http://{name}:{number}/" + (f"?key={key}" if key else "")
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    app = create_app(made, host=host, port=number, key=key, proxied=allow_host or ())
+    # Behind the # a browser keeps it to itself: no server and no log ever sees it.
+    address = f"http://{name}:{number}/" + (f"#key={key}" if key else "")
+    _tell(address, number, host, json=json)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
+    with listening, _opened(address, wanted=not (no_browser or json or os.environ.get("SSH_CONNECTION"))):
+        server.run(sockets=[listening])
+
+
+def _tell(address: str, port: int, host: str, *, json: bool) -> None:
     if json:
-        print_json({"url": address, "port": number})
+        print_json({"url": address, "port": port})
     else:
         OUT.print(f"studio   [link={address}]{address}[/link]", soft_wrap=True)
         if os.environ.get("SSH_CONNECTION") and host in LOCAL:
-            OUT.print(f"         from your own machine: ssh -L {number}:127.0.0.1:{number} {_self()}")
+            OUT.print(f"         from your own machine: ssh -L {port}:127.0.0.1:{port} {_self()}")
+        if host not in LOCAL:
+            OUT.print("         without TLS others on the way can read the key; ssh -L is safer")
         OUT.print("         Ctrl-C stops it; runs that were started from it go on")
     sys.stdout.flush()  # whoever reads this through a pipe is waiting for the address
-    if not no_browser and not json and not os.environ.get("SSH_CONNECTION"):
-        webbrowser.open(address)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
-    server.run(sockets=[listening])
 
 
-def _key(host: str, file: Path | None) -> str | None:
-    """On our own loop nobody else can call; anywhere else a key is needed, and never on the command line."""
+@contextmanager
+def _opened(address: str, *, wanted: bool) -> Iterator[None]:
+    """Open a browser. It is given a file that only this user can read, which leads to the address: the words
+    of a command line are shown to every user of the machine, and the address holds the key."""
+    if not wanted:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="clearhead-") as folder:
+        page = Path(folder) / "open.html"
+        page.touch(mode=0o600)
+        page.write_text(
+            f'<!doctype html><meta http-equiv="refresh" content="0;url={escape(address)}">'
+            f'<a href="{escape(address)}">Clearhead studio</a>',
+            encoding="utf-8",
+        )
+        webbrowser.open(page.as_uri())
+        yield
+
+
+def _key(host: str, file: Path | None, *, no_key: bool) -> str | None:
+    """From the file, or a new one; never from the command line, which every user can read."""
+    if no_key and (file is not None or host not in LOCAL):
+        raise InputError("--no-key is for 127.0.0.1 alone, and goes without --key-file")
     if file is not None:
-        try:
-            key = file.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise InputError(f"the key file {file} cannot be read: {error.strerror}") from None
-        if len(key) < 16:
-            raise InputError(f"the key in {file} has {len(key)} letters; expected 16 or more")
-        return key
-    if host in LOCAL:
-        return None
-    raise InputError(
-        f"--host {host} lets others in; give a key they must know: --key-file FILE (such as one made with: "
-        f"python -c 'import secrets; print(secrets.token_hex())' > FILE), or use ssh -L and leave --host out"
-    )
+        return _read_key(file)
+    if host not in LOCAL:
+        raise InputError(
+            f"--host {host} lets others in; give a key they must know: --key-file FILE (such as one made "
+            f"with: umask 077; python -c 'import secrets; print(secrets.token_hex())' > FILE), or use ssh -L "
+            f"and leave --host out"
+        )
+    return None if no_key else secrets.token_urlsafe(32)
+
+
+def _read_key(file: Path) -> str:
+    try:
+        key = file.read_text(encoding="utf-8").strip()
+        mode = file.stat().st_mode
+    except OSError as error:
+        raise InputError(f"the key file {file} cannot be read: {error.strerror}") from None
+    if len(key) < SHORTEST:
+        raise InputError(f"the key in {file} has {len(key)} letters; expected {SHORTEST} or more")
+    if os.name == "posix" and mode & 0o077:
+        ERR.print(f"note: other users can read {file}; chmod 600 {file}", style="yellow", markup=False)
+    return key
 
 
 def _listen(host: str, port: int | None) -> socket.socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,9 +10,14 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..nn.context import States
+from ..nn.heads import Span, Tags, WordHead
 from ..nn.model import PairModel, SingleModel
+from ..nn.tower import Stack
 from ..text.tokenizer import Tokenizer
 from .tokens import of_ids
+
+EVERY = slice(None)
+ROWS = 64  # tokens whose logits are held at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,25 +31,48 @@ class Guesses:
     probabilities: Tensor
     labels: list[list[list[str]]]
 
+    def at(self, positions: slice) -> Guesses:
+        """The same for some of the tokens."""
+        labels = [layer[positions] for layer in self.labels]
+        return Guesses(self.ids[:, positions], self.probabilities[:, positions], labels)
+
 
 def logit_lens(
-    model: SingleModel | PairModel, streams_LTD: Tensor, tokenizer: Tokenizer | None, top: int
+    model: SingleModel | PairModel,
+    streams_LTD: Tensor | Sequence[Tensor],
+    tokenizer: Tokenizer | None,
+    top: int,
+    positions: slice = EVERY,
 ) -> Guesses:
-    if model.head is None:
+    """The head reads only `positions`, one layer and at most ROWS tokens at a time, and only its `top` logits
+    are kept: memory is that of ROWS times the vocabulary, whatever the depth and the length of the text.
+    A head that answers for a whole text reads all of it."""
+    head = model.spec.head
+    if head is None:
         raise InputError("the logit lens needs a head that guesses words or labels; this model has none")
     tower = model.decoder if isinstance(model, PairModel) else model.tower
-    if tower.spec.out_width != streams_LTD.shape[-1]:
+    if tower.spec.out_width != streams_LTD[0].shape[-1]:
         raise InputError("the logit lens reads one stream; the head of this model reads two (reversible)")
-    rows = []
+    each_token = isinstance(head, WordHead | Tags | Span)
+    ids, chances = [], []
     with torch.no_grad():
         for x_TD in streams_LTD:
-            states = x_TD[None] if tower.norm is None else tower.norm(x_TD[None])
-            answer = model.read(States(states))[0]
-            rows.append(answer[None] if answer.ndim == 1 else answer)
-        found = torch.stack([row.float().softmax(-1).topk(min(top, row.shape[-1]), -1)[0] for row in rows])
-        ids = torch.stack([row.topk(min(top, row.shape[-1]), -1)[1] for row in rows])
-    words = tokenizer if rows[0].shape[0] == streams_LTD.shape[1] else None
-    return Guesses(ids, found, named(ids, words))
+            pieces = x_TD[positions].split(ROWS) if each_token else (x_TD,)
+            best = [_best(model, tower, piece, top) for piece in pieces]
+            ids.append(torch.cat([i for i, _ in best]))
+            chances.append(torch.cat([p for _, p in best]))
+    found = torch.stack(ids)
+    words = tokenizer if isinstance(head, WordHead) else None
+    return Guesses(found, torch.stack(chances), named(found, words))
+
+
+def _best(model: SingleModel | PairModel, tower: Stack, x_TD: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    states = x_TD[None] if tower.norm is None else tower.norm(x_TD[None])
+    answer = model.read(States(states))[0]
+    answer = answer[None] if answer.ndim == 1 else answer
+    logits, ids = answer.topk(min(top, answer.shape[-1]), -1)
+    # softmax of the few that are kept: exp(x - log of the sum over all)
+    return ids, (logits.float() - answer.float().logsumexp(-1, keepdim=True)).exp()
 
 
 def named(ids_LTK: Tensor, tokenizer: Tokenizer | None) -> list[list[list[str]]]:

@@ -30,7 +30,7 @@ from ..nn.tap import Recorder
 from ..text.tokenizer import Tokenizer
 from .change import no_site
 from .frames import Frame, frames
-from .guesses import Guesses, logit_lens
+from .guesses import EVERY, Guesses, logit_lens
 from .record import Inside, Kind, inside
 from .steps import Steps, steps
 from .tokens import Token, of_ids
@@ -134,24 +134,34 @@ class Trace:
     def hidden(self, layer: int | None = None, side: str | None = None) -> Tensor:
         """The stream after so many layers, (T, D): 0 is the embedding. None gives all, (L + 1, T, D)."""
         side = side or self.reads
+        streams = self._streams(side)
+        if layer is None:
+            return torch.stack(streams)
+        return streams[_chosen("hidden layer", layer, len(streams), f"the {side}")]
+
+    def _streams(self, side: str | None = None) -> list[Tensor]:
+        """The stream after every layer, the embedding first; nothing is copied."""
+        side = side or self.reads
         names = [f"{side}.embed", *(f"{side}.blocks.{i}.out" for i in range(self.inside.depth(side)))]
         if len(names) == 1:
             known = {name.split(".")[0] for name in self.inside.streams}
             raise InputError(f"there is no {side!r} here; {nearest(side, known)}")
-        if layer is None:
-            return torch.stack([self.inside.streams[name] for name in names])
-        return self.inside.streams[names[_chosen("hidden layer", layer, len(names), f"the {side}")]]
+        return [self.inside.streams[name] for name in names]
 
     @property
     def reads(self) -> str:
         """The side whose last states the head reads."""
         return "decoder" if "decoder" in self.about.kinds else next(iter(self.inside.streams)).split(".")[0]
 
-    def logit_lens(self, top: int = 5) -> Guesses:
-        """What the model would have answered after each layer: its own last norm and head read the stream."""
+    def logit_lens(self, top: int = 5, positions: slice = EVERY) -> Guesses:
+        """What the model would have answered after each layer: its own last norm and head read the stream.
+
+        `positions` are the tokens it is asked for; the others cost nothing.
+        """
         if self._guesses is not None:
-            return self._guesses
-        return logit_lens(self.needs_model("the logit lens"), self.hidden(), self.tokenizer, top)
+            return self._guesses if positions == EVERY else self._guesses.at(positions)
+        model = self.needs_model("the logit lens")
+        return logit_lens(model, self._streams(), self.tokenizer, top, positions)
 
     def guesses(self, top: int = 5) -> Guesses | None:
         """The logit lens, where there is one."""

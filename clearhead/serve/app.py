@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -20,9 +22,15 @@ from .studio import Studio
 
 
 def create_app(
-    studio: Studio, *, host: str = "127.0.0.1", port: int = 8765, key: str | None = None
+    studio: Studio,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    key: str | None = None,
+    proxied: Iterable[str] = (),
 ) -> ASGIApp:
-    """`host` and `port` are what a browser will call us; a `key` is asked for on every API request."""
+    """`host` and `port` are where we listen, `proxied` the names of a proxy in front of us; a `key` is
+    asked for on every API request."""
     app = FastAPI(title="Clearhead studio", version=__version__, docs_url=None, redoc_url=None)
     app.add_exception_handler(ClearheadError, _refused)
     app.add_exception_handler(RequestValidationError, _misshapen)
@@ -30,7 +38,7 @@ def create_app(
     for screen in (models, traces, generate, steps, runs, families):
         app.include_router(screen.routes(studio))
     app.include_router(pages())
-    return Guard(app, hosts=addresses(host, port), key=key)
+    return Guard(app, hosts=addresses(host, port), proxied=proxied, key=key)
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:

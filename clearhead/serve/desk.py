@@ -31,6 +31,7 @@ class Held:
     seconds: float
     size: int  # in bytes
     parts: dict[Any, bytes] = field(default_factory=dict)  # answers already made
+    lens: dict[int, Any] = field(default_factory=dict)  # the logit lens at positions somebody asked for
 
 
 class Desk:

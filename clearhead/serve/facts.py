@@ -29,6 +29,8 @@ def facts(shelf: Shelf, entry: Entry, bundle: Bundle) -> dict[str, Any]:
         "bytes": stored,
         "text": bundle.tokenizer is not None,
         "generates": generates(bundle),
+        "chat": has_template(bundle),
+        "vocabulary": vocabulary(bundle),
         "pair": isinstance(bundle.spec, Pair),
         "window": window(bundle),
         "sample": first_sample(entry) or SAMPLE,
@@ -41,6 +43,16 @@ def generates(bundle: Bundle) -> bool:
     """Whether it writes text: words come out, one after another."""
     head = getattr(bundle.spec, "head", None)
     return isinstance(head, WordHead) and "decoder" in towers(bundle.spec)
+
+
+def has_template(bundle: Bundle) -> bool:
+    """Whether its checkpoint says how a conversation is written."""
+    return generates(bundle) and bundle.tokenizer is not None and bundle.tokenizer.chat_template is not None
+
+
+def vocabulary(bundle: Bundle) -> str:
+    """Models with the same one understand each other's token ids."""
+    return bundle.tokenizer.fingerprint if bundle.tokenizer else ""
 
 
 def window(bundle: Bundle) -> int | None:

@@ -31,13 +31,13 @@ def export(
 def _csv(trace: Trace, kind: Kind, layer: int, head: int) -> bytes:
     """One head as a table: a column for each key, a row for each query. The mark in front lets
     spreadsheets see that it is UTF-8."""
-    rows, columns = trace.sides(kind)
+    rows, columns = trace.labels(kind)  # as the screen names them
     weights = trace.attention(kind, layer, head).tolist()
     text = io.StringIO()
     out = csv.writer(text)
-    out.writerow(["", *(_cell(token.label) for token in columns)])
-    for token, row in zip(rows, weights, strict=True):
-        out.writerow([_cell(token.label), *(f"{w:.6g}" for w in row)])
+    out.writerow(["", *(_cell(label) for label in columns)])
+    for label, row in zip(rows, weights, strict=True):
+        out.writerow([_cell(label), *(f"{w:.6g}" for w in row)])
     return b"\xef\xbb\xbf" + text.getvalue().encode()
 
 

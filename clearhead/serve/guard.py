@@ -7,7 +7,9 @@ make it send our Host and our Origin together with a JSON body.
 from __future__ import annotations
 
 import hmac
+import socket
 from collections.abc import Iterable
+from contextlib import suppress
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -16,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LARGEST = 2 * 2**20  # bytes of a request
 SAFE = ("GET", "HEAD")
+EVERYONE = ("0.0.0.0", "::")  # listening on every address of this machine
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -48,10 +51,15 @@ class TooLargeError(HTTPException):
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, *, hosts: Iterable[str], key: str | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, *, hosts: Iterable[str], proxied: Iterable[str] = (), key: str | None = None
+    ) -> None:
+        """`proxied` are names that a proxy in front of us has; to the browser it may speak https."""
         self.app, self.key = app, key
-        self.hosts = frozenset(host.lower() for host in hosts)
+        names = frozenset(name.lower() for name in proxied)
+        self.hosts = frozenset(host.lower() for host in hosts) | names
         self.origins = frozenset(f"http://{host}" for host in self.hosts)
+        self.origins |= frozenset(f"https://{name}" for name in names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -114,6 +122,23 @@ def _refused(status: int, why: str) -> JSONResponse:
 
 
 def addresses(host: str, port: int) -> list[str]:
-    """What a browser may call us: the names of this machine's own loop, and the host we were told to be."""
-    names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host} - {"0.0.0.0", "[::]"}
+    """What a browser may call us: the names of this machine's own loop, and the host we were told to be; or,
+    where we listen to everyone, every address of this machine."""
+    names = {"127.0.0.1", "localhost", "[::1]"}
+    names |= own_addresses() if host in EVERYONE else {_bracketed(host)}
     return [f"{name}:{port}" for name in names] + (list(names) if port == 80 else [])
+
+
+def own_addresses() -> set[str]:
+    """This machine's name, the addresses it stands for, and the one it reaches others from."""
+    found = {socket.gethostname()}
+    with suppress(OSError):
+        found |= {str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)}
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # nothing is sent: it only chooses the way
+        found.add(probe.getsockname()[0])
+    return {_bracketed(address.partition("%")[0]) for address in found}
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host.strip('[]')}]" if ":" in host else host

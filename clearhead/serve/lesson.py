@@ -29,6 +29,7 @@ from .answers import guesses, said
 
 Part = Literal["scale", "mask", "positions", "residual"]
 TOKENS, NUMBERS = 12, 8  # rows and columns shown
+LISTED = 200  # tokens of a text that are written out
 
 
 def lesson(
@@ -54,7 +55,8 @@ class _Lesson:
         self, model: SingleModel | PairModel, trace: Trace, kind: Kind, layer: int, head: int
     ) -> None:
         self.model, self.trace, self.kind, self.layer, self.head = model, trace, kind, layer, head
-        self.rows, self.columns = trace.sides(kind)
+        self.rows, self.columns = trace.labels(kind)  # as the other screens name them
+        self.read = [token.label for token in trace.sides(kind)[0]]  # what the rows' own tower reads
         self.side, *_, self.part = trace.address(kind, layer).split(".")
         seen, fed = Recorder(), trace.fed
         sites = seen.tap(f"{self.side}.blocks.{layer}.*")
@@ -68,9 +70,9 @@ class _Lesson:
         embedded, placed, scheme = self._front()
         keys, values = self._wide("K", made.k_KE, self.columns), self._wide("V", made.v_KE, self.columns)
         return [
-            {"key": "tokens", "tokens": _tokens(self.rows), "shape": [len(self.rows)]},
-            _step("embedding", embedded.shape, self._wide("x", embedded)),
-            _step("positions", placed.shape, self._wide("p", placed), words=scheme),
+            {"key": "tokens", "texts": self._texts(), "shape": [len(self.read)]},
+            _step("embedding", embedded.shape, self._wide("x", embedded, self.read)),
+            _step("positions", placed.shape, self._wide("p", placed, self.read), words=scheme),
             _step("qkv", made.q_QE.shape, self._wide("Q", made.q_QE), keys, values),
             _step("scores", made.scores.shape, self._square("QKᵀ", made.scores)),
             _step("scale", made.scaled.shape, self._square("QKᵀ · s", made.scaled), number=made.scale),
@@ -100,17 +102,24 @@ class _Lesson:
         """All heads side by side: (T, H * E)."""
         return self.seen[f"{self.part}.mix"].transpose(0, 1).flatten(1)
 
-    def _wide(self, name: str, x_TD: Tensor, tokens: list[Token] | None = None) -> dict[str, Any]:
-        labels = [t.label for t in (self.rows if tokens is None else tokens)[:TOKENS]]
-        return _matrix(name, x_TD[:TOKENS, :NUMBERS], labels, None, x_TD.shape)
+    def _texts(self) -> list[dict[str, Any]]:
+        """The tokens of every text that takes part; in cross-attention the source, then the answer."""
+        trace = self.trace
+        sides = {"self": ["source"], "decoder": ["target"], "cross": ["source", "target"]}[self.kind]
+        texts = {"source": trace.tokens, "target": trace.target_tokens}
+        return [{"side": side, "count": len(texts[side]), "tokens": _tokens(texts[side])} for side in sides]
+
+    def _wide(self, name: str, x_TD: Tensor, labels: list[str] | None = None) -> dict[str, Any]:
+        shown = (self.rows if labels is None else labels)[:TOKENS]
+        return _matrix(name, x_TD[:TOKENS, :NUMBERS], shown, None, x_TD.shape)
 
     def _square(self, name: str, x_QK: Tensor) -> dict[str, Any]:
-        rows, columns = ([t.label for t in side[:TOKENS]] for side in (self.rows, self.columns))
+        rows, columns = self.rows[:TOKENS], self.columns[:TOKENS]
         return _matrix(name, x_QK[:TOKENS, :TOKENS], rows, columns, x_QK.shape)
 
 
 def _tokens(tokens: list[Token]) -> list[dict[str, Any]]:
-    return [token._asdict() for token in tokens[:TOKENS]]
+    return [token._asdict() for token in tokens[:LISTED]]
 
 
 def _step(key: str, shape: Sequence[int], *matrices: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -120,6 +129,6 @@ def _step(key: str, shape: Sequence[int], *matrices: dict[str, Any], **more: Any
 def _matrix(
     name: str, x: Tensor, rows: list[str], columns: list[str] | None, shape: Sequence[int]
 ) -> dict[str, Any]:
-    """What is blocked is minus infinity, which JSON has no word for: null."""
-    values = [[round(v, 4) if math.isfinite(v) else None for v in row] for row in x.float().tolist()]
+    """What is blocked is minus infinity, which JSON has no word for: null. Zero has no sign (+ 0.0)."""
+    values = [[round(v, 4) + 0.0 if math.isfinite(v) else None for v in row] for row in x.float().tolist()]
     return {"name": name, "rows": rows, "columns": columns, "values": values, "shape": list(shape)}

@@ -11,14 +11,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Literal
 
 from ..errors import InputError, TrainError, one_line
 from ..recipes import load_run
 from ..train.commit import writing
+from ..train.signals import SAVE
 from .shelf import Entry, Shelf
-from .watch import worker
+from .watch import catches, worker
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}")
 SETTING = re.compile(r"[a-z_]+(\.[a-z_0-9]+)+")
@@ -30,6 +32,8 @@ class Runs:
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
         self._started: dict[Path, subprocess.Popen[bytes]] = {}
+        self._words: dict[Path, list[str]] = {}  # how each was first started
+        self._worked: set[Path] = set()  # those whose process has held the lock
 
     def start(self, recipe: str, name: str, settings: dict[str, str]) -> Entry:
         """The settings are checked here, so that what cannot run is said at once."""
@@ -41,52 +45,81 @@ class Runs:
         if recipe.endswith((".yaml", ".yml")):
             raise InputError("name a recipe of the shelf; a file of your own is trained in the terminal")
         folder = self._free(name or recipe)
+        self._words[folder] = ["train", recipe, *words, "--out", str(folder)]
         with writing(folder):
             folder.mkdir(parents=True)
-            self._spawn(folder, ["train", recipe, *words, "--out", str(folder)])
+            self._spawn(folder, self._words[folder])
             return self._entry(folder)
 
     def resume(self, entry: Entry) -> None:
-        if worker(entry.path) is None:
+        """Go on where it stopped; a run that ended before it wrote its settings is started once more."""
+        if worker(entry.path) is not None or self.starting(entry):
+            return
+        ending = self._process(entry)
+        if ending is not None:
+            ending.wait(30)  # it has let go of its lock, and takes a moment to leave
+        if (entry.path / "settings.yaml").is_file():
             self._spawn(entry.path, ["train", "--resume", str(entry.path)])
+        elif entry.path in self._words:
+            self._spawn(entry.path, self._words[entry.path])
+        else:
+            raise TrainError(one_line(f"{entry.name} stopped before it wrote its settings; start a new run"))
 
     def order(self, entry: Entry, order: Order) -> None:
         """Signals to whoever trains in the folder, also when it was started in a terminal."""
         pid = worker(entry.path)
-        if order == "go on" and pid is None:
-            self.resume(entry)
-            return
         if pid is None:
-            raise TrainError(f"nobody is training in {entry.name}; it may just have ended")
-        if order == "pause":
+            self._order_without_worker(entry, order)
+        elif order == "pause":
             os.kill(pid, signal.SIGSTOP)
-            return
-        os.kill(pid, signal.SIGCONT)
-        if order != "go on":
+        elif order == "go on":
+            os.kill(pid, signal.SIGCONT)
+        elif order == "save":
+            self._save(entry, pid)
+        else:
+            os.kill(pid, signal.SIGCONT)
             os.kill(pid, signal.SIGTERM)  # it saves, then stops; resuming is exact
-        if order == "save":
-            threading.Thread(target=self._again, args=(entry,), daemon=True).start()
 
-    def alive(self, entry: Entry) -> bool:
-        """Whether a process that was started here still lives: it takes its lock only after a while."""
-        process = self._started.get(entry.path)
-        return process is not None and process.poll() is None
+    def _order_without_worker(self, entry: Entry, order: Order) -> None:
+        process = self._process(entry)
+        if order == "go on":
+            self.resume(entry)
+        elif process is None:
+            raise TrainError(f"nobody is training in {entry.name}; it may just have ended")
+        elif order == "stop":
+            process.terminate()  # nothing is learned yet, so there is nothing to save
+            process.wait(30)
+        else:
+            raise TrainError(
+                f"{entry.name} is still starting; it can be paused and saved from its first step"
+            )
+
+    def _save(self, entry: Entry, pid: int) -> None:
+        """A checkpoint at the next step, and the run goes on; a paused one takes that step when resumed."""
+        if SAVE is None or not catches(pid, SAVE):
+            raise TrainError(f"{entry.name} cannot save on request yet; try again after its first step")
+        os.kill(pid, SAVE)
+
+    def starting(self, entry: Entry) -> bool:
+        """Whether a process that was started here is on its way to its first step: it takes its lock only
+        after a while. One that has held the lock is at its end, not at its beginning."""
+        return self._process(entry) is not None and entry.path not in self._worked
 
     def failure(self, entry: Entry) -> str:
         """The last line of a process that ended badly before it wrote anything; otherwise nothing."""
         process = self._started.get(entry.path)
         code = None if process is None else process.poll()
-        if code in (None, 0, 3, 130):
+        if code is None or code in (0, 3, 130) or -code in (signal.SIGINT, signal.SIGTERM):  # stopped by hand
             return ""
+        if code < 0:
+            return f"it was ended by {signal.Signals(-code).name}; SIGKILL is often a want of memory"
         lines = (entry.path / LOG).read_text(errors="replace").split("\n")
         return one_line(next((line for line in reversed(lines) if line.strip()), f"it ended with {code}"))
 
-    def _again(self, entry: Entry) -> None:
-        for _ in range(600):
-            if worker(entry.path) is None:
-                self.resume(entry)
-                return
-            threading.Event().wait(0.1)
+    def _process(self, entry: Entry) -> subprocess.Popen[bytes] | None:
+        """The process that was started here for this run, while it lives."""
+        process = self._started.get(entry.path)
+        return process if process is not None and process.poll() is None else None
 
     def _free(self, name: str) -> Path:
         """A folder of that name that is not there yet."""
@@ -114,4 +147,13 @@ class Runs:
                 start_new_session=True,  # Ctrl-C for the studio is not one for its runs
             )
         self._started[folder] = process
-        threading.Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie behind
+        self._worked.discard(folder)
+        threading.Thread(target=self._attend, args=(folder, process), daemon=True).start()
+
+    def _attend(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+        """Note when a process takes its lock; then wait for its end, so that it leaves no zombie behind."""
+        while process.poll() is None and worker(folder) != process.pid:
+            time.sleep(0.1)
+        if self._started.get(folder) is process:  # and not one that was started after it
+            self._worked.add(folder)
+        process.wait()

@@ -28,6 +28,7 @@ class Settings(BaseModel):
     beams: int = Field(default=4, ge=2, le=16)
     length_penalty: float = Field(default=1.0, ge=-5, le=5)
     forced: list[Id] = Field(default=[], max_length=512)
+    chat: bool = False  # the text is a message; the checkpoint's template writes the prompt
 
     def under_their_names(self) -> dict[str, Any]:
         """As `Bundle.generate` and `clearhead generate` call them; only what the strategy knows."""
@@ -35,7 +36,7 @@ class Settings(BaseModel):
         if self.strategy == "beam":
             beams = {"num_beams": self.beams, "num_return_sequences": self.beams}
             return {**given, **beams, "length_penalty": self.length_penalty}
-        given["repetition_penalty"] = self.repetition
+        given |= {"num_beams": 1, "repetition_penalty": self.repetition}  # whatever the checkpoint stores
         if self.strategy == "sample":
             drawn = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
             given |= {"do_sample": True, "seed": self.seed, **drawn}
@@ -45,4 +46,10 @@ class Settings(BaseModel):
 def say(bundle: Bundle, asked: Settings, *, record: bool = False) -> Decoding:
     speaking = Speaking(bundle, asked.under_their_names())
     alternatives = 0 if asked.strategy == "beam" else 10
-    return speaking.run(speaking.prompts([asked.text]), alternatives=alternatives, record=record)
+    prompt = message(asked.text) if asked.chat else asked.text
+    return speaking.run(speaking.prompts([prompt]), alternatives=alternatives, record=record)
+
+
+def message(text: str) -> list[dict[str, str]]:
+    """A conversation of one message."""
+    return [{"role": "user", "content": text}]

@@ -1,4 +1,4 @@
-"""The shelf: folders in, ids out. A page names models and runs by id; only here is an id a path."""
+"""The shelf: folders, GGUF files and hub ids in, ids out. Only here is an id of the page a path."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..bundle import Bundle, load
-from ..errors import ClearheadError, LoadError, SpecError, one_line
+from ..errors import ClearheadError, InputError, LoadError, SpecError, one_line, reason
 from ..families import of_type
+from ..store import resolve
 from ..store.jsonfile import read_object
 
 EXAMPLE = Path(__file__).parent / "example"  # a translator of 194 thousand parameters, made by our own recipe
@@ -21,6 +22,9 @@ OPEN = 3  # bundles kept in memory
 MOST = 200  # folders listed
 NAMELESS = ("model", "final", "best", "checkpoint", "main")  # folders that say nothing without their parent
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+HUB_CACHE = re.compile(r"/models--([^/]+)/snapshots/[^/]+$")  # where the hub's library keeps what it fetched
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w./-]+)?")
+LARGEST = 65_536  # the largest number in an attention kernel that is tried on for size
 
 
 class UnknownError(ClearheadError):
@@ -34,6 +38,9 @@ class Entry:
 
     @property
     def name(self) -> str:
+        hub = HUB_CACHE.search(self.path.as_posix())
+        if hub:
+            return hub[1].replace("--", "/")
         match = CHECKPOINT.fullmatch(self.path.name)
         if match:
             return f"{self.path.parent.name} · {int(match[1])}"
@@ -49,10 +56,16 @@ class Entry:
 
     @property
     def is_model(self) -> bool:
-        return (self.path / "config.json").is_file()
+        return self.is_gguf or (self.path / "config.json").is_file()
+
+    @property
+    def is_gguf(self) -> bool:
+        return self.path.suffix == ".gguf" and self.path.is_file()
 
     def family(self) -> str | None:
         """The family that config.json names; None where there is no model yet."""
+        if self.is_gguf:
+            return "GGUF"
         try:
             return of_type(str(read_object(self.path / "config.json")["model_type"])).title
         except (LoadError, SpecError, KeyError):
@@ -81,12 +94,14 @@ class Shelf:
         return self.home / "runs"
 
     def put(self, path: str | Path) -> Entry:
-        """A folder the user named. It must be a model, or a run that may become one."""
-        folder = Path(path).expanduser()
-        folder = folder if folder.is_absolute() else self.home / folder
-        entry = self._entry(folder.resolve())
-        if not folder.is_dir():
-            raise LoadError(one_line(f"there is no folder {path}; type the path of one with config.json"))
+        """What the user named: a model, or a run that may become one. Takes what `clearhead.load` takes."""
+        try:
+            place = self._place(str(path))
+        except ClearheadError:
+            raise
+        except (OSError, RuntimeError, ValueError) as error:  # no such user, a NUL, a name of 300 letters
+            raise LoadError(one_line(f"{path} cannot be opened: {reason(error)}")) from None
+        entry = self._entry(place)
         if not (entry.is_model or entry.is_run):
             raise LoadError(
                 one_line(f"{path} is no model and no run: it has no config.json, no metrics.jsonl")
@@ -95,12 +110,30 @@ class Shelf:
             self._entries.setdefault(entry.id, entry)
         return self._entries[entry.id]
 
+    def _place(self, name: str) -> Path:
+        """A path as the user would type it; what exists here wins over what the hub may have."""
+        path = Path(name).expanduser()
+        path = path if path.is_absolute() else self.home / path
+        if path.is_dir() or (path.suffix == ".gguf" and path.is_file()):
+            return path.resolve()
+        if path.is_file():
+            raise LoadError(one_line(f"{name} is a file; type the path of a folder, or of a .gguf file"))
+        owner = name.partition("/")[0]
+        if HUB_ID.fullmatch(name) and not (self.home / owner).exists():
+            return resolve(name).resolve()
+        raise LoadError(
+            one_line(
+                f"there is no folder {name}; type the path of one with config.json, or of a .gguf file, or a "
+                f"hub id such as org/name"
+            )
+        )
+
     def scan(self) -> None:
         """Look into ./runs and the folder the studio was started in, one level deep; then at the example."""
         for root in (self.runs, self.home, EXAMPLE):
             for folder in sorted(root.iterdir()) if root.is_dir() else ():
                 entry = self._entry(folder)
-                if len(self._entries) < MOST and folder.is_dir() and (entry.is_model or entry.is_run):
+                if len(self._entries) < MOST and (entry.is_model or entry.is_run):
                     with self._lock:
                         self._entries.setdefault(entry.id, entry)
 
@@ -129,7 +162,7 @@ class Shelf:
             if key in self._bundles:
                 self._bundles.move_to_end(key)
                 return self._bundles[key]
-        bundle = load(str(entry.path), edit={"Attention.kernel": kernel} if kernel else None)
+        bundle = _with_kernel(entry, kernel) if kernel else load(entry.path)
         with self._lock:
             self._bundles[key] = bundle
             while len(self._bundles) > OPEN:
@@ -144,13 +177,27 @@ class Shelf:
 
     def _entry(self, path: Path) -> Entry:
         digest = hashlib.sha256(str(path).encode()).hexdigest()[:6]
-        name = re.sub(r"[^a-z0-9]+", "-", f"{path.name}".lower()).strip("-")[:40] or "model"
+        name = (
+            re.sub(r"[^a-z0-9]+", "-", Entry("", path).name.split("/")[-1].lower()).strip("-")[:40] or "model"
+        )
         return Entry(f"{name}-{digest}", path)
 
     def where(self, entry: Entry) -> str:
         """The folder as the user would type it."""
         path = entry.path
         return str(path.relative_to(self.home)) if path.is_relative_to(self.home) else str(path)
+
+
+def _with_kernel(entry: Entry, kernel: str) -> Bundle:
+    """A kernel is typed by hand; one that needs more memory than there is must not take the studio down."""
+    if any(int(number) > LARGEST for number in re.findall(r"\d{1,20}", kernel)):
+        raise InputError(one_line(f"{kernel} has a number above {LARGEST:,}; choose a smaller one"))
+    try:
+        return load(entry.path, edit={"Attention.kernel": kernel})
+    except (MemoryError, RuntimeError, ValueError) as error:
+        if isinstance(error, ClearheadError):
+            raise
+        raise InputError(one_line(f"{kernel} cannot be built here: {reason(error)}")) from None
 
 
 def first_sample(entry: Entry) -> str | None:

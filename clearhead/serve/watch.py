@@ -26,17 +26,35 @@ def status(folder: Path, *, starting: bool = False) -> dict[str, Any]:
     `starting`: a process was begun for it that does not hold the lock yet.
     """
     steps, step, pid = _steps(folder), _last(folder), worker(folder)
-    if not folder.is_dir():
+    if not folder.exists():
         word = "gone"
     elif pid is not None and _is_held(pid):
         word = "paused"
-    elif pid is not None or starting:
+    elif pid is not None:
         word = "training"
-    elif step is not None and steps is not None and step < steps:
+    elif starting:
+        word = "starting"
+    elif (step is not None and steps is not None and step < steps) or _never_began(folder):
         word = "stopped"
     else:
         word = "ready"
     return {"status": word, "step": step, "steps": steps}
+
+
+def _never_began(folder: Path) -> bool:
+    """A run that ended before its first step, and left no model."""
+    metrics = folder / "metrics.jsonl"
+    return metrics.is_file() and metrics.stat().st_size == 0 and not (folder / "config.json").is_file()
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal; without one the signal would end it."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        caught = next(line.split()[1] for line in lines if line.startswith("SigCgt:"))
+    except (OSError, StopIteration):
+        return False
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def worker(folder: Path) -> int | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,6 +96,13 @@ class Tokenizer:
     def vocab(self) -> int:
         """How many ids there are, added tokens included."""
         return self._engine.get_vocab_size(with_added_tokens=True)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal where two tokenizers have the same words under the same ids, so that ids of one mean the same
+        to the other."""
+        words = sorted((i, word) for word, i in self._engine.get_vocab(with_added_tokens=True).items())
+        return hashlib.sha256(repr(words).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def encode(self, text: str, pair: str | None = None, *, specials: bool = True) -> Encoding:
         """One text, or two that belong together, as ids; with the special tokens its model expects."""

@@ -102,7 +102,9 @@ class Run:
                 self._save()
                 return self._halted()
             self._count(measured, time.monotonic() - start)
-            if self._is_due(training.save_every) or self._is_due(training.valid_every) or self._over():
+            asked = self.interruption.wants_checkpoint()
+            due = self._is_due(training.save_every) or self._is_due(training.valid_every)
+            if asked or due or self._over():
                 self._save()
             self._judge()
         return reason

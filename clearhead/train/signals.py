@@ -1,4 +1,4 @@
-"""Signals: Ctrl-C and SIGTERM in, a word to ask for between two batches out."""
+"""Signals: Ctrl-C, SIGTERM and SIGUSR1 in; what to do between two batches out."""
 
 from __future__ import annotations
 
@@ -8,23 +8,39 @@ from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
+SAVE: signal.Signals | None = getattr(signal, "SIGUSR1", None)  # not on Windows
+
 
 class Interruption(AbstractContextManager["Interruption"]):
-    """The first signal is remembered, so that the run can save and stop; a second one stops at once."""
+    """The first signal is remembered, so that the run can save and stop; a second one stops at once.
+
+    SIGUSR1 asks for a checkpoint at the next step; the run goes on.
+    """
 
     def __init__(self) -> None:
         self.name: str | None = None  # SIGINT or SIGTERM, once it came
+        self._save = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():  # only there may handlers be set
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._heard)
+            if SAVE is not None:
+                self._before[SAVE] = signal.signal(SAVE, self._save_wanted)
         return self
+
+    def wants_checkpoint(self) -> bool:
+        """Whether a checkpoint was asked for since the last call."""
+        wanted, self._save = self._save, False
+        return wanted
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _save_wanted(self, number: int, frame: FrameType | None) -> None:
+        self._save = True
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
         if self.name is not None:

@@ -185,6 +185,21 @@ def test_a_csv_is_the_head_and_no_formula(page: Page, demo_id: str, bundle: ch.B
     assert not any(cell.startswith("=") for row in rows for cell in row)
 
 
+def test_rows_have_the_names_of_the_screen(page: Page, trace: Any, demo_id: str) -> None:
+    """A row of cross-attention is named by what it made the model say, in files and in the lesson, too."""
+    names = [token["label"] for token in trace["said"]]
+    answer = page.get(f"/api/traces/{trace['id']}/file/csv?kind=cross&layer=1&head=0")
+    rows = list(csv.reader(io.StringIO(answer.content.decode("utf-8-sig"))))
+    assert [row[0] for row in rows[1:]] == names
+    lesson = page.post("/api/steps", model=demo_id, text=TEXT, kind="cross", layer=1, head=0)
+    steps = {step["key"]: step for step in lesson["steps"]}
+    assert steps["softmax"]["matrices"][0]["rows"] == names[:12]
+    assert steps["embedding"]["matrices"][0]["rows"] == [t["label"] for t in trace["target"]][:12]
+    source, target = steps["tokens"]["texts"]  # both texts, whole
+    assert [t["label"] for t in source["tokens"]] == [t["label"] for t in trace["source"]]
+    assert (source["side"], target["side"], target["count"]) == ("source", "target", len(trace["target"]))
+
+
 def test_families_cost_what_the_library_says(page: Page) -> None:
     assert page.post("/api/families/picture", name="gpt3")["cost"]["parameters"] == 174_604_259_328
     bigger = page.post("/api/families/picture", name="gpt2", depth=24)
@@ -206,7 +221,7 @@ def test_families_cost_what_the_library_says(page: Page) -> None:
         ("/api/steps", {"model": "DEMO", "text": "x", "layer": 99}, 400, "no head"),
         ("/api/steps", {"model": "DEMO", "text": "x", "off": ["soul"]}, 422, "off"),
         ("/api/models", {"path": "/no/such/folder"}, 400, "no folder"),
-        ("/api/models", {"path": "/"}, 400, "no model and no run"),
+        ("/api/models", {"path": "/usr"}, 400, "no model and no run"),
         ("/api/models/dropped", {"name": "nowhere"}, 400, "type it"),
         ("/api/families/picture", {"name": "gtp2"}, 400, "gpt2"),
         ("/api/families/picture", {"name": "gpt2", "heads": 7}, 400, "not divisible"),

@@ -1,8 +1,11 @@
 """The door: who is answered, what may change things, what every answer carries, what a body may weigh."""
 
+import json
+import re
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -113,6 +116,100 @@ def test_with_a_key_every_route_of_the_api_asks_for_it(tmp_path: Path) -> None:
     assert client.get("/api/home", headers={"authorization": "Bearer " + "k" * 20}).status_code == 200
 
 
+def test_a_proxy_is_heard_under_its_own_names_alone(tmp_path: Path) -> None:
+    made = create_app(Studio(Shelf(home=tmp_path)), proxied=["Studio.example.org"], key="k" * 20)
+    client = TestClient(made, base_url="http://studio.example.org")
+    key = {"authorization": "Bearer " + "k" * 20, "content-type": "application/json"}
+    assert client.get("/api/home", headers=key).status_code == 200
+    assert client.get("/api/home", headers=key | {"host": "example.org"}).status_code == 421
+    for origin, status in (
+        ("https://studio.example.org", 400),  # heard, and then refused for what it says
+        ("https://127.0.0.1:8765", 403),
+        ("https://evil.example", 403),
+    ):
+        sent = client.post("/api/models", headers=key | {"origin": origin}, content=b'{"path": "nowhere"}')
+        assert sent.status_code == status, origin
+
+
+def test_listening_to_everyone_we_answer_to_our_own_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(socket.AF_INET, 0, 0, "", ("10.1.2.3", 0)), (socket.AF_INET6, 0, 0, "", ("fe80::1%eth0", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *given: found)
+    assert {"10.1.2.3:8765", "[fe80::1]:8765", "127.0.0.1:8765"} <= set(addresses("0.0.0.0", 8765))
+    assert "10.1.2.3:8765" not in addresses("127.0.0.1", 8765)
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """`clearhead studio` up to where it would serve: the address it printed, and a client."""
+    made: list[Any] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: made.append(self.config.app))
+
+    def start(*words: str) -> tuple[str, TestClient]:
+        with pytest.raises(SystemExit) as ended:
+            main(["studio", "--json", "--port", "0", *words])
+        assert not ended.value.code
+        url = json.loads(capsys.readouterr().out)["url"]
+        return url, TestClient(made[-1], base_url=url.split("#")[0].rstrip("/"))
+
+    return start
+
+
+def test_every_start_has_a_key_of_its_own_and_nobody_comes_in_without(started: Any) -> None:
+    urls = [started()[0] for _ in range(2)]
+    assert urls[0].split("#")[1] != urls[1].split("#")[1]
+    url, client = started()
+    key = url.split("/#key=")[1]  # behind the #: no server, no log and no referrer sees it
+    assert len(key) >= 40
+    assert client.get("/").status_code == 200 and key not in client.get("/").text
+    assert client.get("/api/home").status_code == 401
+    assert client.get(f"/api/home?key={key}").status_code == 401
+    assert client.get("/api/home", headers={"authorization": f"Bearer {key}"}).status_code == 200
+
+
+def test_without_a_key_only_when_asked_for(started: Any) -> None:
+    url, client = started("--no-key")
+    assert "key" not in url and client.get("/api/home").status_code == 200
+
+
+def test_the_browser_is_not_told_the_key_on_its_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[tuple[str, str, int]] = []
+
+    def look(address: str) -> bool:
+        page = Path(address.removeprefix("file://"))
+        seen.append((address, page.read_text(), page.stat().st_mode & 0o777))
+        return True
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    monkeypatch.setattr("webbrowser.open", look)
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
+    with pytest.raises(SystemExit):
+        main(["studio", "--port", "0"])
+    key = re.search(r"#key=([\w-]+)", capsys.readouterr().out)
+    assert key is not None
+    ((address, page, mode),) = seen
+    assert key[1] not in address and key[1] in page and mode == 0o600
+    assert not Path(address.removeprefix("file://")).exists()  # and nothing is left of it
+
+
+def test_a_key_file_that_others_can_read_is_mentioned(
+    started: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "key"
+    file.write_text("k" * 20)
+    file.chmod(0o644)
+    with pytest.raises(SystemExit):
+        main(["studio", "--json", "--port", "0", "--key-file", str(file)])
+    assert "chmod 600" in capsys.readouterr().err
+    file.chmod(0o600)
+    with pytest.raises(SystemExit):
+        main(["studio", "--json", "--port", "0", "--key-file", str(file)])
+    assert "chmod" not in capsys.readouterr().err
+
+
 def test_everyone_is_no_address() -> None:
     assert not any("0.0.0.0" in address for address in addresses("0.0.0.0", 1))
 
@@ -121,6 +218,7 @@ def test_everyone_is_no_address() -> None:
     "words, said",
     [
         (["--host", "0.0.0.0"], "--key-file"),
+        (["--host", "0.0.0.0", "--no-key"], "127.0.0.1 alone"),
         (["--port", "TAKEN"], "cannot listen"),
         (["--port", "99999"], "cannot listen"),
         (["/no/such/folder"], "no folder"),

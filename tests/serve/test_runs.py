@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from served import Served
 
+from clearhead.errors import TrainError
 from clearhead.serve.runs import Runs
 from clearhead.serve.shelf import Shelf
 from clearhead.serve.watch import events, status, worker
@@ -116,12 +117,50 @@ def wait(what: Any, seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
+SMALL = {"model.d_model": "16", "model.encoder_ffn_dim": "16", "model.decoder_ffn_dim": "16",
+         "data.tokens": "300"}  # fmt: skip
+
+
+def test_save_now_goes_on_in_the_same_process_and_a_stop_after_it_is_final(tmp_path: Path) -> None:
+    runs = Runs(Shelf(home=tmp_path))
+    long = {"train.steps": "20000", "train.valid_every": "20000", "train.save_every": "20000"}
+    entry = runs.start("translate-en-zh", "saved", SMALL | long)
+    wait(lambda: (status(entry.path)["step"] or 0) >= 2)
+    pid = worker(entry.path)
+    runs.order(entry, "save")
+    wait(lambda: entry.checkpoints())
+    saved = entry.checkpoints()[-1][0]
+    wait(lambda: (status(entry.path)["step"] or 0) > saved + 2)
+    assert worker(entry.path) == pid  # the same process trains on
+    runs.order(entry, "save")
+    runs.order(entry, "stop")
+    wait(lambda: worker(entry.path) is None and not runs.starting(entry))
+    time.sleep(1)
+    assert worker(entry.path) is None and status(entry.path)["status"] == "stopped"
+    assert runs.failure(entry) == ""
+
+
+def test_a_run_stopped_before_its_first_step_is_stopped_and_can_go_on(tmp_path: Path) -> None:
+    runs = Runs(Shelf(home=tmp_path))
+    entry = runs.start("translate-en-zh", "early", SMALL | {"train.steps": "42", "train.valid_every": "42"})
+    assert status(entry.path, starting=runs.starting(entry))["status"] == "starting"
+    with pytest.raises(TrainError, match="still starting"):
+        runs.order(entry, "save")
+    runs.order(entry, "stop")
+    wait(lambda: not runs.starting(entry))
+    assert status(entry.path, starting=runs.starting(entry))["status"] == "stopped"
+    assert runs.failure(entry) == ""
+    runs.order(entry, "go on")
+    wait(lambda: status(entry.path)["step"] == 42 and worker(entry.path) is None)
+    assert runs.failure(entry) == "" and status(entry.path)["status"] == "ready"
+
+
 def test_a_run_is_started_held_stopped_and_goes_on_exactly(tmp_path: Path) -> None:
     """Started as the page starts it; what it learns after a stop is what it would have learned without."""
-    small = {"model.d_model": "16", "model.encoder_ffn_dim": "16", "model.decoder_ffn_dim": "16",
-             "train.steps": "50", "train.valid_every": "50", "data.tokens": "300"}  # fmt: skip
     runs = Runs(Shelf(home=tmp_path))
-    entry = runs.start("translate-en-zh", "A Small One!", small)
+    entry = runs.start(
+        "translate-en-zh", "A Small One!", SMALL | {"train.steps": "50", "train.valid_every": "50"}
+    )
     assert entry.path == tmp_path / "runs" / "a-small-one"
     wait(lambda: (status(entry.path)["step"] or 0) >= 3)
     runs.order(entry, "pause")

@@ -72,12 +72,14 @@ def _card(studio: Studio, entry: Entry) -> dict[str, Any]:
         "kind": "example" if entry.is_example else "run" if entry.is_run else "model",
         "family": entry.family(),
         "checkpoints": _checkpoints(shelf, entry),
-        **status(entry.path, starting=studio.runs.alive(entry)),
+        **status(entry.path, starting=studio.runs.starting(entry)),
     }
 
 
 def _rank(card: dict[str, Any]) -> int:
-    return 0 if card["status"] in ("training", "paused") else 2 if card["kind"] == "example" else 1
+    return (
+        0 if card["status"] in ("starting", "training", "paused") else 2 if card["kind"] == "example" else 1
+    )
 
 
 def _checkpoints(shelf: Shelf, entry: Entry) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ def routes(studio: Studio) -> APIRouter:
             "model": id if entry.is_model else points[-1]["id"] if points else None,
             "checkpoints": points,
             "failure": runs.failure(entry),
-            **status(entry.path, starting=runs.alive(entry)),
+            **status(entry.path, starting=runs.starting(entry)),
         }
 
     @router.get("/runs/{id}/records")
@@ -61,14 +61,14 @@ def routes(studio: Studio) -> APIRouter:
         entry = shelf.find(id)
         runs.order(entry, ordered.order)
         shelf.forget(id)
-        return status(entry.path, starting=runs.alive(entry))
+        return status(entry.path, starting=runs.starting(entry))
 
     @router.get("/runs/{id}/events")
     async def live(id: str, last_event_id: Annotated[str, Header(max_length=20)] = "") -> StreamingResponse:
         """Server-sent events; `Last-Event-ID` goes on behind an event that was seen."""
         after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdigit() else 0
         entry = shelf.find(id)
-        stream = events(entry.path, after, lambda: runs.alive(entry))
+        stream = events(entry.path, after, lambda: runs.starting(entry))
         return StreamingResponse(
             stream, media_type="text/event-stream", headers={"cache-control": "no-store"}
         )

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ...bundle import Bundle
+from ...bundle.speaking import Speaking
 from ...errors import InputError
 from ...lens.guesses import logit_lens
 from ...lens.heads import head_scores
@@ -19,8 +20,10 @@ from ...lens.trace import Trace
 from ...nn.model import PairModel
 from ..answers import without_head
 from ..desk import Held
-from ..facts import causal, generates, kinds
+from ..facts import causal, generates, kinds, vocabulary
 from ..files import export
+from ..lens import lens_cell, lens_window
+from ..saying import message
 from ..studio import Studio
 from ..wire import answer, packed, roots, thumbnail_size, thumbnails
 
@@ -35,6 +38,8 @@ class Asked(BaseModel):
     text: str = Field(min_length=1, max_length=100_000)
     target: str | None = Field(default=None, max_length=100_000)
     target_ids: list[Id] | None = Field(default=None, max_length=2048)  # an answer token by token
+    vocabulary: str | None = Field(default=None, max_length=64)  # the one `target_ids` are of
+    chat: bool = False  # the text is a message; the checkpoint's template writes the prompt
     edit: str | None = Field(default=None, max_length=200)  # another kernel, such as Window(left=4)
     generate: bool = False
     timed: bool = False  # also measure an unwatched pass
@@ -92,16 +97,13 @@ def routes(studio: Studio) -> APIRouter:
         """What each layer would have said, for a window of positions."""
         held = desk.trace(id)
         with desk.turn():
-            return _lens(held.trace, start, count)
+            return lens_window(held, start, count)
 
     @router.get("/{id}/lens/top")
     def lens_top(id: str, layer: Index, position: Index) -> dict[str, Any]:
         held = desk.trace(id)
         with desk.turn():
-            guesses = held.trace.logit_lens(top=10)
-        layers, positions = guesses.ids.shape[:2]
-        layer, position = _within("layer", layer, layers), _within("position", position, positions)
-        return {"top": _guesses(guesses, layer, position)}
+            return {"top": lens_cell(held, layer, position)}
 
     @router.post("/{id}/without")
     def without(id: str, head: Head) -> dict[str, Any]:
@@ -129,6 +131,10 @@ def routes(studio: Studio) -> APIRouter:
 def traced(bundle: Bundle, asked: Asked) -> Trace:
     """One text, with an answer that was given as words or as tokens, or with the model's own."""
     _fits(bundle, asked)
+    if asked.vocabulary and asked.target_ids and asked.vocabulary != vocabulary(bundle):
+        raise InputError("these token ids are of another vocabulary; give the answer as text")
+    if asked.chat:
+        return _traced_chat(bundle, asked)
     if asked.target_ids and isinstance(bundle.model, PairModel):
         framed = bundle.trace(asked.text, max_new_tokens=1).fed  # as this model's texts begin and end
         assert framed.target_ids is not None
@@ -137,6 +143,15 @@ def traced(bundle: Bundle, asked: Asked) -> Trace:
     if isinstance(bundle.model, PairModel) and not generates(bundle):
         target = bundle.encode(asked.target or asked.text)  # without a head it reads and says nothing
     return bundle.trace(asked.text, target, generate=asked.generate, max_new_tokens=asked.max_new)
+
+
+def _traced_chat(bundle: Bundle, asked: Asked) -> Trace:
+    """The message as the template writes it, and an answer behind it, where there is one."""
+    ids = list(Speaking(bundle, {}).prompts([message(asked.text)])[0])
+    if isinstance(bundle.model, PairModel):
+        raise InputError("chat templates are for models that continue a text; leave `chat` out")
+    target = asked.target_ids or (bundle.encode(asked.target) if asked.target else None)
+    return bundle.trace(ids, target, generate=asked.generate, max_new_tokens=asked.max_new)
 
 
 def about(bundle: Bundle, held: Held) -> dict[str, Any]:
@@ -156,13 +171,15 @@ def about(bundle: Bundle, held: Held) -> dict[str, Any]:
         "seconds": held.seconds,
         "bytes": held.size,
         "lens": _has_lens(trace),
+        "vocabulary": vocabulary(bundle),
+        "chat": held.asked["chat"],
     }
 
 
 def _has_lens(trace: Trace) -> bool:
     """Whether the head can read every layer: one token is tried, and the lens refuses what it cannot."""
     try:
-        logit_lens(trace.needs_model("the lens"), trace.hidden()[:1, :1], None, 1)
+        logit_lens(trace.needs_model("the lens"), trace.hidden(0)[None, :1], None, 1)
     except InputError:
         return False
     return True
@@ -266,22 +283,3 @@ def _cell(trace: Trace, kind: Kind, layer: int, head: int, q: int, k: int) -> di
         "masked": bool(torch.isinf(steps.masked[q, k])),
         "weight": float(steps.weights[q, k]),
     }
-
-
-def _lens(trace: Trace, start: int, count: int) -> dict[str, Any]:
-    guesses = trace.logit_lens(top=1)
-    layers, positions = guesses.ids.shape[:2]
-    columns = range(min(start, positions - 1), min(start + count, positions))
-    cells = [[_guesses(guesses, layer, i)[0] for i in columns] for layer in range(layers)]
-    names = ["0", *(str(i) for i in range(1, layers))]
-    return {"layers": names, "positions": positions, "from": start, "cells": cells}
-
-
-def _guesses(guesses: Any, layer: int, position: int) -> list[dict[str, Any]]:
-    rows = zip(
-        guesses.ids[layer, position].tolist(),
-        guesses.labels[layer][position],
-        guesses.probabilities[layer, position].tolist(),
-        strict=True,
-    )
-    return [{"id": i, "text": text, "p": p} for i, text, p in rows]

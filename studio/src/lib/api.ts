@@ -1,5 +1,6 @@
 // The server's doors, each as one function. A refusal becomes a Refusal with the server's own sentence.
 import { splitter, type Message } from "./events";
+import { knownKey } from "./key";
 import type { Token } from "./labels";
 import { readTensors, type Tensor } from "./safetensors";
 
@@ -15,7 +16,7 @@ export interface Card {
   where: string; // the folder as the user knows it
   kind: "model" | "run" | "example";
   family: string | null; // null: no model yet
-  status: "ready" | "training" | "paused" | "stopped" | "gone";
+  status: "ready" | "starting" | "training" | "paused" | "stopped" | "gone";
   steps: number | null;
   step: number | null;
   checkpoints: { id: string; step: number }[];
@@ -37,6 +38,8 @@ export interface Facts {
   bytes: number;
   text: boolean; // has a tokenizer
   generates: boolean;
+  chat: boolean; // has a chat template
+  vocabulary: string; // models with the same one understand each other's token ids
   pair: boolean; // encoder and decoder
   window: number | null;
   sample: string;
@@ -67,6 +70,8 @@ export interface TraceInfo {
   seconds: number;
   bytes: number;
   lens: boolean; // has words to read at every layer
+  vocabulary: string;
+  chat: boolean; // the text was a message, and the template wrote the prompt
   causal: string[]; // kinds in which no query sees a later key
 }
 export interface Guess {
@@ -80,15 +85,8 @@ export interface Said extends Token {
   others: Guess[];
 }
 
-// A page opened with a key in its address (another host) sends it along from then on.
-const KEY = "clearhead.key";
-const given = new URLSearchParams(location.search).get("key");
-if (given) {
-  sessionStorage.setItem(KEY, given);
-  history.replaceState(null, "", location.pathname + location.hash);
-}
 function headers(more: Record<string, string> = {}): Record<string, string> {
-  const key = sessionStorage.getItem(KEY);
+  const key = knownKey();
   return key ? { ...more, Authorization: `Bearer ${key}` } : more;
 }
 

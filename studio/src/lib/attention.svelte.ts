@@ -11,29 +11,55 @@ interface Overview {
   scores: Record<string, number[][]>;
 }
 
+/** A head that has arrived: what is drawn, under its own name. */
+export interface Drawn {
+  layer: number;
+  head: number;
+  weights: Weights;
+}
+/** Where to look in a trace; what is left out is chosen here. */
+export interface Wanted {
+  kind?: string;
+  layer?: number;
+  head?: number;
+}
+export interface Asked {
+  model: string;
+  text: string;
+  target?: string | null;
+  target_ids?: number[] | null;
+  vocabulary?: string;
+  generate?: boolean;
+  chat?: boolean;
+}
+
 class AttentionState {
   text = $state("");
   target = $state("");
+  generate = $state(false); // let it continue the text
+  chat = $state(false); // the text is a message to a chat model
   trace = $state.raw<TraceInfo | null>(null);
+  asked = $state.raw<Asked | null>(null); // what the trace was made from
   kind = $state("self");
-  layer = $state(0);
+  layer = $state(0); // the head that was chosen; `shown` is the one that has arrived
   head = $state(0);
   several = $state<Tile[]>([]);
   overview = $state.raw<Overview | null>(null);
   heads = $state.raw<Record<string, Weights>>({});
   rows = $state.raw<Record<string, Float32Array>>({});
-  private before = $state.raw<Weights | null>(null);
+  private before = $state.raw<Drawn | null>(null);
   mode = $state<Mode>("heat");
+  least = $state<number | null>(null); // of an alignment: all links of at least this weight; null: the strongest of each
   sort = $state("");
   contrast = $state(0.5);
   hideFirst = $state(false);
   step = $state(0); // how many generated tokens are shown
   pinned = $state<number | null>(null);
   busy = $state(false);
-  model = "";
   private asking = false;
   private wanted: number | null = null;
-  private asked: Record<string, unknown> = {};
+  private line: AbortController | null = null; // of the newest trace that was asked for
+  private moves = 0; // how often a head was chosen
 
   about = $derived(this.trace?.kinds.find((k) => k.kind === this.kind) ?? null);
   /** Who looks. In cross-attention a row is named by the word that is being said, not by the one before it. */
@@ -42,9 +68,14 @@ class AttentionState {
   /** Generated tokens are shown one by one on the side that was generated. */
   steps = $derived(this.trace && (this.kind !== "self" || this.trace.target.length === 0) ? this.queries.length - this.trace.prompt : 0);
   shownRows = $derived(this.steps > 0 ? this.trace!.prompt + this.step : this.queries.length);
-  /** Until a head is here the one before it stays: nothing jumps, and the cursor keeps its place. */
-  whole = $derived<Weights | null>(this.heads[this.key(this.layer, this.head)] ?? this.before);
-  weights = $derived.by<Weights | null>(() => (this.whole ? this.shaped(this.whole) : null));
+  /** Until a head is here the one before it stays, under its own name: nothing jumps, and the cursor keeps its place. */
+  shown = $derived.by<Drawn | null>(() => {
+    const { layer, head } = this, weights = this.heads[this.key(layer, head)];
+    return weights ? { layer, head, weights } : this.before;
+  });
+  pending = $derived(this.shown !== null && (this.shown.layer !== this.layer || this.shown.head !== this.head));
+  name = $derived(this.shown ? `L${this.shown.layer} · H${this.shown.head}` : "");
+  weights = $derived.by<Weights | null>(() => (this.shown ? this.shaped(this.shown.weights) : null));
 
   key(layer: number, head: number): string {
     return `${this.trace?.id}/${this.kind}/${layer}/${head}`;
@@ -56,24 +87,39 @@ class AttentionState {
     return this.hideFirst ? withoutFirst(part) : part;
   }
 
-  async run(model: string, more: Record<string, unknown> = {}): Promise<void> {
-    this.busy = true;
-    await report.attempt(async () => {
-      this.asked = { model, text: this.text, target: this.target.trim() || null, ...more };
-      const trace = await post<TraceInfo>("/api/traces", this.asked);
-      report.note = "";
-      // Of a model that is new here the most telling kind is shown first: cross-attention where there is one.
-      const known = this.model === model && trace.kinds.some((k) => k.kind === this.kind);
-      this.model = model;
-      this.show(trace);
-      await this.choose(known ? this.kind : trace.kinds[trace.kinds.length - 1].kind);
-      if (!known) await this.start();
-    });
-    this.busy = false;
+  async run(model: string, wanted: Wanted = {}): Promise<void> {
+    const { text, target, generate, chat } = this;
+    await this.ask({ model, text, target: target.trim() || null, generate: generate && !target.trim(), chat }, wanted);
   }
 
-  /** Take a trace in hand; nothing of the last one stays. */
-  show(trace: TraceInfo): void {
+  /** A new trace. Of another model nothing stays in sight meanwhile; an older question is no longer waited for. */
+  private async ask(asked: Asked, wanted: Wanted): Promise<void> {
+    this.line?.abort();
+    const line = (this.line = new AbortController());
+    const before = this.trace;
+    if (before && before.model !== asked.model) this.drop();
+    this.busy = true;
+    this.asked = asked;
+    await report.attempt("trace", async () => {
+      const trace = await post<TraceInfo>("/api/traces", asked, line.signal);
+      if (line.signal.aborted) return;
+      report.note = "";
+      await this.take(trace, before?.model === asked.model ? { kind: this.kind, layer: this.layer, head: this.head, ...wanted } : wanted);
+    });
+    if (this.line === line) this.busy = false;
+  }
+
+  /** Take a trace in hand, and look at one head of it; nothing of the last one stays. */
+  async take(trace: TraceInfo, wanted: Wanted = {}): Promise<void> {
+    this.show(trace);
+    // Of a model that is new here the most telling kind is shown first: cross-attention where there is one.
+    const kind = trace.kinds.find((k) => k.kind === wanted.kind)?.kind ?? trace.kinds[trace.kinds.length - 1].kind;
+    this.layer = wanted.layer ?? 0;
+    this.head = wanted.head ?? 0;
+    await this.choose(kind, wanted.layer === undefined && wanted.head === undefined);
+  }
+
+  private show(trace: TraceInfo | null): void {
     this.heads = {};
     this.rows = {};
     this.before = null;
@@ -82,8 +128,15 @@ class AttentionState {
     this.trace = trace;
   }
 
-  async choose(kind: string): Promise<void> {
+  drop(): void {
+    this.line?.abort();
+    this.busy = false;
+    this.show(null);
+  }
+
+  async choose(kind: string, clearest = false): Promise<void> {
     this.before = null;
+    this.overview = null;
     this.kind = kind;
     this.several = [];
     this.pinned = null;
@@ -91,11 +144,14 @@ class AttentionState {
     this.layer = Math.min(this.layer, (this.about?.layers ?? 1) - 1);
     this.head = Math.min(this.head, (this.about?.heads ?? 1) - 1);
     this.step = this.steps;
-    await Promise.all([this.fetchOverview(), this.look(this.layer, this.head)]);
+    const overview = this.fetchOverview(); // a second for a long text: nobody waits for it
+    await this.look(this.layer, this.head);
+    const moves = this.moves;
+    void overview.then(() => { if (clearest && moves === this.moves) void this.lookAtClearest(); });
   }
 
   /** Where to begin with a new model: the head that points most clearly, and not only at the first token. */
-  private async start(): Promise<void> {
+  private async lookAtClearest(): Promise<void> {
     const { entropy, first } = this.overview?.scores ?? {};
     if (!entropy) return;
     const clear = entropy.map((row, l) => row.map((bits, h) => -bits - (first?.[l]?.[h] > 0.4 ? 100 : 0)));
@@ -103,25 +159,31 @@ class AttentionState {
     await this.look(best.layer, best.head);
   }
 
-  /** A part of the trace. One that the server no longer has (it was restarted) is made again from the text. */
-  private async part(path: string): Promise<Record<string, Tensor>> {
+  /** A part of the trace. One that the server no longer has (it was restarted) is made again from what was sent. */
+  private async part(path: string): Promise<{ of: TraceInfo; found: Record<string, Tensor> }> {
+    const old = this.trace!;
     try {
-      return await tensors(`/api/traces/${this.trace!.id}/${path}`);
+      return { of: old, found: await tensors(`/api/traces/${old.id}/${path}`) };
     } catch (error) {
       if (!(error instanceof Refusal) || error.status !== 404) throw error;
-      const trace = await post<TraceInfo>("/api/traces", { ...this.asked, text: this.text });
-      this.show(trace);
-      this.step = this.steps;
-      report.note = "error.again";
-      void this.fetchOverview();
-      return tensors(`/api/traces/${trace.id}/${path}`);
+      if (this.trace === old) {
+        const trace = await post<TraceInfo>("/api/traces", this.asked);
+        this.show(trace);
+        this.step = this.steps;
+        report.note = "error.again";
+        void this.fetchOverview();
+      }
+      const of = this.trace!;
+      return { of, found: await tensors(`/api/traces/${of.id}/${path}`) };
     }
   }
 
   private async fetchOverview(): Promise<void> {
-    const { kind, trace } = this;
-    const seen = await this.part(`overview?kind=${kind}`);
-    if (this.kind === kind && (this.trace === trace || report.note)) this.overview = readOverview(seen);
+    const kind = this.kind;
+    await report.attempt("overview", async () => {
+      const { of, found } = await this.part(`overview?kind=${kind}`);
+      if (this.kind === kind && this.trace === of) this.overview = readOverview(found);
+    });
   }
 
   /** Look closely at one head; with `add`, lay it over those already chosen (eight at most). */
@@ -132,31 +194,35 @@ class AttentionState {
       if (there >= 0) this.several = this.several.filter((_, i) => i !== there);
       else if (this.several.length < 8) this.several = [...this.several, { layer, head }];
     } else this.several = [];
-    this.before = this.whole;
+    this.moves++;
+    this.before = this.shown;
     this.layer = layer;
     this.head = head;
-    await report.attempt(() => this.fetchHead(layer, head));
+    await report.attempt("head", () => this.fetchHead(layer, head));
   }
 
   async fetchHead(layer: number, head: number): Promise<void> {
     if (!this.trace || this.heads[this.key(layer, head)]) return;
-    const { sqrt } = await this.part(`head?kind=${this.kind}&layer=${layer}&head=${head}`);
-    const [rows, columns] = sqrt.shape;
-    this.heads = { ...this.heads, [this.key(layer, head)]: { rows, columns, data: sqrt.data as Uint8Array } };
+    const kind = this.kind;
+    const { of, found } = await this.part(`head?kind=${kind}&layer=${layer}&head=${head}`);
+    if (this.kind !== kind || this.trace !== of) return; // something else was chosen meanwhile
+    const [rows, columns] = found.sqrt.shape;
+    this.heads = { ...this.heads, [this.key(layer, head)]: { rows, columns, data: found.sqrt.data as Uint8Array } };
   }
 
-  /** The exact weights of one row, fetched once. While one is on its way only the newest wish is remembered:
-   * a pointer that crosses a hundred rows does not ask a hundred times. */
+  /** The exact weights of one row of what is drawn, fetched once. While one is on its way only the newest wish is
+   * remembered: a pointer that crosses a hundred rows does not ask a hundred times. */
   async row(q: number): Promise<void> {
-    if (!this.trace || this.known(q)) return;
+    const shown = this.shown;
+    if (!this.trace || !shown || this.known(q)) return;
     if (this.asking) {
       this.wanted = q;
       return;
     }
     this.asking = true;
-    const { kind, layer, head } = this;
-    const told = await report.attempt(() => this.part(`row?kind=${kind}&layer=${layer}&head=${head}&q=${q}`));
-    if (told && this.kind === kind) this.rows = { ...this.rows, [`${this.key(layer, head)}/${q}`]: told.row.data as Float32Array };
+    const { kind } = this, { layer, head } = shown;
+    const told = await report.attempt("row", () => this.part(`row?kind=${kind}&layer=${layer}&head=${head}&q=${q}`));
+    if (told && this.kind === kind && this.trace === told.of) this.rows = { ...this.rows, [`${this.key(layer, head)}/${q}`]: told.found.row.data as Float32Array };
     this.asking = false;
     const next = this.wanted;
     this.wanted = null;
@@ -164,7 +230,7 @@ class AttentionState {
   }
 
   known(q: number): Float32Array | null {
-    return this.rows[`${this.key(this.layer, this.head)}/${q}`] ?? null;
+    return this.shown ? (this.rows[`${this.key(this.shown.layer, this.shown.head)}/${q}`] ?? null) : null;
   }
 }
 

@@ -34,5 +34,14 @@ export function descent(rows: FamilyRow[], across: number, down: number): { node
   return { nodes, width: Math.max(...nodes.map((n) => n.y + wide(n))), height: next * down };
 }
 
+/** The line from a parent to its child: behind its name in the same row, otherwise down from its dot and across. */
+export function branch(n: PlacedFamily): string {
+  const p = n.parent!;
+  if (p.x === n.x) return `M${p.y + wide(p) - 14} ${p.x}H${n.y - 2}`;
+  if (n.y - p.y < 12) return `M${p.y + 4} ${p.x + 6}V${n.x - 6}`; // of the same year: one below the other
+  const bend = n.x > p.x ? 6 : -6;
+  return `M${p.y + 4} ${p.x + Math.sign(bend) * 6}V${n.x - bend}q0 ${bend} 6 ${bend}H${n.y - 2}`;
+}
+
 /** Pixels of a name with its dot, roughly. */
 export const wide = (n: PlacedFamily): number => n.data.row!.title.length * 7.2 + 28;

@@ -17,6 +17,9 @@ export function word(token: Token): string {
   return token.text.replace(/\n/g, "⏎\n") || token.label;
 }
 
+/** A whole answer: line breaks and lone spaces are shown as signs. */
+export const visible = (text: string): string => (/^ +$/.test(text) ? text.replaceAll(" ", "␣") : text.replace(/\n/g, "⏎\n"));
+
 export const isWide = (text: string): boolean =>
   /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u3000-\u303f\uff00-\uffef①-⑨·]+$/u.test(text);
 

@@ -9,24 +9,26 @@ class Models {
   now = $derived<Facts | null>(this.facts[place.model] ?? null);
 
   async refresh(): Promise<void> {
-    await report.attempt(async () => {
+    await report.attempt("home", async () => {
       this.home = await get<Home>("/api/home");
     });
   }
 
+  /** The facts of a model; one that is not there is said, and stays said until another is chosen. */
   async about(id: string): Promise<Facts | null> {
     if (!id) return null;
-    if (!this.facts[id])
-      await report.attempt(async () => {
+    if (this.facts[id]) report.clear("model");
+    else
+      await report.attempt("model", async () => {
         const facts = await get<Facts>(`/api/models/${encodeURIComponent(id)}`);
         this.facts = { ...this.facts, [id]: facts };
       });
     return this.facts[id] ?? null;
   }
 
-  /** A folder the user typed; the server answers with an id. */
+  /** A folder, a GGUF file or a hub id the user typed; the server answers with an id. */
   async open(path: string): Promise<string | null> {
-    const opened = await report.attempt(() => post<Facts>("/api/models", { path }));
+    const opened = await report.attempt("open", () => post<Facts>("/api/models", { path }));
     if (!opened) return null;
     this.facts = { ...this.facts, [opened.id]: opened };
     await this.refresh();

@@ -38,6 +38,14 @@ export function shade(name: PaletteName, byte: number, contrast = 1, top = 255):
   return name.startsWith("change") ? byte / 255 : Math.min(1, byte / Math.max(1, top)) ** (2 * contrast);
 }
 
+/** The byte that gets the full colour: the largest there is, so that a head that spreads itself over 500 tokens is
+ * not a blank. */
+export function brightest(bytes: Uint8Array): number {
+  let most = 1;
+  for (const byte of bytes) if (byte > most) most = byte;
+  return most;
+}
+
 /** 256 pixels (little-endian ABGR). */
 export function table(name: PaletteName, contrast = 1, top = 255): Uint32Array {
   const pixels = new Uint32Array(256);

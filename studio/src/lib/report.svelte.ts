@@ -1,30 +1,37 @@
-// What went wrong, said once at the top of the page; the page goes on.
+// What went wrong, said at the top of the page until it is closed or the same thing succeeds; the page goes on.
 import { Refusal } from "./api";
 import type { Key } from "./i18n.svelte";
 
 class Report {
-  message = $state("");
+  messages = $state<Record<string, string>>({}); // by what failed: "open", "trace", "start", ...
   offline = $state(false);
+  locked = $state(false); // the server asks for a key this browser does not have
   note = $state<Key | "">(""); // nothing is wrong, but something happened
 
-  /** Run something that talks to the server; a refusal is shown, never thrown. */
-  async attempt<T>(work: () => Promise<T>): Promise<T | undefined> {
+  /** Run something that talks to the server; a refusal is shown, never thrown. `source` names what is tried: its
+   * own success takes its message away, and nothing else's does. */
+  async attempt<T>(source: string, work: () => Promise<T>): Promise<T | undefined> {
     try {
       const result = await work();
-      this.offline = false;
-      this.message = "";
+      this.offline = this.locked = false;
+      this.clear(source);
       return result;
     } catch (error) {
       if ((error as Error).name === "AbortError") return undefined;
-      if (error instanceof Refusal && error.status === 0) this.offline = true;
-      else if (error instanceof Refusal) this.message = error.message;
-      else throw error;
+      if (!(error instanceof Refusal)) throw error;
+      this.tell(source, error);
       return undefined;
     }
   }
 
-  clear(): void {
-    this.message = "";
+  tell(source: string, error: Refusal): void {
+    this.offline = error.status === 0;
+    this.locked = error.status === 401;
+    if (!this.offline && !this.locked) this.messages[source] = error.message;
+  }
+
+  clear(source: string): void {
+    delete this.messages[source];
   }
 }
 

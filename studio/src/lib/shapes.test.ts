@@ -3,18 +3,18 @@ import { blueprint, type TowerShape } from "./blueprint";
 import { descent, wide, type FamilyRow } from "./descent";
 import { cellAt, fitted, kept, zoomed } from "./heat";
 import { empty, extended, joined, thinned } from "./series";
-import { grown, placed, said } from "./tree";
+import { grown, last, placed, said } from "./tree";
 import type { Node } from "./writing.svelte";
 
 const node = (id: number, parent: number, token: number, fate: Node["fate"], step: number): Node => ({ id, parent, token, fate, step, label: `${token}`, logprob: -0.1, score: -0.1 });
 const NODES = [node(0, -1, 7, "kept", 0), node(1, -1, 8, "pruned", 0), node(2, 0, 9, "kept", 1), node(3, 2, 2, "finished", 2), node(4, 2, 5, "pruned", 2)];
 
 test("the way to the best answer is marked, its end included", () => {
-  const laid = placed(grown(NODES, [7, 9], true), 70, 24);
-  expect(laid.nodes.filter((n) => n.data.best).map((n) => n.data.node?.id ?? -1).sort()).toEqual([-1, 0, 2, 3]);
-  expect(said(laid.nodes.find((n) => n.data.node?.id === 3)!)).toEqual([7, 9, 2]);
+  const laid = placed(grown(NODES, [7, 9], "all"), 70, 24);
+  expect(laid.nodes.filter((n) => n.data.best).map((n) => last(n.data)?.id ?? -1).sort()).toEqual([-1, 2, 3]); // 0 and 2 are one
+  expect(said(laid.nodes.find((n) => last(n.data)?.id === 3)!)).toEqual([7, 9, 2]);
   expect(new Set(laid.nodes.map((n) => `${n.x}/${n.y}`)).size).toBe(laid.nodes.length); // nobody stands on another
-  expect(placed(grown(NODES, [7, 9], false), 70, 24).nodes).toHaveLength(4);
+  expect(placed(grown(NODES, [7, 9], "none"), 70, 24).nodes).toHaveLength(3);
 });
 
 test("records that come again replace those behind them", () => {

@@ -35,13 +35,13 @@ class Training {
   id = $state("");
   lost = $state(false);
   ended = $state(false); // everything was told; nobody is at work there
+  ordered = $state(""); // the order that is on its way
   private line: AbortController | null = null;
 
   async start(recipe: string, name: string, settings: Record<string, string>): Promise<string | null> {
-    const made = await report.attempt(() => post<{ id: string }>("/api/runs", { recipe, name, settings }));
+    const made = await report.attempt("start", () => post<{ id: string }>("/api/runs", { recipe, name, settings }));
     if (!made) return null;
     await models.refresh();
-    this.watch(made.id);
     return made.id;
   }
 
@@ -53,7 +53,7 @@ class Training {
     this.series = empty();
     this.run = null;
     this.ended = false;
-    void report.attempt(async () => {
+    void report.attempt("watch", async () => {
       await this.ask(id);
       let since = Date.now();
       for await (const { event, data } of follow(`/api/runs/${encodeURIComponent(id)}/events`, line.signal, () => (this.lost = true))) {
@@ -78,18 +78,20 @@ class Training {
 
   async order(order: "pause" | "go on" | "save" | "stop"): Promise<void> {
     const id = this.id;
-    await report.attempt(async () => {
+    this.ordered = order;
+    await report.attempt("order", async () => {
       await post(`/api/runs/${encodeURIComponent(id)}/order`, { order });
       await new Promise((done) => setTimeout(done, 600));
       await this.ask(id);
     });
+    this.ordered = "";
   }
 
   async lay(id: string, on: boolean): Promise<void> {
     const { [id]: _, ...rest } = this.beside;
     if (!on) this.beside = rest;
     else
-      await report.attempt(async () => {
+      await report.attempt("beside", async () => {
         const records = await get<Record_[]>(`/api/runs/${encodeURIComponent(id)}/records`);
         this.beside = { ...this.beside, [id]: extended(empty(), records) };
       });
@@ -97,6 +99,12 @@ class Training {
 
   leave(): void {
     this.line?.abort();
+  }
+
+  /** A tab that nobody sees lets go of its line: a browser has six for one server, and the seventh tab would wait. */
+  seen(visible: boolean): void {
+    if (!visible) this.line?.abort();
+    else if (this.id && this.line?.signal.aborted) this.watch(this.id);
   }
 }
 

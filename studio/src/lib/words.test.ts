@@ -50,9 +50,9 @@ test("a command can be pasted into a shell as it is", () => {
 
 test("a drawing keeps its words as words, and none of them as markup", () => {
   const m = { rows: 1, columns: 2, data: Uint8Array.from([255, 0]) };
-  const svg = heatSvg(m, ["<img src=x onerror=alert(1)>"], ["猫", "\u0000a"], "blue", 0.5, "</title><script>");
+  const svg = heatSvg(m, ["<img src=x onerror=alert(1)>"], ["猫", "\u0000a"], "blue", 0.5, { title: "</title><script>", text: "<b>" });
   expect(svg).toContain(">猫</text>");
-  expect(svg).not.toMatch(/<img|<script|\u0000/);
-  expect(svg.match(/<text/g)).toHaveLength(3);
-  expect(svg.match(/<rect/g)).toHaveLength(3); // paper, frame, one weight; what is zero is not drawn
+  expect(svg).not.toMatch(/<img|<script|<b>|\u0000/);
+  expect(svg.match(/<text/g)).toHaveLength(3 + 2 + 2); // three words; title and text above; the ends of the scale
+  expect(svg.match(/<rect/g)).toHaveLength(3 + 24); // paper, frame, one weight (what is zero is not drawn); the scale
 });

@@ -1,5 +1,6 @@
 // What the Generate screen is doing: the text, the settings, the tokens as they come, the tree of a beam search.
-import { post, stream, type Said } from "./api";
+import { post, Refusal, stream, type Said } from "./api";
+import type { Decoding } from "./commands";
 import { report } from "./report.svelte";
 
 export interface Node {
@@ -18,55 +19,73 @@ export interface Beams {
   seconds: number;
 }
 
+/** The settings that are numbers, and what each is where nobody says otherwise. */
+export const USUAL = { max_new: 48, temperature: 0.8, top_k: 0, top_p: 0.95, repetition: 1, seed: 0, beams: 4, length_penalty: 1 };
+export const NUMBERS = Object.keys(USUAL) as (keyof typeof USUAL)[];
+
 class Writing {
   text = $state("");
   strategy = $state<"greedy" | "sample" | "beam">("greedy");
-  max_new = $state(48);
-  temperature = $state(0.8);
-  top_k = $state(0);
-  top_p = $state(0.95);
-  repetition = $state(1);
-  seed = $state(0);
-  beams = $state(4);
-  length_penalty = $state(1);
+  max_new = $state(USUAL.max_new);
+  temperature = $state(USUAL.temperature);
+  top_k = $state(USUAL.top_k);
+  top_p = $state(USUAL.top_p);
+  repetition = $state(USUAL.repetition);
+  seed = $state(USUAL.seed);
+  beams = $state(USUAL.beams);
+  length_penalty = $state(USUAL.length_penalty);
+  chat = $state(false); // the text is a message, and the checkpoint's template writes the prompt
+  sent = $state.raw<Decoding | null>(null); // the request that what is shown answers
+  chosen = $state.raw<number[]>([]); // places where another token was chosen by hand
   said = $state.raw<Said[]>([]);
   answer = $state("");
   reason = $state("");
   took = $state(0);
   tree = $state.raw<Beams | null>(null);
   busy = $state(false);
-  model = "";
+  model = $state("");
   private stopper: AbortController | null = null;
 
-  private asked(model: string, forced: number[]): Record<string, unknown> {
-    const { text, strategy, max_new, temperature, top_k, top_p, repetition, seed, beams, length_penalty } = this;
-    return { model, text, strategy, max_new, temperature, top_k, top_p, repetition, seed, beams, length_penalty, forced };
+  asking(model: string, forced: number[] = []): Decoding {
+    const { text, strategy, max_new, temperature, top_k, top_p, repetition, seed, beams, length_penalty, chat } = this;
+    return { model, text, strategy, max_new, temperature, top_k, top_p, repetition, seed, beams, length_penalty, chat, forced };
   }
 
-  async write(model: string, forced: number[] = []): Promise<void> {
+  async write(model: string): Promise<void> {
+    this.chosen = [];
+    await this.send(this.asking(model));
+  }
+
+  private async send(asked: Decoding): Promise<void> {
     this.stop();
-    this.model = model;
+    const stopper = (this.stopper = new AbortController());
+    this.model = asked.model;
     this.busy = true;
+    this.sent = asked;
+    this.clear();
+    await report.attempt("generate", () => (asked.strategy === "beam" ? this.search(asked, stopper.signal) : this.listen(asked, stopper.signal)));
+    if (this.stopper === stopper) this.busy = false;
+  }
+
+  /** Nothing that was said before stays. */
+  clear(): void {
     this.answer = this.reason = "";
     this.tree = null;
-    await report.attempt(() => (this.strategy === "beam" ? this.search(model) : this.listen(model, forced)));
-    this.busy = false;
+    this.said = [];
   }
 
-  private async search(model: string): Promise<void> {
-    this.said = [];
-    const tree = await post<Beams>("/api/beams", this.asked(model, []));
+  private async search(asked: Decoding, signal: AbortSignal): Promise<void> {
+    const tree = await post<Beams>("/api/beams", asked, signal);
     this.tree = tree;
     this.answer = tree.answers[0]?.text ?? "";
     this.took = tree.seconds;
   }
 
-  private async listen(model: string, forced: number[]): Promise<void> {
-    const stopper = (this.stopper = new AbortController());
-    this.said = [];
-    for await (const { event, data } of stream("/api/generate", this.asked(model, forced), stopper.signal)) {
+  private async listen(asked: Decoding, signal: AbortSignal): Promise<void> {
+    for await (const { event, data } of stream("/api/generate", asked, signal)) {
+      if (signal.aborted) return;
       if (event === "token") this.said = [...this.said, data];
-      else if (event === "error") report.message = data.error;
+      else if (event === "error") throw new Refusal(data.error, 400);
       else if (event === "done") {
         // Pieces of one character only have a name once all of them are there.
         this.said = this.said.map((token, i) => ({ ...token, ...data.tokens[i] }));
@@ -80,12 +99,14 @@ class Writing {
   /** Go on as if another token had been said at this place. */
   force(at: number, id: number): Promise<void> {
     const before = this.said.slice(0, at).map((token) => token.id);
-    return this.write(this.model, [...before, id]);
+    this.chosen = [...this.chosen.filter((place) => place < at), at];
+    return this.send({ ...this.sent!, forced: [...before, id] });
   }
 
   stop(): void {
     this.stopper?.abort();
     this.stopper = null;
+    this.busy = false;
   }
 }
 
