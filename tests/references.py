@@ -73,9 +73,10 @@ VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "half-turned": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4,
                                             "partial_rotary_factor": 0.5}},
     },
-    "bert": {"causal": {"is_decoder": True},
+    "bert": {"decoder": {"is_decoder": True},
              "relu": {"hidden_act": "relu", "layer_norm_eps": 1e-3, "type_vocab_size": 3}},
-    "roberta": {"causal": {"is_decoder": True}, "one-type": {"type_vocab_size": 1, "hidden_act": "gelu_new"}},
+    "roberta": {"decoder": {"is_decoder": True},
+                "one-type": {"type_vocab_size": 1, "hidden_act": "gelu_new"}},
     "albert": {"two-groups": {"num_hidden_groups": 2}, "exact-gelu": {"hidden_act": "gelu"}},
     "distilbert": {"waves": {"sinusoidal_pos_embds": True}},
     "t5": {

@@ -187,7 +187,7 @@ def test_this_machine_is_described(tmp_path: Path) -> None:
     assert f"torch {torch.__version__}" in findings["libraries"].value
     assert "100 GFLOP/s" in findings["speed"].value
     assert all(finding.advice for finding in findings.values() if finding.level != "ok")
-    assert {"python", "threads", "disk", "font", "browser", "extra gguf", "extra eval"} <= set(findings)
+    assert {"python", "threads", "disk", "font", "browser", "extra gguf", "extra studio"} <= set(findings)
 
 
 @pytest.mark.usefixtures("calm")
@@ -213,6 +213,7 @@ def test_matrix_units_that_are_announced_and_refused(
 ) -> None:
     monkeypatch.setattr(machine, "_cpuinfo", lambda: ["flags : sse amx_bf16 amx_tile"])
     done = subprocess.CompletedProcess([], code, "", "")
+    monkeypatch.setattr("clearhead.lens.pictures.chinese_font", lambda: "a font")  # it runs a process, too
     monkeypatch.setattr(subprocess, "run", lambda *words, **named: done)
     finding = {f.name: f for f in environment()}["bfloat16"]
     assert finding.level == level and ("ONEDNN_MAX_CPU_ISA" in finding.advice) == (code != 0)
