@@ -14,8 +14,8 @@ from ..errors import InputError, quoted
 LARGEST = 2**31 - 1  # of a count or a token id
 COUNTS = {  # whole numbers: from, to
     "max_new_tokens": (1, 2**20), "max_length": (1, 2**20), "min_new_tokens": (0, 2**20),
-    "min_length": (0, 2**20), "num_beams": (1, 2**16), "num_beam_groups": (1, 2**16),
-    "num_return_sequences": (1, 2**16), "top_k": (0, LARGEST), "no_repeat_ngram_size": (0, LARGEST),
+    "min_length": (0, 2**20), "num_beams": (1, 2**10), "num_beam_groups": (1, 2**10),
+    "num_return_sequences": (1, 2**10), "top_k": (0, LARGEST), "no_repeat_ngram_size": (0, LARGEST),
     "num_assistant_tokens": (1, 2**16), "pad_token_id": (0, LARGEST), "forced_bos_token_id": (0, LARGEST),
 }  # fmt: skip
 NUMBERS = {  # from, to; a length of 2**20 to the power of 32 is still a float

@@ -168,3 +168,9 @@ def test_what_a_file_asks_for_and_is_not_known_is_said() -> None:
     assert len(notes) == 1 and "'guidance_scale' = 1.5" in notes[0]
     with pytest.raises(InputError, match=r"generation_config\.json: num_beams is 'four'"):
         read({"num_beams": "four"})
+
+
+@pytest.mark.parametrize("name", ["num_beams", "num_return_sequences", "num_beam_groups"])
+def test_a_file_cannot_ask_for_tens_of_thousands_of_sequences(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} is 65536, expected a whole number from 1 to 1,024"):
+        read({name: 65536})
