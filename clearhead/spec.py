@@ -215,19 +215,11 @@ def _fits(value: Any, hint: Any) -> bool:
         return len(value) == len(inside) and all(map(_fits, value, inside))
     if isinstance(value, bool) or hint is bool:
         return isinstance(value, bool) and hint is bool
-    if hint is float:
-        return isinstance(value, int | float) and math.isfinite(_float(value))
-    if hint is int:
+    if hint is float and isinstance(value, float):
+        return math.isfinite(value)
+    if hint in (int, float):
         return isinstance(value, int) and abs(value) < 2**63  # what a tensor can hold
     return isinstance(value, hint)
-
-
-def _float(value: float) -> float:
-    """Whole numbers that no float can hold are infinite."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
 
 
 def _wording(hint: Any) -> str:

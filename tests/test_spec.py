@@ -62,6 +62,7 @@ def test_specs_are_values() -> None:
         (lambda: cn.Softmax(dropout=-0.1), "Softmax.dropout is -0.1, expected a number from 0 to 1"),
         (lambda: cn.MLP(hidden=3, dropout=float("nan")), "MLP.dropout is nan"),
         (lambda: cn.norm.Layer(eps=float("inf")), "Layer.eps is inf, expected a number from 0"),
+        (lambda: cn.norm.Layer(eps=10**30), "Layer.eps is 1000000000000000000000000000000, expected"),
         (lambda: cn.MLP(hidden=3, act=["gelu"]), "MLP.act is ['gelu'], expected one of"),
         (lambda: cn.Rope(theta=0.0), "Rope.theta is 0.0, expected a number above 1"),
         (lambda: cn.Rope(theta=1), "expected a number above 1"),
