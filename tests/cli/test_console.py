@@ -5,10 +5,10 @@ import json
 import os
 import subprocess
 import sys
-import unicodedata
 from pathlib import Path
 
 import pytest
+from hostile import dangerous
 
 from clearhead.cli.console import OUT, print_json, printable, table, write
 from clearhead.cli.main import main
@@ -23,16 +23,6 @@ KEPT = [
     "🏴\U000e0067\U000e0062\U000e007f",
     "\ue0b0",
 ]
-
-
-def dangerous(text: str) -> set[str]:
-    """Characters that act on a terminal, or on the order in which others stand."""
-    joiners = "\u200c\u200d" + "".join(map(chr, range(0xE0020, 0xE0080)))
-    return {
-        letter
-        for letter in text
-        if unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp", "Cs") and letter not in "\n\t" + joiners
-    }
 
 
 def leave(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

@@ -9,8 +9,9 @@ import pytest
 from clearhead.data import check, detect, read_rows
 from clearhead.errors import ClearheadError, DataError
 
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
+why = "reading .parquet needs the extra `data`: pip install clearhead[data]"
+pa = pytest.importorskip("pyarrow", reason=why)
+pq = pytest.importorskip("pyarrow.parquet", reason=why)
 
 
 def write(path: Path, table: object, **options: object) -> Path:

@@ -40,7 +40,7 @@ class Chunks(Mixing):
     one_text: ClassVar[bool] = True
 
     def check(self) -> None:
-        check_chunks(self)
+        check_chunks("Chunks", self.chunk, self.multiple)
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Chunks(self)
@@ -93,9 +93,8 @@ def reach(count: int, before: int, after: int) -> tuple[int, int]:
     return before, min(after, count - 1 - before)
 
 
-def check_chunks(spec: Mixing) -> None:
+def check_chunks(name: str, chunk: int, multiple: int | None) -> None:
     """What every kernel of chunks refuses."""
-    chunk, multiple, name = getattr(spec, "chunk"), getattr(spec, "multiple"), type(spec).__name__  # noqa: B009
     if multiple is not None and (not 1 <= multiple <= 2**16 or multiple % chunk):
         raise SpecError(
             f"{name}.multiple is {multiple}, expected a multiple of the chunk, {chunk}, to 65,536"

@@ -51,7 +51,7 @@ class LSH(Mixing):
     one_text: ClassVar[bool] = True
 
     def check(self) -> None:
-        check_chunks(self)
+        check_chunks("LSH", self.chunk, self.multiple)
         if self.buckets is not None and (not self.buckets or any(b < 2 or b % 2 for b in self.buckets)):
             raise SpecError(
                 f"LSH.buckets is {self.buckets}, expected even numbers: a direction and its opposite are two"
