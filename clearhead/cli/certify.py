@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ..certify import Certificate, Row
-from ..certify import certify as prove
 from .console import ERR, OUT, print_json, table
 from .swap import Set, edits
+
+if TYPE_CHECKING:
+    from ..certify import Certificate, Row
 
 
 def certify(
@@ -23,6 +24,8 @@ def certify(
     ] = False,
 ) -> None:
     """Compare every layer with transformers, where it is installed, and check five invariances."""
+    from ..certify import certify as prove
+
     with ERR.status("certifying"):
         certificate = prove(folder, edits(set_))
     if json:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ..bundle import Bundle, load
 from .console import ERR
 from .swap import Edits
+
+if TYPE_CHECKING:
+    from ..bundle import Bundle
 
 
 @Parameter(name="*")
@@ -83,6 +85,8 @@ class Decoding:
 
 def opened(model: str, *, quantize: str | None = None, edit: Edits | None = None) -> Bundle:
     """A model, loaded while somebody waits."""
+    from ..bundle import load
+
     with ERR.status(f"loading {Path(model).name}"):
         return load(model, quantize=quantize, edit=edit)
 

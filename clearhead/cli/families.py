@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.tree import Tree
 
-from ..families import FAMILIES, Family
 from .console import OUT, print_json, table
+
+if TYPE_CHECKING:
+    from ..families import Family
 
 
 def families(*, json: Annotated[bool, Parameter(negative="", help="for machines")] = False) -> None:
     """List the families, and the tree of their descent."""
+    from ..families import FAMILIES
+
     if json:
         print_json([row(family) for family in FAMILIES.values()])
         return
@@ -44,6 +48,8 @@ def row(family: Family) -> dict[str, object]:
 
 def markdown() -> str:
     """The table as it stands in the README."""
+    from ..families import FAMILIES
+
     lines = ["| family | year | attention | typical tasks | named sizes |", "|---|---|---|---|---|"]
     for family in FAMILIES.values():
         sizes = ", ".join(f"`{size}`" for size in family.sizes)
@@ -54,6 +60,8 @@ def markdown() -> str:
 
 
 def _tree(family: Family, into: Tree | None = None) -> Tree:
+    from ..families import FAMILIES
+
     label = f"[bold]{family.title}[/] {family.year}"
     node = Tree(label) if into is None else into.add(label)
     children = [child for child in FAMILIES.values() if child.parent == family.name]

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ..bundle import Bundle
-from ..bundle.edits import edited
-from ..bundle.loading import open_mapped
-from ..bundle.making import spec_of
 from ..errors import LoadError, nearest
-from ..families import FAMILIES, SIZES, Family, Task, named
-from ..lens.cost import Cost, cost
-from ..lens.describe import cache_values, sentence, shape, towers
-from ..lens.diff import Change, differences
-from ..nn.model import Model
-from ..store.manifest import MANIFEST, is_sealed, verify
 from .console import OUT, amount, print_json, table
 from .swap import Edits, Set, edits
+
+if TYPE_CHECKING:
+    from ..bundle import Bundle
+    from ..families import Family, Task
+    from ..lens.cost import Cost
+    from ..lens.diff import Change
+    from ..nn.model import Model
 
 CAN: dict[Task, str] = {
     "hidden": "hidden states, sentence vectors",
@@ -43,6 +40,8 @@ def inspect(
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """Say what a model is. Named sizes are counted without allocating anything."""
+    from ..store.manifest import MANIFEST
+
     if diff is not None:
         _diff(what, diff, length, edits(set_), json=json)
         return
@@ -87,6 +86,8 @@ def _facts(what: str, edit: Edits) -> dict[str, Any]:
 
 def _manifest(folder: Path) -> dict[str, int] | None:
     """How many files are as the run wrote them, where it wrote that down; a changed one is refused."""
+    from ..store.manifest import MANIFEST, is_sealed, verify
+
     if not is_sealed(folder):
         return None
     try:
@@ -97,6 +98,8 @@ def _manifest(folder: Path) -> dict[str, int] | None:
 
 
 def _about(family: Family, task: Task, spec: Model) -> dict[str, Any]:
+    from ..lens.describe import cache_values, sentence, shape, towers
+
     parts = spec.count_parts()
     return {
         "family": family.name,
@@ -123,10 +126,16 @@ def _tokenizer(bundle: Bundle) -> str:
 
 
 def _is_name(what: str) -> bool:
+    from ..families import FAMILIES, SIZES
+
     return what in {*SIZES, *FAMILIES} and not Path(what).exists()
 
 
 def _named(what: str, edit: Edits) -> tuple[Family, Model]:
+    from ..bundle.edits import edited
+    from ..bundle.making import spec_of
+    from ..families import named
+
     family, config = named(what)
     return family, edited(spec_of(family, config, "tokens"), edit)
 
@@ -137,6 +146,9 @@ def spec_from(what: str, edit: Edits | None = None) -> Model:
 
 
 def _load(what: str, edit: Edits) -> Bundle:
+    from ..bundle.loading import open_mapped
+    from ..families import FAMILIES, SIZES
+
     try:
         return open_mapped(what, edit=edit)  # it only looks: nothing is copied
     except LoadError as error:
@@ -147,6 +159,9 @@ def _load(what: str, edit: Edits) -> Bundle:
 
 def _diff(one: str, two: str, length: int, edit: Edits, *, json: bool) -> None:
     """What is set is set in the second: `inspect gpt2 --diff gpt2 --set ...` says what it does."""
+    from ..lens.cost import cost
+    from ..lens.diff import differences
+
     first, second = spec_from(one), spec_from(two, edit)
     before, after = (cost(spec, length=length) for spec in (first, second))
     changes = differences(first, second, length)

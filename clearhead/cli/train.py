@@ -7,16 +7,17 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from ..errors import InputError
-from ..recipes import RECIPES, Prepared, Run, changed, load_run, prepare
-from ..train import Result, Trainer, watching
-from ..train.estimate import estimate
 from .console import ERR, OUT, amount, print_json, program, table
 from .swap import Edits, Set, edits
+
+if TYPE_CHECKING:
+    from ..recipes import Prepared, Run
+    from ..train import Result
 
 SETTINGS = "settings.yaml"
 Flag = Annotated[bool, Parameter(negative="")]
@@ -38,6 +39,8 @@ def train(
     json: Annotated[bool, Parameter(negative="", help="the result for machines")] = False,
 ) -> None:
     """Train a recipe on its built-in corpus or on your file. Ctrl-C saves; --resume goes on, exactly."""
+    from ..recipes import changed, prepare
+
     if list_:
         _list(json=json)
         return
@@ -62,6 +65,8 @@ def train(
 
 def start(prepared: Prepared, folder: Path) -> Result:
     """Train, with the settings beside the model; a run that is refused leaves those it found."""
+    from ..train import Trainer, watching
+
     run = prepared.run
     files = {SETTINGS: run.to_yaml()}
     return Trainer(prepared.bundle, prepared.task, run.train, folder, progress=watching(), files=files).run()
@@ -74,6 +79,8 @@ def _starting(run: Run, folder: str | None, edit: Edits) -> Run:
 
 
 def _fresh(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[Run, Path]:
+    from ..recipes import RECIPES, load_run
+
     if from_ is not None and not Path(from_).is_dir():
         raise InputError(f"--from names a model's folder; there is none called {from_}")
     plain = list(takewhile(lambda word: not word.startswith("--") and "=" not in word, words[:2]))
@@ -90,6 +97,8 @@ def _fresh(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[
 
 
 def _resumed(folder: str, words: tuple[str, ...]) -> tuple[Run, Path]:
+    from ..recipes import load_run
+
     path = Path(folder)
     if not (path / SETTINGS).is_file():
         raise InputError(f"{folder} is no run: it has no {SETTINGS}")
@@ -97,6 +106,8 @@ def _resumed(folder: str, words: tuple[str, ...]) -> tuple[Run, Path]:
 
 
 def _list(*, json: bool) -> None:
+    from ..recipes import RECIPES, load_run
+
     runs = {name: load_run(name) for name in RECIPES}
     if json:
         print_json({name: run.to_dict() for name, run in runs.items()})
@@ -125,6 +136,8 @@ def _plan(prepared: Prepared, folder: Path) -> None:
 
 def _estimate(prepared: Prepared, *, json: bool) -> None:
     """How long it would take here: some steps are taken and one validation made, and thrown away."""
+    from ..train.estimate import estimate
+
     with ERR.status("taking a few steps"):
         made = estimate(prepared.bundle, prepared.task, prepared.run.train)
     if json:
