@@ -69,6 +69,10 @@ class Decoding:
             name=["--no-repeat", "--no-repeat-ngram-size"], help="never say so many tokens in a row twice"
         ),
     ] = None
+    truncate_source: Annotated[
+        bool | None,
+        Parameter(negative="", help="encoder-decoder: read the beginning of a text that is too long"),
+    ] = None
     stop: Annotated[
         list[str] | None, Parameter(negative=(), help="end before this text; may be given again")
     ] = None

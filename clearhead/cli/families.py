@@ -23,7 +23,7 @@ def families(*, json: Annotated[bool, Parameter(negative="", help="for machines"
     listing = table("family", "year", "attention", "typical tasks", "sizes", right=(1,), whole=(0, 1, 2))
     for family in FAMILIES.values():
         sizes = ", ".join(family.sizes)
-        listing.add_row(family.title, str(family.year), family.mode, family.uses, sizes)
+        listing.add_row(family.titles, str(family.year), family.mode, family.uses, sizes)
     OUT.print(listing)
     OUT.print()
     for family in FAMILIES.values():
@@ -35,7 +35,7 @@ def row(family: Family) -> dict[str, object]:
     """One line of the table, made from the family's own data."""
     return {
         "name": family.name,
-        "title": family.title,
+        "title": family.titles,
         "year": family.year,
         "mode": family.mode,
         "uses": family.uses,
@@ -54,7 +54,7 @@ def markdown() -> str:
     for family in FAMILIES.values():
         sizes = ", ".join(f"`{size}`" for size in family.sizes)
         lines.append(
-            f"| [{family.title}]({family.paper}) | {family.year} | {family.mode} | {family.uses} | {sizes} |"
+            f"| [{family.titles}]({family.paper}) | {family.year} | {family.mode} | {family.uses} | {sizes} |"
         )
     return "\n".join(lines)
 
@@ -62,7 +62,7 @@ def markdown() -> str:
 def _tree(family: Family, into: Tree | None = None) -> Tree:
     from ..families import FAMILIES
 
-    label = f"[bold]{family.title}[/] {family.year}"
+    label = f"[bold]{family.titles}[/] {family.year}"
     node = Tree(label) if into is None else into.add(label)
     children = [child for child in FAMILIES.values() if child.parent == family.name]
     for child in sorted(children, key=lambda child: child.year):

@@ -170,39 +170,38 @@ def _diff(one: str, two: str, length: int, edit: Edits, *, json: bool) -> None:
             {"before": before.to_dict(), "after": after.to_dict(), "changes": [_plain(c) for c in changes]}
         )
         return
-    listing = table(
-        "choice",
-        one,
-        f"{two}, edited" if edit else two,
-        "parameters",
-        "operations",
-        "cache",
-        right=(3, 4, 5),
-        whole=(0,),
-    )
-    for change in changes:
-        effect = _effect(before, change.cost) if change.cost else ("with others", "", "")
-        more = f" (and {len(change.places) - 1} more)" if len(change.places) > 1 else ""
-        listing.add_row(change.places[0] + more, str(change.before), str(change.after), *effect)
-    listing.add_row("[bold]together[/]", "", "", *_effect(before, after))
-    OUT.print(listing)
+    name = f"{two}, edited" if edit else two
     OUT.print(
-        f"{one}: {before.parameters:,} parameters, {amount(before.flops)}FLOP for {length} tokens, "
-        f"{amount(before.cache)}B of cache"
+        f"[bold]{one} → {name}[/] · {length} tokens · {before.parameters:,} → {after.parameters:,} parameters"
     )
+    # Lines, not a table: a choice may be a whole spec, and no figure is cut in a narrow terminal.
+    for change in changes:
+        more = f" (and {len(change.places) - 1} more)" if len(change.places) > 1 else ""
+        OUT.print(f"{change.places[0]}{more}: {_value(change.before)} → {_value(change.after)}", markup=False)
+        effect = _effect(before, change.cost) if change.cost else "possible only together with others"
+        OUT.print(f"    {effect}", style="dim")
+    OUT.print(f"together: {_effect(before, after)}")
 
 
-def _effect(before: Cost, after: Cost) -> tuple[str, str, str]:
-    pairs = ((before.parameters, after.parameters), (before.flops, after.flops), (before.cache, after.cache))
-    return tuple(_delta(a, b) for a, b in pairs)  # type: ignore[return-value]
+def _value(choice: object) -> str:
+    return str(choice) or "none"  # no biases are an empty text
 
 
-def _delta(a: int, b: int) -> str:
-    if a == b:
-        return "="
-    sign = "+" if b > a else "-"
-    share = f" ({(b - a) / a:+.1%})" if a else ""
-    return f"{sign}{amount(abs(b - a))}{share}"
+def _effect(before: Cost, after: Cost) -> str:
+    kinds = (
+        (" parameters", before.parameters, after.parameters),
+        ("FLOP", before.flops, after.flops),
+        ("B of cache", before.cache, after.cache),
+    )
+    said = [_delta(a, b, unit) for unit, a, b in kinds if a != b]
+    return " · ".join(said) or "no change in parameters, FLOP or cache"
+
+
+def _delta(a: int, b: int, unit: str) -> str:
+    """+255 M parameters (+205%)."""
+    share = (b - a) / a if a else 0.0
+    shown = f" ({share:+.1%})" if 0.0005 <= abs(share) < 1 else f" ({share:+,.0%})" if abs(share) >= 1 else ""
+    return f"{'+' if b > a else '-'}{amount(abs(b - a))}{unit}{shown}"
 
 
 def _plain(change: Change) -> dict[str, Any]:

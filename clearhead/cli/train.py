@@ -28,6 +28,14 @@ def train(
     out: Annotated[str | None, Parameter(help="the run's folder")] = None,
     seed: Annotated[int | None, Parameter(help="everything random depends on it")] = None,
     from_: Annotated[str | None, Parameter(name="--from", help="a model's folder to start from")] = None,
+    map: Annotated[
+        list[str] | None,
+        Parameter(
+            negative="",
+            consume_multiple=True,
+            help="role=column, such as src=english tgt=german; `clearhead data check FILE` shows the guess",
+        ),
+    ] = None,
     set_: Set = None,
     resume: Annotated[str | None, Parameter(help="go on with the run in this folder")] = None,
     time_budget: Annotated[
@@ -39,6 +47,7 @@ def train(
     json: Annotated[bool, Parameter(negative="", help="the result for machines")] = False,
 ) -> None:
     """Train a recipe on its built-in corpus or on your file. Ctrl-C saves; --resume goes on, exactly."""
+    from ..data import parse_map
     from ..recipes import changed, prepare
 
     if list_:
@@ -48,6 +57,8 @@ def train(
         raise InputError("--resume goes on with the model as it is; leave out --from and --set")
     run, folder = _resumed(resume, words) if resume else _fresh(words, out, from_)
     run = _starting(run, from_, edits(set_))
+    if map:
+        run = replace(run, data=replace(run.data, map=parse_map(map)))
     changes = [f"--train.seed={seed}"] if seed is not None else []
     changes += [f"--train.time_budget={time_budget}"] if time_budget is not None else []
     run = changed(run, changes)
