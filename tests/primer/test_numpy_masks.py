@@ -66,6 +66,7 @@ def padded_to(*lengths: int) -> primer.Mask:
         ((4,), padded_to(3, 4, 4, 4)),  # sentences or queries?
         ((4, 2), padded_to(4, 4, 2, 1)),
         ((4, 2), padded_to(1, 2, 3, 4)[:, ::-1]),  # padding on the left
+        ((4,), padded_to(3, 0, 4, 4)),  # a sentence without tokens
         ((2, 2), np.ones((2, 4, 4), bool)),  # sentences or heads?
     ],
 )
@@ -86,7 +87,11 @@ def test_a_mask_that_could_mean_sentences_is_refused(lead: tuple[int, ...], mask
 NEAR = np.abs(np.arange(4)[:, None] - np.arange(4)) <= 1  # a window: no padding looks like this
 
 
-@pytest.mark.parametrize("mask", [primer.causal_mask(4), NEAR, NEAR & primer.causal_mask(4)])
+EVEN = np.tri(4, dtype=bool) & ((np.arange(4)[:, None] - np.arange(4)) % 2 == 0)  # every other token
+EVEN[:, 0] = True
+
+
+@pytest.mark.parametrize("mask", [primer.causal_mask(4), NEAR, EVEN, padded_to(3, 3, 3, 3)])
 @pytest.mark.parametrize("lead", [(4,), (4, 2), (2, 4)])
 def test_a_square_mask_is_one_of_queries_and_keys(lead: tuple[int, ...], mask: primer.Mask) -> None:
     q, k, v = random_qkv((lead, 4, 4, 3, 3))

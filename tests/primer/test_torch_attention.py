@@ -79,7 +79,7 @@ def test_weights_are_those_before_dropout() -> None:
     for dropout in (0.5, nn.Dropout(0.5)):
         output, weights = primer.attention(q, k, v, dropout=dropout)
         assert_close(weights.sum(-1), torch.ones(2, 3, 4))
-        assert not torch.allclose(output, weights @ v)
+        assert (output - weights @ v).abs().max() > 0.1
     output, weights = primer.attention(q, k, v, nn.Dropout(0.5).eval())
     assert_close(output, weights @ v)
 

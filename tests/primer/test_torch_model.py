@@ -294,7 +294,9 @@ def test_layers_on_several_devices() -> None:
     named = primer.DistributedTransformer({**notes, "label_smoothing": 0.1}, vocab_size=9, devices=("cpu",))
     args = primer.ModelArgs(dim=16, n_heads=2, n_layers=3, vocab_size=9)
     assert named(SRC % 9, TGT).shape == (2, 4, 9)
-    assert primer.DistributedTransformer(args, devices=("cpu",)).spec.encoder.depth == 3
+    small_one = primer.DistributedTransformer(args, devices=("cpu",))
+    assert small_one.spec.encoder.depth == 3
+    assert small_one.inner.encoder.blocks[0].ff.up.weight.shape == (64, 16)  # four times the width
     with pytest.raises(InputError, match="did you mean 'num_heads'"):
         primer.DistributedTransformer({**notes, "nun_heads": 2})
     with pytest.raises(InputError, match="devices is empty"):
