@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -75,6 +76,8 @@ def test_every_way_to_name_the_inputs() -> None:
         attend(x, keys=source)
     with pytest.raises(InputError, match="value is missing"):
         attend(x, source, mask=torch.ones(3, 5))
+    with pytest.raises(InputError, match=r"^query, Q are spellings of one argument"):
+        attend(x, Q=source)
     with pytest.raises(InputError, match="query is missing"):
         attend(mask=torch.ones(3, 5))
 
@@ -216,6 +219,8 @@ def test_weights_are_indexed_by_layer_sentence_and_head() -> None:
             assert one.shape == (4, 5)  # target tokens by source tokens
             assert torch.equal(one, attention_weights.cross[layer][0, head])
     assert len(attention_weights) == 2 and len(attention_weights.encoder) == 3
+    again = pickle.loads(pickle.dumps(attention_weights))
+    assert torch.equal(again.encoder[2], attention_weights.encoder[2]) and len(again) == 2
 
 
 # --- a hand-written module that reads ModelArgs ---------------------------------------------------

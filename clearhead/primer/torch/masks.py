@@ -82,12 +82,8 @@ def at_source(mask: MaskLike, batch: int, length: int) -> Mask:
         return at_attention(mask, batch=batch, queries=length, keys=length)
     flat = _tensor(mask)
     if flat.ndim == 2 and tuple(flat.shape) == (batch, length):  # (sentences, tokens), whatever else it fits
-        ahead = torch.ones(length, length, dtype=torch.bool, device=flat.device).tril()
-        if (
-            batch == length > 1
-            and not isinstance(mask, BlockedPadding)
-            and torch.equal(_allowed(flat), ahead)
-        ):
+        square = batch == length > 1 and not isinstance(mask, BlockedPadding)
+        if square and torch.equal(_allowed(flat), create_look_ahead_mask(length, flat.device)):
             raise InputError(
                 "src_mask is a look-ahead mask, or says that sentences have 1, 2, 3 ... tokens; a source "
                 "needs create_padding_mask(src), or mask[:, None, None] for those lengths"

@@ -48,6 +48,9 @@ class Attentions(tuple[Tensor, ...]):
         self.encoder, self.decoder, self.cross = encoder, decoder, cross
         return self
 
+    def __getnewargs__(self) -> tuple[tuple[Tensor, ...], ...]:
+        return self.encoder, self.decoder, self.cross  # so that copy and pickle can make it again
+
 
 def transformer_spec(
     src_vocab_size: int,
@@ -97,6 +100,9 @@ class Transformer(nn.Module):
     each word see only the future, and since the shapes are right nothing shows it.) Embeddings start so that,
     times sqrt(d_model), they have variance one; with Xavier's start the positions are more than twice as
     large as the words. The paper's 65 million parameters are for one shared vocabulary of 37,000.
+
+    `Transformer(V, V, **BASE)` is the paper's base model. `warmup_steps` and `label_smoothing`, which such
+    configs hold beside the sizes, change nothing here and are kept as attributes for the code that trains.
     """
 
     def __init__(
