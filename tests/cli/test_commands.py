@@ -8,6 +8,7 @@ import pytest
 from references import REFERENCES
 
 import clearhead as ch
+from clearhead.certify.certificate import DIRECT, Certificate, Row
 from clearhead.cli.families import markdown
 from clearhead.cli.main import main
 from clearhead.families import FAMILIES, SIZES
@@ -103,7 +104,19 @@ def test_certify_prints_a_table_and_exits_1_when_something_fails(
     assert said["passed"] and len(said["rows"]) == 18 and said["verdict"] in out
     monkeypatch.setattr("clearhead.certify.certificate.LIMIT", 0.0)
     code, out, _ = run(capsys, "certify", str(tmp_path), "--full")
-    assert code == 1 and "FAIL" in out and "ours differs from transformers" in out
+    assert code == 1 and "FAIL" in out
+
+
+def test_the_verdict_names_the_layer_that_is_furthest_off() -> None:
+    rows = tuple(Row(DIRECT, name, apart, 2e-5) for name, apart in (("blocks.0.out", 1e-7), ("answer", 6.4)))
+    assert Certificate("BART", 1, rows[:1], "transformers 5").verdict.startswith(
+        "ours = transformers 5: at most 1.0e-07"
+    )
+    said = "ours differs from transformers 5: {} apart at answer"
+    assert Certificate("BART", 1, rows, "transformers 5").verdict == said.format("6.4e+00")
+    lost = (*rows[:1], Row(DIRECT, "answer", float("nan"), 2e-5))
+    assert Certificate("BART", 1, lost, "transformers 5").verdict == said.format("nan")
+    assert Certificate("BART", 1, (), "none: not installed").verdict.endswith("none: not installed")
 
 
 @pytest.mark.parametrize(
