@@ -65,7 +65,22 @@ def test_drawing_leaves_the_plotting_library_as_it_was(tmp_path: Path) -> None:
 def test_every_position_scheme_has_a_picture(name: str) -> None:
     made = placing.placing(placing.named(name, 40, 64), length=40, width=64, heads=4)
     assert made.added_TD is not None or made.turned_TE is not None or made.bias_HT is not None
-    assert pictures.position_picture(made).drawn("svg").startswith(b"<?xml")
+    picture = pictures.position_picture(made)
+    assert picture.drawn("svg").startswith(b"<?xml")
+    assert overlapping(picture) == []
+
+
+def overlapping(picture: canvas.Picture) -> list[tuple[str, str]]:
+    """Panels, with their labels, that are drawn over each other."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    drawing = FigureCanvasAgg(picture.figure)
+    drawing.draw()
+    panels = [axes.get_tightbbox(drawing.get_renderer()) for axes in picture.figure.axes]
+    names = [axes.get_title() or axes.get_label() or "colour bar" for axes in picture.figure.axes]
+    return [
+        (names[i], names[j]) for i in range(len(panels)) for j in range(i) if panels[i].overlaps(panels[j])
+    ]
 
 
 def test_the_picture_of_the_notes_is_their_formula() -> None:
