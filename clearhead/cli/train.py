@@ -71,7 +71,7 @@ def train(
         _estimate(prepared, json=json)
         return
     result = start(prepared, folder)
-    _report(result, json=json)
+    _report(result, run, json=json)
 
 
 def start(prepared: Prepared, folder: Path) -> Result:
@@ -168,7 +168,19 @@ def _brief(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def _report(result: Result, *, json: bool) -> None:
+def _next(task: str, folder: Path) -> str:
+    """The command that uses a model of this task."""
+    ways = {
+        "classify": f'predict {folder} "a text"',
+        "tag": f'predict {folder} "a text"',
+        "answer": f'predict {folder} "a question" --context "a text with the answer"',
+        "masked": f'predict {folder} "a text with a <mask>"',
+        "pretrain": f'predict {folder} "a text with a <mask>"',
+    }
+    return ways.get(task, f'generate {folder} "a text"')
+
+
+def _report(result: Result, run: Run, *, json: bool) -> None:
     facts: dict[str, Any] = {
         "status": result.status,
         "reason": result.reason,
@@ -179,7 +191,13 @@ def _report(result: Result, *, json: bool) -> None:
     if json:
         print_json(facts)
     elif result.status == "done":
-        OUT.print(f"saved      {result.folder}")
+        if result.reason == "patience":
+            waited = f"{run.train.patience} validations in a row without a better score"
+            ERR.print(f"ended at step {result.step} of {run.train.steps}: {waited} (train.patience)")
+        is_best = result.best_step is not None and result.best_step != result.step
+        best = f"  (step {result.best_step}, the best on the validation rows)" if is_best else ""
+        OUT.print(f"saved      {result.folder}{best}")
+        OUT.print(f"use        {program()} {_next(run.task, result.folder)}", soft_wrap=True)
     if result.status != "done":
         how = f"{program()} train --resume {result.folder}"
         # Not wrapped: a command is there to be copied.
