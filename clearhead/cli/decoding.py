@@ -73,6 +73,10 @@ class Decoding:
         bool | None,
         Parameter(negative="", help="encoder-decoder: read the beginning of a text that is too long"),
     ] = None
+    begin: Annotated[
+        list[int] | None,
+        Parameter(negative=(), consume_multiple=True, help="ids of the tokens that the answer begins with"),
+    ] = None
     stop: Annotated[
         list[str] | None, Parameter(negative=(), help="end before this text; may be given again")
     ] = None

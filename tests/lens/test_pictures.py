@@ -129,6 +129,9 @@ def test_the_page_holds_the_weights_and_no_address(tmp_path: Path) -> None:
     text = page(trace)
     assert not re.search(r"(src|href)\s*=|https?://|@import|url\(", text)
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])  # type: ignore[index]
+    assert data["start"] == {"kind": "cross", "layer": 1, "head": 0}  # as everywhere: the last layer
+    elsewhere = trace.save(tmp_path / "b.html", kind="self", layer=0, head=1).read_text(encoding="utf-8")
+    assert '"start": {"kind": "self", "layer": 0, "head": 1}' in elsewhere
     kind = data["kinds"]["cross"]
     raw = gzip.decompress(base64.b64decode(kind["weights"]))
     weights = torch.frombuffer(bytearray(raw), dtype=torch.uint8).float().div(255).square()

@@ -24,9 +24,12 @@ CAVEAT_ZH = (
 )
 
 
-def page(trace: Trace) -> str:
-    """The page as text. Weights are the square root in one byte each, packed; see `bytes_of`."""
+def page(trace: Trace, kind: Kind | None = None, layer: int | None = None, head: int | None = None) -> str:
+    """The page as text, opened at one head. Weights are one byte each, packed; see `bytes_of`."""
+    kind = kind or trace.kinds[-1]
+    at = (-1 if layer is None else layer) % trace.layers(kind)
     data = {
+        "start": {"kind": kind, "layer": at, "head": head or 0},
         "title": trace.about.title,
         "kinds": {kind: _kind(trace, kind) for kind in trace.kinds},
         "guesses": _guesses(trace),
