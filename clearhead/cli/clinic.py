@@ -98,8 +98,17 @@ def check(
     progress.note(name, passed=verdict.solved)
     shown = min(progress.failures(name), len(exercise.hints[reads]))
     if json:
-        told = [{**vars(outcome), "means": exercise.checks[outcome.check]} for outcome in verdict.outcomes]
-        facts = {"name": name, "solved": verdict.solved, "error": verdict.error, "checks": told}
+        told = [
+            {
+                "check": outcome.check,
+                "passed": outcome.passed,
+                "detail": outcome.detail.get(reads, ""),
+                "means": exercise.checks[outcome.check],
+            }
+            for outcome in verdict.outcomes
+        ]
+        error = verdict.error.get(reads, "")
+        facts = {"name": name, "solved": verdict.solved, "error": error, "checks": told}
         print_json({**facts, "hints": [] if verdict.solved else exercise.hints[reads][:shown]})
     else:
         _tell(exercise, verdict, reads, shown, file)
@@ -113,10 +122,10 @@ def _tell(exercise: Exercise, verdict: Verdict, lang: Lang, hints: int, file: st
         ERR.print(verdict.printed.rstrip(), style="dim", markup=False)
     OUT.print(f"[bold]{exercise.name}[/]  {escape(exercise.title[lang])}")
     if verdict.error:
-        OUT.print(f"  [red]✗[/] {escape(verdict.error)}")
+        OUT.print(f"  [red]✗[/] {escape(verdict.error[lang])}")
     for outcome in verdict.outcomes if not verdict.error else ():
         mark = "[green]✓[/]" if outcome.passed else "[red]✗[/]"
-        detail = f"  [dim]{escape(outcome.detail)}[/]" if outcome.detail else ""
+        detail = f"  [dim]{escape(outcome.detail[lang])}[/]" if outcome.detail else ""
         OUT.print(f"  {mark} {escape(exercise.checks[outcome.check][lang])}{detail}")
     if verdict.solved:
         OUT.print(f"\n[green]{pick(lang, 'Mended.', '治好了。')}[/] {escape(exercise.why[lang])}")
