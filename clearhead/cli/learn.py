@@ -23,7 +23,7 @@ Language = Annotated[Lang | None, Parameter(help="zh or en; by the environment u
 Flag = Annotated[bool, Parameter(negative="", help="for machines")]
 WIDEST = 100  # a line that is longer is hard to read
 
-learn = App(name="learn", help="Learn Transformers: lessons, experiments, broken code to mend, cards.")
+learn = App(name="learn", help="Learn Transformers: lessons, experiments, broken code to fix, cards.")
 learn.command(clinic)
 learn.command(attempt, name="try")
 
@@ -72,7 +72,7 @@ def _list(lang: Lang, *, json: bool) -> None:
     for en, zh, command in (
         ("read", "阅读", "clearhead learn attention"),
         ("measure", "实验", "clearhead learn try"),
-        ("mend", "修代码", "clearhead learn clinic"),
+        ("fix", "改错", "clearhead learn clinic"),
         ("remember", "记忆", "clearhead learn cards"),
     ):
         words = pick(lang, en, zh)
@@ -82,7 +82,7 @@ def _list(lang: Lang, *, json: bool) -> None:
 @learn.command
 def cards(
     *,
-    count: Annotated[int | None, Parameter(help="no more than so many")] = None,
+    count: Annotated[int | None, Parameter(help="at most this many")] = None,
     seed: Annotated[int | None, Parameter(help="shuffle them")] = None,
     show: Annotated[bool, Parameter(negative="", help="answers at once, as in a list to print")] = False,
     lang: Language = None,

@@ -110,7 +110,7 @@ def test_from_start_to_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert "✗ Chinese words are as wide" in out and "is 9 columns wide" in out and err == ""
     file.write_text(clinic.find(QUICK).code("fixed"))
     code, out, _ = run(capsys, "check", QUICK, str(file), "--lang", "zh")
-    assert code == 0 and "治好了" in out and "✗" not in out
+    assert code == 0 and "通过。" in out and "✗" not in out
     said = json.loads(run(capsys, "--json")[1])
     assert [each["name"] for each in said if each["solved"]] == [QUICK]
     assert "solved 1 / " in run(capsys)[1]
