@@ -160,9 +160,9 @@ code { font-family: ui-monospace, "DejaVu Sans Mono", "Noto Sans Mono CJK SC", m
 @media print {
   body { max-width: none; margin: 0; padding: 0; font-size: 10pt }
   pre, table, li { break-inside: avoid } h1, h2 { break-after: avoid }
-  body.cheatsheet { font-size: 8.6pt; line-height: 1.34 }
+  body.cheatsheet { font-size: 9.2pt; line-height: 1.42 }
   .cheatsheet h1 { margin: 0 0 .3em } .cheatsheet ul { margin: .5em 0; padding-left: 1.2em }
-  .cheatsheet table { width: 100% } .cheatsheet td, .cheatsheet th { padding: .1em .4em }
+  .cheatsheet table { width: 100% } .cheatsheet td, .cheatsheet th { padding: .14em .45em }
 }
 """
 
