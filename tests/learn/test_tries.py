@@ -85,6 +85,7 @@ def test_a_model_without_dropout_over_fits(seed: int) -> None:
     assert plain[1] < 0.15 and plain[2] > guessing + 0.3
     assert little[1] < 0.2 and little[2] > guessing  # too little for so few rows
     assert 0.4 < much[1] < 1.18 and much[2] < 2.0
+    assert plain[3] < much[2]  # early stopping helps even more than dropout
 
 
 @pytest.mark.parametrize("name", TRIES)
