@@ -18,7 +18,7 @@ from .console import ERR, OUT, print_json, table
 Language = Annotated[Lang | None, Parameter(help="zh or en; by the environment unless given")]
 Flag = Annotated[bool, Parameter(negative="", help="for machines")]
 
-clinic = App(name="clinic", help="Mend broken code: bugs that are often copied, each with a check and hints.")
+clinic = App(name="clinic", help="Fix broken code: common bugs, each with checks and hints.")
 
 
 @clinic.default
@@ -34,12 +34,12 @@ def show(name: str | None = None, *, lang: Language = None, json: Flag = False) 
             [{"name": e.name, "title": e.title, "solved": e.name in done} for e in exercises().values()]
         )
         return
-    listing = table("", pick(reads, "exercise", "练习"), pick(reads, "what is wrong", "病情"), whole=(0, 1))
+    listing = table("", pick(reads, "exercise", "练习"), pick(reads, "what is wrong", "问题"), whole=(0, 1))
     for exercise in exercises().values():
         listing.add_row("[green]✓[/]" if exercise.name in done else " ", exercise.name, exercise.title[reads])
     OUT.print(listing)
     counted = f"{len(done & {*exercises()})} / {len(exercises())}"
-    OUT.print(f"\n{pick(reads, 'solved', '已治好')} {counted}")
+    OUT.print(f"\n{pick(reads, 'solved', '已完成')} {counted}")
     OUT.print(f"{pick(reads, 'begin', '开始')}  clearhead learn clinic start causal-mask --to my_fix.py")
 
 
@@ -78,7 +78,7 @@ def start(
         return
     OUT.print(f"{pick(reads, 'written', '已写入')}  {path}", markup=False)
     OUT.print(
-        f"{pick(reads, 'mend it, then', '改好之后')}  clearhead learn clinic check {name} {path}",
+        f"{pick(reads, 'fix it, then', '改好之后')}  clearhead learn clinic check {name} {path}",
         markup=False,
     )
 
@@ -92,14 +92,23 @@ def check(
     lang: Language = None,
     json: Flag = False,
 ) -> None:
-    """Examine your file. Exit 0 when it is mended, 1 when it is not; each failure earns one more hint."""
+    """Check your file. Exit 0 when it is fixed, 1 when it is not; each failure shows one more hint."""
     exercise, reads = find(name), language(lang)
     verdict = examine(exercise, Path(file), limit)
     progress.note(name, passed=verdict.solved)
     shown = min(progress.failures(name), len(exercise.hints[reads]))
     if json:
-        told = [{**vars(outcome), "means": exercise.checks[outcome.check]} for outcome in verdict.outcomes]
-        facts = {"name": name, "solved": verdict.solved, "error": verdict.error, "checks": told}
+        told = [
+            {
+                "check": outcome.check,
+                "passed": outcome.passed,
+                "detail": outcome.detail.get(reads, ""),
+                "means": exercise.checks[outcome.check],
+            }
+            for outcome in verdict.outcomes
+        ]
+        error = verdict.error.get(reads, "")
+        facts = {"name": name, "solved": verdict.solved, "error": error, "checks": told}
         print_json({**facts, "hints": [] if verdict.solved else exercise.hints[reads][:shown]})
     else:
         _tell(exercise, verdict, reads, shown, file)
@@ -113,18 +122,19 @@ def _tell(exercise: Exercise, verdict: Verdict, lang: Lang, hints: int, file: st
         ERR.print(verdict.printed.rstrip(), style="dim", markup=False)
     OUT.print(f"[bold]{exercise.name}[/]  {escape(exercise.title[lang])}")
     if verdict.error:
-        OUT.print(f"  [red]✗[/] {escape(verdict.error)}")
+        OUT.print(f"  [red]✗[/] {escape(verdict.error[lang])}")
     for outcome in verdict.outcomes if not verdict.error else ():
         mark = "[green]✓[/]" if outcome.passed else "[red]✗[/]"
-        detail = f"  [dim]{escape(outcome.detail)}[/]" if outcome.detail else ""
+        detail = f"  [dim]{escape(outcome.detail[lang])}[/]" if outcome.detail else ""
         OUT.print(f"  {mark} {escape(exercise.checks[outcome.check][lang])}{detail}")
     if verdict.solved:
-        OUT.print(f"\n[green]{pick(lang, 'Mended.', '治好了。')}[/] {escape(exercise.why[lang])}")
+        OUT.print(f"\n[green]{pick(lang, 'Fixed.', '通过。')}[/] {escape(exercise.why[lang])}")
         return
     for number, hint in enumerate(exercise.hints[lang][:hints], 1):
         OUT.print(f"\n{pick(lang, 'hint', '提示')} {number}/{len(exercise.hints[lang])}  {escape(hint)}")
     OUT.print(
-        f"\n{pick(lang, 'again', '再来')}  clearhead learn clinic check {exercise.name} {file}", markup=False
+        f"\n{pick(lang, 'again', '再次检查')}  clearhead learn clinic check {exercise.name} {file}",
+        markup=False,
     )
 
 
