@@ -26,25 +26,29 @@ FIGURES: dict[str, Callable[[Point], float]] = {
 
 
 def attention(
-    *variants: Annotated[str, Parameter(help="such as Softmax 'Window(256)' Linear; default: all there are")],
+    *variants: Annotated[str, Parameter(help="such as Softmax 'Window(256)' Linear; default: all")],
     lengths: Annotated[
-        tuple[int, ...], Parameter(help="tokens; default: 512 to 16,384", consume_multiple=True)
+        tuple[int, ...], Parameter(help="sequence lengths (default: 512 to 16,384)", consume_multiple=True)
     ] = (),
-    width: Annotated[int, Parameter(help="of the layer")] = 256,
+    width: Annotated[int, Parameter(help="model dimension of the layer")] = 256,
     heads: int = 4,
     batch: int = 1,
-    causal: Annotated[bool, Parameter(negative="", help="as in a decoder; some refuse")] = False,
-    model: Annotated[
-        str | None, Parameter(help="a folder: how far each takes its answers from its own")
-    ] = None,
-    text: Annotated[str | None, Parameter(help="for --model: what it reads")] = None,
-    rounds: Annotated[int, Parameter(help="turns each takes; the median counts")] = 3,
-    limit: Annotated[float, Parameter(help="seconds; a longer call is not made, nor any after it")] = 10.0,
+    causal: Annotated[
+        bool, Parameter(negative="", help="causal attention; some kernels do not support it")
+    ] = False,
+    model: Annotated[str | None, Parameter(help="a folder: how far each kernel moves its outputs")] = None,
+    text: Annotated[str | None, Parameter(help="for --model: input text")] = None,
+    rounds: Annotated[int, Parameter(help="rounds each; the median is reported")] = 3,
+    limit: Annotated[
+        float, Parameter(help="seconds; lengths whose call would take longer are skipped")
+    ] = 10.0,
     save: Annotated[Path | None, Parameter(help="a picture: .png, .svg or .pdf")] = None,
-    threads_: Annotated[int | None, Parameter(name="--threads", help="default: all cores")] = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    threads_: Annotated[
+        int | None, Parameter(name="--threads", help="number of threads (default: all cores)")
+    ] = None,
+    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
-    """One layer with each way of mixing tokens: time, memory and operations by length, and the crossover."""
+    """One layer with each attention kernel: time, memory and FLOPs by length, and the crossover."""
     from ..bench.attention import LENGTHS, SOFTMAX, VARIANTS, Layer, measure
     from ..bench.drift import drifts
     from ..bench.turns import machine, threads

@@ -13,15 +13,17 @@ from .console import ERR, OUT, print_json, table
 def decode(
     model: Annotated[str, Parameter(help="a named size, with random weights, or a folder")] = "gpt2",
     *,
-    batch: Annotated[int, Parameter(help="prompts decoded together")] = 1,
+    batch: Annotated[int, Parameter(help="batch size")] = 1,
     beams: int = 1,
-    prompt: Annotated[int, Parameter(help="tokens of each prompt")] = 32,
-    tokens: Annotated[int, Parameter(help="new tokens for each prompt")] = 64,
-    rounds: Annotated[int, Parameter(help="turns each side takes; the median counts")] = 5,
-    threads_: Annotated[int | None, Parameter(name="--threads", help="default: all cores")] = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    prompt: Annotated[int, Parameter(help="prompt length in tokens")] = 32,
+    tokens: Annotated[int, Parameter(help="new tokens per prompt")] = 64,
+    rounds: Annotated[int, Parameter(help="rounds per side; the median is reported")] = 5,
+    threads_: Annotated[
+        int | None, Parameter(name="--threads", help="number of threads (default: all cores)")
+    ] = None,
+    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
-    """Ours in float32 and int8, transformers and CTranslate2, on the same weights: new tokens a second."""
+    """Tokens per second in float32 and int8, transformers and CTranslate2, on the same weights."""
     from ..bench.decode import compare
     from ..bench.task import Task
     from ..bench.turns import machine, threads

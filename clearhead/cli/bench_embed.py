@@ -14,16 +14,18 @@ from .lines import lines_of
 
 
 def embed(
-    model: Annotated[str, Parameter(help="a folder of sentence-transformers")],
-    file: Annotated[str | None, Parameter(help="one text a line; default: the texts of --pairs")] = None,
+    model: Annotated[str, Parameter(help="folder of a sentence-transformers model")],
+    file: Annotated[str | None, Parameter(help="one text per line; default: the texts of --pairs")] = None,
     *,
     pairs: Annotated[
-        tuple[str, ...], Parameter(help="tables of rated pairs, as SICK's: the rank correlation is told, too")
+        tuple[str, ...], Parameter(help="tables of rated pairs, as in SICK: also report the rank correlation")
     ] = (),
-    count: Annotated[int, Parameter(help="texts that are timed")] = 1000,
-    rounds: Annotated[int, Parameter(help="turns each side takes; the median counts")] = 5,
-    threads_: Annotated[int | None, Parameter(name="--threads", help="default: all cores")] = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    count: Annotated[int, Parameter(help="number of texts to time")] = 1000,
+    rounds: Annotated[int, Parameter(help="rounds per side; the median is reported")] = 5,
+    threads_: Annotated[
+        int | None, Parameter(name="--threads", help="number of threads (default: all cores)")
+    ] = None,
+    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
     """Ours in float32 and int8, and sentence-transformers, on the same texts: texts a second."""
     from ..bench.embed import compare, read_rated

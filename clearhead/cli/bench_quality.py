@@ -18,19 +18,21 @@ if TYPE_CHECKING:
 
 
 def quality(
-    *variants: Annotated[str, Parameter(help="such as Softmax 'Window(16)' Linear; default: all there are")],
+    *variants: Annotated[str, Parameter(help="such as Softmax 'Window(16)' Linear; default: all")],
     tasks: Annotated[tuple[str, ...], Parameter(help="recall, listops, text", consume_multiple=True)] = TASKS,
-    steps: Annotated[int, Parameter(help="of training, for each")] = Setting.steps,
-    length: Annotated[int, Parameter(help="tokens of a row")] = Setting.length,
-    rows: Annotated[int, Parameter(help="rows of a batch")] = Setting.rows,
+    steps: Annotated[int, Parameter(help="training steps for each")] = Setting.steps,
+    length: Annotated[int, Parameter(help="sequence length")] = Setting.length,
+    rows: Annotated[int, Parameter(help="batch size")] = Setting.rows,
     width: int = Setting.width,
     depth: int = Setting.depth,
     heads: int = Setting.heads,
     lr: float = Setting.lr,
     seed: int = Setting.seed,
     save: Annotated[Path | None, Parameter(help="a picture: .png, .svg or .pdf")] = None,
-    threads_: Annotated[int | None, Parameter(name="--threads", help="default: all cores")] = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    threads_: Annotated[
+        int | None, Parameter(name="--threads", help="number of threads (default: all cores)")
+    ] = None,
+    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
     """The same small model, data and steps with each: loss, accuracy, speed and memory."""
     from ..bench.quality import VARIANTS, learn

@@ -13,14 +13,20 @@ from .console import ERR, print_json
 
 
 def train(
-    kind: Annotated[Kind, Parameter(help="pairs of texts of all lengths, or full rows")] = "ragged",
+    kind: Annotated[
+        Kind, Parameter(help="ragged: pairs of all lengths; dense: rows without padding")
+    ] = "ragged",
     *,
-    source: Annotated[str, Parameter(help="the pairs: a built-in corpus or your file")] = "python-docstrings",
-    tokens: Annotated[int, Parameter(help="padded tokens a batch, on both sides")] = 4000,
-    steps: Annotated[int, Parameter(help="steps of each turn; the first warms up")] = 20,
-    rounds: Annotated[int, Parameter(help="turns each side takes; the median counts")] = 3,
-    threads_: Annotated[int | None, Parameter(name="--threads", help="default: all cores")] = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    source: Annotated[
+        str, Parameter(help="sentence pairs: a built-in corpus or your file")
+    ] = "python-docstrings",
+    tokens: Annotated[int, Parameter(help="tokens per batch, with padding, both sides")] = 4000,
+    steps: Annotated[int, Parameter(help="steps per round; the first is a warm-up")] = 20,
+    rounds: Annotated[int, Parameter(help="rounds per side; the median is reported")] = 3,
+    threads_: Annotated[
+        int | None, Parameter(name="--threads", help="number of threads (default: all cores)")
+    ] = None,
+    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
     """The same model on the same rows with as many tokens a batch: real tokens, not padding, in a second."""
     from ..bench.train import PEERS, compare

@@ -18,9 +18,9 @@ def certify(
     folder: str,
     *,
     set_: Set = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
     full: Annotated[
-        bool, Parameter(negative="", help="every layer, not only the worst of each check")
+        bool, Parameter(negative="", help="show every layer, not only the worst of each check")
     ] = False,
 ) -> None:
     """Compare every layer with transformers, where it is installed, and check five invariances."""

@@ -17,26 +17,26 @@ from .swap import Quantize, Set, edits
 if TYPE_CHECKING:
     from ..bundle import Bundle
 
-HELP = "Enter sends. /new begins anew, /quit or Ctrl-D ends."
+HELP = "Enter sends. /new starts a new conversation, /quit or Ctrl-D ends."
 ROOM = 512  # new tokens at most, where nobody says otherwise
 
 
 def chat(
-    model: Annotated[str, Parameter(help="a folder, a hub id, or a .gguf file, made for chats")],
+    model: Annotated[str, Parameter(help="a folder, a Hub id, or a .gguf file of a chat model")],
     /,
     *,
     message: Annotated[
-        str | None, Parameter(name=["--message", "-m"], help="say this, print the reply, end")
+        str | None, Parameter(name=["--message", "-m"], help="send one message, print the reply, exit")
     ] = None,
-    system: Annotated[str | None, Parameter(help="what the model is told before the conversation")] = None,
+    system: Annotated[str | None, Parameter(help="system message")] = None,
     decoding: Decoding = AS_STORED,
     set_: Set = None,
     quantize: Quantize = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines; needs --message")] = False,
+    json: Annotated[bool, Parameter(negative="", help="JSON output; needs --message")] = False,
 ) -> None:
-    """Talk to a model that was made for chats. The prompt is written by the template of its checkpoint.
+    """Chat with a model. The prompt is formatted with the checkpoint's chat template.
 
-    Without a terminal every line of stdin is a message, and the replies go to stdout.
+    Without a terminal, each line of stdin is a message and replies go to stdout.
     """
     if json and message is None:
         raise InputError("--json needs --message; a conversation is not one document")

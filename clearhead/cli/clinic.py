@@ -15,8 +15,8 @@ from ..learn.clinic import start as begin
 from ..learn.language import Lang, language, pick
 from .console import ERR, OUT, print_json, table
 
-Language = Annotated[Lang | None, Parameter(help="zh or en; by the environment unless given")]
-Flag = Annotated[bool, Parameter(negative="", help="for machines")]
+Language = Annotated[Lang | None, Parameter(help="zh or en (default: from the environment)")]
+Flag = Annotated[bool, Parameter(negative="", help="JSON output")]
 
 clinic = App(name="clinic", help="Fix broken code: common bugs, each with checks and hints.")
 
@@ -65,7 +65,7 @@ def _show(exercise: Exercise, lang: Lang, *, json: bool) -> None:
 def start(
     name: str,
     *,
-    to: Annotated[str | None, Parameter(help="the file to write; NAME.py unless given")] = None,
+    to: Annotated[str | None, Parameter(help="file to write (default: NAME.py)")] = None,
     lang: Language = None,
     json: Flag = False,
 ) -> None:
@@ -88,7 +88,7 @@ def check(
     name: str,
     file: str,
     *,
-    limit: Annotated[float, Parameter(help="seconds; what runs longer is stopped")] = 30.0,
+    limit: Annotated[float, Parameter(help="time limit in seconds")] = 30.0,
     lang: Language = None,
     json: Flag = False,
 ) -> None:

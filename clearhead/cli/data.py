@@ -19,25 +19,29 @@ if TYPE_CHECKING:
 
 BARS = " ▁▂▃▄▅▆▇█"
 WIDEST = 40  # characters of a label
-data = App(name="data", help="Look at data before training on it.")
+data = App(name="data", help="Check data before training on it.")
 
 
 @data.command(name="check")
 def check_files(
     *files: str,
-    tokenizer: Annotated[str | None, Parameter(help="a folder with tokenizer.json: count its tokens")] = None,
-    length: Annotated[int | None, Parameter(help="what the model takes; longer rows are listed")] = None,
+    tokenizer: Annotated[
+        str | None, Parameter(help="folder with a tokenizer.json: count tokens with it")
+    ] = None,
+    length: Annotated[
+        int | None, Parameter(help="maximum length of the model; longer rows are listed")
+    ] = None,
     map: Annotated[
         list[str] | None,
         Parameter(help="role=column, such as prompt=question completion=answer", consume_multiple=True),
     ] = None,
-    split: Annotated[str | None, Parameter(help="of a folder: train, valid or test")] = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    split: Annotated[str | None, Parameter(help="split of a folder: train, valid or test")] = None,
+    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
-    """Show columns, shape, lengths, faults, and row 1 as the model will see it. Exit 3 if it is unusable.
+    """Show columns, format, lengths, problems, and row 1 as the model will see it. Exit 3 if unusable.
 
-    FILES may be .txt .tsv .csv .json .jsonl .parquet .conll, packed with gzip or xz; two parallel files; a
-    folder; or a built-in corpus such as grammar-en-zh.
+    FILES may be .txt .tsv .csv .json .jsonl .parquet .conll, compressed with gzip or xz; two parallel files;
+    a folder; or a built-in corpus such as grammar-en-zh.
     """
     from ..data import check, parse_map, read_rows
 

@@ -1,4 +1,4 @@
-"""What the commands that generate share: decoding settings as options, and how answers look."""
+"""Decoding options shared by the commands that generate."""
 
 from __future__ import annotations
 
@@ -18,72 +18,82 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Decoding:
-    """How the next token is chosen. What is not said comes from the checkpoint's generation_config.json."""
+    """How the next token is chosen. Options that are not given come from generation_config.json."""
 
     max_new_tokens: Annotated[
-        int | None, Parameter(name=["--max-new-tokens", "--max"], help="tokens of the answer at most")
+        int | None, Parameter(name=["--max-new-tokens", "--max"], help="maximum number of new tokens")
     ] = None
-    min_new_tokens: Annotated[int | None, Parameter(help="tokens of the answer at least")] = None
+    min_new_tokens: Annotated[int | None, Parameter(help="minimum number of new tokens")] = None
     num_beams: Annotated[
-        int | None, Parameter(name=["--beams", "--num-beams"], help="beam search with so many")
+        int | None, Parameter(name=["--beams", "--num-beams"], help="number of beams for beam search")
     ] = None
     num_beam_groups: Annotated[
         int | None,
-        Parameter(name=["--groups", "--num-beam-groups"], help="groups of beams that avoid each other"),
+        Parameter(name=["--groups", "--num-beam-groups"], help="number of groups for diverse beam search"),
     ] = None
-    diversity_penalty: Annotated[float | None, Parameter(help="how much they do")] = None
-    length_penalty: Annotated[float | None, Parameter(help="beams: above 0 favours long answers")] = None
+    diversity_penalty: Annotated[
+        float | None, Parameter(help="penalty for tokens that another beam group chose at this step")
+    ] = None
+    length_penalty: Annotated[
+        float | None, Parameter(help="beam search: values above 0 favour longer sequences")
+    ] = None
     early_stopping: Annotated[
-        Literal["yes", "no", "never"] | None, Parameter(help="beams: when to stop looking")
+        Literal["yes", "no", "never"] | None, Parameter(help="beam search: when to stop")
     ] = None
     do_sample: Annotated[
         bool | None,
         Parameter(
             name=["--sample", "--do-sample"],
             negative="--no-sample",
-            help="draw tokens instead of taking the likeliest",
+            help="sample instead of greedy decoding",
         ),
     ] = None
     temperature: Annotated[
-        float | None, Parameter(help="below 1 surer, above 1 bolder; 0 the likeliest; implies --sample")
+        float | None, Parameter(help="sampling temperature; 0 is greedy; implies --sample")
     ] = None
-    top_k: Annotated[int | None, Parameter(help="draw from the k likeliest; implies --sample")] = None
-    top_p: Annotated[
-        float | None, Parameter(help="draw from the likeliest that make up p together; implies --sample")
-    ] = None
-    min_p: Annotated[
-        float | None, Parameter(help="draw from those p times as likely as the likeliest; implies --sample")
-    ] = None
-    typical_p: Annotated[float | None, Parameter(help="draw from the least surprising; implies --sample")] = (
+    top_k: Annotated[int | None, Parameter(help="sample from the k most likely tokens; implies --sample")] = (
         None
     )
+    top_p: Annotated[
+        float | None,
+        Parameter(help="nucleus sampling: the most likely tokens with total probability p; implies --sample"),
+    ] = None
+    min_p: Annotated[
+        float | None,
+        Parameter(help="sample from tokens at least p times as likely as the most likely; implies --sample"),
+    ] = None
+    typical_p: Annotated[float | None, Parameter(help="locally typical sampling; implies --sample")] = None
     penalty_alpha: Annotated[float | None, Parameter(help="contrastive search with --top-k candidates")] = (
         None
     )
-    repetition_penalty: Annotated[float | None, Parameter(help="above 1: say less again")] = None
-    frequency_penalty: Annotated[float | None, Parameter(help="for every time a token was said")] = None
-    presence_penalty: Annotated[float | None, Parameter(help="for tokens that were said at all")] = None
+    repetition_penalty: Annotated[
+        float | None, Parameter(help="values above 1 penalise tokens that already occurred")
+    ] = None
+    frequency_penalty: Annotated[
+        float | None, Parameter(help="penalty for each earlier occurrence of a token")
+    ] = None
+    presence_penalty: Annotated[float | None, Parameter(help="penalty for tokens that already occurred")] = (
+        None
+    )
     no_repeat_ngram_size: Annotated[
         int | None,
-        Parameter(
-            name=["--no-repeat", "--no-repeat-ngram-size"], help="never say so many tokens in a row twice"
-        ),
+        Parameter(name=["--no-repeat", "--no-repeat-ngram-size"], help="no n-gram of this size occurs twice"),
     ] = None
     truncate_source: Annotated[
         bool | None,
-        Parameter(negative="", help="encoder-decoder: read the beginning of a text that is too long"),
+        Parameter(negative="", help="encoder-decoder: truncate an input that is too long"),
     ] = None
     begin: Annotated[
         list[int] | None,
-        Parameter(negative=(), consume_multiple=True, help="ids of the tokens that the answer begins with"),
+        Parameter(negative=(), consume_multiple=True, help="token ids that the output starts with"),
     ] = None
     stop: Annotated[
-        list[str] | None, Parameter(negative=(), help="end before this text; may be given again")
+        list[str] | None, Parameter(negative=(), help="stop before this text; can be repeated")
     ] = None
-    seed: Annotated[int | None, Parameter(help="the draw depends on it")] = None
+    seed: Annotated[int | None, Parameter(help="random seed for sampling")] = None
 
     def settings(self) -> dict[str, Any]:
-        """What was said, under the library's names."""
+        """The options that were given, under the library's names."""
         said = {f.name: getattr(self, f.name) for f in fields(self)}
         said = {name: value for name, value in said.items() if value is not None}
         if "early_stopping" in said:
@@ -92,7 +102,7 @@ class Decoding:
 
 
 def opened(model: str, *, quantize: str | None = None, edit: Edits | None = None) -> Bundle:
-    """A model, loaded while somebody waits."""
+    """Load a model, with a status line."""
     from ..bundle import load
 
     with ERR.status(f"loading {Path(model).name}"):

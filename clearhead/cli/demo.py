@@ -21,11 +21,14 @@ ABLATED = 200  # held-out sentences that are translated again without each part
 
 def demo(
     *,
-    out: Annotated[str, Parameter(help="the run's folder")] = "runs/demo",
-    steps: Annotated[int | None, Parameter(help="fewer for a glance")] = None,
-    seed: Annotated[int, Parameter(help="everything random depends on it")] = 0,
+    out: Annotated[str, Parameter(help="output folder")] = "runs/demo",
+    steps: Annotated[int | None, Parameter(help="number of training steps; fewer for a quick look")] = None,
+    seed: Annotated[int, Parameter(help="random seed")] = 0,
 ) -> None:
-    """English to Chinese on a built-in grammar: train, score on held-out sentences, draw, ablate."""
+    """Train an English-Chinese translator on a built-in grammar and look inside it.
+
+    It is evaluated on held-out sentences, its attention is drawn, and its parts are ablated one by one.
+    """
     from ..recipes import load_run, prepare
 
     words = [f"train.seed={seed}"]

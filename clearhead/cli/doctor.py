@@ -18,14 +18,14 @@ MARKS = {"ok": "[green]ok[/]   ", "note": "[yellow]note[/] ", "wrong": "[red]wro
 
 def doctor(
     run: Annotated[
-        str | None, Parameter(help="a run's folder; without one, this machine is looked at")
+        str | None, Parameter(help="folder of a run; without it, this machine is diagnosed")
     ] = None,
     *,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
-    """Look at this machine, or at a run: what was measured, what looks wrong, and what to try.
+    """Diagnose this machine or a run: measurements, problems, and what to try.
 
-    Exit 0 if all is well or only worth a note, 1 if something is wrong.
+    Exit code 0 if there are no problems or only notes, 1 if something is wrong.
     """
     from ..doctor import environment, examine, is_healthy
 

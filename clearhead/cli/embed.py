@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 def embed(
     model: str,
-    file: Annotated[str, Parameter(help="one text a line; - reads stdin", allow_leading_hyphen=True)],
+    file: Annotated[str, Parameter(help="one text per line; - reads stdin", allow_leading_hyphen=True)],
     *,
     out: Annotated[
-        str | None, Parameter(help=".npy, .safetensors or .jsonl; else JSON lines come out")
+        str | None, Parameter(help="output file: .npy, .safetensors or .jsonl; default: JSON lines on stdout")
     ] = None,
-    search: Annotated[str | None, Parameter(help="rank the lines by their likeness to this text")] = None,
-    top: Annotated[int, Parameter(help="how many lines a search tells")] = 5,
+    search: Annotated[str | None, Parameter(help="rank the lines by similarity to this text")] = None,
+    top: Annotated[int, Parameter(help="number of search results")] = 5,
     set_: Set = None,
     quantize: Quantize = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
-    """One vector a line, pooled as the checkpoint says; or the lines that are nearest to a text."""
+    """Embed each line, pooled as the checkpoint specifies; or find the lines most similar to a text."""
     from ..bundle import load
 
     if search is not None and out is not None:

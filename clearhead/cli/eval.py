@@ -19,11 +19,11 @@ def evaluate(
     file: str | None = None,
     *,
     set_: Set = None,
-    split: Annotated[str, Parameter(help="of the run's own data, where no file is given")] = "valid",
+    split: Annotated[str, Parameter(help="split of the run's own data, when no file is given")] = "valid",
     quantize: Quantize = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
-    """Score a run as its task is scored: perplexity, BLEU, accuracy, F1 and their kin."""
+    """Evaluate a run with the metrics of its task: perplexity, BLEU, accuracy, F1 and others."""
     from ..bundle import load
     from ..recipes import load_run, prepare
     from ..tasks.metrics import bleu_signature

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ..families import Family
 
 
-def families(*, json: Annotated[bool, Parameter(negative="", help="for machines")] = False) -> None:
-    """List the families, and the tree of their descent."""
+def families(*, json: Annotated[bool, Parameter(negative="", help="JSON output")] = False) -> None:
+    """List the model families and the family tree."""
     from ..families import FAMILIES
 
     if json:

@@ -1,4 +1,4 @@
-"""`clearhead generate MODEL "text"`: a translation, a summary or a continuation, by what the model is."""
+"""`clearhead generate MODEL "text"`: a translation, a summary or a continuation."""
 
 from __future__ import annotations
 
@@ -26,37 +26,38 @@ if TYPE_CHECKING:
     from ..text.tokenizer import Tokenizer
 
 CHUNK = 128  # lines of a file that are read before the first is answered: like lengths share a batch
-TEXT = "what to translate, sum up or go on from; - reads stdin line by line and answers each at once"
+TEXT = "text to translate, summarise or continue; - reads stdin line by line and answers each line at once"
 
 
 def generate(
-    model: Annotated[str, Parameter(help="a folder, a hub id, or a .gguf file")],
+    model: Annotated[str, Parameter(help="a folder, a Hub id, or a .gguf file")],
     text: Annotated[str | None, Parameter(help=TEXT, allow_leading_hyphen=True)] = None,
     /,
     *,
-    file: Annotated[str | None, Parameter(help="answer every line of this file")] = None,
+    file: Annotated[str | None, Parameter(help="process every line of this file")] = None,
     n: Annotated[
         int | None,
         Parameter(
             name=["--n", "--num-return-sequences"],
-            help="so many answers, best first; needs --beams or --sample",
+            help="number of sequences to return, best first; needs --beams or --sample",
         ),
     ] = None,
     decoding: Decoding = AS_STORED,
-    draft: Annotated[str | None, Parameter(help="a smaller model that guesses ahead; same answer")] = None,
-    batch: Annotated[int, Parameter(help="with --file: texts at a time")] = 16,
-    alternatives: Annotated[int, Parameter(help="show so many likeliest tokens at each place")] = 0,
-    show_beams: Annotated[
-        bool, Parameter(negative="", help="every hypothesis, and what became of it")
-    ] = False,
+    draft: Annotated[
+        str | None, Parameter(help="draft model for speculative decoding; does not change the output")
+    ] = None,
+    batch: Annotated[int, Parameter(help="with --file: batch size")] = 16,
+    alternatives: Annotated[int, Parameter(help="show the n most likely tokens at each position")] = 0,
+    show_beams: Annotated[bool, Parameter(negative="", help="show every hypothesis of beam search")] = False,
     set_: Set = None,
     quantize: Quantize = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines, with log-probabilities")] = False,
+    json: Annotated[bool, Parameter(negative="", help="JSON output, with log-probabilities")] = False,
 ) -> None:
-    """Generate text from a model: a folder, a hub id or a .gguf file.
+    """Generate text from a model: a folder, a Hub id or a .gguf file.
 
-    TEXT is what to translate, sum up or go on from; `-` reads stdin line by line and answers each at once.
-    In answers to lines a line break is written \\n, so that line k of the output answers line k of the input.
+    TEXT is the text to translate, summarise or continue; `-` reads stdin line by line. When lines are
+    processed, line breaks in the output are written as \\n, so that line k of the output belongs to line k
+    of the input.
     """
     from ..bundle.speaking import Speaking, answer
 

@@ -34,12 +34,12 @@ def inspect(
     *,
     set_: Set = None,
     diff: Annotated[
-        str | None, Parameter(help="another model: which choices differ, and what each does")
+        str | None, Parameter(help="another model: which fields differ, and what each costs")
     ] = None,
-    length: Annotated[int, Parameter(help="tokens, for counting operations")] = 128,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    length: Annotated[int, Parameter(help="sequence length for counting FLOPs")] = 128,
+    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
-    """Say what a model is. Named sizes are counted without allocating anything."""
+    """Describe a model. Named sizes are counted without allocating memory."""
     from ..store.manifest import MANIFEST
 
     if diff is not None:

@@ -19,11 +19,11 @@ from .console import ERR, OUT, print_json
 from .page import Page, html, save_html
 from .tries import attempt
 
-Language = Annotated[Lang | None, Parameter(help="zh or en; by the environment unless given")]
-Flag = Annotated[bool, Parameter(negative="", help="for machines")]
+Language = Annotated[Lang | None, Parameter(help="zh or en (default: from the environment)")]
+Flag = Annotated[bool, Parameter(negative="", help="JSON output")]
 WIDEST = 100  # a line that is longer is hard to read
 
-learn = App(name="learn", help="Learn Transformers: lessons, experiments, broken code to fix, cards.")
+learn = App(name="learn", help="Learn Transformers: lessons, experiments, exercises, flash cards.")
 learn.command(clinic)
 learn.command(attempt, name="try")
 
@@ -32,7 +32,7 @@ learn.command(attempt, name="try")
 def read(
     lesson: str | None = None,
     *,
-    save: Annotated[Path | None, Parameter(help="a page to print: FILE.html")] = None,
+    save: Annotated[Path | None, Parameter(help="write a printable page: FILE.html")] = None,
     lang: Language = None,
     json: Flag = False,
 ) -> None:
@@ -84,7 +84,7 @@ def cards(
     *,
     count: Annotated[int | None, Parameter(help="at most this many")] = None,
     seed: Annotated[int | None, Parameter(help="shuffle them")] = None,
-    show: Annotated[bool, Parameter(negative="", help="answers at once, as in a list to print")] = False,
+    show: Annotated[bool, Parameter(negative="", help="show the answers at once")] = False,
     lang: Language = None,
     json: Flag = False,
 ) -> None:

@@ -15,19 +15,21 @@ from ..errors import InputError
 
 
 def look(
-    model: Annotated[str | None, Parameter(help="a folder, a hub id, a run, or a saved trace")] = None,
-    text: Annotated[str | None, Parameter(help="what it reads")] = None,
+    model: Annotated[str | None, Parameter(help="a folder, a Hub id, a run, or a saved trace")] = None,
+    text: Annotated[str | None, Parameter(help="the input text")] = None,
     *,
-    target: Annotated[str | None, Parameter(help="the answer to trace, or the second text of a pair")] = None,
+    target: Annotated[str | None, Parameter(help="the target text, or the second text of a pair")] = None,
     kind: Annotated[Literal["self", "decoder", "cross"] | None, Parameter(help="which attention")] = None,
     layer: Annotated[int | None, Parameter(help="from 0; -1 is the last")] = None,
-    head: Annotated[int | None, Parameter(help="from 0; without it, all heads together")] = None,
-    word: Annotated[str | None, Parameter(help="one token: where it looks")] = None,
+    head: Annotated[int | None, Parameter(help="from 0; default: mean over all heads")] = None,
+    word: Annotated[
+        str | None, Parameter(help="one token: what it attends to, or what attends to it")
+    ] = None,
     generate: Annotated[
-        bool, Parameter(negative="", show_default=False, help="let it go on, one frame per new token")
+        bool, Parameter(negative="", show_default=False, help="generate, with one frame per new token")
     ] = False,
-    beams: Annotated[int | None, Parameter(help="beam search, and its whole tree")] = None,
-    new: Annotated[int, Parameter(help="at most so many new tokens")] = 32,
+    beams: Annotated[int | None, Parameter(help="beam search, with its whole tree")] = None,
+    new: Annotated[int, Parameter(help="maximum number of new tokens")] = 32,
     without: Annotated[
         list[str] | None,
         Parameter(negative="", help="head:3.7, attn:3, mlp:3, norm:3, residual:3, scale, mask, positions"),
@@ -39,16 +41,19 @@ def look(
         ),
     ] = None,
     heads: Annotated[
-        bool, Parameter(negative="", show_default=False, help="what every head does, in numbers")
+        bool, Parameter(negative="", show_default=False, help="scores of every head: entropy, distance, role")
     ] = False,
     importance: Annotated[
-        bool, Parameter(negative="", show_default=False, help="switch off every head in turn")
+        bool, Parameter(negative="", show_default=False, help="ablate every head in turn")
     ] = False,
     logits: Annotated[
-        bool, Parameter(negative="", show_default=False, help="what each layer would have said")
+        bool, Parameter(negative="", show_default=False, help="logit lens: what each layer would predict")
     ] = False,
     activations: Annotated[
-        bool, Parameter(negative="", show_default=False, help="mean, spread and largest values inside")
+        bool,
+        Parameter(
+            negative="", show_default=False, help="mean, standard deviation and maximum of activations"
+        ),
     ] = False,
     view: Annotated[
         str | None,
@@ -60,25 +65,30 @@ def look(
         Path | None, Parameter(help=".png .svg .pdf .html, or .safetensors for the trace")
     ] = None,
     html: Annotated[
-        bool, Parameter(negative="", show_default=False, help="an interactive page, look.html")
+        bool, Parameter(negative="", show_default=False, help="write an interactive page, look.html")
     ] = False,
     positions: Annotated[
         str | None, Parameter(help="rope sinusoidal alibi learned t5; own: the model's")
     ] = None,
     architecture: Annotated[
-        bool, Parameter(negative="", show_default=False, help="draw the model; named sizes too")
+        bool, Parameter(negative="", show_default=False, help="draw the architecture; named sizes too")
     ] = False,
-    curves: Annotated[bool, Parameter(negative="", show_default=False, help="the curves of a run")] = False,
+    curves: Annotated[
+        bool, Parameter(negative="", show_default=False, help="training curves of a run")
+    ] = False,
     gradients: Annotated[
         bool, Parameter(negative="", show_default=False, help="gradient norms of a run's next step")
     ] = False,
     loss: Annotated[
-        bool, Parameter(negative="", show_default=False, help="which tokens of a run's batch carry loss")
+        bool,
+        Parameter(
+            negative="", show_default=False, help="which tokens of a run's batch the loss is computed on"
+        ),
     ] = False,
     check_mask: Annotated[str | None, Parameter(help='a file, or rows: "1 0; 1 1"')] = None,
-    json: Annotated[bool, Parameter(negative="", show_default=False, help="for machines")] = False,
+    json: Annotated[bool, Parameter(negative="", show_default=False, help="JSON output")] = False,
 ) -> None:
-    """See inside a model. Layers and heads are counted from 0."""
+    """Look inside a model. Layers and heads are counted from 0."""
     if check_mask is not None:
         from .looking.mask import check
 

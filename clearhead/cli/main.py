@@ -26,23 +26,23 @@ app = App(
 
 # Named by strings, so that a command is imported when it is called and `--help` stays quick.
 COMMANDS = {
-    "inspect": "Say what a model is: a folder, a hub id, or a named size such as bert-base or gpt3.",
-    "plan": "Say what a model costs before it is built: operations, memory, how to split it over devices.",
-    "families": "List the families, and the tree of their descent.",
-    "demo": "The main job in a minute: train a small English-Chinese translator, use it, see where it looks.",
+    "inspect": "Describe a model: a folder, a Hub id, or a named size such as bert-base or gpt3.",
+    "plan": "Estimate the cost of a model before it is built: FLOPs, memory, how to split it over devices.",
+    "families": "List the model families and the family tree.",
+    "demo": "Train a small English-Chinese translator in a minute, use it, look inside it.",
     "train": "Train a recipe on its built-in corpus or on your file.",
-    "eval": "Score a run on its own held-out rows, or on any file.",
-    "generate": "Generate text: a translation, a summary or a continuation, by what the model is.",
-    "chat": "Talk to a model, in the words of its own chat template.",
-    "predict": "Labels, tags, answers or missing words for a text, by what the model is.",
-    "embed": "Make a vector of every line of a file, or find the lines nearest in meaning.",
-    "certify": "Prove a checkpoint: the reference's numbers, and five invariances.",
-    "doctor": "Is this machine fit, and how is that run doing? What looks wrong, and what to try.",
+    "eval": "Evaluate a run on its own held-out rows, or on any file.",
+    "generate": "Generate text: a translation, a summary or a continuation, depending on the model.",
+    "chat": "Chat with a model, using its chat template.",
+    "predict": "Predict labels, tags, answers or masked words for a text, depending on the model.",
+    "embed": "Embed every line of a file, or search for the lines most similar to a text.",
+    "certify": "Verify a checkpoint against transformers, layer by layer, and check five invariances.",
+    "doctor": "Diagnose this machine, or a training run: what looks wrong, and what to try.",
     "studio": "Open the studio in a browser: see inside your models, generate, train and compare.",
-    "learn": "Learn Transformers, in English or Chinese: lessons, experiments, broken code to mend, cards.",
-    "look": "See inside: attention, heads, layers, positions, gradients; as text, picture or page.",
-    "bench": "Measure ours beside every peer that is installed, in one run.",
-    "data": "Look at data before training on it: columns, shape, faults, and what the loss counts.",
+    "learn": "Learn Transformers, in English or Chinese: lessons, experiments, exercises, flash cards.",
+    "look": "Look inside a model: attention, heads, layers, positions; as text, picture or HTML page.",
+    "bench": "Benchmark against every peer library that is installed, in one run.",
+    "data": "Check data before training on it: columns, format, problems, tokens with loss.",
 }
 for name, purpose in COMMANDS.items():
     function = "evaluate" if name == "eval" else name  # `eval` is taken in Python

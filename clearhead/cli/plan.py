@@ -29,32 +29,32 @@ def plan(
     what: str,
     *,
     set_: Set = None,
-    batch: Annotated[
-        int | None, Parameter(help="rows of one step, all devices together; one a device")
-    ] = None,
+    batch: Annotated[int | None, Parameter(help="global batch size (default: one row per device)")] = None,
     length: Annotated[
-        int | None, Parameter(help=f"tokens of a row; the longest the model has positions for, or {USUAL}")
+        int | None, Parameter(help=f"sequence length (default: the model's maximum, or {USUAL})")
     ] = None,
-    target: Annotated[int | None, Parameter(help="tokens of the answer, where there are two texts")] = None,
-    train: Annotated[bool, Parameter(negative="", help="a training step instead of decoding")] = False,
-    devices: Annotated[int, Parameter(help="how many there are")] = 1,
-    memory: Annotated[str, Parameter(help="of one device")] = "80GB",
+    target: Annotated[int | None, Parameter(help="target length of an encoder-decoder")] = None,
+    train: Annotated[
+        bool, Parameter(negative="", help="cost of a training step instead of decoding")
+    ] = False,
+    devices: Annotated[int, Parameter(help="number of devices")] = 1,
+    memory: Annotated[str, Parameter(help="memory of one device")] = "80GB",
     parallel: Annotated[
-        str | None, Parameter(help="one layout instead of all: data=128,tensor=8,zero=1,recompute")
+        str | None, Parameter(help="one parallel layout instead of all: data=128,tensor=8,zero=1,recompute")
     ] = None,
     precision: Annotated[
         Literal["float32", "bfloat16", "float16"] | None,
-        Parameter(help="float32 for one device, bfloat16 for several"),
+        Parameter(help="default: float32 for one device, bfloat16 for several"),
     ] = None,
-    flops: Annotated[str, Parameter(help="operations a second that a device really reaches")] = "150T",
-    link: Annotated[str, Parameter(help="bytes a second that a device sends")] = "50GB",
+    flops: Annotated[str, Parameter(help="achieved FLOP/s of one device")] = "150T",
+    link: Annotated[str, Parameter(help="bandwidth of one device, bytes per second")] = "50GB",
     here: Annotated[
-        bool, Parameter(negative="", help="time it on this machine, by one and by two of its layers")
+        bool, Parameter(negative="", help="measure on this machine, by timing one and two layers")
     ] = False,
-    table: Annotated[bool, Parameter(negative="", help="the complexity table, with real numbers")] = False,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    table: Annotated[bool, Parameter(negative="", help="complexity table with numbers")] = False,
+    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
-    """Say what a model costs, by formulas that tests hold against torch. Nothing is built."""
+    """Estimate the cost of a model with formulas that are tested against torch. Nothing is built."""
     from ..lens.cost import cost
     from ..lens.cost.plan import Device, parse
     from ..lens.cost.plan import plan as planned

@@ -22,17 +22,17 @@ BAR = 24  # characters of a bar that is full
 
 def predict(
     model: str,
-    text: Annotated[str, Parameter(help="the text; - reads stdin, one a line", allow_leading_hyphen=True)],
+    text: Annotated[str, Parameter(help="the text; - reads stdin, one per line", allow_leading_hyphen=True)],
     *,
     context: Annotated[
-        str | None, Parameter(help="the text to look for answers in, or a second text")
+        str | None, Parameter(help="context for question answering, or the second text of a pair")
     ] = None,
-    top: Annotated[int, Parameter(help="how many labels, answers or words to tell")] = 5,
+    top: Annotated[int, Parameter(help="number of labels, answers or words to show")] = 5,
     set_: Set = None,
     quantize: Quantize = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines, one line a text")] = False,
+    json: Annotated[bool, Parameter(negative="", help="JSON output, one line per text")] = False,
 ) -> None:
-    """Labels, tags, answers or missing words, by what the model is."""
+    """Predict labels, tags, answers or masked words, depending on the model."""
     from ..bundle import load
 
     with ERR.status("loading"):

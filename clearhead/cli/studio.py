@@ -24,21 +24,23 @@ SHORTEST = 16  # letters of a key
 
 
 def studio(
-    *models: Annotated[str, Parameter(help="folders, runs, .gguf files or hub ids; ./runs is searched")],
-    port: Annotated[int | None, Parameter(help="default 8765, or a free one")] = None,
-    host: Annotated[str, Parameter(help="another than 127.0.0.1 lets others in, with a key")] = "127.0.0.1",
+    *models: Annotated[str, Parameter(help="folders, runs, .gguf files or Hub ids; ./runs is searched")],
+    port: Annotated[int | None, Parameter(help="default: 8765, or a free port")] = None,
+    host: Annotated[
+        str, Parameter(help="address to listen on; other than 127.0.0.1 needs --key-file")
+    ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
-        Parameter(
-            negative="", help="the name of a proxy in front of it, as browsers write it: NAME or NAME:PORT"
-        ),
+        Parameter(negative="", help="host name of a reverse proxy, as browsers send it: NAME or NAME:PORT"),
     ] = None,
-    key_file: Annotated[Path | None, Parameter(help="a file with the key to ask for")] = None,
+    key_file: Annotated[Path | None, Parameter(help="file with the access key")] = None,
     no_key: Annotated[
-        bool, Parameter(negative="", help="ask for no key: every user of this machine may come in")
+        bool, Parameter(negative="", help="no access key: every user of this machine can connect")
     ] = False,
-    no_browser: Annotated[bool, Parameter(negative="", help="only print the address")] = False,
-    json: Annotated[bool, Parameter(negative="", help="the address for machines")] = False,
+    no_browser: Annotated[
+        bool, Parameter(negative="", help="do not open a browser, only print the address")
+    ] = False,
+    json: Annotated[bool, Parameter(negative="", help="print the address as JSON")] = False,
 ) -> None:
     """See inside your models in a browser. Nothing leaves this machine.
 

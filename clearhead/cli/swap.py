@@ -10,11 +10,13 @@ from ..errors import InputError
 
 Set = Annotated[
     list[str] | None,
-    Parameter(name="--set", negative="", help="change a choice: Attention.kernel='Window(left=256)'"),
+    Parameter(
+        name="--set", negative="", help="replace a field of the spec: Attention.kernel='Window(left=256)'"
+    ),
 ]
 Quantize = Annotated[
     str | None,
-    Parameter(help="int8: a quarter of the memory, faster; int8-fine: less fast, as good as float32"),
+    Parameter(help="int8: a quarter of the memory, faster; int8-fine: less fast, quality of float32"),
 ]
 
 Edits = dict[str, str]

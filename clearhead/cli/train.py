@@ -25,9 +25,9 @@ Flag = Annotated[bool, Parameter(negative="")]
 
 def train(
     *words: Annotated[str, Parameter(allow_leading_hyphen=True, help="RECIPE [FILE] [--train.lr 3e-4 ...]")],
-    out: Annotated[str | None, Parameter(help="the run's folder")] = None,
-    seed: Annotated[int | None, Parameter(help="everything random depends on it")] = None,
-    from_: Annotated[str | None, Parameter(name="--from", help="a model's folder to start from")] = None,
+    out: Annotated[str | None, Parameter(help="output folder of the run")] = None,
+    seed: Annotated[int | None, Parameter(help="random seed of the run")] = None,
+    from_: Annotated[str | None, Parameter(name="--from", help="folder of a model to start from")] = None,
     map: Annotated[
         list[str] | None,
         Parameter(
@@ -37,16 +37,20 @@ def train(
         ),
     ] = None,
     set_: Set = None,
-    resume: Annotated[str | None, Parameter(help="go on with the run in this folder")] = None,
-    time_budget: Annotated[
-        float | None, Parameter(help="seconds; then it saves and stops, resumable")
-    ] = None,
-    list_: Annotated[bool, Parameter(name="--list", negative="", help="the recipes there are")] = False,
-    print_config: Annotated[bool, Parameter(negative="", help="all settings as YAML, ready to run")] = False,
-    dry_run: Annotated[bool, Parameter(negative="", help="show the plan, then stop")] = False,
-    json: Annotated[bool, Parameter(negative="", help="the result for machines")] = False,
+    resume: Annotated[str | None, Parameter(help="continue the run in this folder")] = None,
+    time_budget: Annotated[float | None, Parameter(help="seconds; then save and stop, resumable")] = None,
+    list_: Annotated[bool, Parameter(name="--list", negative="", help="list the recipes")] = False,
+    print_config: Annotated[bool, Parameter(negative="", help="print all settings as YAML and exit")] = False,
+    dry_run: Annotated[
+        bool, Parameter(negative="", help="show the plan and a time estimate, then exit")
+    ] = False,
+    json: Annotated[bool, Parameter(negative="", help="print the result as JSON")] = False,
 ) -> None:
-    """Train a recipe on its built-in corpus or on your file. Ctrl-C saves; --resume goes on, exactly."""
+    """Train a recipe on its built-in corpus or on your file. Ctrl-C saves; --resume continues bit for bit.
+
+    Every setting is a dotted option: --data.length 256, --tokenizer.vocab 8000, --model.dropout 0.1,
+    --train.lr 3e-4. `clearhead train RECIPE --print-config` prints all of them with their values.
+    """
     from ..data import parse_map
     from ..recipes import changed, prepare
 

@@ -18,9 +18,9 @@ WIDTH = 16  # of the longest bar
 def attempt(
     name: str | None = None,
     *,
-    seed: Annotated[int, Parameter(help="another one, other numbers")] = 0,
-    lang: Annotated[Lang | None, Parameter(help="zh or en; by the environment unless given")] = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    seed: Annotated[int, Parameter(help="random seed")] = 0,
+    lang: Annotated[Lang | None, Parameter(help="zh or en (default: from the environment)")] = None,
+    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
     """Answer a question by measuring: scale, no-mask, dropout, ... Without a name: the list of questions."""
     reads = language(lang)
