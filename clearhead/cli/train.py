@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 
 SETTINGS = "settings.yaml"
 Flag = Annotated[bool, Parameter(negative="")]
+WORDS = (
+    "RECIPE [FILE] and any setting as a dotted option: --data.length 256, --tokenizer.vocab 8000, "
+    "--model.dropout 0.1, --train.lr 3e-4; RECIPE --print-config prints all of them with their values"
+)
 
 
 def train(
-    *words: Annotated[str, Parameter(allow_leading_hyphen=True, help="RECIPE [FILE] [--train.lr 3e-4 ...]")],
+    *words: Annotated[str, Parameter(allow_leading_hyphen=True, help=WORDS)],
     out: Annotated[str | None, Parameter(help="output folder of the run")] = None,
     seed: Annotated[int | None, Parameter(help="random seed of the run")] = None,
     from_: Annotated[str | None, Parameter(name="--from", help="folder of a model to start from")] = None,
@@ -46,11 +50,7 @@ def train(
     ] = False,
     json: Annotated[bool, Parameter(negative="", help="print the result as JSON")] = False,
 ) -> None:
-    """Train a recipe on its built-in corpus or on your file. Ctrl-C saves; --resume continues bit for bit.
-
-    Every setting is a dotted option: --data.length 256, --tokenizer.vocab 8000, --model.dropout 0.1,
-    --train.lr 3e-4. `clearhead train RECIPE --print-config` prints all of them with their values.
-    """
+    """Train a recipe on its built-in corpus or on your file. Ctrl-C saves; --resume continues bit for bit."""
     from ..data import parse_map
     from ..recipes import changed, prepare
 
