@@ -1,7 +1,7 @@
-"""`clearhead look`: a model and a text in; who looks at whom out, in the terminal, a picture or a page.
+"""`clearhead look`: a model and a text in; its attention out, in the terminal, as a picture or a page.
 
-Also position schemes (`--positions rope`), runs (`--curves`, `--gradients`, `--loss`), masks (`--check-mask`)
-and the drawing of any architecture (`--architecture`).
+Subcommands: `look run` (training curves, gradients, loss), `look mask`, `look positions` and
+`look architecture`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,74 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
-from ..errors import InputError
+Json = Annotated[bool, Parameter(negative="", show_default=False, help="JSON output")]
+Save = Annotated[Path | None, Parameter(help="write a picture: .png .svg .pdf")]
+
+look = App(
+    name="look",
+    help="Look inside a model: attention, heads, layers, positions; as text, picture or HTML page.",
+)
 
 
-def look(
-    model: Annotated[str | None, Parameter(help="a folder, a Hub id, a run, or a saved trace")] = None,
+@look.command
+def run(
+    folder: Annotated[str, Parameter(help="folder of a run")],
+    what: Annotated[
+        Literal["curves", "gradients", "loss"],
+        Parameter(help="training curves; gradient norms of the next step; which tokens carry loss"),
+    ] = "curves",
+    *,
+    save: Save = None,
+    json: Json = False,
+) -> None:
+    """Look at a training run: its curves, the gradients of its next step, the tokens with loss."""
+    from .looking import runs
+
+    {"curves": runs.curves, "gradients": runs.gradients, "loss": runs.loss}[what](folder, save, json=json)
+
+
+@look.command(name="mask")
+def check_mask(
+    mask: Annotated[str, Parameter(help='a file, or rows: "1 0; 1 1"')], *, json: Json = False
+) -> None:
+    """Draw an attention mask and report what looks wrong with it."""
+    from .looking.mask import check
+
+    check(mask, json=json)
+
+
+@look.command
+def positions(
+    scheme: Annotated[str, Parameter(help="rope sinusoidal alibi learned t5; own: that of MODEL")],
+    model: Annotated[str | None, Parameter(help="for own: a folder or a Hub id")] = None,
+    *,
+    save: Save = None,
+    json: Json = False,
+) -> None:
+    """Draw a positional encoding."""
+    from .looking.drawings import show_positions
+
+    show_positions(scheme, model, save, json=json)
+
+
+@look.command
+def architecture(
+    model: Annotated[str, Parameter(help="a folder, a Hub id, or a named size")],
+    *,
+    save: Save = None,
+    json: Json = False,
+) -> None:
+    """Draw the architecture of a model."""
+    from .looking.drawings import show_architecture
+
+    show_architecture(model, save, json=json)
+
+
+@look.default
+def look_at_text(
+    model: Annotated[str, Parameter(help="a folder, a Hub id, a run, or a saved trace")],
     text: Annotated[str | None, Parameter(help="the input text")] = None,
     *,
     target: Annotated[str | None, Parameter(help="the target text, or the second text of a pair")] = None,
@@ -67,58 +128,15 @@ def look(
     html: Annotated[
         bool, Parameter(negative="", show_default=False, help="write an interactive page, look.html")
     ] = False,
-    positions: Annotated[
-        str | None, Parameter(help="rope sinusoidal alibi learned t5; own: the model's")
-    ] = None,
-    architecture: Annotated[
-        bool, Parameter(negative="", show_default=False, help="draw the architecture; named sizes too")
-    ] = False,
-    curves: Annotated[
-        bool, Parameter(negative="", show_default=False, help="training curves of a run")
-    ] = False,
-    gradients: Annotated[
-        bool, Parameter(negative="", show_default=False, help="gradient norms of a run's next step")
-    ] = False,
-    loss: Annotated[
-        bool,
-        Parameter(
-            negative="", show_default=False, help="which tokens of a run's batch the loss is computed on"
-        ),
-    ] = False,
-    check_mask: Annotated[str | None, Parameter(help='a file, or rows: "1 0; 1 1"')] = None,
-    json: Annotated[bool, Parameter(negative="", show_default=False, help="JSON output")] = False,
+    json: Json = False,
 ) -> None:
     """Look inside a model. Layers and heads are counted from 0."""
-    if check_mask is not None:
-        from .looking.mask import check
+    from .looking.text import Wanted, show_text
 
-        check(check_mask, json=json)
-    elif positions is not None:
-        from .looking.drawings import show_positions
-
-        show_positions(positions, model, save, json=json)
-    elif architecture:
-        from .looking.drawings import show_architecture
-
-        show_architecture(_given(model, "--architecture"), save, json=json)
-    elif curves or gradients or loss:
-        from .looking import runs
-
-        show = runs.curves if curves else runs.gradients if gradients else runs.loss
-        show(_given(model, "a run"), save, json=json)
-    else:
-        from .looking.text import Wanted, show_text
-
-        page = Path("look.html") if html and save is None else save
-        wanted = Wanted(
-            target=target, kind=kind, layer=layer, head=head, word=word, generate=generate, beams=beams,
-            new=new, without=tuple(without or ()), set=tuple(set or ()), heads=heads, importance=importance,
-            logits=logits, activations=activations, view=view, save=page,
-        )  # fmt: skip
-        show_text(_given(model, "a model"), text, wanted, json=json)
-
-
-def _given(model: str | None, what: str) -> str:
-    if model is None:
-        raise InputError(f"{what} needs a folder: clearhead look FOLDER ...; clearhead look --help says more")
-    return model
+    page = Path("look.html") if html and save is None else save
+    wanted = Wanted(
+        target=target, kind=kind, layer=layer, head=head, word=word, generate=generate, beams=beams,
+        new=new, without=tuple(without or ()), set=tuple(set or ()), heads=heads, importance=importance,
+        logits=logits, activations=activations, view=view, save=page,
+    )  # fmt: skip
+    show_text(model, text, wanted, json=json)

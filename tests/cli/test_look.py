@@ -84,36 +84,33 @@ def test_what_is_saved_is_named(loaded: dict[str, Bundle], capsys: pytest.Captur
         assert f"saved {name}" in run(capsys, "writer", TEXT, "--save", name)[1] and Path(name).stat().st_size
     assert "saved look.html" in run(capsys, "writer", TEXT, "--html")[1]
     assert "all heads together" in run(capsys, "a.safetensors")[1]
-    assert run(capsys, "--positions", "rope", "--save", "p.svg")[0] == 0 and Path("p.svg").exists()
-    assert run(capsys, "bert-base", "--architecture", "--save", "m.svg")[0] == 0 and Path("m.svg").exists()
-    assert "likeness" in run(capsys, "writer", "--positions", "own")[1]
+    assert run(capsys, "positions", "rope", "--save", "p.svg")[0] == 0 and Path("p.svg").exists()
+    assert run(capsys, "architecture", "bert-base", "--save", "m.svg")[0] == 0 and Path("m.svg").exists()
+    assert "likeness" in run(capsys, "positions", "own", "writer")[1]
 
 
 def test_a_mask_is_drawn_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "--check-mask", "1 0 0; 1 1 0; 1 1 1")
+    code, out, _ = run(capsys, "mask", "1 0 0; 1 1 0; 1 1 1")
     assert code == 0 and "■ ■ ·" in out and "nothing wrong" in out
-    code, out, _ = run(capsys, "--check-mask", "0 1 1; 0 0 1; 0 0 0")
+    code, out, _ = run(capsys, "mask", "0 1 1; 0 0 1; 0 0 0")
     assert code == 1 and "upside down" in out
     (tmp_path / "m.json").write_text("[[0, -Infinity], [0, 0]]")
-    assert (
-        "additive"
-        in json.loads(run(capsys, "--check-mask", f"{tmp_path}/m.json", "--json")[1])["findings"][0]
-    )
+    assert "additive" in json.loads(run(capsys, "mask", f"{tmp_path}/m.json", "--json")[1])["findings"][0]
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ((), "needs a folder"), (("nowhere/x", "hi"), "nowhere"), (("writer",), "give a text"),
+        ((), "requires an argument"), (("nowhere/x", "hi"), "nowhere"), (("writer",), "give a text"),
         (("writer", TEXT, "--head", "9"), "no head 9"), (("writer", TEXT, "--layer", "9"), "no layer 9"),
         (("writer", TEXT, "--kind", "cross"), "no 'cross' attention"), (("writer", "x " * 99), "at most 48"),
         (("writer", TEXT, "--save", "a.jpg"), "a.jpg"), (("writer", TEXT, "--view", "x"), "no view 'x'"),
         (("writer", TEXT, "--without", "hed:1.1"), "'head'"),
         (("writer", TEXT, "--set", "a"), "ADDRESS=VALUE"),
-        (("writer", TEXT, "--word", "zebra"), "no token is 'zebra'"), (("--positions", "ropee"), "'rope'"),
-        (("--check-mask", "abc"), "cannot be read"), (("writer", "--gradients"), "is no run"),
-        (("writer", "--curves"), "metrics.jsonl"), (("writer", "--loss"), "is no run"),
-        (("--positions", "own"), "needs a model"),
+        (("writer", TEXT, "--word", "zebra"), "no token is 'zebra'"), (("positions", "ropee"), "'rope'"),
+        (("mask", "abc"), "cannot be read"), (("run", "writer", "gradients"), "is no run"),
+        (("run", "writer"), "metrics.jsonl"), (("run", "writer", "loss"), "is no run"),
+        (("positions", "own"), "needs a model"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_one_line_and_exit_2(

@@ -1,4 +1,4 @@
-"""`clearhead look --positions` and `--architecture`: specs as pictures, without any text."""
+"""`clearhead look positions` and `look architecture`: specs as pictures, without any text."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def show_positions(word: str, model: str | None, save: Path | None, *, json: boo
 
 def _own(model: str | None) -> placing.Placing:
     if model is None:
-        raise InputError("--positions own needs a model: clearhead look FOLDER --positions own")
+        raise InputError("own needs a model: clearhead look positions own FOLDER")
     bundle = load(model)
     stack = list(built(bundle.model).values())[-1]
     attention, spec = stack.spec.pattern[0].attention, stack.spec

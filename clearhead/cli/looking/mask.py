@@ -1,4 +1,4 @@
-"""`clearhead look --check-mask`: a mask in, a drawing of it and what is wrong with it out."""
+"""`clearhead look mask`: a mask in, a drawing of it and what is wrong with it out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read(given: str) -> Tensor:
         return _tensor(rows)
     except (ValueError, OSError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(f"--check-mask {given[:60]!r} cannot be read ({why}); {FORM}") from None
+        raise InputError(f"the mask {given[:60]!r} cannot be read ({why}); {FORM}") from None
 
 
 def _file(path: Path) -> Tensor:

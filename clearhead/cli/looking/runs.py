@@ -1,4 +1,4 @@
-"""`clearhead look RUN --curves`, `--gradients`, `--loss`: what a run did, and what it would do next."""
+"""`clearhead look run RUN [curves|gradients|loss]`: what a run did, and what it would do next."""
 
 from __future__ import annotations
 
