@@ -56,6 +56,8 @@ def show(found: Prediction, *, alone: bool) -> None:
     if found.kind == "answers":
         for guess in found.guesses:
             OUT.print(f"{_share(guess)}  [bold]{escape(guess.text)}[/]  [dim]{guess.start}-{guess.end}[/]")
+        if found.guesses:
+            OUT.print(highlighted(found.text, found.guesses[0]))
         return
     places = {guess.start: guess.end for guess in found.guesses}
     for start in places:
@@ -66,6 +68,16 @@ def show(found: Prediction, *, alone: bool) -> None:
         for guess in guesses:
             bar, gap = "█" * round(BAR * guess.probability), " " * (width - cell_len(guess.text))
             OUT.print(f"{_share(guess)}  {escape(guess.text)}{gap}  [cyan]{bar}[/]")
+
+
+def highlighted(context: str, answer: Guess) -> Text:
+    """The context with the best answer in colour, or in brackets where there are no colours."""
+    line = Text(context[: answer.start])
+    if OUT.is_terminal:
+        line.append(context[answer.start : answer.end], style="black on cyan")
+    else:
+        line.append(f"[{context[answer.start : answer.end]}]")
+    return line.append(context[answer.end :])
 
 
 def tagged(found: Prediction) -> Text:

@@ -66,7 +66,10 @@ def test_answers_words_and_lines_of_stdin(
 ) -> None:
     folder = model(tmp_path, "span")
     code, out, _ = run(capsys, "predict", folder, "the dog", "--context", LINES[0], "--top", "2")
-    assert code == 0 and len(out.splitlines()) == 2
+    assert code == 0 and len(out.splitlines()) == 3
+    best = ch.load(folder).predict("the dog", LINES[0]).guesses[0]
+    shown = f"{LINES[0][: best.start]}[{best.text}]{LINES[0][best.end :]}"
+    assert out.splitlines()[2] == shown  # the answer in its context
     assert "context" in run(capsys, "predict", folder, "the dog")[2]
     monkeypatch.setattr("sys.stdin", io.StringIO("the <mask> sat\n\na <mask> ran\n"))
     code, out, _ = run(capsys, "predict", model(tmp_path, "tokens"), "-", "--json", "--top", "3")
