@@ -36,7 +36,7 @@ COMMANDS = {
     "certify": "Prove a checkpoint: the reference's numbers, and five invariances.",
     "doctor": "Is this machine fit, and how is that run doing? What looks wrong, and what to try.",
     "studio": "Open the studio in a browser: see inside your models, generate, train and compare.",
-    "learn": "Learn Transformers, in English or Chinese: lessons, experiments, broken code to mend, cards.",
+    "learn": "Learn Transformers, in English or Chinese: lessons, experiments, exercises, cards.",
     "look": "See inside: attention, heads, layers, positions, gradients; as text, picture or page.",
     "bench": "Measure ours beside every peer that is installed, in one run.",
     "data": "Look at data before training on it: columns, shape, faults, and what the loss counts.",

@@ -60,6 +60,13 @@ def find(name: str) -> Lesson:
     return lessons()[name]
 
 
+def neighbours(lesson: Lesson) -> tuple[Lesson | None, Lesson | None]:
+    """The lesson before and the one after, in the order of the path."""
+    path = list(lessons().values())
+    at = path.index(lesson)
+    return path[at - 1] if at else None, path[at + 1] if at + 1 < len(path) else None
+
+
 def _read(level: str, path: Path) -> Lesson:
     files: dict[Lang, Path] = {lang: path.parents[1] / lang / path.name for lang in LANGUAGES}
     titles = {lang: file.read_text(encoding="utf-8").split("\n", 1)[0] for lang, file in files.items()}

@@ -24,6 +24,8 @@ TRIES = {
     "no-positions": "order:no_positions",
     "no-mask": "order:no_mask",
     "no-residual": "depth:no_residual",
+    "rnn-or-attention": "networks:rnn_or_attention",
+    "scaling": "networks:scaling",
 }
 
 
@@ -32,6 +34,7 @@ class Try:
     name: str
     question: Mapping[Lang, str]
     answer: Mapping[Lang, str]
+    seconds: int = 10  # about
 
     @property
     def measure(self) -> Callable[[int], Any]:
