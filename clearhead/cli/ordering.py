@@ -41,14 +41,19 @@ def order(
     OUT.print(f"[bold]{puzzle.title[reads]}[/]")
     for number, step in enumerate(shown, 1):
         OUT.print(f"  {number}  {step.text[reads]}", markup=False)
-    for place, step in enumerate(puzzle.steps[: max(hints, 0)], 1):
-        OUT.print(f"{pick(reads, 'hint', '提示')}  {place}. {step.text[reads]}", markup=False)
+    for place in range(1, min(hints, len(shown)) + 1):
+        _hint(puzzle, place, reads)
     _play(puzzle, shown, [answer] if answer is not None else _lines(len(shown), reads), reads)
 
 
 def _play(puzzle: Puzzle, shown: Sequence[Step], answers: Sequence[str] | Iterator[str], lang: Lang) -> None:
     fault: int | None = None
+    hinted = 0
     for given in answers:
+        if given.strip().lower() in ("h", "hint"):
+            hinted = min(hinted + 1, len(shown))
+            _hint(puzzle, hinted, lang)
+            continue
         try:
             ordered = [shown[i] for i in parse(given, len(shown))]
         except InputError as error:
@@ -69,6 +74,10 @@ def _play(puzzle: Puzzle, shown: Sequence[Step], answers: Sequence[str] | Iterat
     )
 
 
+def _hint(puzzle: Puzzle, place: int, lang: Lang) -> None:
+    OUT.print(f"{pick(lang, 'hint', '提示')}  {place}. {puzzle.steps[place - 1].text[lang]}", markup=False)
+
+
 def _tell(ordered: Sequence[Step], fault: int | None, lang: Lang) -> None:
     if fault is None:
         OUT.print(f"[green]✓[/] {pick(lang, 'Right.', '正确。')}")
@@ -86,7 +95,9 @@ def _asks() -> bool:
 def _lines(count: int, lang: Lang) -> Iterator[str]:
     """What is typed, until q or the end of the input; from a pipe, its lines."""
     prompt = pick(
-        lang, f"your order, such as {example(count)}; q ends: ", f"你的顺序，例如 {example(count)}；q 结束："
+        lang,
+        f"your order, such as {example(count)}; h hint, q end: ",
+        f"你的顺序，例如 {example(count)}；h 提示，q 结束：",
     )
     while True:
         try:

@@ -119,8 +119,14 @@ def test_hints_seeds_and_lists(capsys: pytest.CaptureFixture[str]) -> None:
 def test_in_a_terminal_it_asks_again(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    typed = iter(["x", "6 5 4 3 2 1", right_answer("encoder-layer")])
+    typed = iter(["x", "h", "6 5 4 3 2 1", "h", right_answer("encoder-layer")])
     monkeypatch.setattr("clearhead.cli.ordering._asks", lambda: True)
     monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
     code, out, err = run(capsys, "encoder-layer")
     assert code == 0 and out.count("✗") == 1 and "✓" in out and "1 to 6" in err
+    first, second, *_ = puzzles()["encoder-layer"].steps
+    assert (
+        out.index(f"hint  1. {first.text['en']}")
+        < out.index("✗")
+        < out.index(f"hint  2. {second.text['en']}")
+    )
