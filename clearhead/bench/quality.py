@@ -26,33 +26,13 @@ from ..train import Trainer, Training
 from ..train.schedule import Cosine
 from . import puzzles
 from .memory import peak
+from .task import TASKS, Setting
 from .turns import Say, fair_clock
 
 VARIANTS = (
     "Softmax", "Window(8)", "Longformer(8, always=(0,))", "LSH(chunk=8)", "Linear", "Performer(64)",
     "Linformer(16)", "Nystrom(8)", "Summary(8)", "Recurrent", "Recurrent('gru')", "Convolution",
 )  # fmt: skip
-TASKS = ("recall", "listops", "text")
-
-
-@dataclass(frozen=True)
-class Setting:
-    steps: int = 200
-    length: int = 64
-    rows: int = 32  # a batch
-    width: int = 64
-    depth: int = 2
-    heads: int = 4
-    lr: float = 3e-3
-    seed: int = 0
-
-    @property
-    def training(self) -> Training:
-        warmup = min(20, self.steps - 1)
-        schedule = Cosine(warmup=warmup, minimum=self.lr / 20)
-        return Training(
-            steps=self.steps, lr=self.lr, schedule=schedule, seed=self.seed, save_every=self.steps
-        )
 
 
 @dataclass(frozen=True)
@@ -96,6 +76,13 @@ def edit(word: str, length: int, *, causal: bool) -> dict[str, Any]:
     return {"Attention.kernel" if isinstance(spec, Mixing) else "Block.attention": spec}
 
 
+def _training(setting: Setting) -> Training:
+    schedule = Cosine(warmup=min(20, setting.steps - 1), minimum=setting.lr / 20)
+    return Training(
+        steps=setting.steps, lr=setting.lr, schedule=schedule, seed=setting.seed, save_every=setting.steps
+    )
+
+
 def _made(name: str, variant: str, setting: Setting) -> tuple[Bundle, Task[Any]]:
     change = edit(variant, setting.length, causal=name == "text")
     return _text(change, setting) if name == "text" else _puzzle(name, change, setting)
@@ -135,7 +122,7 @@ def _learned(name: str, variant: str, bundle: Bundle, task: Task[Any], setting: 
     with TemporaryDirectory() as folder:
         clock = fair_clock()
         log = lambda record: stamps.append(clock()) if "loss" in record else None  # noqa: E731
-        Trainer(bundle, task, setting.training, Path(folder) / "run", log=log).run()
+        Trainer(bundle, task, _training(setting), Path(folder) / "run", log=log).run()
     scores = dict(task.score(bundle.model.eval(), "valid"))
     tokens = setting.rows * setting.length * (len(stamps) - 1)
     return Learned(

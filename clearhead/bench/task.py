@@ -1,10 +1,16 @@
-"""What everyone does in a decoding bench, and the face of whoever does it."""
+"""What the benches do, in values that need no torch, so that `clearhead bench ... --help` is quick."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+Kind = Literal["ragged", "dense"]
+"""Training rows: pairs of texts of all lengths, or full rows."""
+
+TASKS = ("recall", "listops", "text")
+"""What the quality bench learns."""
 
 Decoder = Callable[[], list[list[int]]]
 """Decodes once and gives the new ids of each row."""
@@ -24,3 +30,17 @@ class Task:
         """Under the names that transformers and we share."""
         length = {"max_new_tokens": self.tokens, "min_new_tokens": self.tokens}
         return {**length, "num_beams": self.beams, "do_sample": False}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every variant of the quality bench shares."""
+
+    steps: int = 200
+    length: int = 64
+    rows: int = 32  # a batch
+    width: int = 64
+    depth: int = 2
+    heads: int = 4
+    lr: float = 3e-3
+    seed: int = 0

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -25,9 +25,9 @@ from ..tasks.causal import CausalLM
 from ..tasks.task import Task
 from ..tasks.translate import TextToText
 from ..train import Trainer, Training
+from .task import Kind
 from .turns import Say
 
-Kind = Literal["ragged", "dense"]
 PEERS = ("transformers", "accelerate")  # the second is what the first's trainer cannot do without
 PLAIN, GROUPED = "transformers", "transformers, by length"
 

@@ -57,7 +57,7 @@ class Speaking:
     def prompts(self, asked: Sequence[Asked]) -> list[list[int]]:
         """Texts as ids, with the special tokens the checkpoint expects; chats as its template writes them."""
         encodings = [self._prompt(each) for each in asked]
-        rows = [list(encoding.ids) for encoding in encodings]
+        rows = [self._within(encoding.ids) for encoding in encodings]
         unk = self._tokenizer.unk if rows else None
         self.notes += unknown_note(encodings, unk and unk.id)
         longest, trained = max(map(len, rows), default=0), self._trained
@@ -66,6 +66,14 @@ class Speaking:
                 f"a prompt has {longest} tokens, the model was trained on texts of up to {trained}",
             )
         return rows
+
+    def _within(self, ids: Sequence[int]) -> list[int]:
+        """A source that is longer than the encoder has positions loses its end, where that is allowed."""
+        reach = window(self.bundle.spec.encoder) if isinstance(self.bundle.spec, Pair) else None
+        if reach is None or len(ids) <= reach or not self.settings.truncate_source:
+            return list(ids)
+        self.notes += (f"the text has {len(ids):,} tokens; the encoder reads the first {reach:,}",)
+        return [*ids[: reach - 1], ids[-1]]  # the last is the token that ends a text
 
     def _prompt(self, asked: Asked) -> Encoding:
         if not asked:
@@ -218,7 +226,8 @@ class Speaking:
         places = window(self.bundle.spec.encoder)
         if places is not None and length > places:
             raise InputError(
-                f"the text has {length} tokens, the encoder {places} positions; shorten the text"
+                f"the text has {length} tokens, the encoder {places} positions; shorten the text, or let "
+                f"its end be cut off: truncate_source=True (--truncate-source)"
             )
 
 

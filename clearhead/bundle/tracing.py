@@ -69,9 +69,10 @@ def _single(bundle: Bundle, text: Text, target: Text | None) -> Fed:
     model = bundle.model
     assert isinstance(model, SingleModel)
     if isinstance(text, str) and isinstance(target, str) and not model.spec.tower.causal:
-        both = bundle._tokenizer("a text").encode(text, target)
+        tokenizer = bundle._tokenizer("a text")
+        both = tokenizer.encode(text, target)
         types = both.types if getattr(model.spec.tower.embed, "types", 0) else None
-        return Fed(both.ids, of_encoding(both), types)
+        return Fed(both.ids, of_encoding(both, tokenizer), types)
     ids, tokens = _read(bundle, text)
     if target is None:
         return Fed(ids, tokens)
@@ -97,8 +98,9 @@ def _pair(bundle: Bundle, text: Text, target: Text | None) -> Fed:
 
 def _read(bundle: Bundle, text: Text, *, specials: bool = True) -> tuple[list[int], list[Token]]:
     if isinstance(text, str):
-        encoding = bundle._tokenizer("a text").encode(text, specials=specials)
-        ids, tokens = list(encoding.ids), of_encoding(encoding)
+        tokenizer = bundle._tokenizer("a text")
+        encoding = tokenizer.encode(text, specials=specials)
+        ids, tokens = list(encoding.ids), of_encoding(encoding, tokenizer)
     else:
         ids = [int(i) for i in (text.flatten().tolist() if isinstance(text, Tensor) else text)]
         tokens = of_ids(ids, bundle.tokenizer)

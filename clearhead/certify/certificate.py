@@ -18,6 +18,7 @@ from . import invariances
 from .reference import Reference, find_reference
 from .sample import Sample
 
+DIRECT = "ours against reference, float32"
 LIMIT = 1e-5  # of the largest value of a layer, or of one, whichever is larger
 
 
@@ -45,6 +46,19 @@ class Certificate:
     @property
     def passed(self) -> bool:
         return all(row.passed for row in self.rows)
+
+    @property
+    def verdict(self) -> str:
+        """The one sentence people want."""
+        direct = [row for row in self.rows if row.check == DIRECT]
+        if not direct:
+            return f"not compared with a reference: {self.reference}"
+        # A NaN is further away than any number.
+        worst = max(direct, key=lambda row: (row.apart != row.apart, row.apart))
+        if worst.passed:
+            apart = f"at most {worst.apart:.1e} apart" if worst.apart else "not a bit apart"
+            return f"ours = {self.reference}: {apart} in any of the {len(direct)} layers compared"
+        return f"ours differs from {self.reference}: {worst.apart:.1e} apart at {worst.what}"
 
 
 def certify(folder: str | Path, edit: Mapping[str, Any] | None = None) -> Certificate:
@@ -78,4 +92,7 @@ def _parity(bundle: Bundle, exact: Bundle, sample: Sample, reference: Reference)
         for who, values in (("ours", ours[name]), ("reference", right)):
             apart = float((values.double() - truth[name]).abs().max()) / size
             rows.append(Row(f"{who}, float32 against float64", name, apart, LIMIT))
+        # Both lie within the limit of the truth, so at most twice as far from each other.
+        apart = float((ours[name].double() - right.double()).abs().max()) / size
+        rows.append(Row(DIRECT, name, apart, 2 * LIMIT))
     return rows

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ..bench.attention import (
-    LENGTHS,
-    SOFTMAX,
-    VARIANTS,
-    Growth,
-    Layer,
-    Point,
-    Result,
-    crossover,
-    growth,
-    measure,
-)
-from ..bench.drift import Drift, drifts
-from ..bench.turns import machine, threads
 from ..errors import InputError
-from ..lens.pictures.canvas import Picture
-from ..lens.pictures.growth import growth as drawn
 from .bench_decode import print_footer
 from .console import ERR, OUT, amount, print_json, table
+
+if TYPE_CHECKING:
+    from ..bench.attention import Growth, Layer, Point, Result
+    from ..bench.drift import Drift
+    from ..lens.pictures.canvas import Picture
 
 FIGURES: dict[str, Callable[[Point], float]] = {
     "forward, ms": lambda p: 1e3 * p.forward,
@@ -40,7 +29,7 @@ def attention(
     *variants: Annotated[str, Parameter(help="such as Softmax 'Window(256)' Linear; default: all there are")],
     lengths: Annotated[
         tuple[int, ...], Parameter(help="tokens; default: 512 to 16,384", consume_multiple=True)
-    ] = LENGTHS,
+    ] = (),
     width: Annotated[int, Parameter(help="of the layer")] = 256,
     heads: int = 4,
     batch: int = 1,
@@ -56,13 +45,17 @@ def attention(
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """One layer with each way of mixing tokens: time, memory and operations by length, and the crossover."""
+    from ..bench.attention import LENGTHS, SOFTMAX, VARIANTS, Layer, measure
+    from ..bench.drift import drifts
+    from ..bench.turns import machine, threads
+
     for name, value in {"width": width, "heads": heads, "batch": batch}.items():
         if value < 1:
             raise InputError(f"--{name} is {value}, expected 1 or more")
     names = list(dict.fromkeys((SOFTMAX, *(variants or VARIANTS))))
     cores, layer = threads(threads_), Layer(width, heads, batch, causal)
     with ERR.status("building") as status:
-        result = measure(names, lengths, layer, rounds=rounds, limit=limit, say=status.update)
+        result = measure(names, lengths or LENGTHS, layer, rounds=rounds, limit=limit, say=status.update)
         away = drifts(model, [n for n in names if n != SOFTMAX], text, status.update) if model else ({}, {})
     line = machine(cores, {}) + ("; processor time" if cores == 1 else "")
     if save is not None:
@@ -103,6 +96,8 @@ def _by_length(what: str, result: Result, of: Callable[[Point], float]) -> None:
 
 
 def _summary(result: Result) -> None:
+    from ..bench.attention import SOFTMAX, crossover, growth
+
     longest = max(point.length for point in result.points)
     headings = [f"at {longest:,}", "predicted", "counted", "x2 time", "x2 memory", "pays from"]
     listing = table(*headings, right=tuple(range(1, len(headings))), whole=(0,))
@@ -145,6 +140,8 @@ def _from(length: float | None) -> str:
 
 
 def _facts(result: Result, away: dict[str, Drift], layer: Layer, line: str) -> dict[str, object]:
+    from ..bench.attention import SOFTMAX, crossover, growth
+
     names = dict.fromkeys(point.variant for point in result.points)
     return {
         "machine": line,
@@ -176,6 +173,9 @@ def _facts(result: Result, away: dict[str, Drift], layer: Layer, line: str) -> d
 
 
 def _draw(result: Result, layer: Layer) -> Picture:
+    from ..bench.attention import SOFTMAX
+    from ..lens.pictures.growth import growth as drawn
+
     names = list(dict.fromkeys(point.variant for point in result.points))
     panels = {
         what: {name: [(p.length, of(p)) for p in result.of(name)] for name in names}

@@ -6,9 +6,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..bench.decode import compare
-from ..bench.task import Task
-from ..bench.turns import machine, threads
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
 
@@ -25,6 +22,10 @@ def decode(
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """Ours in float32 and int8, transformers and CTranslate2, on the same weights: new tokens a second."""
+    from ..bench.decode import compare
+    from ..bench.task import Task
+    from ..bench.turns import machine, threads
+
     for name, value in {"batch": batch, "beams": beams, "prompt": prompt, "tokens": tokens}.items():
         if value < 1:
             raise InputError(f"--{name} is {value}, expected 1 or more")

@@ -7,8 +7,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..bench.embed import compare, read_rated
-from ..bench.turns import machine, threads
 from ..errors import InputError
 from .bench_decode import print_footer, print_speeds
 from .console import ERR, print_json
@@ -28,6 +26,9 @@ def embed(
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """Ours in float32 and int8, and sentence-transformers, on the same texts: texts a second."""
+    from ..bench.embed import compare, read_rated
+    from ..bench.turns import machine, threads
+
     rated = [row for each in pairs for row in read_rated(Path(each))]
     texts = lines_of(file) if file else [text for row in rated for text in (row.one, row.two)]
     texts = texts[:count]

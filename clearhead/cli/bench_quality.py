@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from math import exp
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ..bench.quality import TASKS, VARIANTS, Learned, Setting, learn
-from ..bench.turns import machine, threads
+from ..bench.task import TASKS, Setting
 from ..errors import InputError
-from ..lens.pictures.bars import bars
-from ..lens.pictures.canvas import Picture
 from .console import ERR, OUT, print_json, table
+
+if TYPE_CHECKING:
+    from ..bench.quality import Learned
+    from ..lens.pictures.canvas import Picture
 
 
 def quality(
@@ -32,6 +33,9 @@ def quality(
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """The same small model, data and steps with each: loss, accuracy, speed and memory."""
+    from ..bench.quality import VARIANTS, learn
+    from ..bench.turns import machine, threads
+
     sizes = {"steps": steps, "rows": rows, "width": width, "depth": depth, "heads": heads}
     for name, value in sizes.items():
         if value < 1:
@@ -78,6 +82,8 @@ def _task(name: str, rows: list[Learned]) -> None:
 
 
 def _draw(found: list[Learned]) -> Picture:
+    from ..lens.pictures.bars import bars
+
     panels: dict[str, dict[str, tuple[float, str]]] = {}
     titles: dict[str, str] = {}
     for x in sorted(found, key=lambda x: x.loss):

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..bench.train import PEERS, Kind, compare
-from ..bench.turns import installed, machine, threads
+from ..bench.task import Kind
 from ..errors import InputError
 from .bench_decode import print_footer, print_speeds
 from .console import ERR, print_json
@@ -24,6 +23,9 @@ def train(
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """The same model on the same rows with as many tokens a batch: real tokens, not padding, in a second."""
+    from ..bench.train import PEERS, compare
+    from ..bench.turns import installed, machine, threads
+
     for name, value, least in (("tokens", tokens, 200), ("steps", steps, 2), ("rounds", rounds, 1)):
         if value < least:
             raise InputError(f"--{name} is {value}, expected {least} or more")

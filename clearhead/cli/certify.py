@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ..certify import Certificate, Row
-from ..certify import certify as prove
 from .console import ERR, OUT, print_json, table
 from .swap import Set, edits
+
+if TYPE_CHECKING:
+    from ..certify import Certificate, Row
 
 
 def certify(
@@ -23,6 +24,8 @@ def certify(
     ] = False,
 ) -> None:
     """Compare every layer with transformers, where it is installed, and check five invariances."""
+    from ..certify import certify as prove
+
     with ERR.status("certifying"):
         certificate = prove(folder, edits(set_))
     if json:
@@ -35,14 +38,15 @@ def certify(
 
 def _print(certificate: Certificate, *, full: bool) -> None:
     OUT.print(f"[bold]{certificate.family}[/] · {certificate.parameters:,} parameters")
-    OUT.print(f"reference  {certificate.reference}")
+    OUT.print(certificate.verdict, markup=False)
     listing = table("", "check", "where", "apart", "allowed", right=(3, 4))
     for row in certificate.rows if full else _worst(certificate.rows):
         mark = "[green]ok[/]" if row.passed else "[red]FAIL[/]"
         listing.add_row(mark, row.check, row.what, f"{row.apart:.1e}", f"{row.limit:.0e}")
     OUT.print(listing)
     failed = sum(not row.passed for row in certificate.rows)
-    OUT.print(f"{len(certificate.rows)} checks, {failed} failed")
+    shown = "" if full else " (shown: the worst of each kind; --full shows all)"
+    OUT.print(f"{len(certificate.rows)} checks, {failed} failed{shown}")
 
 
 def _worst(rows: tuple[Row, ...]) -> list[Row]:
@@ -54,4 +58,4 @@ def _worst(rows: tuple[Row, ...]) -> list[Row]:
 
 def _plain(certificate: Certificate) -> dict[str, object]:
     rows = [{**vars(row), "passed": row.passed} for row in certificate.rows]
-    return {**vars(certificate), "rows": rows, "passed": certificate.passed}
+    return {**vars(certificate), "rows": rows, "passed": certificate.passed, "verdict": certificate.verdict}

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ..bundle import Bundle
-from ..bundle.speaking import Speaking
 from ..errors import ClearheadError, InputError
 from .console import ERR, print_json, write
 from .decoding import AS_STORED, Decoding, opened
 from .swap import Quantize, Set, edits
+
+if TYPE_CHECKING:
+    from ..bundle import Bundle
 
 HELP = "Enter sends. /new begins anew, /quit or Ctrl-D ends."
 ROOM = 512  # new tokens at most, where nobody says otherwise
@@ -107,6 +108,8 @@ def _reply(bundle: Bundle, messages: list[dict[str, str]], settings: dict[str, A
 
 def _roomy(bundle: Bundle, settings: dict[str, Any]) -> dict[str, Any]:
     """A reply is longer than a continuation, unless the checkpoint or the person says how long."""
+    from ..bundle.speaking import Speaking
+
     stored = {"max_new_tokens", "max_length"} & bundle.generation.keys()
     window = Speaking(bundle, settings).window
     if stored or "max_new_tokens" in settings or window is not None:

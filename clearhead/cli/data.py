@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from cyclopts import App, Parameter
 from rich.markup import escape
 
-from ..data import Report, check, numbered, parse_map, read_rows
 from ..errors import ClearheadError, DataError, InputError
-from ..text import Tokenizer
 from .console import OUT, print_json
+
+if TYPE_CHECKING:
+    from ..data import Report
+    from ..text import Tokenizer
 
 BARS = " ▁▂▃▄▅▆▇█"
 WIDEST = 40  # characters of a label
@@ -37,6 +39,8 @@ def check_files(
     FILES may be .txt .tsv .csv .json .jsonl .parquet .conll, packed with gzip or xz; two parallel files; a
     folder; or a built-in corpus such as grammar-en-zh.
     """
+    from ..data import check, parse_map, read_rows
+
     try:
         source = read_rows(files[0] if len(files) == 1 else list(files), split=split)
         report = check(source, mapping=parse_map(map or []), tokenizer=_tokenizer(tokenizer), length=length)
@@ -56,6 +60,8 @@ def _unusable(error: ClearheadError) -> NoReturn:
 
 
 def _tokenizer(folder: str | None) -> Tokenizer | None:
+    from ..text import Tokenizer
+
     if folder is None:
         return None
     found = Tokenizer.read(folder) if Path(folder).is_dir() else None
@@ -93,6 +99,8 @@ def _listed(names: Sequence[str], separator: str, most: int = 12) -> str:
 
 
 def _problems(report: Report) -> list[str]:
+    from ..data import numbered
+
     faults = [f"{what} ({numbered(rows)})" for what, rows in (*report.wrong.items(), *report.empty.items())]
     if report.duplicates:
         faults.append(f"{len(report.duplicates):,} duplicates ({numbered(report.duplicates)})")

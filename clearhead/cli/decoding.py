@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ..bundle import Bundle, load
 from .console import ERR
 from .swap import Edits
+
+if TYPE_CHECKING:
+    from ..bundle import Bundle
 
 
 @Parameter(name="*")
@@ -67,6 +69,14 @@ class Decoding:
             name=["--no-repeat", "--no-repeat-ngram-size"], help="never say so many tokens in a row twice"
         ),
     ] = None
+    truncate_source: Annotated[
+        bool | None,
+        Parameter(negative="", help="encoder-decoder: read the beginning of a text that is too long"),
+    ] = None
+    begin: Annotated[
+        list[int] | None,
+        Parameter(negative=(), consume_multiple=True, help="ids of the tokens that the answer begins with"),
+    ] = None
     stop: Annotated[
         list[str] | None, Parameter(negative=(), help="end before this text; may be given again")
     ] = None
@@ -83,6 +93,8 @@ class Decoding:
 
 def opened(model: str, *, quantize: str | None = None, edit: Edits | None = None) -> Bundle:
     """A model, loaded while somebody waits."""
+    from ..bundle import load
+
     with ERR.status(f"loading {Path(model).name}"):
         return load(model, quantize=quantize, edit=edit)
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ..bundle.ablation import ablations
-from ..lens.pictures import chinese_font
-from ..nn.model import PairModel
-from ..recipes import Prepared, load_run, prepare
-from ..tasks.metrics import bleu_signature
-from ..tasks.translate import TextToText
 from .console import ERR, OUT, program, table
 from .train import start
+
+if TYPE_CHECKING:
+    from ..recipes import Prepared
 
 # Held out, and so is its mirror image: the two have the same words and opposite meanings.
 SENTENCE = "three brave dogs help the old horse in the park today"
@@ -29,6 +26,8 @@ def demo(
     seed: Annotated[int, Parameter(help="everything random depends on it")] = 0,
 ) -> None:
     """English to Chinese on a built-in grammar: train, score on held-out sentences, draw, ablate."""
+    from ..recipes import load_run, prepare
+
     words = [f"train.seed={seed}"]
     if steps:
         words += [f"train.steps={steps}", f"train.schedule.warmup={min(40, steps // 10)}"]
@@ -61,6 +60,10 @@ def demo(
 
 
 def _scores(prepared: Prepared) -> None:
+    from ..nn.model import PairModel
+    from ..tasks.metrics import bleu_signature
+    from ..tasks.translate import TextToText
+
     task, model = prepared.task, prepared.bundle.model.eval()
     assert isinstance(task, TextToText) and isinstance(model, PairModel)
     scores = task.score(model, "valid")
@@ -78,6 +81,8 @@ def _scores(prepared: Prepared) -> None:
 
 def _parts(prepared: Prepared) -> None:
     """What is left of the translations without each part, measured now, on this model."""
+    from ..bundle.ablation import ablations
+
     rows = prepared.rows.splits["valid"][:ABLATED]
     measured = ablations(prepared.bundle, [row["src"] for row in rows], [row["tgt"] for row in rows])
     OUT.print(
@@ -96,5 +101,7 @@ def _parts(prepared: Prepared) -> None:
 
 def _picture(prepared: Prepared, folder: Path) -> Path:
     """Which English word each Chinese letter came from, for one sentence of the grammar."""
+    from ..lens.pictures import chinese_font
+
     path = folder / ("attention.png" if chinese_font() else "attention.svg")
     return prepared.bundle.trace(SENTENCE).save(path)

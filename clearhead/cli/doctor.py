@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.markup import escape
 
-from ..doctor import Finding, environment, examine, is_healthy
 from .console import ERR, OUT, print_json
+
+if TYPE_CHECKING:
+    from ..doctor import Finding
 
 MARKS = {"ok": "[green]ok[/]   ", "note": "[yellow]note[/] ", "wrong": "[red]wrong[/]"}
 
@@ -25,6 +27,8 @@ def doctor(
 
     Exit 0 if all is well or only worth a note, 1 if something is wrong.
     """
+    from ..doctor import environment, examine, is_healthy
+
     if run is None:
         with ERR.status("looking at this machine"):
             findings = environment()

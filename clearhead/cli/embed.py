@@ -7,17 +7,20 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.markup import escape
-from torch import Tensor
 
-from ..bundle import load
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
 from .lines import lines_of
 from .swap import Quantize, Set, edits
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Write = Callable[[Path, list[str], Tensor], None]
 
 
 def embed(
@@ -34,6 +37,8 @@ def embed(
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """One vector a line, pooled as the checkpoint says; or the lines that are nearest to a text."""
+    from ..bundle import load
+
     if search is not None and out is not None:
         raise InputError("--search tells lines and --out writes vectors; give one of them")
     if top < 1:
@@ -70,9 +75,6 @@ def _tell(search: str, texts: list[str], likeness: Tensor, top: int, *, json: bo
     for score, i in rows:
         listing.add_row(f"{score:.3f}", str(i + 1), escape(texts[i]))
     OUT.print(listing)
-
-
-Write = Callable[[Path, list[str], Tensor], None]
 
 
 def _writer(out: str | None) -> Write:

@@ -8,11 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..bundle import load
 from ..errors import InputError
-from ..recipes import load_run, prepare
-from ..tasks.metrics import bleu_signature
-from ..tasks.translate import TextToText
 from .console import ERR, OUT, print_json
 from .swap import Quantize, Set, edits
 from .train import SETTINGS
@@ -28,6 +24,11 @@ def evaluate(
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """Score a run as its task is scored: perplexity, BLEU, accuracy, F1 and their kin."""
+    from ..bundle import load
+    from ..recipes import load_run, prepare
+    from ..tasks.metrics import bleu_signature
+    from ..tasks.translate import TextToText
+
     folder = Path(run)
     if not (folder / SETTINGS).is_file():
         raise InputError(f"{run} is no run: it has no {SETTINGS}")

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.tree import Tree
 
-from ..families import FAMILIES, Family
 from .console import OUT, print_json, table
+
+if TYPE_CHECKING:
+    from ..families import Family
 
 
 def families(*, json: Annotated[bool, Parameter(negative="", help="for machines")] = False) -> None:
     """List the families, and the tree of their descent."""
+    from ..families import FAMILIES
+
     if json:
         print_json([row(family) for family in FAMILIES.values()])
         return
     listing = table("family", "year", "attention", "typical tasks", "sizes", right=(1,), whole=(0, 1, 2))
     for family in FAMILIES.values():
         sizes = ", ".join(family.sizes)
-        listing.add_row(family.title, str(family.year), family.mode, family.uses, sizes)
+        listing.add_row(family.titles, str(family.year), family.mode, family.uses, sizes)
     OUT.print(listing)
     OUT.print()
     for family in FAMILIES.values():
@@ -31,7 +35,7 @@ def row(family: Family) -> dict[str, object]:
     """One line of the table, made from the family's own data."""
     return {
         "name": family.name,
-        "title": family.title,
+        "title": family.titles,
         "year": family.year,
         "mode": family.mode,
         "uses": family.uses,
@@ -44,17 +48,21 @@ def row(family: Family) -> dict[str, object]:
 
 def markdown() -> str:
     """The table as it stands in the README."""
+    from ..families import FAMILIES
+
     lines = ["| family | year | attention | typical tasks | named sizes |", "|---|---|---|---|---|"]
     for family in FAMILIES.values():
         sizes = ", ".join(f"`{size}`" for size in family.sizes)
         lines.append(
-            f"| [{family.title}]({family.paper}) | {family.year} | {family.mode} | {family.uses} | {sizes} |"
+            f"| [{family.titles}]({family.paper}) | {family.year} | {family.mode} | {family.uses} | {sizes} |"
         )
     return "\n".join(lines)
 
 
 def _tree(family: Family, into: Tree | None = None) -> Tree:
-    label = f"[bold]{family.title}[/] {family.year}"
+    from ..families import FAMILIES
+
+    label = f"[bold]{family.titles}[/] {family.year}"
     node = Tree(label) if into is None else into.add(label)
     children = [child for child in FAMILIES.values() if child.parent == family.name]
     for child in sorted(children, key=lambda child: child.year):

@@ -7,21 +7,23 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from math import exp
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from ..bundle import Bundle
-from ..bundle.answer import Answer
-from ..bundle.speaking import Speaking, answer
 from ..errors import InputError
-from ..text.tokenizer import Tokenizer
 from .console import ERR, OUT, print_json, table, write
 from .decoding import AS_STORED, Decoding, opened
 from .lines import lines_of
 from .swap import Quantize, Set, edits
+
+if TYPE_CHECKING:
+    from ..bundle import Bundle
+    from ..bundle.answer import Answer
+    from ..bundle.speaking import Speaking
+    from ..text.tokenizer import Tokenizer
 
 CHUNK = 128  # lines of a file that are read before the first is answered: like lengths share a batch
 TEXT = "what to translate, sum up or go on from; - reads stdin line by line and answers each at once"
@@ -56,6 +58,8 @@ def generate(
     TEXT is what to translate, sum up or go on from; `-` reads stdin line by line and answers each at once.
     In answers to lines a line break is written \\n, so that line k of the output answers line k of the input.
     """
+    from ..bundle.speaking import Speaking, answer
+
     lines = _lines(text, file)
     settings = decoding.settings() | ({} if n is None else {"num_return_sequences": n})
     bundle = opened(model, quantize=quantize, edit=edits(set_))
@@ -124,6 +128,9 @@ def _answers(
     record: bool,
 ) -> Iterator[Answer]:
     """An answer to every line, in order; progress on a terminal, where it is known how many there are."""
+    from ..bundle.answer import Answer
+    from ..bundle.speaking import answer
+
     total = len(lines) if isinstance(lines, list) else None
     columns = (TextColumn("answering"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     shown = total is not None and ERR.is_terminal

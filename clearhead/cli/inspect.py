@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ..bundle import Bundle
-from ..bundle.edits import edited
-from ..bundle.loading import open_mapped
-from ..bundle.making import spec_of
 from ..errors import LoadError, nearest
-from ..families import FAMILIES, SIZES, Family, Task, named
-from ..lens.cost import Cost, cost
-from ..lens.describe import cache_values, sentence, shape, towers
-from ..lens.diff import Change, differences
-from ..nn.model import Model
-from ..store.manifest import MANIFEST, is_sealed, verify
 from .console import OUT, amount, print_json, table
 from .swap import Edits, Set, edits
+
+if TYPE_CHECKING:
+    from ..bundle import Bundle
+    from ..families import Family, Task
+    from ..lens.cost import Cost
+    from ..lens.diff import Change
+    from ..nn.model import Model
 
 CAN: dict[Task, str] = {
     "hidden": "hidden states, sentence vectors",
@@ -43,6 +40,8 @@ def inspect(
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """Say what a model is. Named sizes are counted without allocating anything."""
+    from ..store.manifest import MANIFEST
+
     if diff is not None:
         _diff(what, diff, length, edits(set_), json=json)
         return
@@ -87,6 +86,8 @@ def _facts(what: str, edit: Edits) -> dict[str, Any]:
 
 def _manifest(folder: Path) -> dict[str, int] | None:
     """How many files are as the run wrote them, where it wrote that down; a changed one is refused."""
+    from ..store.manifest import MANIFEST, is_sealed, verify
+
     if not is_sealed(folder):
         return None
     try:
@@ -97,6 +98,8 @@ def _manifest(folder: Path) -> dict[str, int] | None:
 
 
 def _about(family: Family, task: Task, spec: Model) -> dict[str, Any]:
+    from ..lens.describe import cache_values, sentence, shape, towers
+
     parts = spec.count_parts()
     return {
         "family": family.name,
@@ -123,10 +126,16 @@ def _tokenizer(bundle: Bundle) -> str:
 
 
 def _is_name(what: str) -> bool:
+    from ..families import FAMILIES, SIZES
+
     return what in {*SIZES, *FAMILIES} and not Path(what).exists()
 
 
 def _named(what: str, edit: Edits) -> tuple[Family, Model]:
+    from ..bundle.edits import edited
+    from ..bundle.making import spec_of
+    from ..families import named
+
     family, config = named(what)
     return family, edited(spec_of(family, config, "tokens"), edit)
 
@@ -137,6 +146,9 @@ def spec_from(what: str, edit: Edits | None = None) -> Model:
 
 
 def _load(what: str, edit: Edits) -> Bundle:
+    from ..bundle.loading import open_mapped
+    from ..families import FAMILIES, SIZES
+
     try:
         return open_mapped(what, edit=edit)  # it only looks: nothing is copied
     except LoadError as error:
@@ -147,6 +159,9 @@ def _load(what: str, edit: Edits) -> Bundle:
 
 def _diff(one: str, two: str, length: int, edit: Edits, *, json: bool) -> None:
     """What is set is set in the second: `inspect gpt2 --diff gpt2 --set ...` says what it does."""
+    from ..lens.cost import cost
+    from ..lens.diff import differences
+
     first, second = spec_from(one), spec_from(two, edit)
     before, after = (cost(spec, length=length) for spec in (first, second))
     changes = differences(first, second, length)
@@ -155,39 +170,38 @@ def _diff(one: str, two: str, length: int, edit: Edits, *, json: bool) -> None:
             {"before": before.to_dict(), "after": after.to_dict(), "changes": [_plain(c) for c in changes]}
         )
         return
-    listing = table(
-        "choice",
-        one,
-        f"{two}, edited" if edit else two,
-        "parameters",
-        "operations",
-        "cache",
-        right=(3, 4, 5),
-        whole=(0,),
-    )
-    for change in changes:
-        effect = _effect(before, change.cost) if change.cost else ("with others", "", "")
-        more = f" (and {len(change.places) - 1} more)" if len(change.places) > 1 else ""
-        listing.add_row(change.places[0] + more, str(change.before), str(change.after), *effect)
-    listing.add_row("[bold]together[/]", "", "", *_effect(before, after))
-    OUT.print(listing)
+    name = f"{two}, edited" if edit else two
     OUT.print(
-        f"{one}: {before.parameters:,} parameters, {amount(before.flops)}FLOP for {length} tokens, "
-        f"{amount(before.cache)}B of cache"
+        f"[bold]{one} → {name}[/] · {length} tokens · {before.parameters:,} → {after.parameters:,} parameters"
     )
+    # Lines, not a table: a choice may be a whole spec, and no figure is cut in a narrow terminal.
+    for change in changes:
+        more = f" (and {len(change.places) - 1} more)" if len(change.places) > 1 else ""
+        OUT.print(f"{change.places[0]}{more}: {_value(change.before)} → {_value(change.after)}", markup=False)
+        effect = _effect(before, change.cost) if change.cost else "possible only together with others"
+        OUT.print(f"    {effect}", style="dim")
+    OUT.print(f"together: {_effect(before, after)}")
 
 
-def _effect(before: Cost, after: Cost) -> tuple[str, str, str]:
-    pairs = ((before.parameters, after.parameters), (before.flops, after.flops), (before.cache, after.cache))
-    return tuple(_delta(a, b) for a, b in pairs)  # type: ignore[return-value]
+def _value(choice: object) -> str:
+    return str(choice) or "none"  # no biases are an empty text
 
 
-def _delta(a: int, b: int) -> str:
-    if a == b:
-        return "="
-    sign = "+" if b > a else "-"
-    share = f" ({(b - a) / a:+.1%})" if a else ""
-    return f"{sign}{amount(abs(b - a))}{share}"
+def _effect(before: Cost, after: Cost) -> str:
+    kinds = (
+        (" parameters", before.parameters, after.parameters),
+        ("FLOP", before.flops, after.flops),
+        ("B of cache", before.cache, after.cache),
+    )
+    said = [_delta(a, b, unit) for unit, a, b in kinds if a != b]
+    return " · ".join(said) or "no change in parameters, FLOP or cache"
+
+
+def _delta(a: int, b: int, unit: str) -> str:
+    """+255 M parameters (+205%)."""
+    share = (b - a) / a if a else 0.0
+    shown = f" ({share:+.1%})" if 0.0005 <= abs(share) < 1 else f" ({share:+,.0%})" if abs(share) >= 1 else ""
+    return f"{'+' if b > a else '-'}{amount(abs(b - a))}{unit}{shown}"
 
 
 def _plain(change: Change) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The program `clearhead`: words in, exit code out. Commands are imported when they are called.
+"""The program `clearhead`: words in, exit code out.
+
+A command's module is imported when it is called, and imports torch, NumPy and the library inside its
+functions: `--help` and wrong usage are answered in a quarter of a second.
 
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failure, 2 usage or bad input,
 3 stopped and resumable, 130 interrupted.

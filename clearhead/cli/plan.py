@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from ..errors import InputError
-from ..lens.cost import Cost, cost
-from ..lens.cost.complexity import TAPS, Row, crossing
-from ..lens.cost.complexity import table as complexity
-from ..lens.cost.machine import Time, step_time
-from ..lens.cost.plan import ROOM, Device, Plan, parse
-from ..lens.cost.plan import plan as planned
-from ..lens.cost.split import Job, Share
-from ..lens.describe import towers
-from ..nn.model import Model
-from ..nn.positions import Learned
-from ..nn.work import Usage
 from .console import ERR, OUT, amount, print_json, table
 from .inspect import spec_from
 from .swap import Set, edits
+
+if TYPE_CHECKING:
+    from ..lens.cost import Cost
+    from ..lens.cost.complexity import Row
+    from ..lens.cost.machine import Time
+    from ..lens.cost.plan import Device, Plan
+    from ..lens.cost.split import Job, Share
+    from ..nn.model import Model
 
 NUMBERS = {"float32": 4, "bfloat16": 2, "float16": 2}
 USUAL = 512  # tokens, where a model does not say how far it reaches
@@ -58,6 +55,11 @@ def plan(
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
     """Say what a model costs, by formulas that tests hold against torch. Nothing is built."""
+    from ..lens.cost import cost
+    from ..lens.cost.plan import Device, parse
+    from ..lens.cost.plan import plan as planned
+    from ..lens.cost.split import Job
+
     spec = spec_from(what, edits(set_))
     length = _length(spec, length)
     if table:
@@ -96,6 +98,8 @@ def plan(
 
 
 def _length(spec: Model, given: int | None) -> int:
+    from ..nn.positions import Learned
+
     reach = min((node.length for node in spec.nodes() if isinstance(node, Learned)), default=None)
     if given is None:
         return reach or USUAL
@@ -136,6 +140,9 @@ def _whole(what: str, whole: Cost, precision: str) -> None:
 
 
 def _timed(spec: Model, job: Job) -> Time:
+    from ..lens.cost.machine import step_time
+    from ..nn.work import Usage
+
     usage = Usage(batch=job.batch, length=job.length, target=job.target, training=job.training)
     with ERR.status("timing one and two layers"):
         return step_time(spec, usage)
@@ -152,6 +159,8 @@ def _here(took: Time, job: Job) -> None:
 
 
 def _layouts(found: Plan, device: Device, memory: str, job: Job) -> None:
+    from ..lens.cost.plan import ROOM
+
     unit, size = ("GB", 1e9) if max(row.memory for row in found.rows) >= 1e10 else ("MB", 1e6)
     kinds = ["weights", "gradients", "optimizer", "activations"] if job.training else ["weights", "cache"]
     heads = ["weights", "grads", "Adam", "kept"] if job.training else kinds
@@ -197,6 +206,10 @@ def _plain(found: Plan, device: Device) -> dict[str, Any]:
 
 
 def _complexity(what: str, spec: Model, length: int, *, json: bool) -> None:
+    from ..lens.cost.complexity import TAPS, crossing
+    from ..lens.cost.complexity import table as complexity
+    from ..lens.describe import towers
+
     sides = {side: complexity(tower, length) for side, tower in towers(spec).items()}
     if json:
         plain = {side: [vars(row) for row in made] for side, made in sides.items()}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.cells import cell_len
 from rich.markup import escape
 from rich.text import Text
 
-from ..bundle import load
-from ..bundle.prediction import Guess, Prediction
 from .console import ERR, OUT, print_json
 from .lines import texts_of
 from .swap import Quantize, Set, edits
+
+if TYPE_CHECKING:
+    from ..bundle.prediction import Guess, Prediction
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 BAR = 24  # characters of a bar that is full
@@ -32,6 +33,8 @@ def predict(
     json: Annotated[bool, Parameter(negative="", help="for machines, one line a text")] = False,
 ) -> None:
     """Labels, tags, answers or missing words, by what the model is."""
+    from ..bundle import load
+
     with ERR.status("loading"):
         bundle = load(model, quantize=quantize, edit=edits(set_))
     for each in texts_of(text):

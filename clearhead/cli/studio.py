@@ -141,6 +141,7 @@ def _listen(host: str, port: int | None) -> socket.socket:
             if port is not None or number == 0:
                 raise InputError(f"cannot listen on {host}:{number}: {reason}; try another --port") from None
         else:
+            made.listen()  # whoever follows the address before the server is up waits, and is not refused
             return made
     raise AssertionError("unreachable")
 

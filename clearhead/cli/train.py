@@ -7,16 +7,17 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from ..errors import InputError
-from ..recipes import RECIPES, Prepared, Run, changed, load_run, prepare
-from ..train import Result, Trainer, watching
-from ..train.estimate import estimate
 from .console import ERR, OUT, amount, print_json, program, table
 from .swap import Edits, Set, edits
+
+if TYPE_CHECKING:
+    from ..recipes import Prepared, Run
+    from ..train import Result
 
 SETTINGS = "settings.yaml"
 Flag = Annotated[bool, Parameter(negative="")]
@@ -27,6 +28,14 @@ def train(
     out: Annotated[str | None, Parameter(help="the run's folder")] = None,
     seed: Annotated[int | None, Parameter(help="everything random depends on it")] = None,
     from_: Annotated[str | None, Parameter(name="--from", help="a model's folder to start from")] = None,
+    map: Annotated[
+        list[str] | None,
+        Parameter(
+            negative="",
+            consume_multiple=True,
+            help="role=column, such as src=english tgt=german; `clearhead data check FILE` shows the guess",
+        ),
+    ] = None,
     set_: Set = None,
     resume: Annotated[str | None, Parameter(help="go on with the run in this folder")] = None,
     time_budget: Annotated[
@@ -38,6 +47,9 @@ def train(
     json: Annotated[bool, Parameter(negative="", help="the result for machines")] = False,
 ) -> None:
     """Train a recipe on its built-in corpus or on your file. Ctrl-C saves; --resume goes on, exactly."""
+    from ..data import parse_map
+    from ..recipes import changed, prepare
+
     if list_:
         _list(json=json)
         return
@@ -45,6 +57,8 @@ def train(
         raise InputError("--resume goes on with the model as it is; leave out --from and --set")
     run, folder = _resumed(resume, words) if resume else _fresh(words, out, from_)
     run = _starting(run, from_, edits(set_))
+    if map:
+        run = replace(run, data=replace(run.data, map=parse_map(map)))
     changes = [f"--train.seed={seed}"] if seed is not None else []
     changes += [f"--train.time_budget={time_budget}"] if time_budget is not None else []
     run = changed(run, changes)
@@ -57,11 +71,13 @@ def train(
         _estimate(prepared, json=json)
         return
     result = start(prepared, folder)
-    _report(result, json=json)
+    _report(result, run, json=json)
 
 
 def start(prepared: Prepared, folder: Path) -> Result:
     """Train, with the settings beside the model; a run that is refused leaves those it found."""
+    from ..train import Trainer, watching
+
     run = prepared.run
     files = {SETTINGS: run.to_yaml()}
     return Trainer(prepared.bundle, prepared.task, run.train, folder, progress=watching(), files=files).run()
@@ -74,6 +90,8 @@ def _starting(run: Run, folder: str | None, edit: Edits) -> Run:
 
 
 def _fresh(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[Run, Path]:
+    from ..recipes import RECIPES, load_run
+
     if from_ is not None and not Path(from_).is_dir():
         raise InputError(f"--from names a model's folder; there is none called {from_}")
     plain = list(takewhile(lambda word: not word.startswith("--") and "=" not in word, words[:2]))
@@ -90,6 +108,8 @@ def _fresh(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[
 
 
 def _resumed(folder: str, words: tuple[str, ...]) -> tuple[Run, Path]:
+    from ..recipes import load_run
+
     path = Path(folder)
     if not (path / SETTINGS).is_file():
         raise InputError(f"{folder} is no run: it has no {SETTINGS}")
@@ -97,6 +117,8 @@ def _resumed(folder: str, words: tuple[str, ...]) -> tuple[Run, Path]:
 
 
 def _list(*, json: bool) -> None:
+    from ..recipes import RECIPES, load_run
+
     runs = {name: load_run(name) for name in RECIPES}
     if json:
         print_json({name: run.to_dict() for name, run in runs.items()})
@@ -125,6 +147,8 @@ def _plan(prepared: Prepared, folder: Path) -> None:
 
 def _estimate(prepared: Prepared, *, json: bool) -> None:
     """How long it would take here: some steps are taken and one validation made, and thrown away."""
+    from ..train.estimate import estimate
+
     with ERR.status("taking a few steps"):
         made = estimate(prepared.bundle, prepared.task, prepared.run.train)
     if json:
@@ -144,7 +168,19 @@ def _brief(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def _report(result: Result, *, json: bool) -> None:
+def _next(task: str, folder: Path) -> str:
+    """The command that uses a model of this task."""
+    ways = {
+        "classify": f'predict {folder} "a text"',
+        "tag": f'predict {folder} "a text"',
+        "answer": f'predict {folder} "a question" --context "a text with the answer"',
+        "masked": f'predict {folder} "a text with a <mask>"',
+        "pretrain": f'predict {folder} "a text with a <mask>"',
+    }
+    return ways.get(task, f'generate {folder} "a text"')
+
+
+def _report(result: Result, run: Run, *, json: bool) -> None:
     facts: dict[str, Any] = {
         "status": result.status,
         "reason": result.reason,
@@ -155,7 +191,13 @@ def _report(result: Result, *, json: bool) -> None:
     if json:
         print_json(facts)
     elif result.status == "done":
-        OUT.print(f"saved      {result.folder}")
+        if result.reason == "patience":
+            waited = f"{run.train.patience} validations in a row without a better score"
+            ERR.print(f"ended at step {result.step} of {run.train.steps}: {waited} (train.patience)")
+        is_best = result.best_step is not None and result.best_step != result.step
+        best = f"  (step {result.best_step}, the best on the validation rows)" if is_best else ""
+        OUT.print(f"saved      {result.folder}{best}")
+        OUT.print(f"use        {program()} {_next(run.task, result.folder)}", soft_wrap=True)
     if result.status != "done":
         how = f"{program()} train --resume {result.folder}"
         # Not wrapped: a command is there to be copied.

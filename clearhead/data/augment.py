@@ -1,26 +1,30 @@
 """Augmentation: a text in, a text that means nearly the same out; a function of (seed, row, epoch).
 
-No sentence is ever emptied. Chinese, which has no spaces, is changed character by character; its synonyms may
-be words of any length.
+No sentence is ever emptied. Segmented Chinese (我 非常 喜欢) is changed by words, as any text with spaces is.
+Chinese without spaces is changed character by character; its synonyms may be words of any length.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 from ..errors import InputError
 from .files import File
 from .order import draws
 
 HAN = "\u3400-\u9fff\uf900-\ufaff"
-PARTS = re.compile(rf"[{HAN}]|[^\s{HAN}]+")
+WORDS = re.compile(r"\S+")
+CHARACTERS = re.compile(rf"[{HAN}]|[^\s{HAN}]+")  # Chinese ones by themselves, words of other scripts whole
+LONG_WORD = 4  # characters; Chinese words seldom have more, clauses do
 Lexicon = Mapping[str, Sequence[str]]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,29 +48,51 @@ class Augment:
 
     def __call__(self, text: str, *, seed: int, row: int, epoch: int) -> str:
         chance = draws(seed, "augment", row, epoch)
-        for change, rate in (
-            (lambda t, r, c: replace_synonyms(t, r, c, self.lexicon), self.synonyms),
-            (delete_words, self.delete),
-            (swap_words, self.swap),
-            (mistype, self.letters),
-        ):
-            if rate:
-                text = change(text, rate, chance)
-        return text
+        # Asked once, of the whole text: what is left of it later may be a single word without a space.
+        parts = WORDS if is_segmented(text) else CHARACTERS
+        if self.synonyms:
+            text = replace_synonyms(text, self.synonyms, chance, self.lexicon, parts)
+        if self.delete:
+            text = delete_words(text, self.delete, chance, parts)
+        if self.swap:
+            text = swap_words(text, self.swap, chance, parts)
+        return mistype(text, self.letters, chance, parts) if self.letters else text
+
+    def ids(
+        self, ids: Sequence[int], *, seed: int, row: int, epoch: int, special: Collection[int] = ()
+    ) -> list[int]:
+        """The same for token ids: some deleted, some swapped. `special` ones stay as and where they are."""
+        chance = draws(seed, "augment", row, epoch)
+        free = [i for i, token in enumerate(ids) if token not in special]
+        gone = {free[i] for i in _chosen(len(free), self.delete, chance)}
+        left = [i for i in range(len(ids)) if i not in gone]
+        free = [i for i in free if i not in gone]
+        moved = dict(zip(free, _swapped(free, self.swap, chance), strict=True))
+        return [ids[moved.get(i, i)] for i in left]
 
 
-def delete_words(text: str, rate: float, chance: Random) -> str:
+def is_segmented(text: str) -> bool:
+    """Whether a Chinese text has spaces between its words; other texts have.
+
+    A space beside a Latin word (用 Python 写) says nothing, and neither does one between clauses.
+    """
+    runs = re.findall(rf"[{HAN}]+", text)
+    if not runs:
+        return True
+    spaced = re.search(rf"[{HAN}][ \t\u3000]+[{HAN}]", text) is not None
+    return spaced and sum(map(len, runs)) <= LONG_WORD * len(runs)
+
+
+def delete_words(text: str, rate: float, chance: Random, parts: re.Pattern[str]) -> str:
     """Without some of its words; if all of them were to go, one stays."""
-    parts = list(PARTS.finditer(text))
-    gone = [part for part in parts if chance.random() < rate]
-    if parts and len(gone) == len(parts):
-        gone.pop(_below(len(gone), chance))
-    for part in reversed(gone):
-        text = text[: part.start()] + text[part.end() :]
+    words = list(parts.finditer(text))
+    gone = [words[i] for i in _chosen(len(words), rate, chance)]
+    for word in reversed(gone):
+        text = text[: word.start()] + text[word.end() :]
     return " ".join(text.split()) if gone else text
 
 
-def replace_synonyms(text: str, rate: float, chance: Random, lexicon: Lexicon) -> str:
+def replace_synonyms(text: str, rate: float, chance: Random, lexicon: Lexicon, parts: re.Pattern[str]) -> str:
     """With some words exchanged for one of their synonyms, in the case they are written in."""
     known = sorted((word for word, others in lexicon.items() if others), key=len, reverse=True)
     if not known:
@@ -80,28 +106,25 @@ def replace_synonyms(text: str, rate: float, chance: Random, lexicon: Lexicon) -
         chosen = choices[_below(len(choices), chance)]
         return chosen.capitalize() if found[0][:1].isupper() else chosen
 
-    # A Latin word is whole; a Chinese one stands anywhere.
-    return re.sub(
-        rf"(?<![^\W{HAN}])(?:{words})(?![^\W{HAN}])|(?=[{HAN}])(?:{words})", other, text, flags=re.I
-    )
+    whole = rf"(?<!\w)(?:{words})(?!\w)"
+    if parts is CHARACTERS:  # A Latin word is whole; a Chinese one stands anywhere.
+        whole = rf"(?<![^\W{HAN}])(?:{words})(?![^\W{HAN}])|(?=[{HAN}])(?:{words})"
+    return re.sub(whole, other, text, flags=re.I)
 
 
-def swap_words(text: str, rate: float, chance: Random) -> str:
+def swap_words(text: str, rate: float, chance: Random, parts: re.Pattern[str]) -> str:
     """With some words in the place of their neighbours."""
-    parts = list(PARTS.finditer(text))
-    words, i = [part[0] for part in parts], 0
-    while i < len(words) - 1:
-        if chance.random() < rate:
-            words[i], words[i + 1] = words[i + 1], words[i]
-            i += 1
-        i += 1
-    gaps = [text[a.end() : b.start()] for a, b in pairwise(parts)]
+    found = list(parts.finditer(text))
+    if not found:
+        return text
+    words = _swapped([word[0] for word in found], rate, chance)
+    gaps = [text[a.end() : b.start()] for a, b in pairwise(found)]
     inside = "".join(word + gap for word, gap in zip(words, [*gaps, ""], strict=True))
-    return text[: parts[0].start()] + inside + text[parts[-1].end() :] if parts else text
+    return text[: found[0].start()] + inside + text[found[-1].end() :]
 
 
-def mistype(text: str, rate: float, chance: Random) -> str:
-    """With a slip of the finger in some words of two letters and more."""
+def mistype(text: str, rate: float, chance: Random, parts: re.Pattern[str]) -> str:
+    """With a slip of the finger in some words of two letters (or Chinese characters) and more."""
 
     def slip(found: re.Match[str]) -> str:
         word = found[0]
@@ -114,7 +137,26 @@ def mistype(text: str, rate: float, chance: Random) -> str:
             + word[i + 2 :]
         )
 
-    return PARTS.sub(slip, text)
+    return parts.sub(slip, text)
+
+
+def _chosen(count: int, rate: float, chance: Random) -> list[int]:
+    """Some of 0 ... count - 1, in order, never all of them."""
+    chosen = [i for i in range(count) if chance.random() < rate]
+    if count and len(chosen) == count:
+        chosen.pop(_below(count, chance))
+    return chosen
+
+
+def _swapped(items: Sequence[Item], rate: float, chance: Random) -> list[Item]:
+    """With some of them in the place of their neighbours."""
+    swapped, i = list(items), 0
+    while i < len(swapped) - 1:
+        if chance.random() < rate:
+            swapped[i], swapped[i + 1] = swapped[i + 1], swapped[i]
+            i += 1
+        i += 1
+    return swapped
 
 
 def back_translate(

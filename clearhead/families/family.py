@@ -62,6 +62,11 @@ class Family:
     prefix: str = ""  # what stands before every name but the head's; base-model files leave it out
     parent: str | None = None  # the family it descends from, for the family tree
     model_type: str | None = None  # what config.json calls it, where that is not its name
+    also: tuple[str, ...] = ()  # other models of the same architecture, for tables of families
+
+    @property
+    def titles(self) -> str:
+        return ", ".join((self.title, *self.also))
 
     @property
     def key(self) -> str:

@@ -72,7 +72,8 @@ def weights(c: Config, task: Task) -> Table:
 
 FAMILY = Family(
     name="gpt2",
-    title="GPT-2, GPT-3",
+    title="GPT-2",
+    also=("GPT-3",),
     year=2019,
     paper="https://openai.com/research/better-language-models",
     mode="causal",

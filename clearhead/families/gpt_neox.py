@@ -64,7 +64,8 @@ def weights(c: Config, task: Task) -> Table:
 
 FAMILY = Family(
     name="gpt_neox",
-    title="GPT-NeoX, Pythia",
+    title="GPT-NeoX",
+    also=("Pythia",),
     year=2022,
     paper="https://arxiv.org/abs/2204.06745",
     mode="causal",

@@ -54,7 +54,7 @@ def _expected(name: str, value: Any) -> str | None:  # noqa: C901 - a table of k
     if name == "seed":
         fits = _whole(value) or (_list(value) and all(map(_whole, value)))
         return None if fits else "a whole number, or one for each request"
-    if name == "do_sample":
+    if name in ("do_sample", "truncate_source"):
         return None if isinstance(value, bool) else "true or false"
     if name == "early_stopping":
         return None if isinstance(value, bool) or value == "never" else "true, false or 'never'"

@@ -79,6 +79,7 @@ class Settings:
     begin: Sequence[int] = ()  # what the answer begins with, whatever the model thinks
     allowed: Callable[[list[int]], Sequence[int]] | None = None  # which tokens may follow these
     stop: str | Sequence[str] = ()
+    truncate_source: bool = False  # a source too long for the encoder loses its end instead of being refused
     seed: int | Sequence[int] = 0  # one for all requests, or one for each
     num_assistant_tokens: int = 5  # how far a draft model looks ahead
     eos_token_id: int | Sequence[int] | None = None

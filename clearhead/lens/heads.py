@@ -25,10 +25,16 @@ if TYPE_CHECKING:
 
 CAVEAT = (
     "Attention shows where a head looks, not why the model answers as it does: high weights can be idle and "
-    "low ones decisive. Switch a head off (--without head:LAYER.HEAD) and see whether the answer moves."
+    "low ones decisive. Switch a head off (--without {}) and see whether the answer moves."
 )
 ROLES = {"previous": "previous", "first": "sink", "itself": "itself", "induction": "induction"}
 CLEAR = 0.4  # the mean weight from which a head is called by what it looks at
+
+
+def switch(trace: Trace, kind: Kind, layer: int | str, head: int | str) -> str:
+    """How `--without` calls a head: with its side, where there are two stacks."""
+    side = {"self": "encoder."}.get(kind, f"{kind}.") if len(trace.kinds) > 1 else ""
+    return f"{side}head:{layer}.{head}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,7 +61,7 @@ def save(
         from .page import page
 
         try:
-            path.write_text(page(trace), encoding="utf-8")
+            path.write_text(page(trace, kind, layer, head), encoding="utf-8")
         except OSError as error:
             raise SaveError(f"{path} cannot be written: {error.strerror}") from None
         return path

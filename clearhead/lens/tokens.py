@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..text.pieces import Encoding
+from ..text.pieces import Encoding, Piece
 from ..text.tokenizer import Tokenizer
 
 PARTS = "①②③④⑤⑥⑦⑧⑨"  # the pieces of one character: 你①, 你②, 你③
@@ -24,12 +24,16 @@ class Token(NamedTuple):
     label: str
 
 
-def of_encoding(encoding: Encoding) -> list[Token]:
-    """The tokens of a text that was encoded."""
-    return [
-        Token(p.text, p.id, p.start, p.end, p.special, _label(p.text, p.part, p.parts))
-        for p in encoding.tokens
-    ]
+def of_encoding(encoding: Encoding, tokenizer: Tokenizer) -> list[Token]:
+    """The tokens of a text that was encoded. One outside the vocabulary is labelled as what the model reads:
+    [UNK], the same for all of them."""
+    unk = tokenizer.unk
+
+    def label(p: Piece) -> str:
+        is_unknown = unk is not None and p.id == unk.id
+        return unk.text if unk is not None and is_unknown else _label(p.text, p.part, p.parts)
+
+    return [Token(p.text, p.id, p.start, p.end, p.special, label(p)) for p in encoding.tokens]
 
 
 def of_ids(ids: Sequence[int], tokenizer: Tokenizer | None) -> list[Token]:

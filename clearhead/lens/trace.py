@@ -27,6 +27,7 @@ from ..nn.heads import WordHead
 from ..nn.kernels.kernel import Call
 from ..nn.model import PairModel, SingleModel
 from ..nn.tap import Recorder
+from ..text.pieces import unknown_words
 from ..text.tokenizer import Tokenizer
 from .change import no_site
 from .frames import Frame, frames
@@ -83,6 +84,14 @@ class Trace:
         self._model = model
         self._guesses = guesses
         self.tree: Tree | None = None  # of a beam search that said this text
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know about the text: which tokens the vocabulary lacks."""
+        unk = self.tokenizer.unk if self.tokenizer is not None else None
+        read = [token for token in (*self.tokens, *self.target_tokens) if not token.special]
+        unknown = [token.text.strip() for token in read if unk is not None and token.id == unk.id]
+        return (f"{unknown_words(unknown, len(read))}; each is read as the same token",) if unknown else ()
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

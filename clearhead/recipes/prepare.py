@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,6 +11,8 @@ from typing import Any
 
 from ..bundle import Bundle, build, load
 from ..errors import ClearheadError, InputError, quoted, reason
+from ..nn.model import Model
+from ..nn.positions import Learned
 from ..tasks.task import Task
 from ..text.tokenizer import Tokenizer
 from ..text.training import train_tokenizer
@@ -19,6 +22,11 @@ from .rows import Rows, read
 from .settings import Run
 
 LABELLED = {"classify": "labels", "tag": "tags"}  # tasks whose head has names, and its kind
+# How configs call the number of learned positions.
+POSITIONS = (
+    "max_position_embeddings", "n_positions", "max_encoder_position_embeddings",
+    "max_decoder_position_embeddings",
+)  # fmt: skip
 LAYERS = 10_000  # ten times as many as anybody has trained
 
 
@@ -41,14 +49,15 @@ def prepare(run: Run, say: Callable[[str], None] = lambda line: None) -> Prepare
         rows = replace(rows, labels=_learned(base) if base.task == LABELLED.get(run.task) else ())
     if tokenizer is None:
         say(f"tokenizer  {run.tokenizer.kind}, up to {run.tokenizer.vocab:,} tokens")
-        texts = _texts(rows)
         tokenizer = train_tokenizer(
-            texts, run.tokenizer.kind, vocab=run.tokenizer.vocab, frame=maker.frame, lower=maker.lower
+            _texts(rows), run.tokenizer.kind, vocab=run.tokenizer.vocab, frame=maker.frame, lower=maker.lower
         )
-    notes = list(rows.notes)
+    notes = [*rows.notes, *_unknown(tokenizer, _texts(rows))]
+    if base is not None:
+        run = _within(run, base, notes)
     made = maker.make(run, rows, tokenizer, notes)
     if base is None:
-        return Prepared(run, rows, _fresh(run, tokenizer, made), made.task, tuple(notes))
+        return Prepared(run, rows, _fresh(run, tokenizer, made, notes), made.task, tuple(notes))
     if base.task != made.head:
         raise InputError(
             f"{run.model['family']} has a head for {base.task}, and the task {run.task!r} needs one for "
@@ -95,6 +104,39 @@ def _texts(rows: Rows) -> list[str]:
     ]
 
 
+def _unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
+    """One note if the vocabulary has no token for some characters of the training rows."""
+    if tokenizer.unk is None:
+        return []
+    letters = Counter(letter for text in texts for letter in text if not letter.isspace())
+    encodings = tokenizer.encode_batch([*letters], specials=False)
+    lacking = [
+        letter for letter, found in zip(letters, encodings, strict=True) if tokenizer.unk.id in found.ids
+    ]
+    if not lacking:
+        return []
+    count, total = sum(letters[letter] for letter in lacking), letters.total()
+    shown = "".join(lacking[:12]) + ("…" if len(lacking) > 12 else "")
+    return [
+        f"{count:,} of {total:,} characters ({count / total:.2%}) are not in the vocabulary and are read as "
+        f"{tokenizer.unk.text}: {shown}; for all of them raise tokenizer.vocab"
+    ]
+
+
+def _reach(spec: Model) -> int | None:
+    """How many tokens fit: the fewest learned positions in the model; other schemes have no end."""
+    return min((node.length for node in spec.nodes() if isinstance(node, Learned)), default=None)
+
+
+def _within(run: Run, base: Bundle, notes: list[str]) -> Run:
+    """A checkpoint has the positions it has: longer texts are treated as its length demands."""
+    reach = _reach(base.spec)
+    if reach is None or run.data.length <= reach:
+        return run
+    notes.append(f"data.length is {run.data.length}; the model has {reach} positions: taken as {reach}")
+    return replace(run, data=replace(run.data, length=reach))
+
+
 def _base(run: Run) -> Bundle | None:
     """A model to go on from, where `model.family` names a folder."""
     name = str(run.model.get("family", ""))
@@ -106,21 +148,32 @@ def _base(run: Run) -> Bundle | None:
     return load(name, edit=run.model.get("edit"), seed=run.train.seed)
 
 
-def _fresh(run: Run, tokenizer: Tokenizer, made: makers.Made) -> Bundle:
+def _fresh(run: Run, tokenizer: Tokenizer, made: makers.Made, notes: list[str]) -> Bundle:
     config = {key: value for key, value in run.model.items() if key not in ("family", "edit")}
     if "family" not in run.model:
         raise InputError("model.family is missing; name a family such as gpt2, or a folder")
+    bundle = _built(run, made, config)
+    reach = _reach(bundle.spec)
+    if reach is not None and reach < run.data.length:
+        # RoBERTa's table counts two more than it can use, so the difference is added.
+        more = {key: config[key] + run.data.length - reach for key in POSITIONS if key in config}
+        bundle = _built(run, made, config | more)
+        settings = ", ".join(f"model.{key} {value}" for key, value in more.items())
+        notes.append(f"positions raised to fit data.length {run.data.length}: {settings}")
+    bundle.tokenizer = tokenizer
+    bundle.generation = made.generation
+    return bundle
+
+
+def _built(run: Run, made: makers.Made, config: Mapping[str, Any]) -> Bundle:
     with _refusing(config):
-        bundle = build(
+        return build(
             str(run.model["family"]),
             task=made.head,
             seed=run.train.seed,
             edit=run.model.get("edit"),
             **{**made.config, **config},
         )
-    bundle.tokenizer = tokenizer
-    bundle.generation = made.generation
-    return bundle
 
 
 @contextmanager

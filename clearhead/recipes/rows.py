@@ -9,7 +9,7 @@ from typing import Any
 
 from ..data.documents import documents
 from ..data.heldout import is_held_out
-from ..data.kinds import BlankError
+from ..data.kinds import KINDS, BlankError
 from ..data.shapes import Shape, detect
 from ..data.source import Source
 from ..data.sources import read_splits
@@ -69,8 +69,11 @@ def _fitting(run: Run, source: Source) -> Shape:
         if shape.form in FORMS[run.task]:
             return shape
     wanted = " or ".join(FORMS[run.task])
+    roles = " ".join(f"{role}=COLUMN" for role in KINDS[FORMS[run.task][0]].roles)
+    columns = ", ".join(source.columns)[:120]
     raise InputError(
-        f"the rows look like {shapes[0]}, and {run.task} needs {wanted}; say which columns: --data.map"
+        f"the rows look like {shapes[0]}, and {run.task} needs {wanted}; say which columns these are: "
+        f"--map {roles}, from {columns}"
     )
 
 

@@ -36,6 +36,7 @@ class Data:
     map: dict[str, str] | None = None  # role: column
     language: str = "en"  # of the answers, for BLEU
     length: int = 64  # longest text in tokens; for causal models the length of a row
+    truncate: Literal["none", "source"] = "none"  # pairs with a longer source: left out, or its end cut off
     tokens: int = 2000  # padded tokens a batch
     rows: int = 12  # rows a batch, for causal models
     smoothing: float = 0.0

@@ -23,7 +23,8 @@ def export(
         content = _csv(trace, kind, layer, head)
     else:
         with tempfile.TemporaryDirectory() as folder:
-            content = trace.save(Path(folder) / f"trace.{ending}").read_bytes()
+            path = trace.save(Path(folder) / f"trace.{ending}", kind=kind, layer=layer, head=head)
+            content = path.read_bytes()
     disposition = f'attachment; filename="attention.{ending}"'
     return Response(content, media_type=TYPES[ending], headers={"content-disposition": disposition})
 

@@ -7,7 +7,7 @@ are numbered, as in 你①②③, and no half character is ever shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -82,9 +82,14 @@ def unknown_note(encodings: Iterable[Encoding], unk: int | None) -> tuple[str, .
     unknown = [piece.text.strip() for piece in pieces if piece.id == unk and not piece.special]
     if not unknown:
         return ()
+    return (unknown_words(unknown, len(pieces)),)
+
+
+def unknown_words(unknown: Sequence[str], count: int) -> str:
+    """The line itself, for so many tokens in all."""
     shown = ", ".join(dict.fromkeys(unknown))
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    return (f"{len(unknown)} of {len(pieces)} tokens are unknown to this model's vocabulary: {shown}",)
+    return f"{len(unknown)} of {count} tokens are unknown to this model's vocabulary: {shown}"
 
 
 def _shared(spans: list[tuple[int, int]], sides: list[int | None]) -> Iterator[tuple[int, int]]:

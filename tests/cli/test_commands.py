@@ -1,12 +1,14 @@
 """The program as a person uses it: words in, text or JSON out, one line and exit 2 for what is wrong."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from references import REFERENCES
 
 import clearhead as ch
+from clearhead.certify.certificate import DIRECT, Certificate, Row
 from clearhead.cli.families import markdown
 from clearhead.cli.main import main
 from clearhead.families import FAMILIES, SIZES
@@ -71,6 +73,7 @@ def test_the_difference_of_two_models(capsys: pytest.CaptureFixture[str]) -> Non
     assert rows["tower.embed.norm.eps"]["cost"] == said["before"]
     code, out, _ = run(capsys, "inspect", "gpt2", "--diff", "gpt2-medium")
     assert code == 0 and "tower.depth" in out and "together" in out
+    assert "together: +230 M parameters (+185%) · +59.9 GFLOP (+186%) · +15.7 MB of cache (+167%)" in out
     assert json.loads(run(capsys, "inspect", "gpt2", "--diff", "gpt2", "--json")[1])["changes"] == []
     assert run(capsys, "inspect", "gpt2", "--diff", "t5-small")[0] == 0
 
@@ -93,12 +96,27 @@ def test_certify_prints_a_table_and_exits_1_when_something_fails(
 ) -> None:
     REFERENCES["bert/tokens/plain"].files(tmp_path)
     code, out, _ = run(capsys, "certify", str(tmp_path))
-    assert code == 0 and "transformers" in out and "13 checks, 0 failed" in out
+    assert code == 0 and re.search(
+        r"ours = transformers \S+: (at most \S+|not a bit) apart in any of the 5 layers", out
+    )
+    assert "18 checks, 0 failed" in out
     said = json.loads(run(capsys, "certify", str(tmp_path), "--json")[1])
-    assert said["passed"] and len(said["rows"]) == 13
+    assert said["passed"] and len(said["rows"]) == 18 and said["verdict"] in out
     monkeypatch.setattr("clearhead.certify.certificate.LIMIT", 0.0)
     code, out, _ = run(capsys, "certify", str(tmp_path), "--full")
     assert code == 1 and "FAIL" in out
+
+
+def test_the_verdict_names_the_layer_that_is_furthest_off() -> None:
+    rows = tuple(Row(DIRECT, name, apart, 2e-5) for name, apart in (("blocks.0.out", 1e-7), ("answer", 6.4)))
+    assert Certificate("BART", 1, rows[:1], "transformers 5").verdict.startswith(
+        "ours = transformers 5: at most 1.0e-07"
+    )
+    said = "ours differs from transformers 5: {} apart at answer"
+    assert Certificate("BART", 1, rows, "transformers 5").verdict == said.format("6.4e+00")
+    lost = (*rows[:1], Row(DIRECT, "answer", float("nan"), 2e-5))
+    assert Certificate("BART", 1, lost, "transformers 5").verdict == said.format("nan")
+    assert Certificate("BART", 1, (), "none: not installed").verdict.endswith("none: not installed")
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,12 @@ def test_options_are_settings(folder: str, capsys: pytest.CaptureFixture[str]) -
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+def test_an_answer_can_be_begun_by_hand(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "generate", folder, TEXT, "--max", "5", "--json", "--begin", "40", "41")
+    assert code == 0 and [token["id"] for token in json.loads(out)["tokens"][:2]] == [40, 41]
+    assert run(capsys, "generate", folder, TEXT, "--max", "5", "--begin", "999999")[0] == 2
+
+
 def test_several_answers_are_numbered_with_their_scores(
     folder: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

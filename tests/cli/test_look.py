@@ -1,11 +1,12 @@
 """`clearhead look` as a person uses it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-from speakers import TEXT, translator, writer
+from speakers import TEXT, reader, translator, writer
 
 import clearhead as ch
 from clearhead.bundle import Bundle
@@ -124,3 +125,46 @@ def test_what_is_wrong_is_one_line_and_exit_2(
         monkeypatch.setattr("clearhead.cli.looking.text.load", ch.load)
     code, out, err = run(capsys, *words)
     assert code == 2 and out == "" and err.count("\n") == 1 and expected in err, err
+
+
+def test_unknown_tokens_are_shown_as_what_the_model_reads(tmp_path: Path) -> None:
+    bundle = reader(tmp_path)
+    assert bundle.tokenizer is not None and bundle.tokenizer.unk is not None
+    trace = bundle.trace("the quick 龘龘 fox")
+    assert [token.label for token in trace.tokens if token.id == bundle.tokenizer.unk.id] == ["[UNK]"] * 2
+    assert [token.text for token in trace.tokens if token.label == "[UNK]"] == ["龘", "龘"]
+    assert trace.notes == (
+        f"2 of {len(trace.tokens) - 2} tokens are unknown to this model's vocabulary: 龘; "
+        "each is read as the same token",
+    )
+    assert bundle.trace("the quick fox").notes == ()
+
+
+def test_a_word_of_the_source_shows_who_looks_at_it(
+    loaded: dict[str, Bundle], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = loaded["translator"].trace(TEXT, max_new_tokens=4)
+    source, target = trace.labels("cross")[1], trace.labels("cross")[0]
+    only = next(label for label in source if label not in target)
+    code, out, _ = run(capsys, "translator", TEXT, "--new", "4", "--word", only)
+    assert code == 0
+    line = next(line for line in out.splitlines() if "←" in line)
+    weights = trace.attention("cross", -1).mean(0)[:, len(source) - 1 - source[::-1].index(only)]
+    best = int(weights.argmax())
+    assert line.startswith(f"{only} ← {target[best]} {float(weights[best]):.2f}")
+    code, _, err = run(capsys, "translator", TEXT, "--new", "4", "--word", "nowhere")
+    assert code == 2 and "no token is 'nowhere'" in err
+
+
+@pytest.mark.parametrize("name", ["writer", "translator"])
+@pytest.mark.parametrize("more", [(), ("--importance",), ("--kind", "self"), ("--kind", "decoder")])
+def test_the_hint_below_a_picture_can_be_typed(
+    name: str, more: tuple[str, ...], loaded: dict[str, Bundle], capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name == "writer" and "decoder" in more:
+        return  # it has no such attention
+    code, out, _ = run(capsys, name, TEXT, "--new", "4", *more)
+    assert code == 0
+    found = re.search(r"--without\s+(\S+)\)", out)
+    assert found is not None
+    assert run(capsys, name, TEXT, "--new", "4", "--without", found[1])[0] == 0

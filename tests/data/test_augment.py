@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.data import Augment, back_translate, read_lexicon
+from clearhead.data.augment import is_segmented
 from clearhead.errors import ClearheadError
 
 LEXICON = {"old": ["ancient", "aged"], "苹果": ["果子"], "new": []}
@@ -53,6 +54,45 @@ def test_synonyms_are_whole_words_in_their_case_and_chinese_words_anywhere() -> 
     first, gold, rest = changed.split(" ", 2)
     assert first in ("Ancient", "Aged") and gold == "gold" and "old" not in rest and "new too" in rest
     assert augment("我们找到苹果树", seed=0, row=0, epoch=0) == "我们找到果子树"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("我 非常 喜歡 萬聖節", True),
+        ("我们\u3000喜欢 Python 编程 。", True),
+        ("we find old apples", True),
+        ("我们找到苹果", False),
+        ("我喜欢用 Python 写程序", False),  # the spaces belong to the Latin word
+        ("今天的天气真的很好 我们一起去公园", False),  # clauses
+        ("床前明月光\n疑是地上霜", False),  # lines
+    ],
+)
+def test_spaces_between_chinese_words_are_seen(text: str, words: bool) -> None:
+    assert is_segmented(text) == words
+    swapped = Augment(swap=1.0)(text, seed=0, row=0, epoch=0)
+    assert (set(swapped.split()) == set(text.split())) == words and swapped != text
+
+
+def test_segmented_text_is_changed_by_words() -> None:
+    text = "我 喜欢 苹果 苹果树"
+    assert Augment(swap=1.0)(text, seed=0, row=0, epoch=0) == "喜欢 我 苹果树 苹果"
+    assert Augment(synonyms=1.0, lexicon=LEXICON)(text, seed=0, row=0, epoch=0) == "我 喜欢 果子 苹果树"
+    # What is left after a deletion may be one word; it is still a word.
+    for row in range(30):
+        left = Augment(delete=0.9, swap=1.0)("喜欢 苹果", seed=0, row=row, epoch=0)
+        assert set(left.split()) <= {"喜欢", "苹果"}
+    typed = {Augment(letters=1.0)("苹果 我", seed=0, row=row, epoch=0) for row in range(30)}
+    assert typed == {"果苹 我", "果 我", "苹苹果 我"}
+
+
+def test_ids_are_deleted_and_swapped_but_not_the_special_ones() -> None:
+    ids = [1, 5, 6, 7, 8, 2, 0, 0]
+    more = {"seed": 0, "row": 0, "epoch": 0, "special": (0, 1, 2)}
+    assert Augment(swap=1.0).ids(ids, **more) == [1, 6, 5, 8, 7, 2, 0, 0]
+    left = Augment(delete=1.0).ids(ids, **more)
+    assert len(left) == 5 and [i for i in left if i < 3] == [1, 2, 0, 0]
+    assert Augment().ids(ids, **more) == ids and Augment(delete=1.0).ids([], **more) == []
 
 
 def test_swapping_and_mistyping_keep_the_letters() -> None:

@@ -65,7 +65,22 @@ def test_drawing_leaves_the_plotting_library_as_it_was(tmp_path: Path) -> None:
 def test_every_position_scheme_has_a_picture(name: str) -> None:
     made = placing.placing(placing.named(name, 40, 64), length=40, width=64, heads=4)
     assert made.added_TD is not None or made.turned_TE is not None or made.bias_HT is not None
-    assert pictures.position_picture(made).drawn("svg").startswith(b"<?xml")
+    picture = pictures.position_picture(made)
+    assert picture.drawn("svg").startswith(b"<?xml")
+    assert overlapping(picture) == []
+
+
+def overlapping(picture: canvas.Picture) -> list[tuple[str, str]]:
+    """Panels, with their labels, that are drawn over each other."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    drawing = FigureCanvasAgg(picture.figure)
+    drawing.draw()
+    panels = [axes.get_tightbbox(drawing.get_renderer()) for axes in picture.figure.axes]
+    names = [axes.get_title() or axes.get_label() or "colour bar" for axes in picture.figure.axes]
+    return [
+        (names[i], names[j]) for i in range(len(panels)) for j in range(i) if panels[i].overlaps(panels[j])
+    ]
 
 
 def test_the_picture_of_the_notes_is_their_formula() -> None:
@@ -114,6 +129,9 @@ def test_the_page_holds_the_weights_and_no_address(tmp_path: Path) -> None:
     text = page(trace)
     assert not re.search(r"(src|href)\s*=|https?://|@import|url\(", text)
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])  # type: ignore[index]
+    assert data["start"] == {"kind": "cross", "layer": 1, "head": 0}  # as everywhere: the last layer
+    elsewhere = trace.save(tmp_path / "b.html", kind="self", layer=0, head=1).read_text(encoding="utf-8")
+    assert '"start": {"kind": "self", "layer": 0, "head": 1}' in elsewhere
     kind = data["kinds"]["cross"]
     raw = gzip.decompress(base64.b64decode(kind["weights"]))
     weights = torch.frombuffer(bytearray(raw), dtype=torch.uint8).float().div(255).square()

@@ -17,12 +17,33 @@ from clearhead.primer import numpy as primer
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.uint8])
-def test_a_mask_that_is_not_boolean_is_refused(dtype: type) -> None:
+@pytest.mark.parametrize("mask", [np.ones((3, 3)), np.tri(3), np.array([[1, 1, 1]])])
+def test_numbers_that_leave_a_query_nothing_are_refused(mask: Any, dtype: type) -> None:
     q, k, v = random_qkv(SHAPES[0])
-    name = re.escape(np.dtype(dtype).name)
-    match = rf"boolean, True = may attend, given {name}.*mask_from_blocked.*mask_from_additive"
-    with pytest.raises(ValueError, match=match):
-        primer.scaled_dot_product_attention(q, k, v, np.ones((3, 3), dtype))
+    for given in (mask.astype(dtype), mask.astype(dtype).tolist()):
+        with pytest.raises(
+            ValueError, match=r"1 = blocked, and this one leaves.*mask == 1.*mask_from_blocked"
+        ):
+            primer.scaled_dot_product_attention(q, k, v, given)
+    # The ways out that the message names, and booleans, may leave a query nothing.
+    for meant, sees in ((mask == 1, True), (primer.mask_from_blocked(mask), False)):
+        _, weights = primer.scaled_dot_product_attention(q, k, v, np.broadcast_to(meant, (3, 3)))
+        assert bool(weights[2].any()) == sees
+
+
+@pytest.mark.parametrize("value", [0.5, 2.0, np.nan, -1.0])
+def test_other_numbers_are_no_mask(value: float) -> None:
+    q, k, v = random_qkv(SHAPES[0])
+    with pytest.raises(ValueError, match="expected a mask of 0 and"):
+        primer.scaled_dot_product_attention(q, k, v, np.array([0, 0, value]))
+
+
+def test_three_ways_to_write_a_mask_mean_the_same() -> None:
+    q, k, v = random_qkv(((3, 2), 5, 5, 4, 4))
+    expected = torch_attention(q, k, v, is_causal=True)
+    blocked = np.triu(np.ones((5, 5)), 1)
+    for mask in (blocked == 0, blocked, blocked * -1e9, np.where(blocked, -np.inf, 0)):
+        assert_close(primer.scaled_dot_product_attention(q, k, v, mask)[0], expected)
 
 
 @pytest.mark.parametrize("mask_shape", [(3, 4), (2, 1, 1, 5), (5, 3), (3, 3, 5)])
@@ -34,21 +55,25 @@ def test_a_mask_that_does_not_broadcast_is_refused_by_name(mask_shape: tuple[int
         primer.scaled_dot_product_attention(q, k, v, np.ones(mask_shape, bool))
 
 
+def padded_to(*lengths: int) -> primer.Mask:
+    mask: primer.Mask = np.arange(4) < np.array(lengths)[:, None]
+    return mask
+
+
 @pytest.mark.parametrize(
-    ("lead", "mask_shape"),
+    ("lead", "mask"),
     [
-        ((4,), (4, 4)),  # sentences or queries?
-        ((4, 2), (4, 4)),
-        ((2, 2), (2, 4, 4)),  # sentences or heads?
+        ((4,), padded_to(3, 4, 4, 4)),  # sentences or queries?
+        ((4, 2), padded_to(4, 4, 2, 1)),
+        ((4, 2), padded_to(1, 2, 3, 4)[:, ::-1]),  # padding on the left
+        ((4,), padded_to(3, 0, 4, 4)),  # a sentence without tokens
+        ((2, 2), np.ones((2, 4, 4), bool)),  # sentences or heads?
     ],
 )
-def test_a_mask_that_could_mean_sentences_is_refused(
-    lead: tuple[int, ...], mask_shape: tuple[int, ...]
-) -> None:
+def test_a_mask_that_could_mean_sentences_is_refused(lead: tuple[int, ...], mask: primer.Mask) -> None:
     q, k, v = random_qkv((lead, 4, 4, 3, 3))
-    mask = np.ones(mask_shape, bool)
     with refused(
-        f"mask of shape {mask_shape} for scores of shape {(*lead, 4, 4)}: its first axis could "
+        f"mask of shape {mask.shape} for scores of shape {(*lead, 4, 4)}: its first axis could "
         f"mean the sentences; give it {len(lead) + 2} axes"
     ):
         primer.scaled_dot_product_attention(q, k, v, mask)
@@ -57,6 +82,36 @@ def test_a_mask_that_could_mean_sentences_is_refused(
     primer.scaled_dot_product_attention(q, k, v, everywhere)
     per_sentence = np.expand_dims(mask, tuple(range(1, len(lead) + 3 - mask.ndim)))
     primer.scaled_dot_product_attention(q, k, v, per_sentence)
+
+
+NEAR = np.abs(np.arange(4)[:, None] - np.arange(4)) <= 1  # a window: no padding looks like this
+
+
+EVEN = np.tri(4, dtype=bool) & ((np.arange(4)[:, None] - np.arange(4)) % 2 == 0)  # every other token
+EVEN[:, 0] = True
+
+
+@pytest.mark.parametrize("mask", [primer.causal_mask(4), NEAR, EVEN, padded_to(3, 3, 3, 3)])
+@pytest.mark.parametrize("lead", [(4,), (4, 2), (2, 4)])
+def test_a_square_mask_is_one_of_queries_and_keys(lead: tuple[int, ...], mask: primer.Mask) -> None:
+    q, k, v = random_qkv((lead, 4, 4, 3, 3))
+    assert_close(primer.scaled_dot_product_attention(q, k, v, mask)[0], torch_attention(q, k, v, mask))
+
+
+@pytest.mark.parametrize("heads", [(), (2,)])
+def test_padding_is_known_by_its_maker(heads: tuple[int, ...]) -> None:
+    ids = np.array([[1, 2, 0], [1, 0, 0], [1, 2, 3]])  # as many sentences as tokens
+    q, k, v = random_qkv(((3, *heads), 3, 3, 4, 4))
+    padding, ahead = primer.create_padding_mask(ids), primer.create_look_ahead_mask(3)
+    output, _ = primer.scaled_dot_product_attention(q, k, v, padding)
+    for i, length in enumerate([2, 1, 3]):
+        alone = primer.scaled_dot_product_attention(q[i], k[i, ..., :length, :], v[i, ..., :length, :])[0]
+        assert_close(output[i], alone)
+    real = (ids != 0)[:, None, :] & primer.causal_mask(3)
+    for joined in (padding | ahead, ahead | padding, np.maximum(padding, ahead)):
+        assert isinstance(joined, primer.Blocked)
+        assert_array_equal(joined == 0, real)
+    assert_array_equal(padding | primer.create_padding_mask(ids, 1), (ids == 0) | (ids == 1))
 
 
 @pytest.mark.parametrize("lead", [(), (1,), (1, 3)])

@@ -79,7 +79,7 @@ def test_weights_are_those_before_dropout() -> None:
     for dropout in (0.5, nn.Dropout(0.5)):
         output, weights = primer.attention(q, k, v, dropout=dropout)
         assert_close(weights.sum(-1), torch.ones(2, 3, 4))
-        assert not torch.allclose(output, weights @ v)
+        assert (output - weights @ v).abs().max() > 0.1
     output, weights = primer.attention(q, k, v, nn.Dropout(0.5).eval())
     assert_close(output, weights @ v)
 
@@ -167,15 +167,46 @@ def test_padding_hits_the_right_sentence() -> None:
         assert bool((weights[0, ..., 3:] == 0).all())
 
 
-def test_a_square_mask_for_as_many_sentences_is_refused() -> None:
+FOR_ANY_BATCH = [name for name, mask in SAME.items() if mask.ndim == 2 or len(mask) == 1]
+
+
+@pytest.mark.parametrize("name", FOR_ANY_BATCH)
+def test_a_look_ahead_mask_for_as_many_sentences_as_tokens(name: str) -> None:
     q, k, v = qkv(((4, 2), 4, 4, 3, 3))
-    with pytest.raises(InputError, match="could mean either"):
-        primer.scaled_dot_product_attention(q, k, v, CAUSAL)
-    for mask in (CAUSAL[None, None], CAUSAL[:, None, None], primer.generate_square_subsequent_mask(4)):
+    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert_close(primer.scaled_dot_product_attention(q, k, v, SAME[name])[0], expected)
+    mha, x = primer.MultiHeadAttention(32, 4, seed=0).eval(), torch.randn(4, 4, 32)
+    assert_close(mha(x, mask=SAME[name]), mha(x, mask=CAUSAL[None, None]))
+    window = CAUSAL & CAUSAL.triu(-1)
+    assert_close(mha(x, mask=window), mha(x, mask=window[None, None]))
+
+
+def test_a_square_mask_that_may_be_padding_is_refused() -> None:
+    q, k, v = qkv(((4, 2), 4, 4, 3, 3))
+    real = torch.arange(4) < torch.tensor([3, 4, 4, 4])[:, None]
+    for mask in (real, real.long(), real.flip(1), torch.zeros(4, 4).masked_fill(~real, -math.inf)):
+        with pytest.raises(InputError, match="could mean either"):
+            primer.scaled_dot_product_attention(q, k, v, mask)
+    by_query, by_sentence = real[None, None], real[:, None, None]
+    for mask in (by_query, by_sentence):
+        expected = F.scaled_dot_product_attention(q, k, v, mask)
+        assert_close(primer.scaled_dot_product_attention(q, k, v, mask)[0], expected)
+    # A mask that says what it is needs no axes.
+    padding = arrays.create_padding_mask(real.numpy())
+    expected = F.scaled_dot_product_attention(q, k, v, by_sentence)
+    assert_close(primer.scaled_dot_product_attention(q, k, v, padding)[0], expected)
+    assert_close(arrays_attention(q, k, v, padding), expected)
+
+
+@pytest.mark.parametrize(
+    "mask", [np.triu(np.ones((4, 4)), 1), CAUSAL.long().triu(1), torch.zeros(2, 4).long()]
+)
+def test_ones_that_mean_blocked_are_not_taken_for_may_attend(mask: Any) -> None:
+    q, k, v = qkv(((2, 3), 4, 4, 5, 5))
+    with pytest.raises(InputError, match=r"leaves a query nothing to attend to.*give mask == 0"):
         primer.scaled_dot_product_attention(q, k, v, mask)
-    square = arrays.create_padding_mask(np.ones((4, 4)))
-    with pytest.raises(ValueError, match="could mean the sentences"):
-        arrays_attention(q, k, v, square)
+    primer.scaled_dot_product_attention(q, k, v, mask == 0)
+    primer.scaled_dot_product_attention(q, k, v, mask == 1)
 
 
 @pytest.mark.parametrize(
@@ -246,6 +277,12 @@ def test_the_four_call_forms() -> None:
 @pytest.mark.parametrize(("bias", "count"), [("qkvo", 1_050_624), ("o", 1_049_088), ("", 1_048_576)])
 def test_parameters_of_the_three_kinds_of_bias(bias: str, count: int) -> None:
     assert sum(p.numel() for p in primer.MultiHeadAttention(512, 8, bias=bias).parameters()) == count
+    by_itself = {
+        "qkvo": primer.MultiHeadAttention(512, 8, 0.1),
+        "o": primer.MultiHeadAttention(512, n_heads=8, d_k=64),
+        "": primer.MultiHeadAttention(primer.ModelArgs()),
+    }[bias]
+    assert sum(p.numel() for p in by_itself.parameters()) == count
 
 
 def test_one_fused_projection_is_eight_small_ones() -> None:
@@ -286,7 +323,9 @@ def test_wrong_sizes_are_refused_by_name() -> None:
         ({"num_heads": 7}, "not divisible"),
         ({"num_heads": 8, "n_heads": 4}, "spellings of one argument"),
         ({}, "num_heads is missing"),
-        ({"num_heads": 8, "dropout": 64}, "d_k and d_v go by name"),
+        ({"num_heads": 8, "dropout": 64}, "dropout is 64"),
+        ({"num_heads": 8, "d_k": 64.5}, "d_k is 64.5; expected a whole number"),
+        ({"num_heads": 8, "d_k": 0.1, "dropout": 0.2}, "spellings of one argument"),
     ]:
         with pytest.raises((SpecError, InputError), match=words):
             primer.MultiHeadAttention(512, **wrong)

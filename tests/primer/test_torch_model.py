@@ -1,6 +1,8 @@
 """The notes' layers and model against torch's own; training, decoding, looking against arithmetic."""
 
+import doctest
 import math
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 import clearhead.primer.numpy as arrays
 from clearhead.errors import InputError, SpecError
 from clearhead.primer import torch as primer
+from clearhead.primer.torch import looking
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -72,7 +75,7 @@ def test_positions_are_the_formula(width: int) -> None:
 def test_layers_equal_torch(norm_first: bool, activation: str) -> None:
     more = {"activation": activation, "norm_first": norm_first}
     encoder = shaken(primer.EncoderLayer(8, num_heads=2, d_ff=16, **more))
-    decoder = shaken(primer.TransformerDecoderLayer(8, n_heads=2, d_ff=16, **more))
+    decoder = shaken(primer.DecoderLayer(8, n_heads=2, d_ff=16, **more))
     theirs = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dtype=torch.float64, **more).eval()
     other = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True, dtype=torch.float64, **more).eval()
     copied(encoder, theirs)
@@ -116,7 +119,7 @@ def test_a_stack_of_either_layer_runs() -> None:
     for layer in [primer.TransformerEncoderLayer(16, n_heads=4) for _ in range(3)]:
         x = layer(x)
     for layer in [primer.TransformerDecoderLayer(16, nhead=4) for _ in range(3)]:
-        x = layer(x, memory)
+        x, _ = layer(x, memory)
     block = primer.TransformerBlock(16, nhead=4, dropout=0.0, is_causal=True)
     later = x.detach().clone()
     later[:, 4] = 0
@@ -233,13 +236,17 @@ def test_all_ways_to_call_the_model_agree() -> None:
         assert_close(model(SRC, TGT, source, tgt_mask), logits)
     with pytest.raises(InputError, match="differs from query to query"):
         model(SRC, TGT, primer.create_look_ahead_mask(5))
+    with pytest.raises(InputError, match="src_mask is a look-ahead mask"):  # as many sentences as tokens
+        model(SRC[:, :2], TGT, primer.create_look_ahead_mask(2))
+    lengths = arrays.create_padding_mask([[5, 0], [5, 6]])  # its maker says that it is padding
+    assert_close(model(SRC[:, :2], TGT, lengths)[:1], model(SRC[:1, :1], TGT[:1]))
 
 
 def test_weights_of_every_layer_and_head() -> None:
     model = small()
     logits, seen = model(SRC, TGT, *primer.create_masks(SRC, TGT), return_attention=True)
     assert torch.equal(logits, model(SRC, TGT, *primer.create_masks(SRC, TGT)))
-    assert [len(side) for side in seen] == [2, 2, 2]
+    assert [len(side) for side in (seen.encoder, seen.decoder, seen.cross, seen)] == [2, 2, 2, 2]
     assert seen.encoder[0].shape == (2, 2, 5, 5)
     assert seen.decoder[0].shape == (2, 2, 4, 4) and seen.cross[1].shape == (2, 2, 4, 5)
     assert bool((seen.cross[0][0, ..., 3:] == 0).all()) and bool((seen.decoder[0].triu(1) == 0).all())
@@ -287,7 +294,9 @@ def test_layers_on_several_devices() -> None:
     named = primer.DistributedTransformer({**notes, "label_smoothing": 0.1}, vocab_size=9, devices=("cpu",))
     args = primer.ModelArgs(dim=16, n_heads=2, n_layers=3, vocab_size=9)
     assert named(SRC % 9, TGT).shape == (2, 4, 9)
-    assert primer.DistributedTransformer(args, devices=("cpu",)).spec.encoder.depth == 3
+    small_one = primer.DistributedTransformer(args, devices=("cpu",))
+    assert small_one.spec.encoder.depth == 3
+    assert small_one.inner.encoder.blocks[0].ff.up.weight.shape == (64, 16)  # four times the width
     with pytest.raises(InputError, match="did you mean 'num_heads'"):
         primer.DistributedTransformer({**notes, "nun_heads": 2})
     with pytest.raises(InputError, match="devices is empty"):
@@ -362,6 +371,31 @@ def test_augmentation_is_a_function_of_its_seed_and_empties_nothing() -> None:
     assert replaced[:2] in ("十分", "很喜") and "喜欢" not in replaced
 
 
+def test_segmented_chinese_stays_words() -> None:
+    words = ["我", "非常", "喜歡", "萬聖節"]
+    synonyms = {"十分", "很", "喜愛"}
+    seen = set()
+    for seed in range(40):
+        changed, _ = primer.augment_data(
+            " ".join(words), "x", seed=seed, delete=0.3, swap=0.3, letters=0, synonyms=0.3
+        )
+        assert changed.split() and set(changed.split()) <= {*words, *synonyms}, changed
+        seen |= set(changed.split())
+    assert seen == {*words, *synonyms}
+
+
+def test_synonyms_keep_to_their_script() -> None:
+    pairs = [
+        ("我 很 高興", "開心快樂"),
+        ("我很高兴", "开心快乐"),
+        ("我 經常 開始", "常常著手"),
+        ("美麗的房子", "漂亮屋子"),
+    ]
+    for text, known in pairs:
+        changed, _ = primer.augment_data(text, "x", delete=0, synonyms=1.0, swap=0, letters=0)
+        assert changed != text and set(changed) <= {*text, *known}, changed
+
+
 # --- decoding and looking -------------------------------------------------------------------------
 
 
@@ -402,7 +436,50 @@ def test_parameters_by_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert counted == sum(p.numel() for p in model.parameters())
 
 
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+KINDS = ["encoder", "decoder", "cross"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batch", [lambda ids: ids, lambda ids: ids[0], lambda ids: ids.tolist()])
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("pad", [0, 19])
+def test_no_weight_is_drawn_on_padding(
+    kind: Any, batch: Any, side: str, pad: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    real_heat_map = looking.heat_map
+    monkeypatch.setattr(looking, "heat_map", lambda *given: drawn.append(given) or real_heat_map(*given))
+    src, tgt = torch.tensor([[5, 6, 7, 0, 0], [8, 9, 10, 11, 12]]), torch.tensor([[1, 7, 8, 0], [1, 4, 5, 6]])
+    src, tgt = (ids.masked_fill(ids == 0, pad) for ids in (src, tgt))
+    if side == "left":
+        src, tgt = torch.tensor([[pad, pad, 5, 6, 7]]), torch.tensor([[pad, 1, 7, 8]])
+    model = small()
+    primer.visualize_attention(
+        model, batch(src), batch(tgt), 1, 1, kind=kind, pad_idx=pad, path=tmp_path / "a.svg"
+    )
+    weights, rows, columns, _ = drawn[0]
+    assert rows == (["5", "6", "7"] if kind == "encoder" else ["1", "7", "8"])
+    assert columns == (["1", "7", "8"] if kind == "decoder" else ["5", "6", "7"])
+    # As if there had never been any padding.
+    _, alone = model(torch.tensor([[5, 6, 7]]), torch.tensor([[1, 7, 8]]), return_attention=True)
+    assert_close(weights, getattr(alone, kind)[1][0, 1])
+    if kind == "decoder":
+        assert bool((weights.triu(1) == 0).all())
+
+
+def test_names_of_tokens_with_and_without_padding(tmp_path: Path) -> None:
+    words = {"src_tokens": ["我", "爱", "你"], "tgt_tokens": ["<s>", "I", "love"]}
+    path = primer.visualize_attention(small(), SRC, TGT, path=tmp_path / "a.svg", **words)
+    assert "我" in path.read_text()
+    with pytest.raises(InputError, match="src_tokens has 4 tokens; expected 5, or 3 without padding"):
+        primer.visualize_attention(small(), SRC, TGT, src_tokens=list("我爱你们"), path=tmp_path / "b.svg")
+    with pytest.raises(InputError, match="there is nothing to draw"):
+        primer.visualize_attention(small(), SRC * 0, TGT, path=tmp_path / "b.svg")
+    with pytest.raises(InputError, match="ids are"):
+        primer.visualize_attention(small(), [], TGT, path=tmp_path / "b.svg")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_picture_of_one_head(kind: Any, tmp_path: Path) -> None:
     words = {"src_tokens": ["我", "爱", "你", "。", "■"], "tgt_tokens": ["<s>", "I", "love", "you"]}
     path = primer.visualize_attention(small(), SRC, TGT, 1, 1, kind=kind, path=tmp_path / "a.svg", **words)
@@ -410,6 +487,38 @@ def test_a_picture_of_one_head(kind: Any, tmp_path: Path) -> None:
     assert "Layer 1, Head 1" in text and ("我" in text) == (kind != "decoder")
     with pytest.raises(InputError, match="2 layers of 2 heads"):
         primer.visualize_attention(small(), SRC, TGT, layer=7, kind=kind, path=tmp_path / "b.svg")
+
+
+def test_the_description_is_true() -> None:
+    model = primer.Transformer(100, 90, 64, 4, 1, 2, 128)
+    total = sum(p.numel() for p in model.parameters())
+    assert model.describe().splitlines() == [
+        "source ids -> embedding * sqrt(d_model) + positions",
+        "  encoder x 1: self-attention, add & norm, feed-forward, add & norm",
+        "target ids (shifted right) -> embedding * sqrt(d_model) + positions",
+        "  decoder x 2: masked self-attention, add & norm, attention to the encoder's last output, "
+        "add & norm, feed-forward, add & norm",
+        "  linear -> 90 logits",
+        f"{total:,} parameters, {total:,} trainable",
+    ]
+    for p in model.inner.encoder.parameters():
+        p.requires_grad_(False)
+    frozen = sum(p.numel() for p in model.inner.encoder.parameters())
+    assert model.describe().endswith(f"{total:,} parameters, {total - frozen:,} trainable") and frozen > 0
+    other = primer.Transformer(
+        90, 90, 64, 4, 1, 1, 128,
+        norm_first=True, scale_embeddings=False, share_embeddings=True, tie_output=True,
+    )  # fmt: skip
+    total = sum(p.numel() for p in other.parameters())
+    assert other.describe().splitlines() == [
+        "source ids -> embedding + positions",
+        "  encoder x 1: norm, self-attention, add, norm, feed-forward, add; a last norm",
+        "target ids (shifted right) -> embedding + positions (the source's table)",
+        "  decoder x 1: norm, masked self-attention, add, norm, attention to the encoder's last output, add, "
+        "norm, feed-forward, add; a last norm",
+        "  linear (the target embedding's weights) -> 90 logits",
+        f"{total:,} parameters, {total:,} trainable",
+    ]
 
 
 def test_gradients_are_measured_as_clipping_measures_them() -> None:
@@ -422,6 +531,17 @@ def test_gradients_are_measured_as_clipping_measures_them() -> None:
     total = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     assert norms["total"] == pytest.approx(float(total), rel=1e-9)
     assert len(said) == len(norms) and said[-1].startswith("Total gradient norm")
+
+
+@pytest.mark.parametrize(("module", "examples"), [("layers", 4), ("attention", 3)])
+def test_the_examples_in_the_docstrings(module: str, examples: int) -> None:
+    result = doctest.testmod(import_module(f"clearhead.primer.torch.{module}"))
+    assert result.attempted == examples and not result.failed
+
+
+def test_many_devices_are_not_promised_to_be_faster() -> None:
+    advice = str(primer.DistributedTransformer.__doc__)
+    assert "torchrun" not in advice and "DistributedDataParallel" in advice
 
 
 def test_every_name_is_promised() -> None:

@@ -331,3 +331,18 @@ def test_a_checkpoint_with_another_head_is_refused_before_training(tmp_path: Pat
     run = changed(load_run("tag"), words)
     with pytest.raises(InputError, match="has a head for labels, and the task 'tag' needs one for tags"):
         prepare(replace(run, model={"family": str(base)}))
+
+
+def test_a_run_that_ends_early_says_why_and_what_was_saved(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "classify", str(files["label"]), "--out", str(tmp_path / "run"), "--train.lr=1e-9"]
+    words += ["--train.steps=40", "--train.valid_every=2", "--train.patience=2", "--train.schedule.warmup=1"]
+    with pytest.raises(SystemExit) as done:
+        main(words)
+    said = capsys.readouterr()
+    assert (done.value.code or 0) == 0
+    err = " ".join(said.err.split())
+    assert "of 40: 2 validations in a row without a better score (train.patience)" in err
+    assert "the best on the validation rows)" in " ".join(said.out.split())
+    assert f'predict {tmp_path / "run"} "a text"' in said.out

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...errors import InputError, nearest
 from ...lens.compare import Answer, Comparison
 from ...lens.frames import Frame
-from ...lens.heads import CAVEAT, head_scores
+from ...lens.heads import CAVEAT, head_scores, switch
 from ...lens.importance import head_importance
 from ...lens.record import Kind
 from ...lens.statistics import statistics
@@ -48,21 +48,35 @@ def weights(trace: Trace, kind: Kind, layer: int, head: int | None, word: str | 
     which = "all heads together" if head is None else f"head {head}"
     OUT.print(f"\n{kind} attention, layer {layer % trace.layers(kind)}, {which}", style="bold")
     if word is not None:
-        at = row_of(word, down)
-        _links(matrix[at : at + 1], [down[at]], across, top=len(across))
+        _one(matrix, word, down, across)
     elif NAME + CELL * len(across) <= OUT.width and len(down) <= 60:
         _matrix(matrix, down, across)
     else:
         _links(matrix, down, across, top=4)
-    OUT.print(CAVEAT, style="dim", soft_wrap=False)
+    _caveat(trace, kind, layer % trace.layers(kind), head or 0)
 
 
-def row_of(word: str, labels: list[str]) -> int:
-    if word.isdigit() and int(word) < len(labels):
-        return int(word)
-    if word not in labels:
-        raise InputError(f"no token is {word!r}; {nearest(word, set(labels))}")
-    return len(labels) - 1 - labels[::-1].index(word)
+def _caveat(trace: Trace, kind: Kind, layer: int, head: int) -> None:
+    OUT.print(CAVEAT.format(switch(trace, kind, layer, head)), style="dim", soft_wrap=False)
+
+
+def _one(matrix: Tensor, word: str, down: list[str], across: list[str]) -> None:
+    """Where one token looks; and for a word of the source, who looks at it."""
+    at, is_row = place_of(word, down, across)
+    if is_row:
+        _links(matrix[at : at + 1], [down[at]], across, top=len(across))
+    else:
+        _links(matrix.T[at : at + 1], [across[at]], down, top=len(down), arrow="←")
+
+
+def place_of(word: str, down: list[str], across: list[str]) -> tuple[int, bool]:
+    """The last token of that name, or of that number, and whether it is among those that look."""
+    if word.isdigit() and int(word) < len(down):
+        return int(word), True
+    for labels in (down, across):
+        if word in labels:
+            return len(labels) - 1 - labels[::-1].index(word), labels is down
+    raise InputError(f"no token is {word!r}; {nearest(word, {*down, *across})}")
 
 
 def _matrix(matrix: Tensor, down: list[str], across: list[str]) -> None:
@@ -75,13 +89,13 @@ def _matrix(matrix: Tensor, down: list[str], across: list[str]) -> None:
         OUT.print(line)
 
 
-def _links(matrix: Tensor, down: list[str], across: list[str], top: int) -> None:
+def _links(matrix: Tensor, down: list[str], across: list[str], top: int, arrow: str = "→") -> None:
     wide = min(max(map(cell_len, down)), 20)
     for label, row in zip(down, matrix, strict=True):
         best = row.topk(min(top, len(across)))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         links = " · ".join(f"{across[k]} {value:.2f}" for k, value in pairs if value >= 0.005)
-        OUT.print(f"{_right(label, wide)} → {links}", markup=False)
+        OUT.print(f"{_right(label, wide)} {arrow} {links}", markup=False)
 
 
 def _right(label: str, cells: int) -> str:
@@ -195,13 +209,12 @@ def importance(trace: Trace, kind: Kind, err: Console) -> None:
     unit = "bits" if trace.about.has_head else "of the length of the states"
     OUT.print(f"\nhow far the answer moves when a head is silent ({unit})", style="bold")
     largest = max(float(found.max()), 1e-12)
-    side = {"self": "encoder."}.get(kind, f"{kind}.") if len(trace.kinds) > 1 else ""  # as --without takes it
     for place in order[:15]:
         layer, head = divmod(place, found.shape[1])
         value = float(found[layer, head])
-        name = f"{side}head:{layer}.{head}"
+        name = switch(trace, kind, layer, head)
         OUT.print(f"{name:<18}{value:9.4f} {'█' * round(40 * value / largest)}")
-    OUT.print(f"{CAVEAT}", style="dim", soft_wrap=False)
+    _caveat(trace, kind, *divmod(order[0], found.shape[1]))
 
 
 def importance_facts(trace: Trace, kind: Kind) -> Any:

@@ -69,6 +69,8 @@ def show_text(model: str, text: str | None, wanted: Wanted, *, json: bool) -> No
         print_json(_facts(bundle, trace, wanted, compared) | {"saved": saved})
         return
     rows.tokens(trace)
+    for note in trace.notes:
+        ERR.print(f"note: {note}", style="yellow", markup=False)
     if compared is not None:
         rows.before_and_after(compared, " ".join((*wanted.without, *wanted.inside)))
     else:
@@ -98,7 +100,7 @@ def _check(trace: Trace, wanted: Wanted) -> None:
     kind = wanted.kind or trace.kinds[-1]
     trace.attention(kind, -1 if wanted.layer is None else wanted.layer, wanted.head)
     if wanted.word is not None:
-        rows.row_of(wanted.word, trace.labels(kind)[0])
+        rows.place_of(wanted.word, *trace.labels(kind))
 
 
 def _compared(bundle: Bundle | None, before: Trace, text: str | None, wanted: Wanted) -> Comparison:
@@ -159,6 +161,7 @@ def _facts(
     weights = trace.attention(kind, layer, wanted.head)
     facts: dict[str, Any] = {
         "title": trace.about.title,
+        "notes": list(trace.notes),
         "tokens": [token._asdict() for token in trace.tokens],
         "target_tokens": [token._asdict() for token in trace.target_tokens],
         "attention": {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from ..heads import CAVEAT, head_scores
+from ..heads import CAVEAT, head_scores, switch
 
 if TYPE_CHECKING:
     from ..record import Kind
@@ -20,17 +20,23 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 CAVEAT_ZH = (
     "注意力只显示一个头看向哪里,并不解释模型为什么这样回答:权重高的可能无关紧要,权重低的可能起决定作用。"
-    "关掉一个头(--without head:层.头),看看答案变不变。"
+    "关掉一个头(--without {}),看看答案变不变。"
 )
 
 
-def page(trace: Trace) -> str:
-    """The page as text. Weights are the square root in one byte each, packed; see `bytes_of`."""
+def page(trace: Trace, kind: Kind | None = None, layer: int | None = None, head: int | None = None) -> str:
+    """The page as text, opened at one head. Weights are one byte each, packed; see `bytes_of`."""
+    kind = kind or trace.kinds[-1]
+    at = (-1 if layer is None else layer) % trace.layers(kind)
     data = {
+        "start": {"kind": kind, "layer": at, "head": head or 0},
         "title": trace.about.title,
         "kinds": {kind: _kind(trace, kind) for kind in trace.kinds},
         "guesses": _guesses(trace),
-        "caveat": {"en": CAVEAT, "zh": CAVEAT_ZH},
+        "caveat": {
+            "en": CAVEAT.format(switch(trace, trace.kinds[-1], "LAYER", "HEAD")),
+            "zh": CAVEAT_ZH.format(switch(trace, trace.kinds[-1], "层", "头")),
+        },
     }
     said = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")  # so that no text can end the script
     template = (HERE / "page.html").read_text(encoding="utf-8")

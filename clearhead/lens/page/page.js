@@ -5,7 +5,7 @@ const began = performance.now();
 const data = JSON.parse(document.getElementById("data").textContent);
 const WORDS = {
   en: { sink: "hide the first token", overview: "Every head of every layer. Click one, or use the arrow keys.", words: "Where the chosen token looks", lens: "Logit lens: what each layer would have said", head: "layer {l}, head {h}", self: "self-attention", decoder: "decoder self-attention", cross: "cross-attention", embedding: "embedding", layer: "layer", other: "中文" },
-  zh: { sink: "隐藏第一个词元", overview: "每一层的每一个头。点击选择,或用方向键。", words: "所选词元看向哪里", lens: "Logit lens:每一层会说什么", head: "第 {l} 层,第 {h} 头", self: "自注意力", decoder: "解码器自注意力", cross: "交叉注意力", embedding: "词嵌入", layer: "层", other: "English" },
+  zh: { sink: "隐藏第一个 token", overview: "每一层的每一个头。点击选择,或用方向键。", words: "所选 token 看向哪里", lens: "Logit lens:每一层会说什么", head: "第 {l} 层,第 {h} 头", self: "自注意力", decoder: "解码器自注意力", cross: "交叉注意力", embedding: "词嵌入", layer: "层", other: "English" },
 };
 const $ = (id) => document.getElementById(id);
 const dark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -13,7 +13,7 @@ const LUT = Array.from({ length: 256 }, (_, v) => {
   const t = v / 255, [a, b] = dark ? [[20, 24, 29], [110, 180, 255]] : [[255, 255, 255], [8, 64, 129]];
   return a.map((x, i) => Math.round(x + (b[i] - x) * t));
 });
-const state = { language: (navigator.language || "en").startsWith("zh") ? "zh" : "en", kind: Object.keys(data.kinds).at(-1), layer: 0, head: 0, row: 0, column: -1, sink: false };
+const state = { language: (navigator.language || "en").startsWith("zh") ? "zh" : "en", ...data.start, row: 0, column: -1, sink: false };
 const weights = {};
 
 async function unpack(text) {

@@ -14,11 +14,11 @@ def position_picture(placing: Placing, title: str = "") -> Picture:
     """As many panels as the scheme has something to show."""
     panels: list[tuple[Callable[[Any, Any, Placing], None], float]] = []
     if placing.added_TD is not None or placing.turned_TE is not None:
-        panels.append((_matrix, 5.4))
+        panels.append((_matrix, 5.8))
     if placing.wavelengths:
-        panels.append((_waves, 3.6))
+        panels.append((_waves, 3.8))
     if placing.similarity is not None:
-        panels.append((_likeness, 3.6))
+        panels.append((_likeness, 3.8))
     if placing.bias_HT is not None:
         panels.append((_bias, 4.6))
     if not panels:
@@ -28,7 +28,7 @@ def position_picture(placing: Placing, title: str = "") -> Picture:
         for at, (panel, _) in zip(axes[0], panels, strict=True):
             panel(figure, at, placing)
         figure.suptitle(title or f"Positional Encoding Visualization · {placing.name}", y=1.02, fontsize=12)
-        figure.subplots_adjust(wspace=0.5)
+        figure.subplots_adjust(wspace=0.7)  # the numbers of the colour bar stand between two panels
 
     widths = [width for _, width in panels]
     return picture(

@@ -6,7 +6,8 @@ and last the way back through attention. A suffix spells a shape, one letter per
     B sentences in a batch    T tokens    Q queries    K keys    H heads
     E width of one head       D width of the model     V vocabulary
 
-One rule for every mask: boolean, and **True means "may attend"**.
+One rule for every mask: boolean, and **True means "may attend"**. Masks of numbers, as textbooks write
+them, are converted; `masks.py` says what a 1 means there.
 
 >>> raw_K = np.array([12.5, 30.8, 25.1])  # how well "cat" matches each word of "The cat sat"
 >>> softmax(raw_K / np.sqrt(64)).round(4)  # heads of width 64, so the scores shrink by 8
@@ -29,12 +30,14 @@ from .heads import (
 from .layers import decoder_layer, encoder_layer, feed_forward, gelu, layer_norm, relu
 from .masks import (
     Blocked,
+    BlockedPadding,
     causal_mask,
     create_look_ahead_mask,
     create_padding_mask,
     mask_from_additive,
     mask_from_blocked,
     padding_mask,
+    to_allowed,
 )
 from .model import transformer
 from .vampire import MultiHeadVampireAttention, VampireAttention, self_attention_sentence_encoder
@@ -56,8 +59,8 @@ __all__ = [
     # attention
     "softmax", "scaled_dot_product_attention", "basic_attention", "self_attention", "attention_backward",
     # masks
-    "padding_mask", "causal_mask", "mask_from_blocked", "mask_from_additive",
-    "Blocked", "create_padding_mask", "create_look_ahead_mask",
+    "padding_mask", "causal_mask", "mask_from_blocked", "mask_from_additive", "to_allowed",
+    "Blocked", "BlockedPadding", "create_padding_mask", "create_look_ahead_mask",
     # weights
     "Linear", "Norm", "Attention", "FeedForward", "EncoderLayer", "DecoderLayer", "Transformer", "init",
     # heads, positions, layers, the model

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .arrays import Array, Mask, dtypes
-from .masks import Blocked, mask_from_blocked
+from .masks import BlockedPadding, looks_like_padding, to_allowed
 
 
 def softmax(x: ArrayLike, axis: int = -1) -> Array:
@@ -29,27 +29,31 @@ def softmax(x: ArrayLike, axis: int = -1) -> Array:
 
 
 def scaled_dot_product_attention(
-    q: Array, k: Array, v: Array, mask: Mask | None = None, scale: float | None = None
+    Q: Array, K: Array, V: Array, mask: ArrayLike | None = None, scale: float | None = None
 ) -> tuple[Array, Array]:
-    """softmax(q kᵀ * scale) v, for arrays of shape (T, E), (B, T, E) or (B, H, T, E).
+    """softmax(Q Kᵀ * scale) V, for arrays of shape (T, E), (B, T, E) or (B, H, T, E).
 
-    q has Q rows, k and v have K rows; v may have another width than q and k. Returns the output
-    (..., Q, width of v) and the weights (..., Q, K). The mask broadcasts to the weights: a blocked
-    key has weight exactly 0, and a query that may attend to nothing gets zeros.
+    V may have another width than Q and K. Returns the output (..., queries, width of V) and the weights
+    (..., queries, keys). A blocked key has weight exactly 0; a query that may attend to nothing gets zeros.
+
+    The mask: booleans are True = may attend. Numbers 0 and 1 are 1 = blocked, as `np.triu(np.ones(...), 1)`
+    is meant in `scores + mask * -1e9`; `create_look_ahead_mask` and `create_padding_mask` give such masks.
+    Numbers 0 and -inf are added to the scores. Its shape broadcasts to the weights: (queries, keys) for all
+    sentences, (sentences, 1, keys) or (sentences, 1, 1, keys) for padding.
 
     Why the scale 1/sqrt(E): the dot product of two random vectors of width E has variance E. With
     no scale, the softmax of wide heads is nearly 0 or 1 everywhere and passes no gradient.
     """
-    answer, work = check_qkv(q, k, v)
-    weights = weights_of(q.astype(work), k.astype(work), mask, scale)
-    return (weights @ v.astype(work)).astype(answer), weights.astype(answer)
+    answer, work = check_qkv(Q, K, V)
+    weights = weights_of(Q.astype(work), K.astype(work), mask, scale)
+    return (weights @ V.astype(work)).astype(answer), weights.astype(answer)
 
 
 def scale_of(q: Array, scale: float | None) -> float:
     return 1 / math.sqrt(q.shape[-1]) if scale is None else scale
 
 
-def weights_of(q: Array, k: Array, mask: Mask | None, scale: float | None) -> Array:
+def weights_of(q: Array, k: Array, mask: ArrayLike | None, scale: float | None) -> Array:
     # swapaxes, because `.T` and `.transpose` would also turn the batch and head axes around.
     scores = q @ np.swapaxes(k, -1, -2) * scale_of(q, scale)
     if mask is not None:
@@ -72,25 +76,31 @@ def check_qkv(q: Array, k: Array, v: Array) -> tuple[np.dtype[Any], np.dtype[Any
     return dtypes(q, k, v)
 
 
-def check_mask(mask: NDArray[Any], scores: tuple[int, ...]) -> Mask:
-    mask = mask_from_blocked(mask) if isinstance(mask, Blocked) else np.asarray(mask)
-    if mask.dtype != np.bool_:
-        raise ValueError(
-            f"a mask must be boolean, True = may attend, given {mask.dtype}: convert it with "
-            "mask_from_blocked (1 = blocked) or mask_from_additive (0 and -inf)"
-        )
-    shapes = f"mask of shape {mask.shape} for scores of shape {scores}"
+def check_mask(mask: ArrayLike, scores: tuple[int, ...]) -> Mask:
+    allowed = _per_sentence(to_allowed(mask), scores, is_padding=isinstance(mask, BlockedPadding))
+    shapes = f"mask of shape {np.shape(mask)} for scores of shape {scores}"
     try:
-        np.broadcast_to(mask, scores)
+        np.broadcast_to(allowed, scores)
     except ValueError:
         raise ValueError(f"{shapes}: the mask does not broadcast to the scores") from None
-    # (4, 4) for 4 sentences of 4 tokens: NumPy reads it as (Q, K), the caller may mean (B, K).
-    if 2 < len(scores) > mask.ndim and mask.shape[:1] == scores[:1] != (1,):
+    # (4, 4) for 4 sentences of 4 tokens is (queries, keys), unless it may as well be their padding.
+    # (2, 4, 4) for 2 sentences and 2 heads: NumPy reads it as (heads, ...), the caller may mean sentences.
+    first_is_batch = allowed.ndim < len(scores) and allowed.shape[:1] == scores[:1] != (1,)
+    if first_is_batch and (allowed.ndim == 3 or (allowed.ndim == 2 and looks_like_padding(allowed))):
         raise ValueError(
             f"{shapes}: its first axis could mean the sentences; give it {len(scores)} axes, "
             "mask[None, ...] for the same mask everywhere, mask[:, None, ...] for one per sentence"
         )
-    return mask
+    return allowed
+
+
+def _per_sentence(allowed: Mask, scores: tuple[int, ...], *, is_padding: bool) -> Mask:
+    """(B, K) -> (B, 1, K) or (B, 1, 1, K), if it is known or plain from the shape that rows are sentences."""
+    batch, queries, keys = scores[0], scores[-2], scores[-1]
+    by_shape = allowed.shape == (batch, keys) and batch != queries
+    if len(scores) > 2 == allowed.ndim and (is_padding or by_shape):
+        return np.expand_dims(allowed, tuple(range(1, len(scores) - 1)))
+    return allowed
 
 
 def basic_attention(Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
@@ -98,6 +108,6 @@ def basic_attention(Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
     return scaled_dot_product_attention(Q, K, V)
 
 
-def self_attention(X: Array, W_Q: Array, W_K: Array, W_V: Array, mask: Mask | None = None) -> Array:
+def self_attention(X: Array, W_Q: Array, W_K: Array, W_V: Array, mask: ArrayLike | None = None) -> Array:
     """Queries, keys and values all come from X (T, D) or (B, T, D). Returns the output alone."""
     return scaled_dot_product_attention(X @ W_Q, X @ W_K, X @ W_V, mask)[0]

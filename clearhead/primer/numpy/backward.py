@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from .arrays import Array, Mask
+from .arrays import Array
 from .attention import check_qkv, scale_of, weights_of
 
 
 def attention_backward(
-    q: Array, k: Array, v: Array, mask: Mask | None, scale: float | None, grad_output: Array
+    q: Array, k: Array, v: Array, mask: ArrayLike | None, scale: float | None, grad_output: Array
 ) -> tuple[Array, Array, Array]:
     """The gradients of a loss for q, k and v, from its gradient for the output of attention.
 

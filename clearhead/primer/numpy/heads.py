@@ -64,5 +64,5 @@ def positional_encoding(
 
 
 def get_positional_encoding(max_seq_len: int, d_model: int) -> Array:
-    """The same table. The notes doubled an index that counts 0, 2, 4 already: two columns were right."""
+    """The same table. (Doubling an index that counts 0, 2, 4 already leaves only two columns right.)"""
     return positional_encoding(max_seq_len, d_model)

@@ -1,4 +1,4 @@
-"""The vampires of one of the notes: attention that picks its victims. Vectors in, mixtures and weights out.
+"""Attention told as a story of vampires that pick their victims. Vectors in, mixtures and weights out.
 
 Query: what the vampire fancies. Key: what a victim smells of. Value: the energy that flows.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arrays import Array, Mask
+from .arrays import Array
 from .attention import scaled_dot_product_attention, softmax
 from .heads import combine_heads, split_heads
 
@@ -20,8 +20,8 @@ from .heads import combine_heads, split_heads
 def _matrices(seed: int, *shapes: tuple[int, int]) -> list[Array]:
     """Random, with a spread of one over the root of the inputs.
 
-    The notes multiply by 0.01: all scores are then nearly equal and the weights of three words
-    [.332, .333, .335], a vampire without taste.
+    With a spread of 0.01 all scores are nearly equal and the weights of three words [.332, .333, .335]:
+    a vampire without taste.
     """
     random = np.random.default_rng(seed)
     return [random.normal(scale=1 / math.sqrt(rows), size=(rows, columns)) for rows, columns in shapes]
@@ -39,12 +39,12 @@ class VampireAttention:
         return softmax(x)
 
     def scaled_dot_product_attention(
-        self, Q: Array, K: Array, V: Array, mask: Mask | None = None
+        self, Q: Array, K: Array, V: Array, mask: ArrayLike | None = None
     ) -> tuple[Array, Array]:
         return scaled_dot_product_attention(Q, K, V, mask)
 
-    def forward(self, X: Array, mask: Mask | None = None) -> tuple[Array, Array]:
-        """X (B, T, D) -> the mixture (B, T, D) and the weights (B, T, T). The notes lose the mask."""
+    def forward(self, X: Array, mask: ArrayLike | None = None) -> tuple[Array, Array]:
+        """X (B, T, D) -> the mixture (B, T, D) and the weights (B, T, T)."""
         return scaled_dot_product_attention(X @ self.W_q, X @ self.W_k, X @ self.W_v, mask)
 
     __call__ = forward
@@ -65,7 +65,7 @@ class MultiHeadVampireAttention:
     def combine_heads(self, x: Array) -> Array:
         return combine_heads(x)
 
-    def forward(self, X: Array, mask: Mask | None = None) -> tuple[Array, Array]:
+    def forward(self, X: Array, mask: ArrayLike | None = None) -> tuple[Array, Array]:
         """X (B, T, D) -> (B, T, D) and the weights (B, H, T, T)."""
         q, k, v = (self.split_heads(X @ weight) for weight in (self.W_q, self.W_k, self.W_v))
         mixed, weights = scaled_dot_product_attention(q, k, v, mask)
@@ -82,20 +82,20 @@ def self_attention_sentence_encoder(
     seed: int = 0,
     say: Callable[[str], object] | None = print,
 ) -> tuple[Array, Array]:
-    """Words, as a list or with spaces -> one vector, the mean after self-attention, and the weights.
+    """Words, as a list or with spaces -> one vector (D,), the mean after self-attention, and the weights.
 
-    The notes drew new random weights at every call, and their table was crooked for Chinese: it counted
-    characters, of which a Chinese one is two columns wide.
+    The weights are (1, T, T): a batch of one sentence. They come from the seed, so that two calls agree, and
+    their table counts columns of the terminal, of which a Chinese character takes two.
     """
     words = sentence.split() if isinstance(sentence, str) else list(sentence)
     unknown = [word for word in words if word not in word_vectors]
     if unknown or not words:
         raise ValueError(f"no vector for {', '.join(map(repr, unknown)) or 'an empty sentence'}")
-    X_TD = np.stack([np.asarray(word_vectors[word]) for word in words])
-    mixed_TD, weights_TT = VampireAttention(X_TD.shape[-1], d_k, seed=seed).forward(X_TD)
+    X_1TD = np.stack([np.asarray(word_vectors[word]) for word in words])[None]
+    mixed_1TD, weights_1TT = VampireAttention(X_1TD.shape[-1], d_k, seed=seed).forward(X_1TD)
     if say is not None:
-        say(weights_table(words, weights_TT))
-    return mixed_TD.mean(axis=0), weights_TT
+        say(weights_table(words, weights_1TT[0]))
+    return mixed_1TD[0].mean(axis=0), weights_1TT
 
 
 def weights_table(words: Sequence[str], weights_TT: Array) -> str:

@@ -1,4 +1,7 @@
-"""The notes' own names as thin doors to the core; each says in a line what was wrong in the notes.
+"""The names of the textbooks as thin wrappers over the core that fix the bugs of the usual listings.
+
+A listing runs with its imports changed to this package; where listings disagree (masks, biases, what a layer
+returns), the docstring says how each is told apart.
 
     from clearhead.primer.torch import Transformer, create_masks, greedy_decode
 
@@ -17,6 +20,7 @@ from .decoding import greedy_decode
 from .distributed import DistributedTransformer
 from .layers import (
     DecoderLayer,
+    DecoderOutput,
     EncoderLayer,
     FeedForward,
     LayerNorm,
@@ -35,7 +39,7 @@ from .masks import (
     create_padding_mask,
     generate_square_subsequent_mask,
 )
-from .model import Attentions, Transformer
+from .model import BASE, Attentions, Transformer
 from .training import LabelSmoothingLoss, augment_data, get_lr_scheduler, train_step
 from .vampire import MultiHeadVampireAttention, VampireAttention, self_attention_sentence_encoder
 
@@ -47,8 +51,8 @@ __all__ = [
     # parts and the whole
     "PositionwiseFeedForward", "FeedForward", "LayerNorm",
     "PositionalEncoding", "positional_encoding", "get_positional_encoding",
-    "EncoderLayer", "TransformerEncoderLayer", "DecoderLayer", "TransformerDecoderLayer", "TransformerBlock",
-    "Transformer", "Attentions", "DistributedTransformer",
+    "EncoderLayer", "TransformerEncoderLayer", "DecoderLayer", "TransformerDecoderLayer", "DecoderOutput",
+    "TransformerBlock", "Transformer", "Attentions", "BASE", "DistributedTransformer",
     # masks
     "create_padding_mask", "create_look_ahead_mask", "create_masks", "generate_square_subsequent_mask",
     # training, decoding, looking

@@ -1,7 +1,7 @@
-"""Attention under the notes' names: tensors in, their mixture and the weights out. The core computes.
+"""Attention under the names of the textbooks: tensors in, their mixture and the weights out.
 
-The weights that come back are those before dropout, rows that sum to one. The notes gave the ones after it:
-in training mode their rows sum to anything, and a picture of them is not one of a distribution.
+The weights that are returned are those before dropout: rows that sum to one. Many listings return those
+after it, which in training mode sum to anything and are no distribution. Masks are read as `masks.py` says.
 Shape suffixes: B sentences, H heads, T tokens, Q queries, K keys, D width, E head width.
 """
 
@@ -21,7 +21,7 @@ from ...nn.masks import Causal
 from ...spec import Spec
 from .calls import Patterns, context, view
 from .masks import MaskLike, at_attention
-from .names import one_of, seed_or_draw, share
+from .names import no_more, one_of, seed_or_draw, share, spelled
 
 
 def scaled_dot_product_attention(
@@ -29,8 +29,10 @@ def scaled_dot_product_attention(
 ) -> tuple[Tensor, Tensor]:
     """softmax(Q Kᵀ / sqrt(d_k)) V and the weights, for (T, E), (B, T, E) or (B, H, T, E).
 
-    Any of the notes' masks will do. A blocked key has weight exactly 0, and a query that may see nothing gets
-    zeros. The notes' -1e9 is no number of half precision, and made blocked rows uniform.
+    The mask: booleans and numbers 0 / 1 mean True = 1 = may attend, 0 / -inf is added to the scores, and
+    masks of `clearhead.primer.numpy` (1 = blocked) are known by their class; `masks.py` has the whole rule.
+    A blocked key has weight exactly 0, and a query that may see nothing gets zeros. (The usual -1e9 is no
+    number of half precision, and makes blocked rows uniform.)
     """
     q, k, v = (torch.as_tensor(x) for x in (Q, K, V))
     lead, axes = q.shape[:-2], q.ndim
@@ -55,36 +57,41 @@ def scaled_dot_product_attention(
 def attention(
     query: Any, key: Any, value: Any, dropout: float | nn.Dropout | None = None, mask: MaskLike = None
 ) -> tuple[Tensor, Tensor]:
-    """The same, in one note's order of arguments."""
+    """The same with dropout before the mask, an order of arguments that is common, too."""
     return scaled_dot_product_attention(query, key, value, mask, dropout)
 
 
 def basic_attention(Q: Any, K: Any, V: Any) -> tuple[Tensor, Tensor]:
-    """Without a mask. The notes' softmax overflows for scores above 709; this one does not."""
+    """Without a mask. A softmax that does not subtract the maximum overflows above 709; this one does not."""
     return scaled_dot_product_attention(Q, K, V)
 
 
 def self_attention(X: Any, W_Q: Any, W_K: Any, W_V: Any, mask: MaskLike = None) -> Tensor:
-    """Queries, keys and values of one sequence; the output alone. The notes' softmax is never defined."""
+    """Queries, keys and values of one sequence; returns the output alone."""
     x, q, k, v = (torch.as_tensor(each) for each in (X, W_Q, W_K, W_V))
     return scaled_dot_product_attention(x @ q, x @ k, x @ v, mask)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelArgs(Spec):
-    """The settings one note uses and never defines; checked, and JSON by `to_dict` / `Spec.from_dict`.
+    """Settings of a model, checked; JSON by `to_dict` / `Spec.from_dict`.
 
     `n_embd` is the width that comes in, `dim` the one that goes out. They are the same wherever a residual is
-    added: x + f(x) needs one width.
+    added, because x + f(x) needs one width; so `n_embd` is `dim` unless it is given.
     """
 
     dim: int = 512
     n_heads: int = 8
-    n_embd: int | None = None  # None: as dim
+    n_embd: int | None = None  # None becomes dim, so that code which reads it finds a number
     n_layers: int = 6
     dropout: float = 0.1
     max_seq_len: int = 5000
     vocab_size: int = 10000
+
+    def __post_init__(self) -> None:
+        if self.n_embd is None:
+            object.__setattr__(self, "n_embd", self.dim)
+        super().__post_init__()
 
     def check(self) -> None:
         if self.dim % self.n_heads:
@@ -93,67 +100,84 @@ class ModelArgs(Spec):
 
 
 class MultiHeadAttention(nn.Module):
-    """All four of the notes' classes of this name, told apart by how they are made and called.
+    """The four classes of this name that are in circulation, told apart by how they are made and called.
 
-        MultiHeadAttention(512, num_heads=8)(Q, K, V, mask)          output and weights
-        MultiHeadAttention(512, n_heads=8, d_k=48, d_v=80)(Q, K, V)  heads of any width
-        MultiHeadAttention(ModelArgs(dim=512), is_causal=True)(q, k, v)  output, and no biases
-        MultiHeadAttention(512, 8)(x, mask=m)                        self-attention, output
+        MultiHeadAttention(512, 8, 0.1)(Q, K, V, mask)         output and weights; biases everywhere
+        MultiHeadAttention(512, 8, 48, 80, 0.1)(Q, K, V)       d_k, d_v; output and weights; bias in W_O
+        MultiHeadAttention(ModelArgs(dim=512), True)(q, k, v)  causal; output alone; no biases
+        MultiHeadAttention(512, 8)(x, mask=m)                  self-attention; output alone; biases everywhere
 
-    `bias` names the projections that have one: "qkvo", "o" (one note), "" (another). `need_weights` overrules
-    what comes back. Two notes reshape keys with the length of the queries, so a longer source is an error;
-    another's -1 for the length turns two sentences into one. Here each tensor has its own length, and batches
-    that differ are refused.
+    The third argument is d_k if it is 1 or more, and the dropout rate below 1. `bias` overrules which
+    projections have one: "qkvo", "o", "". `need_weights` overrules what is returned. Each tensor has its own
+    length, so that keys may be longer than queries; batches that differ are refused.
     """
 
     def __init__(
         self,
         d_model: int | ModelArgs,
         num_heads: int | None = None,
-        dropout: float = 0.1,
+        d_k: float | None = None,
+        d_v: int | None = None,
+        dropout: float | None = None,
         *,
         n_heads: int | None = None,
         nhead: int | None = None,
-        d_k: int | None = None,
-        d_v: int | None = None,
         bias: str | None = None,
         is_causal: bool = False,
         seed: int | None = None,
     ) -> None:
         super().__init__()
+        if d_k is not None and d_k < 1:  # (512, 8, 0.1): no head is that narrow
+            d_k, dropout = None, one_of(dropout=dropout, third_argument=d_k)
+        if d_k is not None and d_k != int(d_k):
+            raise SpecError(f"d_k is {d_k}; expected a whole number, or a dropout rate below 1")
+        dropout = 0.1 if dropout is None else dropout
+        key_width = None if d_k is None else int(d_k)
+        if bias is None:
+            bias = "" if isinstance(d_model, ModelArgs) else "qkvo" if key_width is d_v is None else "o"
         self.from_args = isinstance(d_model, ModelArgs)
         if isinstance(d_model, ModelArgs):
             args, is_causal = d_model, is_causal or num_heads is True
             heads, dropout, width, out = args.n_heads, args.dropout, args.n_embd or args.dim, args.dim
-            d_k, bias = out // heads, bias or ""
+            key_width = out // heads
         else:
             heads, width, out = one_of(num_heads=num_heads, n_heads=n_heads, nhead=nhead), d_model, d_model
         kernel = Softmax(dropout=share(dropout))
-        biases = "qkvo" if bias is None else bias
-        spec = Attention(heads=heads, head_dim=d_k, value_dim=d_v, bias=biases, kernel=kernel)
+        spec = Attention(heads=heads, head_dim=key_width, value_dim=d_v, bias=bias, kernel=kernel)
         self.inner = spec.build_cross(width, width)
-        if out != width:  # one note lets the width change here; no residual can be added then
-            self.inner.out = Linear(heads * self.inner.value_dim, out, bias="o" in biases)
-        self.num_heads, self.d_model, self.d_k = heads, out, self.inner.head_dim
+        if out != width:  # n_embd other than dim: no residual can be added then
+            self.inner.out = Linear(heads * self.inner.value_dim, out, bias="o" in bias)
+        self.num_heads, self.d_model = heads, out
+        self.d_k, self.d_v = self.inner.head_dim, self.inner.value_dim
+        self.attn_dropout = nn.Dropout(dropout)
         self.resid_dropout = nn.Dropout(dropout if self.from_args else 0.0)
         self.is_causal = is_causal
         initialise(self.inner, Xavier(), seed_or_draw(seed))
 
     def __getattr__(self, name: str) -> Any:
-        """W_Q, w_q, wq: the projections under every one of the notes' spellings."""
+        """W_Q, w_q, wq: the projections under all their usual spellings."""
         part = {"wq": "q", "wk": "k", "wv": "v", "wo": "out"}.get(name.lower().replace("_", ""))
         return super().__getattr__(name) if part is None else getattr(self.inner, part)
 
     def forward(
         self,
-        query: Tensor,
+        query: Tensor | None = None,
         key: Tensor | None = None,
         value: Tensor | None = None,
         mask: MaskLike = None,
         need_weights: bool | None = None,  # noqa: FBT001 (as torch's own module has it)
+        **names: Tensor,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        if key is not None and value is None:  # (x, mask): one note's order
-            key, mask = None, key
+        """Also by name: query, key, value, or Q, K, V, or q, k, v; x for self-attention."""
+        query = spelled("query", query, names, "Q", "q", "x")
+        key, value = spelled("key", key, names, "K", "k"), spelled("value", value, names, "V", "v")
+        no_more(names, "MultiHeadAttention.forward()")
+        if query is None:
+            raise InputError("query is missing (also spelt Q, q, x)")
+        if key is not None and value is None:
+            if mask is not None:
+                raise InputError("value is missing: give query, key and value, or x and a mask")
+            key, mask = None, key  # (x, mask)
         if need_weights is None:
             need_weights = key is not None and not self.from_args
         k, v = (query if x is None else x for x in (key, value))
@@ -171,16 +195,30 @@ class MultiHeadAttention(nn.Module):
         return (out, seen["pattern"]) if need_weights else out
 
     def split_heads(self, x_BTD: Tensor, batch_size: int | None = None) -> Tensor:
-        """(B, T, H * E) -> (B, H, T, E). With a wrong batch the notes' view(batch, -1) glues."""
+        """(B, T, H * E) -> (B, H, T, E): `view`, then `transpose`, never `view` alone.
+
+        A view only renames the axes of numbers that stay where they are. In memory the H * E numbers of a
+        token lie together, so view(B, T, H, E) cuts each token into its heads, and transpose(1, 2) brings
+        the heads forward for one product per head. view(B, H, T, E) has the same shape and is wrong: its
+        first "head" is the first tokens, whole. After the transpose the numbers are no longer in order, so
+        the way back needs `contiguous()` before `view`, or `reshape` / `flatten`, which copy where they must.
+
+        >>> tokens = torch.tensor([[[1, 2, 3, 4], [5, 6, 7, 8]]])  # 2 tokens, 2 heads of width 2
+        >>> tokens.view(1, 2, 2, 2).transpose(1, 2)[0, 0].tolist()  # head 0: the first half of both tokens
+        [[1, 2], [5, 6]]
+        >>> tokens.view(1, 2, 2, 2)[0, 0].tolist()  # without transpose: both halves of the first token
+        [[1, 2], [3, 4]]
+        """
         if batch_size not in (None, len(x_BTD)):
             raise InputError(f"batch_size is {batch_size}, the tensor has {len(x_BTD)} sentences")
         return x_BTD.reshape(*x_BTD.shape[:2], self.num_heads, -1).transpose(1, 2)
 
     def combine_heads(self, x_BHTE: Tensor) -> Tensor:
-        """(B, H, T, E) -> (B, T, H * E)."""
+        """(B, H, T, E) -> (B, T, H * E): the way back; `flatten` copies, as `contiguous().view` would."""
         return x_BHTE.transpose(1, 2).flatten(2)
 
     def scaled_dot_product_attention(
         self, Q: Tensor, K: Tensor, V: Tensor, mask: MaskLike = None
     ) -> tuple[Tensor, Tensor]:
-        return scaled_dot_product_attention(Q, K, V, mask)
+        """The same with this module's dropout on the weights while training; they are returned without it."""
+        return scaled_dot_product_attention(Q, K, V, mask, self.attn_dropout)

@@ -1,4 +1,4 @@
-"""Greedy decoding under the notes' name: a model and source ids in, target ids out."""
+"""Greedy decoding: a model and source ids in, target ids out."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ def greedy_decode(
     *,
     pad_idx: int = 0,
 ) -> Tensor:
-    """(B, up to max_len): the start symbol, what was said, the end symbol where it came, then padding.
+    """(B, up to max_len): the start symbol, the generated ids, the end symbol where it came, then padding.
 
-    Without `src_mask` the padding of `src` is found by `pad_idx`. The notes ask for methods their model lacks
-    and decode one sentence (of a batch of two, one translation of both). Here each sentence ends by itself,
+    Without `src_mask` the padding of `src` is found by `pad_idx`. Each sentence of the batch ends by itself,
     and the model is left in the mode it was in.
     """
     if max_len < 2:

@@ -1,10 +1,11 @@
-"""A model whose layers stand on several devices: each is called where it stands, activations travel."""
+"""A model whose layers are on several devices: each is called where it is, and activations move there."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -19,25 +20,32 @@ from .attention import ModelArgs
 from .model import Transformer
 
 Device = torch.device | str
-TRAINING = ("warmup_steps", "label_smoothing")  # in the notes' config, and not the model's business
+Config = Mapping[str, Any] | ModelArgs | object
+# ModelArgs' names for the arguments of a Transformer.
+OTHER_NAMES = {"dim": "d_model", "n_layers": "num_layers"}
 
 
 class DistributedTransformer(Transformer):
     """A `Transformer` from a config, its layers spread over devices in order: `devices=("cuda:0", "cuda:1")`.
 
-    The notes hand the whole config to a layer that takes sizes (a TypeError), place encoder layers only, and
-    never move what flows between them. This is model parallelism: one step after another, for a model that is
-    too large for one device. To be faster with many, use data parallelism: `torchrun -m clearhead train`.
+    The config is a dict, a `ModelArgs`, or any object with such attributes; keywords overrule it. Without a
+    vocabulary it has 10,000 words a side. The whole config stays readable as `model.config`.
+
+    This is model parallelism: one layer after another, for a model that is too large for one device. It is no
+    faster than one device would be. To train faster on several, wrap a `Transformer` in torch's own
+    `nn.parallel.DistributedDataParallel`; `clearhead train` uses a single process.
     """
 
     def __init__(
         self,
-        config: Mapping[str, Any] | ModelArgs | None = None,
+        config: Config | None = None,
         *,
         devices: Sequence[Device] | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__(**_settings(config or {}, settings))
+        given = {} if config is None else _as_dict(config)
+        super().__init__(**_settings({**given, **settings}, strict=isinstance(config, Mapping)))
+        self.config = {**given, **settings}
         found = [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"]
         self.devices = [torch.device(device) for device in (found if devices is None else devices)]
         if not self.devices:
@@ -49,7 +57,7 @@ class DistributedTransformer(Transformer):
 
     @property
     def placement(self) -> dict[str, str]:
-        """Which layer stands where."""
+        """Which layer is on which device."""
         return {
             f"{side}.{i}": str(self._device(i, len(stack.blocks)))
             for side, stack in (("encoder", self.inner.encoder), ("decoder", self.inner.decoder))
@@ -68,24 +76,35 @@ class DistributedTransformer(Transformer):
             stack.norm.to(self._device(len(stack.blocks) - 1, len(stack.blocks)))
 
 
-def _settings(config: Mapping[str, Any] | ModelArgs, more: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a `Transformer` in the notes' config, which may name one vocabulary for both."""
+def _as_dict(config: Config) -> dict[str, Any]:
+    """The settings that a dict, a dataclass, a namespace or a class with attributes holds."""
+    if isinstance(config, Mapping):
+        return dict(config)
     if isinstance(config, ModelArgs):
-        config = {
-            "d_model": config.dim, "n_heads": config.n_heads, "num_layers": config.n_layers,
-            "d_ff": 4 * config.dim, "max_len": config.max_seq_len, "dropout": config.dropout,
-            "vocab_size": config.vocab_size,
-        }  # fmt: skip
-    given = {name: value for name, value in {**config, **more}.items() if name not in TRAINING}
-    vocab = given.pop("vocab_size", None)
-    both = {} if vocab is None else {"src_vocab_size": vocab, "tgt_vocab_size": vocab}
+        settings = {field.name: getattr(config, field.name) for field in fields(config)}
+        return {**settings, "d_ff": 4 * config.dim}
+    names = [name for name in dir(config) if not name.startswith("_")]
+    return {name: value for name in names if not callable(value := getattr(config, name))}
+
+
+def _settings(config: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
+    """The arguments of a `Transformer` that a config holds; it may name one vocabulary for both sides.
+
+    A dict has no other keys. An object may, since programs keep everything in one; but a name that is nearly
+    an argument's is a slip, and would otherwise leave a default in its place.
+    """
     known = [*inspect.signature(Transformer).parameters]
-    for name in given:
-        if name not in known:
-            raise InputError(
-                f"the config has {name!r}, which a Transformer does not know; {nearest(name, known)}"
-            )
-    return {**both, **given}
+    names = {*known, *OTHER_NAMES, "vocab_size", "n_embd"}
+    for name in config.keys() - names:
+        if strict or get_close_matches(name, names, cutoff=0.8):
+            hint = nearest(name, names)
+            raise InputError(f"the config has {name!r}, which a Transformer does not know; {hint}")
+    given = {OTHER_NAMES.get(name, name): value for name, value in config.items()}
+    if given.get("n_embd", given.get("d_model")) != given.get("d_model"):
+        raise InputError(f"n_embd is {given['n_embd']}, dim {given.get('d_model')}; residuals need one width")
+    vocab = given.get("vocab_size", ModelArgs().vocab_size)
+    both = {"src_vocab_size": vocab, "tgt_vocab_size": vocab}
+    return {**both, **{name: value for name, value in given.items() if name in known}}
 
 
 def _arrive(device: torch.device) -> Any:

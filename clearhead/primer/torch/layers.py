@@ -1,9 +1,11 @@
-"""The parts of a Transformer under the notes' names, each a door to a block of the core.
+"""The parts of a Transformer under the names of the textbooks, each a thin wrapper over a block of the core.
 
 Shape suffixes: B sentences, T tokens, K source tokens, H heads, D width.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -55,8 +57,8 @@ FeedForward = PositionwiseFeedForward
 class LayerNorm(nn.LayerNorm):
     """(x - mean) / sqrt(variance + eps) * gamma + beta, torch's own.
 
-    The notes divide by std + eps, with a std that divides by N - 1: of width 4 the result is off by 0.2, of
-    inputs of size 1e-4 by a factor of nine, of width 1 it is NaN.
+    A common listing divides by std + eps, with a std that divides by N - 1: for width 4 the result is off by
+    0.2, for inputs of size 1e-4 by a factor of nine, and for width 1 it is NaN.
     """
 
     def __init__(self, d_model: int, eps: float = 1e-6) -> None:
@@ -77,14 +79,34 @@ def positional_encoding(seq_len: int, d_model: int) -> Tensor:
 
 
 def get_positional_encoding(max_seq_len: int, d_model: int) -> Tensor:
-    """The same. The notes doubled an index that already counts 0, 2, 4: only columns 0 and 1 were right."""
+    """The same. (Doubling an index that already counts 0, 2, 4 leaves only columns 0 and 1 right.)"""
     return positional_encoding(max_seq_len, d_model)
 
 
 class PositionalEncoding(nn.Module):
-    """x + waves, then dropout. The notes' table ended at `max_seq_len`; waves are computed for any length.
+    """x + sinusoids, then dropout. They are computed for any length; `max_seq_len` is only that of `pe`.
 
     Longer than in training works, but how well a model does there is another question.
+
+    Listings that keep a table do so in a buffer, and so should your own:
+
+    >>> class Table(nn.Module):
+    ...     def __init__(self, persistent):
+    ...         super().__init__()
+    ...         self.register_buffer("pe", positional_encoding(50, 8), persistent=persistent)
+
+    A buffer is a constant that belongs to the module. It moves with it, as a plain attribute would not:
+
+    >>> Table(persistent=True).to(torch.float64).pe.dtype
+    torch.float64
+
+    It is no parameter, so that no optimizer changes it; and whether checkpoints carry it is your choice. A
+    table that can be computed again need not be in them, and then its length is free to change:
+
+    >>> [list(Table(persistent=saved).state_dict()) for saved in (True, False)]
+    [['pe'], []]
+    >>> list(Table(persistent=True).parameters())
+    []
     """
 
     def __init__(
@@ -101,7 +123,7 @@ class PositionalEncoding(nn.Module):
 
     @property
     def pe(self) -> Tensor:
-        """The table (1, max_seq_len, D), made when it is asked for: no checkpoint carries it."""
+        """The table (1, max_seq_len, D), computed when it is asked for: no checkpoint carries it."""
         return positional_encoding(self.max_seq_len, self.d_model)[None]
 
     PE = pe
@@ -121,7 +143,7 @@ def block_spec(
     norm_first: bool = False,
     cross: bool = False,
 ) -> Block:
-    """One layer of the notes: biases everywhere, dropout on weights, hidden layer and what each part adds."""
+    """One layer: biases everywhere, dropout on weights, hidden layer and what each part adds."""
     attn = Attention(heads=heads, bias="qkvo", kernel=Softmax(dropout=share(dropout)))
     return Block(
         attention=attn,
@@ -189,32 +211,76 @@ class TransformerBlock(EncoderLayer):
     act: Activation = "gelu"
 
 
-class DecoderLayer(_Layer):
-    """Masked self-attention, a look at the source, feed-forward: `layer(x, enc_output, src_mask, tgt_mask)`.
+class DecoderOutput(NamedTuple):
+    """What a `TransformerDecoderLayer` returns: `x, weights = layer(x, encoder_output)`."""
 
-    One note returned a pair here and a tensor from its encoder layer, so that a stack of these broke. Here a
-    layer returns its stream; `return_attention=True` adds the cross-attention's weights (B, H, T, K).
-    """
+    x: Tensor  # (B, T, D)
+    attention_weights: Tensor  # (B, H, T, K), of the attention to the source
 
+
+class _DecoderLayer(_Layer):
     cross = True
+
+    def _decode(
+        self,
+        x: Tensor | DecoderOutput,
+        encoder_output: Tensor,
+        src_mask: MaskLike,
+        tgt_mask: MaskLike,
+        *,
+        return_attention: bool,
+    ) -> Tensor | DecoderOutput:
+        x_BTD = x.x if isinstance(x, DecoderOutput) else x
+        batch, length = x_BTD.shape[:2]
+        rule = at_attention(tgt_mask, batch=batch, queries=length, keys=length)
+        keys = encoder_output.shape[1]
+        source = at_attention(src_mask, batch=batch, queries=length, keys=keys, of_source=True)
+        seen = Patterns()
+        tap = seen.tap() if return_attention else OFF
+        ctx = context(x_BTD, self._ruled(rule), memory_BKD=encoder_output, memory_rule=source, tap=tap)
+        out: Tensor = self.inner(x_BTD, ctx)
+        return DecoderOutput(out, seen["cross.pattern"]) if return_attention else out
+
+
+class DecoderLayer(_DecoderLayer):
+    """Masked self-attention, attention to the source, feed-forward.
+
+    `layer(x, enc_output, src_mask, tgt_mask)` returns the states (B, T, D) alone, as torch's own layer does.
+    `return_attention=True` adds the weights (B, H, T, K) of the attention to the source;
+    `TransformerDecoderLayer` always does.
+    """
 
     def forward(
         self,
         x: Tensor,
-        enc_output: Tensor,
+        enc_output: Tensor | None = None,
         src_mask: MaskLike = None,
         tgt_mask: MaskLike = None,
         *,
+        encoder_output: Tensor | None = None,
         return_attention: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        batch, length = x.shape[:2]
-        rule = at_attention(tgt_mask, batch=batch, queries=length, keys=length)
-        source = at_attention(src_mask, batch=batch, queries=length, keys=enc_output.shape[1])
-        seen = Patterns()
-        tap = seen.tap() if return_attention else OFF
-        ctx = context(x, self._ruled(rule), memory_BKD=enc_output, memory_rule=source, tap=tap)
-        out: Tensor = self.inner(x, ctx)
-        return (out, seen["cross.pattern"]) if return_attention else out
+    ) -> Tensor | DecoderOutput:
+        encoder_output = one_of(encoder_output=encoder_output, enc_output=enc_output)
+        return self._decode(x, encoder_output, src_mask, tgt_mask, return_attention=return_attention)
 
 
-TransformerDecoderLayer = DecoderLayer
+class TransformerDecoderLayer(_DecoderLayer):
+    """The same layer, returning a pair: `x, weights = layer(x, encoder_output, src_mask, tgt_mask)`.
+
+    A tensor in its place would unpack just as well: two sentences would become `x` and `weights` without an
+    error. A stack written as `x = layer(x, encoder_output)` runs, too: a layer takes the pair of the one
+    before it and reads its states. `return_attention=False` returns the states alone.
+    """
+
+    def forward(
+        self,
+        x: Tensor | DecoderOutput,
+        encoder_output: Tensor | None = None,
+        src_mask: MaskLike = None,
+        tgt_mask: MaskLike = None,
+        *,
+        enc_output: Tensor | None = None,
+        return_attention: bool = True,
+    ) -> DecoderOutput | Tensor:
+        encoder_output = one_of(encoder_output=encoder_output, enc_output=enc_output)
+        return self._decode(x, encoder_output, src_mask, tgt_mask, return_attention=return_attention)

@@ -1,8 +1,20 @@
-"""Masks: the notes' ways to make one, and the door where each of them becomes a rule of the core.
+"""Masks: how textbooks make them, and how each of them becomes a mask of the core.
 
-The notes write masks in three ways: True = may attend, 1 = blocked, and 0 / -inf to be added. Here a mask of
-ones and zeros means 1 = may attend, one with negative numbers is read as added to the scores, and one that
-`clearhead.primer.numpy` made says itself what its ones mean.
+Three conventions are in use: True = may attend, 1 = blocked, and 0 / -inf to be added to the scores. Here
+
+    booleans             True = may attend
+    numbers 0 and 1      1 = may attend, as in `scores.masked_fill(mask == 0, -1e9)`
+    numbers 0 and -inf   added to the scores: -inf (or -1e9) = blocked; zeros alone block nothing
+
+and a mask made by `clearhead.primer.numpy` (1 = blocked) says itself what its ones mean. Numbers 0 and 1
+that leave a query nothing to attend to are refused: so look those that mean 1 = blocked. Axes are (queries,
+keys), (sentences, keys), (sentences, queries, keys) or (sentences, heads, queries, keys).
+
+In a module of your own, keep a mask of fixed size with `self.register_buffer("mask", mask,
+persistent=False)`. A buffer moves with the module in `.to(device)`, which a plain attribute does not, and no
+optimizer changes it, as it would a parameter. `persistent=False` leaves it out of `state_dict()`: a mask can
+be made again, and 5,000 by 5,000 numbers a layer are 100 MB of every checkpoint.
+
 Shape suffixes: B sentences, H heads, Q queries, K keys, T tokens.
 """
 
@@ -17,7 +29,7 @@ from torch import Tensor
 from ...errors import InputError
 from ...nn import doors
 from ...nn.masks import Everyone, Given, Mask
-from ..numpy.masks import Blocked, mask_from_blocked
+from ..numpy.masks import Blocked, BlockedPadding, looks_like_padding, mask_from_blocked
 
 MaskLike = Tensor | np.ndarray[Any, Any] | Mask | None
 
@@ -25,7 +37,7 @@ MaskLike = Tensor | np.ndarray[Any, Any] | Mask | None
 def create_padding_mask(seq: Tensor, pad_idx: int = 0) -> Tensor:
     """ids (B, T) -> (B, 1, 1, T), True = real token; it stretches over heads and queries.
 
-    One note gave (B, T) with 1 = padding: added to scores (B, T, T) it blocks words of other sentences.
+    Four axes, because (B, T) beside scores (B, T, T) would block words of other sentences.
     """
     if seq.ndim != 2:
         raise InputError(f"ids are (sentences, tokens), given {tuple(seq.shape)}")
@@ -48,19 +60,19 @@ def create_masks(
 def generate_square_subsequent_mask(size: int) -> Tensor:
     """(T, T) of 0 and -inf above the diagonal, to be added to scores.
 
-    The notes hand it to code that blocks where a mask is 0: only the future stays visible. To see it there,
-    change the last word: the first logits move. Every door here knows such a mask by its -inf.
+    Given to code that blocks where a mask is 0, only the future stays visible; to find that out, change the
+    last word and see the first logits move. Here such a mask is known by its -inf.
     """
     return torch.full((size, size), float("-inf")).triu(1)
 
 
-def at_attention(mask: MaskLike, *, batch: int, queries: int, keys: int) -> Mask:
-    """Any mask of the notes as a rule over (batch, queries, keys)."""
+def at_attention(mask: MaskLike, *, batch: int, queries: int, keys: int, of_source: bool = False) -> Mask:
+    """Any of these masks as a rule over (batch, queries, keys). `of_source`: (batch, keys) is padding."""
     if mask is None or isinstance(mask, Mask):
         rule = Everyone() if mask is None else mask
         rule.fit(batch, queries, keys)
         return rule
-    allowed = _four(mask, batch, queries, keys)
+    allowed = _four(mask, batch, queries, keys, of_source=of_source)
     return Given(allowed.expand(*allowed.shape[:2], queries, keys))
 
 
@@ -70,6 +82,12 @@ def at_source(mask: MaskLike, batch: int, length: int) -> Mask:
         return at_attention(mask, batch=batch, queries=length, keys=length)
     flat = _tensor(mask)
     if flat.ndim == 2 and tuple(flat.shape) == (batch, length):  # (sentences, tokens), whatever else it fits
+        square = batch == length > 1 and not isinstance(mask, BlockedPadding)
+        if square and torch.equal(_allowed(flat), create_look_ahead_mask(length, flat.device)):
+            raise InputError(
+                "src_mask is a look-ahead mask, or says that sentences have 1, 2, 3 ... tokens; a source "
+                "needs create_padding_mask(src), or mask[:, None, None] for those lengths"
+            )
         flat = flat[:, None, None, :]
     allowed_BHQK = _four(flat, batch, length, length)
     if not bool((allowed_BHQK == allowed_BHQK[:, :1, :1]).all()):
@@ -95,17 +113,37 @@ def _tensor(mask: Any) -> Tensor:
     return torch.as_tensor(mask)
 
 
-def _four(mask: Any, batch: int, queries: int, keys: int) -> Tensor:
-    """(1 or B, 1 or H, 1 or Q, K) of True = may attend."""
-    given = _tensor(mask)
-    shape, added = tuple(given.shape), given.is_floating_point() and bool((given < 0).any())
-    if given.ndim == 2 and shape == (queries, keys) == (batch, keys) and batch > 1 and not added:
+def _allowed(given: Tensor) -> Tensor:
+    """True = may attend."""
+    if given.dtype == torch.bool:
+        return given
+    if given.is_floating_point() and not bool((given > 0).any()):
+        # To be added: 0 / -inf. A look-ahead mask of one token is a single 0, and blocks nothing.
+        doors.additive(given)  # refuses other numbers
+        return given == 0
+    if not bool(((given == 0) | (given == 1)).all()):
+        raise InputError("a mask holds booleans, 0 and 1 (1 = may attend), or 0 and -inf (added to scores)")
+    if not bool((given == 1).any(-1).all()):
         raise InputError(
-            f"a mask of shape {shape} for {batch} sentences of {queries} tokens: its first axis could mean "
-            "either; mask[None, None] is one for all, mask[:, None, None] one per sentence"
+            "a mask of numbers is read as 1 = may attend, and this one leaves a query nothing to attend to; "
+            "if 1 means 'blocked', give mask == 0, otherwise mask == 1"
         )
+    return given == 1
+
+
+def _four(mask: Any, batch: int, queries: int, keys: int, *, of_source: bool = False) -> Tensor:
+    """(1 or B, 1 or H, 1 or Q, K) of True = may attend."""
+    given = _allowed(_tensor(mask))
+    shape = tuple(given.shape)
     if given.ndim == 2:
-        given = given[None, None] if shape[0] in (1, queries) else given[:, None, None]
+        known = isinstance(mask, BlockedPadding) or (of_source and shape == (batch, keys))
+        if shape == (batch, keys) and batch == queries > 1 and not known and _like_padding(given):
+            raise InputError(
+                f"a mask of shape {shape} for {batch} sentences of {queries} tokens: its first axis could "
+                "mean either; mask[None, None] is one for all, mask[:, None, None] one per sentence"
+            )
+        by_query = shape[0] in (1, queries) and not known
+        given = given[None, None] if by_query else given[:, None, None]
     elif given.ndim == 3:
         given = given[:, None]
     sizes = tuple(given.shape)
@@ -115,6 +153,8 @@ def _four(mask: Any, batch: int, queries: int, keys: int) -> Tensor:
             f"the mask is {shape}; expected ({queries}, {keys}), ({batch}, {keys}), "
             f"({batch}, {queries}, {keys}) or ({batch}, heads, {queries}, {keys})"
         )
-    rule = doors.additive(given) if added else doors.allowed(given)
-    assert isinstance(rule, Given)
-    return rule.allowed_BHQK
+    return given
+
+
+def _like_padding(allowed: Tensor) -> bool:
+    return looks_like_padding(allowed.detach().cpu().numpy())

@@ -1,4 +1,4 @@
-"""The whole model under the notes' names: source and target ids in, logits out.
+"""The whole model under the names of the textbooks: source and target ids in, logits out.
 
 Shape suffixes: B sentences, S source tokens, T target tokens, H heads, D width, V words of the target.
 """
@@ -6,7 +6,9 @@ Shape suffixes: B sentences, S source tokens, T target tokens, H heads, D width,
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -18,15 +20,36 @@ from . import masks
 from .calls import Patterns
 from .layers import block_spec
 from .masks import MaskLike
-from .names import one_of, seed_or_draw
+from .names import one_of, seed_or_draw, share
+
+# Vaswani et al. 2017, table 3, "base", with the warm-up and the label smoothing it was trained with:
+# `Transformer(V, V, **BASE)`, `get_lr_scheduler(optimizer, BASE["d_model"], BASE["warmup_steps"])`.
+BASE: Mapping[str, Any] = MappingProxyType({
+    "d_model": 512, "n_heads": 8, "d_ff": 2048, "num_layers": 6, "dropout": 0.1,
+    "warmup_steps": 4000, "label_smoothing": 0.1,
+})  # fmt: skip
 
 
-class Attentions(NamedTuple):
-    """The weights of a call, a tuple with one (B, H, queries, keys) for each layer."""
+class Attentions(tuple[Tensor, ...]):
+    """The weights of a call: `weights[layer][0, head]` is one head of the attention to the source.
+
+    `encoder`, `decoder` and `cross` hold all of them, one (B, H, queries, keys) for each layer. The sequence
+    itself is `cross`: of the three it is the one with words of both languages at its sides.
+    """
 
     encoder: tuple[Tensor, ...]
     decoder: tuple[Tensor, ...]
     cross: tuple[Tensor, ...]
+
+    def __new__(
+        cls, encoder: tuple[Tensor, ...], decoder: tuple[Tensor, ...], cross: tuple[Tensor, ...]
+    ) -> Attentions:
+        self = super().__new__(cls, cross)
+        self.encoder, self.decoder, self.cross = encoder, decoder, cross
+        return self
+
+    def __getnewargs__(self) -> tuple[tuple[Tensor, ...], ...]:
+        return self.encoder, self.decoder, self.cross  # so that copy and pickle can make it again
 
 
 def transformer_spec(
@@ -45,7 +68,7 @@ def transformer_spec(
     tie_output: bool = False,
     scale_embeddings: bool = True,
 ) -> Pair:
-    """The notes' model as a spec of the core: two tables, no norm at the end unless the norms come first."""
+    """The model as a spec of the core: two tables, no norm at the end unless the norms come first."""
     scale = math.sqrt(d_model) if scale_embeddings else 1.0
 
     def tower(vocab: int, depth: int, *, cross: bool) -> Tower:
@@ -73,10 +96,13 @@ def transformer_spec(
 class Transformer(nn.Module):
     """`model(src, tgt, src_mask, tgt_mask)` -> logits (B, T, V). 10,000 words a side: 59,508,496 weights.
 
-    The decoder never looks ahead, with or without `tgt_mask`. The notes' demo hands a 0 / -inf mask to code
-    that blocks zeros: each word sees only the future, and since the shapes are right nothing shows it. Their
-    "65M" is the paper's figure for another vocabulary. Tables start so that, times sqrt(d_model), they have
-    the size of one; Xavier's start leaves the positions more than twice as loud as the words.
+    The decoder never looks ahead, with or without `tgt_mask`. (A 0 / -inf mask in code that blocks zeros lets
+    each word see only the future, and since the shapes are right nothing shows it.) Embeddings start so that,
+    times sqrt(d_model), they have variance one; with Xavier's start the positions are more than twice as
+    large as the words. The paper's 65 million parameters are for one shared vocabulary of 37,000.
+
+    `Transformer(V, V, **BASE)` is the paper's base model. `warmup_steps` and `label_smoothing`, which such
+    configs hold beside the sizes, change nothing here and are kept as attributes for the code that trains.
     """
 
     def __init__(
@@ -100,10 +126,14 @@ class Transformer(nn.Module):
         share_embeddings: bool = False,
         tie_output: bool = False,
         scale_embeddings: bool = True,
+        warmup_steps: int = BASE["warmup_steps"],
+        label_smoothing: float = BASE["label_smoothing"],
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        # Sines and cosines go on for ever: the length is a note for the reader, not a limit.
+        # How to train it: no part of the model, but configs have them, and training code asks for them.
+        self.warmup_steps, self.label_smoothing = warmup_steps, share(label_smoothing, "label_smoothing")
+        # Sinusoids have no end: the length is for the reader, not a limit.
         self.max_seq_len = one_of(5000, max_seq_len=max_seq_len, max_len=max_len)
         self.spec = transformer_spec(
             src_vocab_size,
@@ -130,7 +160,7 @@ class Transformer(nn.Module):
         tgt: Tensor,
         src_mask: MaskLike = None,
         tgt_mask: MaskLike = None,
-        return_attention: bool = False,  # noqa: FBT001, FBT002 (the notes' argument)
+        return_attention: bool = False,  # noqa: FBT001, FBT002 (fifth in textbooks, too)
     ) -> Tensor | tuple[Tensor, Attentions]:
         seen = Patterns()
         tap = seen.tap() if return_attention else OFF
@@ -148,14 +178,28 @@ class Transformer(nn.Module):
         """Target ids and the encoder's states -> states (B, T, D)."""
         return self._decode(tgt, self._memory(enc_output, src_mask), tgt_mask, OFF).x_BTD
 
+    @property
+    def output_linear(self) -> nn.Linear:
+        """The last layer, states -> logits: `model(src, tgt) == model.output_linear(model.decode(tgt, ...))`.
+
+        An `nn.Linear` over this model's own parameters; with `tie_output` its weight is the embedding's.
+        """
+        own = dict(self.inner.named_parameters())
+        table = "encoder.embed.table.weight" if self.spec.shared else "decoder.embed.table.weight"
+        weight = own.get("head.weight", own.get(table))
+        assert weight is not None
+        linear = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+        linear.weight, linear.bias = weight, own["head.bias"]
+        return linear.train(self.training)
+
     def encoder(self, src: Tensor, src_mask: MaskLike = None) -> Tensor:
-        """As `encode`: one note's spelling."""
+        """As `encode`, under its other name."""
         return self.encode(src, src_mask)
 
     def decoder(
         self, tgt: Tensor, enc_output: Tensor, src_mask: MaskLike = None, tgt_mask: MaskLike = None
     ) -> Tensor:
-        """Logits (B, T, V), as one note's `greedy_decode` expects; another's `decode` gave it states."""
+        """Logits (B, T, V), as decoding loops expect that call `model.decoder`; `decode` returns states."""
         return self.inner.read(States(self.decode(tgt, enc_output, src_mask, tgt_mask)))
 
     @staticmethod
@@ -163,15 +207,21 @@ class Transformer(nn.Module):
         return masks.generate_square_subsequent_mask(size)
 
     def describe(self) -> str:
-        """The structure, as one draws it by hand."""
-        encoder, decoder = self.spec.encoder, self.spec.decoder
+        """The structure, as one draws it by hand, with the number of parameters."""
+        counts = [(p.numel(), p.requires_grad) for p in self.parameters()]
+        total, trainable = sum(n for n, _ in counts), sum(n for n, trained in counts if trained)
+        head = self.spec.head
+        assert isinstance(head, TokenHead)
+        tied = " (the target embedding's weights)" if head.tied else ""
+        same = " (the source's table)" if self.spec.shared else ""
         lines = [
-            "source ids -> embedding * sqrt(d_model) + positions",
-            f"  encoder x {encoder.depth}: self-attention, add & norm, feed-forward, add & norm",
-            "target ids (shifted right) -> embedding * sqrt(d_model) + positions",
-            f"  decoder x {decoder.depth}: masked self-attention, add & norm, "
-            "attention to the encoder's last output, add & norm, feed-forward, add & norm",
-            f"  linear -> {self.spec.count():,} parameters in all",
+            f"source ids -> {_embedding(self.spec.encoder)}",
+            f"  encoder x {self.spec.encoder.depth}: {_parts(self.spec.encoder, 'self-attention')}",
+            f"target ids (shifted right) -> {_embedding(self.spec.decoder)}{same}",
+            f"  decoder x {self.spec.decoder.depth}: "
+            + _parts(self.spec.decoder, "masked self-attention", "attention to the encoder's last output"),
+            f"  linear{tied} -> {head.vocab:,} logits",
+            f"{total:,} parameters, {trainable:,} trainable",
         ]
         return "\n".join(lines)
 
@@ -194,3 +244,15 @@ class Transformer(nn.Module):
             layers("decoder", "attn", decoder),
             layers("decoder", "cross", decoder),
         )
+
+
+def _embedding(tower: Tower) -> str:
+    assert isinstance(tower.embed, Tokens)
+    return "embedding + positions" if tower.embed.scale == 1.0 else "embedding * sqrt(d_model) + positions"
+
+
+def _parts(tower: Tower, *attention: str) -> str:
+    parts = (*attention, "feed-forward")
+    if tower.pattern[0].order == "pre":
+        return ", ".join(f"norm, {part}, add" for part in parts) + "; a last norm"
+    return ", ".join(f"{part}, add & norm" for part in parts)

@@ -1,8 +1,8 @@
-"""What all doors share: one name for an argument that the notes spell in several ways, and a seed."""
+"""What the primer's modules share: arguments that textbooks spell in several ways, rates and seeds."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -14,8 +14,10 @@ T = TypeVar("T")
 def one_of(default: T | None = None, **spellings: T | None) -> T:
     """The value of an argument with several spellings: `one_of(num_heads=None, n_heads=8)` is 8."""
     given = {name: value for name, value in spellings.items() if value is not None}
-    if len(set(given.values())) > 1:
-        told = ", ".join(f"{name}={value}" for name, value in given.items())
+    if len({id(value) if isinstance(value, torch.Tensor) else value for value in given.values()}) > 1:
+        told = ", ".join(
+            name if isinstance(value, torch.Tensor) else f"{name}={value}" for name, value in given.items()
+        )
         raise InputError(f"{told} are spellings of one argument; give one of them")
     value = next(iter(given.values()), default)
     if value is None:
@@ -23,10 +25,22 @@ def one_of(default: T | None = None, **spellings: T | None) -> T:
     return value
 
 
-def share(dropout: float) -> float:
-    """A dropout rate. A whole number is a width that came to the wrong place."""
+def spelled(name: str, value: T | None, others: dict[str, Any], *names: str) -> T | None:
+    """An argument that may have come under one of the other `names`, which are taken out of `others`."""
+    given = {name: value, **{other: others.pop(other, None) for other in names}}
+    return None if all(each is None for each in given.values()) else one_of(**given)
+
+
+def no_more(others: dict[str, Any], function: str) -> None:
+    """What is left over after `spelled` is refused as Python itself would refuse it."""
+    if others:
+        raise TypeError(f"{function} got an unexpected keyword argument {next(iter(others))!r}")
+
+
+def share(dropout: float, name: str = "dropout") -> float:
+    """A rate, such as that of dropout."""
     if not 0 <= dropout < 1:
-        raise SpecError(f"dropout is {dropout}; expected 0 or more and less than 1 (d_k and d_v go by name)")
+        raise SpecError(f"{name} is {dropout}; expected 0 or more and less than 1")
     return float(dropout)
 
 

@@ -1,4 +1,4 @@
-"""One step of training, a rate for each step, a loss, a few more sentences: the notes' tools, corrected.
+"""One step of training, a rate for each step, a loss, a few more sentences: the usual tools, corrected.
 
 For whole runs there is `clearhead train`: resumable, logged, exact. These are the pieces to look at.
 """
@@ -20,11 +20,13 @@ from .masks import create_masks
 from .names import share
 
 # A handful of words to see what replacing does; for real work give a lexicon (`clearhead.data.read_lexicon`).
+# Chinese words that are written alike in both scripts have synonyms that are, too.
 SYNONYMS: Mapping[str, Sequence[str]] = {
     "big": ["large", "great"], "small": ["little", "tiny"], "quick": ["fast", "rapid"],
     "happy": ["glad", "pleased"], "begin": ["start"], "house": ["home"], "look": ["watch", "gaze"],
-    "喜欢": ["喜爱", "爱好"], "喜歡": ["喜愛"], "非常": ["十分", "很"], "高兴": ["开心", "快乐"],
-    "漂亮": ["美丽", "好看"], "开始": ["着手"], "房子": ["屋子"], "立刻": ["马上"],
+    "非常": ["十分", "很"], "漂亮": ["好看"], "房子": ["屋子"], "立刻": ["立即"], "朋友": ["友人"],
+    "喜欢": ["喜爱"], "高兴": ["开心", "快乐"], "美丽": ["漂亮"], "开始": ["着手"], "经常": ["常常"],
+    "喜歡": ["喜愛"], "高興": ["開心", "快樂"], "美麗": ["漂亮"], "開始": ["著手"], "經常": ["常常"],
 }  # fmt: skip
 
 
@@ -45,8 +47,8 @@ def train_step(
 ) -> float:
     """One update by teacher forcing: the model sees tgt[:, :-1] and is asked for tgt[:, 1:]. The loss.
 
-    Padding never reaches `criterion`, so a mean is one over real words. The notes counted padding unless the
-    criterion happened to leave it out, and never moved the scheduler.
+    Padding never reaches `criterion`, so that a mean is one over real words, whether or not the criterion
+    knows which id is padding. A `scheduler` is moved after the update.
     """
     model.train()
     seen, wanted = tgt[:, :-1], tgt[:, 1:]
@@ -68,8 +70,9 @@ def train_step(
 def get_lr_scheduler(optimizer: torch.optim.Optimizer, d_model: int, warmup_steps: int = 4000) -> LambdaLR:
     """d_model^-0.5 * min(step^-0.5, step * warmup^-1.5): the rate itself, whatever the optimizer's `lr`.
 
-    The notes call it "cosine", which it is not; they multiply it with `lr` (with 1e-3 the peak is 7e-7), and
-    use the first rate twice. The peak for 512 and 4,000 is 6.9877e-4. A true cosine is `train.Cosine`.
+    The peak for 512 and 4,000 is 6.9877e-4. Two slips are common: `LambdaLR` multiplies this rate with `lr`
+    (with 1e-3 the peak is 7e-7), and step 0 taken for step 1 uses the first rate twice. It is an inverse
+    square root, no cosine; a cosine is `train.Cosine`.
     """
     noam = Noam(warmup=warmup_steps)
 
@@ -86,9 +89,8 @@ def get_lr_scheduler(optimizer: torch.optim.Optimizer, d_model: int, warmup_step
 class LabelSmoothingLoss(nn.Module):
     """The divergence from a truth that leaves `smoothing` to the other words; a perfect answer has loss 0.
 
-    Takes logits (or log-probabilities, which are logits of themselves) and gives the mean over real targets.
-    The notes hand raw logits to a divergence that needs log-probabilities: the loss falls to -800 and on.
-    They also keep the rows of padding, and sum without dividing.
+    Takes logits (or log-probabilities, which are logits of themselves), returns the mean over real targets.
+    `nn.KLDivLoss` needs log-probabilities: given raw logits, the loss falls to -800 and on.
     """
 
     def __init__(
@@ -114,8 +116,8 @@ class LabelSmoothingLoss(nn.Module):
 
 
 def augment_data(
-    src: str | Sequence[str],
-    tgt: str | Sequence[str],
+    src: Any,
+    tgt: Any,
     *,
     seed: int = 0,
     epoch: int = 0,
@@ -124,13 +126,36 @@ def augment_data(
     swap: float = 0.05,
     letters: float = 0.02,
     lexicon: Mapping[str, Sequence[str]] = SYNONYMS,
+    special: Sequence[int] = (0, 1, 2),
 ) -> tuple[Any, Any]:
-    """Sources with words lost, replaced, swapped or mistyped, a function of the seed; targets as they are.
+    """Sources with words deleted, replaced, swapped or mistyped, a function of the seed; targets as they are.
 
-    In the notes the body is four comments and two names that do not exist. Their fourth idea, translating
-    back, is `clearhead.data.back_translate(targets, translate)`.
+    `src` is a text, or a list of texts; or the ids of one, (T,), or of several, (B, T), as lists or tensors.
+    Ids are deleted and swapped; for synonyms and typing errors one needs the words. The `special` ids
+    (padding, begin, end) keep their places, and rows of a (B, T) tensor are padded with the first of them to
+    the length they had. No source becomes empty. To translate targets back into new sources there is
+    `clearhead.data.back_translate(targets, translate)`.
     """
     change = Augment(delete=delete, synonyms=synonyms, swap=swap, letters=letters, lexicon=lexicon)
-    if isinstance(src, str):
-        return change(src, seed=seed, row=0, epoch=epoch), tgt
-    return [change(text, seed=seed, row=row, epoch=epoch) for row, text in enumerate(src)], tgt
+
+    def one(row: Any, number: int) -> Any:
+        if isinstance(row, str):
+            return change(row, seed=seed, row=number, epoch=epoch)
+        ids = row.tolist() if isinstance(row, Tensor) else list(row)
+        changed = change.ids(ids, seed=seed, row=number, epoch=epoch, special=special)
+        return row.new_tensor(changed) if isinstance(row, Tensor) else changed
+
+    if isinstance(src, str) or (len(src) and _is_id(src[0])):
+        return one(src, 0), tgt
+    rows = [one(row, number) for number, row in enumerate(src)]
+    if not isinstance(src, Tensor):
+        return rows, tgt
+    padded = torch.full_like(src, special[0])
+    for row, before, after in zip(padded, src, rows, strict=True):
+        start = len(row) - len(after) if before[0] == special[0] else 0  # padding goes where the row has it
+        row[start : start + len(after)] = after
+    return padded, tgt
+
+
+def _is_id(item: Any) -> bool:
+    return isinstance(item, int) or (isinstance(item, Tensor) and item.ndim == 0)

@@ -20,7 +20,7 @@ from .names import seed_or_draw
 
 
 class VampireAttention(nn.Module):
-    """One head; values keep the width. The notes start at 0.01, where all victims are alike."""
+    """One head; values keep the width. Xavier's start, because at 0.01 all victims are alike."""
 
     def __init__(self, d_model: int = 512, d_k: int = 64, *, seed: int | None = None) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class VampireAttention(nn.Module):
 
 
 class MultiHeadVampireAttention(MultiHeadAttention):
-    """Several of them; no biases. The notes' version takes no mask."""
+    """Several of them; no biases."""
 
     def __init__(self, d_model: int = 512, num_heads: int = 8, *, seed: int | None = None) -> None:
         if d_model % num_heads:
@@ -59,7 +59,7 @@ def self_attention_sentence_encoder(
     seed: int = 0,
     say: Callable[[str], object] | None = print,
 ) -> tuple[Tensor, Tensor]:
-    """Words -> one vector (the mean after self-attention) and the weights (T, T); see the NumPy primer."""
+    """Words -> one vector (the mean after self-attention) and the weights (1, T, T); see the NumPy primer."""
     arrays = {word: np.asarray(vector) for word, vector in word_vectors.items()}
     vector, weights = vampire.self_attention_sentence_encoder(sentence, arrays, d_k=d_k, seed=seed, say=say)
     return torch.from_numpy(vector), torch.from_numpy(weights)

@@ -32,6 +32,8 @@ def translate(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> M
         # Bare: the task puts start and end around them.
         sides = (encoded(tokenizer, [row[side] for row in split], specials=False) for side in (one, two))
         pairs = [Pair(source, target) for source, target in zip(*sides, strict=True)]
+        if run.data.truncate == "source":
+            pairs = _truncated(pairs, run.data.length - 1, name, notes)
         kept = [p for p in pairs if max(len(p.source), len(p.target)) < run.data.length]
         if len(kept) < len(pairs):
             notes.append(
@@ -43,6 +45,14 @@ def translate(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> M
         language=run.data.language, smoothing=run.data.smoothing, **common(run, rows),
     )  # fmt: skip
     return Made(task, "tokens", _pair_config(tokenizer), _generation(run, ids))
+
+
+def _truncated(pairs: list[Pair], length: int, split: str, notes: list[str]) -> list[Pair]:
+    """The beginnings of long sources, with room for the token that ends them."""
+    long = sum(len(pair.source) > length for pair in pairs)
+    if long:
+        notes.append(f"{split}: {long:,} of {len(pairs):,} sources cut to {length} tokens")
+    return [Pair(pair.source[:length], pair.target) for pair in pairs]
 
 
 def denoise(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
@@ -132,7 +142,9 @@ def _pair_config(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def _generation(run: Run, ids: Ids) -> dict[str, Any]:
     said = {"pad_token_id": ids.pad, "eos_token_id": ids.end, "decoder_start_token_id": ids.start}
-    return {**said, "max_length": run.data.length}
+    # A model that has learned from the beginnings of long texts is used in the same way.
+    long = {"truncate_source": True} if run.data.truncate == "source" else {}
+    return {**said, **long, "max_length": run.data.length}
 
 
 def _decode(model: PairModel, source: Tensor, mask: Tensor, limit: int, *, ids: Ids) -> list[list[int]]:

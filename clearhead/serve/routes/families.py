@@ -91,7 +91,7 @@ def routes(studio: Studio) -> APIRouter:
 def _row(family: Family) -> dict[str, Any]:
     return {
         "name": family.name,
-        "title": family.title,
+        "title": family.titles,
         "year": family.year,
         "mode": family.mode,
         "uses": family.uses,

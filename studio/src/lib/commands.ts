@@ -28,6 +28,7 @@ export function generation(where: string, asked: Decoding): string {
     options.push("--do-sample", "--temperature", asked.temperature, "--seed", asked.seed);
     options.push("--top-k", asked.top_k, "--top-p", asked.top_p);
   } else options.push("--no-sample");
+  if (asked.forced.length) options.push("--begin", ...asked.forced);
   if (asked.chat) return command("chat", where, `--message=${asked.text}`, ...options);
   // Behind -- a text is a text, also one that looks like an option.
   return asked.text.startsWith("-") ? command("generate", where, ...options, "--", asked.text) : command("generate", where, asked.text, ...options);

@@ -32,6 +32,7 @@ export function extended(series: Series, records: Record_[]): Series {
       next.valid.push({ step: r.step, scores: r.scores ?? {}, best: !!r.best, samples: r.samples ?? [] });
       continue;
     }
+    if (r.split) continue; // that a step failed, and why: there is nothing to draw
     while (next.step.length && next.step[next.step.length - 1] >= r.step)
       for (const column of [next.step, next.loss, next.lr, next.grad_norm, next.speed]) column.pop();
     next.step.push(r.step);

@@ -25,6 +25,11 @@ test("records that come again replace those behind them", () => {
   expect(series.valid).toHaveLength(1);
 });
 
+test("a step that failed draws nothing", () => {
+  const series = extended(empty(), [{ step: 1, loss: 2 }, { step: 2, split: "failed" }]);
+  expect(series.step).toEqual([1]);
+});
+
 test("lines of different steps share an axis, with holes where they are silent", () => {
   expect(joined([{ x: [1, 3], y: [10, 30] }, { x: [2, 3], y: [NaN, 5] }])).toEqual([[1, 2, 3], [10, null, 30], [null, null, 5]]);
 });

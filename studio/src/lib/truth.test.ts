@@ -50,6 +50,7 @@ test("a command says everything the request said", () => {
   expect(generation("runs/demo", ASKED)).toBe(`clearhead generate runs/demo 'it'\\''s' --max-new-tokens 8 --num-beams 1 --repetition-penalty 1.3 --no-sample`);
   expect(generation("m", { ...ASKED, strategy: "sample", text: "--help" })).toBe("clearhead generate m --max-new-tokens 8 --num-beams 1 --repetition-penalty 1.3 --do-sample --temperature 0.8 --seed 4 --top-k 0 --top-p 0.95 -- --help");
   expect(generation("m", { ...ASKED, strategy: "beam" })).toContain("--num-beams 3 --length-penalty 0.5 --no-sample");
+  expect(generation("m", { ...ASKED, forced: [7, 9] })).toMatch(/ --no-sample --begin 7 9$/);
   expect(generation("m", { ...ASKED, chat: true })).toMatch(/^clearhead chat m '--message=it'\\''s' /);
   const trace = { model: "m", text: "-x", target_ids: [1, 2] };
   expect(looking("m", trace, "每天", "cross", { layer: 1, head: 2 }, "Linear()")).toBe("clearhead look m --text=-x --target=每天 '--set=Attention.kernel=Linear()' --kind cross --layer 1 --head 2".replace("--target=每天", "'--target=每天'"));
