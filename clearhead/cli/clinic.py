@@ -21,7 +21,7 @@ Flag = Annotated[bool, Parameter(negative="", help="for machines")]
 # The kinds of exercises in the order of the list: heading, then the name of the column that describes one.
 KINDS: dict[Kind, dict[Lang, tuple[str, str]]] = {
     "implement": {"en": ("Implement it yourself", "what to write"), "zh": ("自己实现", "要写什么")},
-    "fix": {"en": ("Fix broken code", "what is wrong"), "zh": ("修复代码", "病情")},
+    "fix": {"en": ("Fix broken code", "what is wrong"), "zh": ("修复代码", "问题")},
 }
 
 clinic = App(
@@ -111,14 +111,23 @@ def check(
     lang: Language = None,
     json: Flag = False,
 ) -> None:
-    """Check your file. Exit 0 when every check passes, 1 when not; each failure earns one more hint."""
+    """Check your file. Exit 0 when every check passes, 1 when not; each failure shows one more hint."""
     exercise, reads = find(name), language(lang)
     verdict = examine(exercise, Path(file), limit)
     progress.note(name, passed=verdict.solved)
     shown = min(progress.failures(name), len(exercise.hints[reads]))
     if json:
-        told = [{**vars(outcome), "means": exercise.checks[outcome.check]} for outcome in verdict.outcomes]
-        facts = {"name": name, "solved": verdict.solved, "error": verdict.error, "checks": told}
+        told = [
+            {
+                "check": outcome.check,
+                "passed": outcome.passed,
+                "detail": outcome.detail.get(reads, ""),
+                "means": exercise.checks[outcome.check],
+            }
+            for outcome in verdict.outcomes
+        ]
+        error = verdict.error.get(reads, "")
+        facts = {"name": name, "solved": verdict.solved, "error": error, "checks": told}
         print_json({**facts, "hints": [] if verdict.solved else exercise.hints[reads][:shown]})
     else:
         _tell(exercise, verdict, reads, shown, file)
@@ -132,20 +141,20 @@ def _tell(exercise: Exercise, verdict: Verdict, lang: Lang, hints: int, file: st
         ERR.print(verdict.printed.rstrip(), style="dim", markup=False)
     OUT.print(f"[bold]{exercise.name}[/]  {escape(exercise.title[lang])}")
     if verdict.error:
-        OUT.print(f"  [red]✗[/] {escape(verdict.error)}")
+        OUT.print(f"  [red]✗[/] {escape(verdict.error[lang])}")
     for outcome in verdict.outcomes if not verdict.error else ():
         mark = "[green]✓[/]" if outcome.passed else "[red]✗[/]"
-        detail = f"  [dim]{escape(outcome.detail)}[/]" if outcome.detail else ""
+        detail = f"  [dim]{escape(outcome.detail[lang])}[/]" if outcome.detail else ""
         OUT.print(f"  {mark} {escape(exercise.checks[outcome.check][lang])}{detail}")
     if verdict.solved:
-        fixed = exercise.kind == "fix"
-        praise = pick(lang, "Mended." if fixed else "It works.", "治好了。" if fixed else "实现正确。")
+        praise = pick(lang, "Fixed." if exercise.kind == "fix" else "It works.", "通过。")
         OUT.print(f"\n[green]{praise}[/] {escape(exercise.why[lang])}")
         return
     for number, hint in enumerate(exercise.hints[lang][:hints], 1):
         OUT.print(f"\n{pick(lang, 'hint', '提示')} {number}/{len(exercise.hints[lang])}  {escape(hint)}")
     OUT.print(
-        f"\n{pick(lang, 'again', '再来')}  clearhead learn clinic check {exercise.name} {file}", markup=False
+        f"\n{pick(lang, 'again', '再次检查')}  clearhead learn clinic check {exercise.name} {file}",
+        markup=False,
     )
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.cells import cell_len
 from rich.console import Console
-from rich.markdown import Markdown
 
+from ..errors import InputError
 from ..learn.cards import drawn
 from ..learn.language import Lang, language, pick
 from ..learn.lessons import LEVELS, Lesson, find, lessons, neighbours
 from .clinic import clinic
-from .console import OUT, print_json
+from .console import ERR, OUT, print_json
 from .explain import lines
 from .ordering import order
+from .page import Page, html, save_html
 from .tries import attempt
 
 Language = Annotated[Lang | None, Parameter(help="zh or en; by the environment unless given")]
@@ -34,20 +36,33 @@ learn.command(lines)
 
 
 @learn.default
-def read(lesson: str | None = None, *, lang: Language = None, json: Flag = False) -> None:
+def read(
+    lesson: str | None = None,
+    *,
+    save: Annotated[Path | None, Parameter(help="a page to print: FILE.html")] = None,
+    lang: Language = None,
+    json: Flag = False,
+) -> None:
     """Without a name, the path through the lessons; with one, the lesson."""
     reads = language(lang)
     if lesson is None:
+        if save is not None:
+            raise InputError("--save needs a lesson: clearhead learn cheatsheet --save cheatsheet.html")
         _list(reads, json=json)
         return
     found = find(lesson)
+    if save is not None:
+        text, title = found.text(reads), found.title[reads]
+        save_html(save, html(text, name=found.name, title=title, lang=reads))
+        ERR.print(f"{pick(reads, 'saved', '已保存')}  {save}", markup=False)
+        return
     if json:
         before, after = (each and each.name for each in neighbours(found))
         facts = {"name": found.name, "title": found.title[reads], "previous": before, "next": after}
         print_json({**facts, "text": found.text(reads)})
         return
     page = Console(highlight=False, width=min(OUT.width, WIDEST))
-    page.print(Markdown(found.text(reads), code_theme="ansi_dark"))
+    page.print(Page(found.text(reads)))
     OUT.print(_around(found, reads), style="dim", markup=False)
 
 
@@ -90,7 +105,7 @@ def _list(lang: Lang, *, json: bool) -> None:
 @learn.command
 def cards(
     *,
-    count: Annotated[int | None, Parameter(help="no more than so many")] = None,
+    count: Annotated[int | None, Parameter(help="at most this many")] = None,
     seed: Annotated[int | None, Parameter(help="shuffle them")] = None,
     show: Annotated[bool, Parameter(negative="", help="answers at once, as in a list to print")] = False,
     lang: Language = None,

@@ -24,7 +24,7 @@ def attempt(
     lang: Annotated[Lang | None, Parameter(help="zh or en; by the environment unless given")] = None,
     json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
 ) -> None:
-    """Answer a question by measuring: scale, no-mask, pre-norm, ... Without a name: the list of questions."""
+    """Answer a question by measuring: scale, no-mask, dropout, ... Without a name: the list of questions."""
     reads = language(lang)
     if name is None:
         _list(reads, json=json)

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -50,13 +50,13 @@ class Exercise:
 class Outcome:
     check: str
     passed: bool
-    detail: str = ""
+    detail: Mapping[Lang, str] = field(default_factory=dict)  # what was found, where it failed
 
 
 @dataclass(frozen=True)
 class Verdict:
     outcomes: tuple[Outcome, ...]
-    error: str = ""  # the file could not be used at all: why
+    error: Mapping[Lang, str] = field(default_factory=dict)  # the file could not be used at all: why
     printed: str = ""
 
     @property
@@ -115,21 +115,29 @@ def examine(exercise: Exercise, path: Path, limit: float = 30.0) -> Verdict:
         said = printed.read_text(encoding="utf-8", errors="replace")[-SHOWN:]
         found = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else {}
     outcomes = [Outcome(**each) for each in found.get("outcomes", ())]
-    error = found.get("error", "")
+    error: Mapping[Lang, str] = found.get("error", {})
     if stopped:
         where = found.get("running")
         if where is None:
-            error = (
-                f"the file did not load within {limit:g} s and was stopped; is there a loop without an end?"
-            )
+            error = {
+                "en": f"the file did not load within {limit:g} s and was stopped; is there an endless loop?",
+                "zh": f"文件在 {limit:g} 秒内没有加载完，已终止；是不是有死循环？",
+            }
         else:
-            outcomes.append(
-                Outcome(where, passed=False, detail=f"stopped after {limit:g} s: a loop without an end?")
-            )
+            detail: Mapping[Lang, str] = {
+                "en": f"stopped after {limit:g} s: an endless loop?",
+                "zh": f"运行 {limit:g} 秒后已终止：是不是有死循环？",
+            }
+            outcomes.append(Outcome(where, passed=False, detail=detail))
     elif not found:
-        error = "the file ended the process before any check ran"
+        error = {
+            "en": "the file ended the process before any check ran",
+            "zh": "还没有开始检查，文件就结束了进程",
+        }
     missing = [name for name in exercise.checks if name not in {outcome.check for outcome in outcomes}]
-    outcomes += [Outcome(name, passed=False, detail="not reached") for name in missing]
+    outcomes += [
+        Outcome(name, passed=False, detail={"en": "not reached", "zh": "没有执行到"}) for name in missing
+    ]
     return Verdict(tuple(outcomes), error, said)
 
 

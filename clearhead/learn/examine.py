@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from .clinic import SHELF, find
+from .language import Lang
 
 LARGEST = 16 * 1024 * 1024  # bytes a learner's file may print or write
 
@@ -54,15 +55,24 @@ def _module(name: str, path: Path) -> ModuleType:
     return module
 
 
-def _told(error: BaseException, file: str) -> str:
-    """A failed check in its own words; anything else with its kind and the line of the learner's file."""
+def _told(error: BaseException, file: str) -> dict[Lang, str]:
+    """A failed check in its own words; anything else with its kind and the line of the learner's file.
+
+    A check raises AssertionError((English, Chinese)); a single text stands for both.
+    """
+    given = error.args[0] if isinstance(error, AssertionError) and error.args else None
+    if isinstance(given, tuple):
+        en, zh = (" ".join(str(each).split()) for each in given)
+        return {"en": en, "zh": zh}
     words = " ".join(str(error).split())
     if isinstance(error, AssertionError) and words:
-        return words
+        return {"en": words, "zh": words}
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-    where = f" (line {line})" if line else ""
-    return f"{type(error).__name__}: {words}{where}"
+    said = f"{type(error).__name__}: {words}"
+    return (
+        {"en": f"{said} (line {line})", "zh": f"{said}（第 {line} 行）"} if line else {"en": said, "zh": said}
+    )
 
 
 def _limit_files() -> None:

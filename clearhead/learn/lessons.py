@@ -19,9 +19,9 @@ LEVELS: Mapping[str, Mapping[Lang, str]] = {
     "1": {"en": "Level 1: the basics", "zh": "第 1 级：基础理解"},
     "2": {"en": "Level 2: the whole Transformer", "zh": "第 2 级：核心掌握"},
     "3": {"en": "Level 3: variants and fine-tuning", "zh": "第 3 级：进阶应用"},
-    "4": {"en": "Level 4: efficiency, long texts, other senses", "zh": "第 4 级：研究前沿"},
+    "4": {"en": "Level 4: efficiency, long texts, multimodal", "zh": "第 4 级：研究前沿"},
     "p": {"en": "Projects", "zh": "实战项目"},
-    "9": {"en": "To keep", "zh": "随身带"},
+    "9": {"en": "To keep", "zh": "速查与面试"},
 }
 
 

@@ -1,6 +1,7 @@
 """The clinic: each exercise fails unsolved and passes solved; no learner's file can hang or break it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,10 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
         main(["learn", "clinic", *words])
     said = capsys.readouterr()
     return int(done.value.code or 0), said.out, said.err
+
+
+def chinese(text: str) -> bool:
+    return any(0x4E00 <= ord(letter) < 0xA000 for letter in text)
 
 
 def found(name: str, code: str, folder: Path) -> dict[str, bool]:
@@ -73,6 +78,9 @@ def test_a_usual_mistake_turns_its_check_red(name: str, old: str, new: str, red:
     code = clinic.find(name).code("fixed")
     assert code.count(old) == 1
     assert found(name, code.replace(old, new), tmp_path)[red] is False
+    report = json.loads((tmp_path / "report.json").read_text())
+    (detail,) = (each["detail"] for each in report["outcomes"] if each["check"] == red)
+    assert chinese(detail["zh"]) and not chinese(detail["en"]), detail
 
 
 def test_both_kinds_are_listed_under_their_headings(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +114,39 @@ def test_it_is_written_in_both_languages(name: str) -> None:
         assert words["zh"]
     assert any(ord(letter) > 0x2E80 for letter in exercise.title["zh"] + exercise.story["zh"])
     assert len(exercise.hints["en"]) == len(exercise.hints["zh"]) >= 2
+    assert all(isinstance(hint, str) for hints in exercise.hints.values() for hint in hints)
     assert "clearhead" not in exercise.code("broken")
+
+
+@pytest.mark.parametrize("name", clinic.exercises())
+def test_a_failed_check_explains_itself_in_the_language_of_the_learner(name: str, tmp_path: Path) -> None:
+    file, report = tmp_path / "user.py", tmp_path / "report.json"
+    file.write_text(clinic.find(name).code("broken"))
+    examine.main(name, str(file), str(report))
+    details = [each["detail"] for each in json.loads(report.read_text())["outcomes"] if not each["passed"]]
+    assert details
+    for detail in details:
+        if re.match(r"\w+(Error|Exception): ", detail["zh"]):  # Python's or torch's own words
+            continue
+        assert chinese(detail["zh"]) and detail["en"] != detail["zh"], detail
+
+
+def test_a_file_that_cannot_run_is_explained_in_chinese(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "user.py"
+    for text, said in (
+        ("while True:\n    pass\n", "是不是有死循环"),
+        ("def cell(word, width=8):\n    while True:\n        pass\n", "没有执行到"),
+        ("import os\nos._exit(0)\n", "结束了进程"),
+        ("1 / 0\n", "（第 1 行）"),
+    ):
+        file.write_text(text)
+        limit = "2" if "while" in text else "60"
+        code, out, _ = run(capsys, "check", QUICK, str(file), "--limit", limit, "--lang", "zh")
+        assert code == 1 and said in out
+    report = json.loads(run(capsys, "check", QUICK, str(file), "--lang", "zh", "--json")[1])
+    assert "（第 1 行）" in report["error"]
 
 
 def test_from_start_to_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +162,7 @@ def test_from_start_to_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert "✗ Chinese words are as wide" in out and "is 9 columns wide" in out and err == ""
     file.write_text(clinic.find(QUICK).code("fixed"))
     code, out, _ = run(capsys, "check", QUICK, str(file), "--lang", "zh")
-    assert code == 0 and "治好了" in out and "✗" not in out
+    assert code == 0 and "通过。" in out and "✗" not in out
     said = json.loads(run(capsys, "--json")[1])
     assert [each["name"] for each in said if each["solved"]] == [QUICK]
     assert "solved 1 / " in run(capsys)[1]

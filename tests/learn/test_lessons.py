@@ -12,10 +12,11 @@ import pytest
 from clearhead.cli.main import main
 from clearhead.learn.cards import cards
 from clearhead.learn.clinic import exercises
+from clearhead.learn.language import Lang
 from clearhead.learn.lessons import LEVELS, Lesson, find, lessons, neighbours, shelf
 from clearhead.learn.lines import walks
 from clearhead.learn.ordering import puzzles
-from clearhead.learn.tries import TRIES
+from clearhead.learn.tries import TRIES, tries
 
 ROOT = Path(__file__).parents[2]
 NINE = {  # the headings that one of the notes left empty
@@ -24,6 +25,7 @@ NINE = {  # the headings that one of the notes left empty
     "transformer": "一个完整的 Transformer",
 }  # fmt: skip
 COMPONENTS = (
+    "attention",
     "embedding",
     "positions",
     "multi-head",
@@ -32,6 +34,26 @@ COMPONENTS = (
     "residual",
     "encoder",
     "decoder",
+)
+TERMS = (
+    "注意力权重", "加权求和", "维度", "激活函数", "归一化", "残差连接", "掩码", "填充", "位置编码", "词表",
+    "批次", "隐藏状态", "推理", "生成", "贪心", "束搜索", "采样", "过拟合", "梯度消失", "梯度爆炸", "预热",
+    "标签平滑", "微调", "预训练", "检查点", "自注意力", "交叉注意力", "前馈网络", "卷积", "CNN", "并行",
+    "消融",
+)  # fmt: skip
+NOT_TERMS = (
+    "弯一下",
+    "词元",
+    "写作",
+    "份额",
+    "塔",
+    "抽签",
+    "瞎猜",
+    "偷懒",
+    "薄薄",
+    "看它怎么坏",
+    "嵌入表变窄",
+    "瘦矩阵",
 )
 WORDS = {"learn", "try", "clinic", "cards", "order", "lines"}
 
@@ -61,15 +83,15 @@ def test_both_languages_have_the_same_code_and_headings(lesson: Lesson) -> None:
     chinese = sum(0x4E00 <= ord(letter) < 0xA000 for letter in zh)
     assert chinese > 100 and lesson.title["zh"] != lesson.title["en"]
     # A few Chinese words are the subject of an English page; a page of them is not English.
-    assert sum(0x4E00 <= ord(letter) < 0xA000 for letter in without_code(en)) < 40
+    assert sum(0x4E00 <= ord(letter) < 0xA000 for letter in outside_code(en)) < 40
 
 
-def without_code(text: str) -> str:
+def outside_code(text: str) -> str:
     return re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
 
 
 def prose(text: str) -> list[str]:
-    return [line for line in without_code(text).splitlines() if line.startswith("#")]
+    return [line for line in outside_code(text).splitlines() if line.startswith("#")]
 
 
 @pytest.mark.parametrize("lesson", lessons().values(), ids=lambda lesson: lesson.name)
@@ -101,7 +123,56 @@ def test_components_have_the_same_card(name: str) -> None:
         ("zh", ("做什么", "公式", "形状", "解决什么问题", "没有它会怎样")),
     ):
         text = find(name).text(lang)
-        assert all(f"| {row} |" in text for row in rows)
+        # The decoder's page has a second one, for the mask.
+        cards = 2 if name == "decoder" else 1
+        assert all(text.count(f"\n| {row} |") == cards for row in rows)
+
+
+def test_the_index_has_the_titles_of_the_pages() -> None:
+    index = (shelf() / "learn" / "README.md").read_text()
+    for lesson in lessons().values():
+        for lang, path in lesson.files.items():
+            assert f"[{lesson.title[lang]}](" in index, path
+    assert all(heading in index for level in LEVELS.values() for heading in level.values())
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_everything_on_the_reading_list_has_a_link(lang: Lang) -> None:
+    items = [line for line in find("reading").text(lang).splitlines() if re.match(r"(\d+\.|-) ", line)]
+    assert len(items) >= 15
+    assert all("](https://" in item for item in items), items
+    links = re.findall(r"\]\(([^)]+)\)", find("reading").text(lang))
+    assert links == re.findall(r"\]\(([^)]+)\)", find("reading").text("en"))
+
+
+def chinese_course() -> dict[str, str]:
+    """Everything that the Chinese course says, by where it says it; code is not Chinese."""
+    texts = {name: outside_code(lesson.text("zh")) for name, lesson in lessons().items()}
+    for name, exercise in exercises().items():
+        words = [exercise.title, exercise.story, exercise.why, *exercise.checks.values()]
+        texts[f"exercise {name}"] = "\n".join([*(each["zh"] for each in words), *exercise.hints["zh"]])
+    for name, experiment in tries().items():
+        texts[f"try {name}"] = experiment.question["zh"] + experiment.answer["zh"]
+    for name, puzzle in puzzles().items():
+        words = [puzzle.title, *(each for step in puzzle.steps for each in (step.text, step.why))]
+        texts[f"order {name}"] = "\n".join(each["zh"] for each in words)
+    for name, walk in walks().items():
+        reasons = [reason["zh"] for found in walk.reasons.values() for reason in found]
+        texts[f"lines {name}"] = "\n".join([walk.title["zh"], *reasons])
+    texts["cards"] = "\n".join(card.question["zh"] + card.answer["zh"] for card in cards())
+    return texts
+
+
+def test_the_chinese_course_has_the_terms_of_chinese_textbooks() -> None:
+    everything = "\n".join(chinese_course().values())
+    for term in TERMS:
+        assert everything.count(term) >= 2, term
+    for name, text in chinese_course().items():
+        for word in NOT_TERMS:
+            assert word not in text, (name, word)
+    # The width of a column on a screen is one; that of a vector is its dimension.
+    wide = {name for name, text in chinese_course().items() if "宽" in text}
+    assert wide <= {"exercise crooked-table"}, wide
 
 
 def test_the_path_has_its_levels_and_no_page_is_lost() -> None:

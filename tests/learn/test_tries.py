@@ -69,6 +69,27 @@ def test_without_residuals_depth_hurts() -> None:
     assert rows[-1][2] > 2.2
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_with_one_layer_the_model_without_residuals_wins_and_the_answer_says_so(seed: int) -> None:
+    (_, with_it, without), *deeper = table("no-residual", seed)
+    assert without < with_it and all(lost > kept for _, kept, lost in deeper)
+    answer = tries()["no-residual"].answer
+    assert "At depth 1 the model without them wins" in answer["en"] and "只有一层时" in answer["zh"]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_model_without_dropout_over_fits(seed: int) -> None:
+    plain, little, much = table("dropout", seed)
+    guessing, best_possible = math.log(10), 1.18
+    for _, seen, held_out, lowest, step in (plain, little, much):
+        assert seen < held_out and lowest < held_out and int(step) < 200
+        assert best_possible < lowest < 1.7
+    assert plain[1] < 0.15 and plain[2] > guessing + 0.3
+    assert little[1] < 0.2 and little[2] > guessing  # too little for so few rows
+    assert 0.4 < much[1] < 1.18 and much[2] < 2.0
+    assert plain[3] < much[2]  # early stopping helps even more than dropout
+
+
 def test_only_attention_and_a_net_of_fixed_length_reach_far_back() -> None:
     recurrent, feed_forward, convolution, attention = table("rnn-or-attention")
     *_, chance = recurrent[1:6]

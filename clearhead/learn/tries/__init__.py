@@ -24,6 +24,7 @@ TRIES = {
     "no-positions": "order:no_positions",
     "no-mask": "order:no_mask",
     "no-residual": "depth:no_residual",
+    "dropout": "overfitting:dropout",
     "rnn-or-attention": "networks:rnn_or_attention",
     "scaling": "networks:scaling",
 }

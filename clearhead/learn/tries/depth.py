@@ -33,8 +33,8 @@ def pre_norm(seed: int) -> Finding:
     """The same deep model with norms after or before its parts; no warm-up."""
     rows = []
     for order, words in (
-        ("post", Words("after (post)", "在后 (post)")),
-        ("pre", Words("before (pre)", "在前 (pre)")),
+        ("post", Words("post-norm", "post-norm")),
+        ("pre", Words("pre-norm", "pre-norm")),
     ):
         spec = _spec(DEEP).edit(Block, order=order)
         if order == "post":  # its last block ends with a norm already
@@ -91,8 +91,8 @@ def no_residual(seed: int) -> Finding:
         rows.append((str(depth), with_it, without))
     columns = (
         Words("layers", "层数"),
-        Words("loss with residuals", "损失：有残差"),
-        Words("without", "无残差"),
+        Words("loss with residuals", "有残差的损失"),
+        Words("loss without", "无残差的损失"),
     )
     return Finding(columns, tuple(rows), bar=2)
 

@@ -19,11 +19,11 @@ def scale(seed: int) -> Finding:
         largest, passed = zip(*(_softmax(s) for s in (scores, scores / width**0.5)), strict=True)
         rows.append((str(width), float(scores.var()), *largest, *passed))
     columns = (
-        Words("head width", "头的宽度"),
+        Words("head dimension", "头的维度"),
         Words("variance of q·k", "q·k 的方差"),
         Words("largest weight", "最大权重"),
         Words("scaled", "缩放后"),
-        Words("gradient of softmax", "梯度"),
+        Words("gradient of softmax", "softmax 梯度"),
         Words("scaled", "缩放后"),
     )
     return Finding(columns, tuple(rows), bar=4)
@@ -57,7 +57,7 @@ def view_transpose(seed: int) -> Finding:
     columns = (
         Words("how", "做法"),
         Words("head 0 of token 1", "token 1 的头 0"),
-        Words("share at home", "归位比例"),
+        Words("numbers of the right token", "属于本 token 的比例"),
     )
     return Finding(columns, tuple(rows), bar=2)
 
@@ -77,8 +77,8 @@ def n_embd(seed: int) -> Finding:
         )
     columns = (
         Words("n_embd (dim 64)", "n_embd (dim 64)"),
-        Words("comes in", "输入形状"),
-        Words("goes out", "输出形状"),
+        Words("input shape", "输入形状"),
+        Words("output shape", "输出形状"),
         Words("x + f(x)", "x + f(x)"),
         Words("parameters", "参数量"),
     )

@@ -88,7 +88,7 @@ class Attention(Network):
 KINDS: tuple[tuple[type[Network], Words], ...] = (
     (Recurrent, Words("plain RNN", "循环神经网络 (RNN)")),
     (FeedForward, Words("feed-forward", "前馈神经网络 (FNN)")),
-    (Convolution, Words("convolution, 2 layers of 5", "卷积神经网络 (CNN)，2 层，核宽 5")),
+    (Convolution, Words("convolution, 2 layers of 5", "卷积神经网络 (CNN)，2 层，卷积核 5")),
     (Attention, Words("one attention layer", "一层注意力")),
 )
 

@@ -31,8 +31,8 @@ def no_positions(seed: int) -> Finding:
     columns = (
         Words("model", "模型"),
         Words("loss", "损失"),
-        Words("moved by reversing", "颠倒词序的变化"),
-        Words("right, %", "正确率 %"),
+        Words("change by reversing", "颠倒词序后的变化"),
+        Words("accuracy, %", "准确率 %"),
     )
     return Finding(columns, tuple(rows), bar=3)
 
@@ -56,11 +56,11 @@ def no_mask(seed: int) -> Finding:
     for words, causal in ((Words("with the mask", "有掩码"), True), (Words("without", "没有"), False)):
         model = built(replace(small(2, causal=causal), init=Xavier()), seed)
         losses = train(model, _next_digit(seed), 160, lr=5e-3)
-        rows.append((words, losses[-1], _while_writing(model, _next_digit(seed).deal(0)), math.log(10)))
+        rows.append((words, losses[-1], _at_inference(model, _next_digit(seed).deal(0)), math.log(10)))
     columns = (
         Words("model", "模型"),
         Words("loss in training", "训练时的损失"),
-        Words("loss while writing", "写作时的损失"),
+        Words("loss at inference", "推理时的损失"),
         Words("the best that is possible", "理论最优"),
     )
     return Finding(columns, tuple(rows), bar=2)
@@ -74,7 +74,7 @@ def _next_digit(seed: int) -> Game:
     return Game(deal)
 
 
-def _while_writing(model: torch.nn.Module, rows: Rows) -> float:
+def _at_inference(model: torch.nn.Module, rows: Rows) -> float:
     """The loss at each place when nothing after it has been written yet."""
     with torch.no_grad():
         lengths = range(1, rows.inputs.shape[1] + 1)

@@ -1,4 +1,4 @@
-"""What must hold of the mended file; the words for each are in exercise.yaml."""
+"""Checks of the mended file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
 
 import unicodedata
 
@@ -8,14 +8,23 @@ def _columns(text):
 
 
 def english(user):
-    assert user.cell("cat", 8) == "cat     ", f"got {user.cell('cat', 8)!r}"
+    assert user.cell("cat", 8) == "cat     ", (
+        f"got {user.cell('cat', 8)!r}",
+        f"得到 {user.cell('cat', 8)!r}",
+    )
 
 
 def chinese(user):
     for word in ("猫", "南瓜", "萬聖節"):
         made = user.cell(word, 8)
-        assert made.startswith(word) and _columns(made) == 8, f"{made!r} is {_columns(made)} columns wide"
+        assert made.startswith(word) and _columns(made) == 8, (
+            f"{made!r} is {_columns(made)} columns wide",
+            f"{made!r} 占 {_columns(made)} 列",
+        )
 
 
 def mixed(user):
-    assert _columns(user.cell("AI模型", 12)) == 12, "a word of both scripts"
+    assert _columns(user.cell("AI模型", 12)) == 12, (
+        "a word of both scripts is not aligned",
+        "中英混排的词没有对齐",
+    )

@@ -1,4 +1,4 @@
-"""What must hold of the mended file; the words for each are in exercise.yaml."""
+"""Checks of the mended file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
 
 import torch
 
@@ -9,9 +9,10 @@ def _blocks(user, dtype):
     q = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
     weights = user.attend(q, q, q, KEEP)
     assert weights.dtype == dtype and bool(weights.isfinite().all()), (
-        "weights must be finite, in the same dtype"
+        "weights must be finite, in the same dtype",
+        "权重必须是有限值，dtype 不变",
     )
-    assert bool((weights.triu(1) == 0).all()), "blocked keys must have weight 0"
+    assert bool((weights.triu(1) == 0).all()), ("blocked keys must have weight 0", "被屏蔽的键，权重必须为 0")
 
 
 def in_float32(user):

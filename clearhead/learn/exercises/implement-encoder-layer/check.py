@@ -1,4 +1,4 @@
-"""What must hold of the learner's file; the words for each are in exercise.yaml."""
+"""Checks of the learner's file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
 
 import torch
 from torch import nn
@@ -23,9 +23,15 @@ def _pair(user):
 
 
 def _near(got, expected):
-    assert got.shape == expected.shape, f"got the shape {tuple(got.shape)}, expected {tuple(expected.shape)}"
+    assert got.shape == expected.shape, (
+        f"got the shape {tuple(got.shape)}, expected {tuple(expected.shape)}",
+        f"得到的形状是 {tuple(got.shape)}，应为 {tuple(expected.shape)}",
+    )
     difference = float((got - expected).abs().max())
-    assert difference < 1e-5, f"largest difference: {difference:.4f}"
+    assert difference < 1e-5, (
+        f"largest difference: {difference:.4f}",
+        f"最大误差：{difference:.4f}",
+    )
 
 
 def equals_torch(user):
@@ -41,7 +47,10 @@ def padding_is_ignored(user):
     with torch.no_grad():
         clean, noisy = mine(X, REAL), mine(noise, REAL)
         moved = float((clean - noisy)[REAL].abs().max())
-        assert moved < 1e-5, f"what stands in the padding moves real tokens by {moved:.3f}"
+        assert moved < 1e-5, (
+            f"what stands in the padding moves real tokens by {moved:.3f}",
+            f"填充处的内容让真实 token 变化了 {moved:.3f}",
+        )
         _near(clean[REAL], theirs(X, src_key_padding_mask=~REAL)[REAL])
 
 
@@ -51,7 +60,10 @@ def tokens_see_each_other(user):
     changed[:, -1] += 1.0
     with torch.no_grad():
         moved = (mine(changed) - mine(X))[:, 0].abs().amax(-1)
-    assert bool((moved > 1e-3).all()), "the first token must notice that the last one changed"
+    assert bool((moved > 1e-3).all()), (
+        "the first token must notice that the last one changed",
+        "最后一个 token 变了，第一个 token 应当随之变化",
+    )
 
 
 def gradients_reach_every_weight(user):
@@ -60,4 +72,7 @@ def gradients_reach_every_weight(user):
     names = [
         name for name, p in mine.named_parameters() if p.grad is None or not bool(p.grad.abs().sum() > 0)
     ]
-    assert not names, f"no gradient reaches {', '.join(names)}"
+    assert not names, (
+        f"no gradient reaches {', '.join(names)}",
+        f"梯度传不到 {'、'.join(names)}",
+    )

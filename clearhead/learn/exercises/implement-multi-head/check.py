@@ -1,4 +1,4 @@
-"""What must hold of the learner's file; the words for each are in exercise.yaml."""
+"""Checks of the learner's file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
 
 import torch
 from torch import nn
@@ -27,16 +27,28 @@ def _pair(user):
 
 
 def _near(got, expected):
-    assert got.shape == expected.shape, f"got the shape {tuple(got.shape)}, expected {tuple(expected.shape)}"
+    assert got.shape == expected.shape, (
+        f"got the shape {tuple(got.shape)}, expected {tuple(expected.shape)}",
+        f"得到的形状是 {tuple(got.shape)}，应为 {tuple(expected.shape)}",
+    )
     difference = float((got - expected).abs().max())
-    assert difference < 1e-5, f"largest difference: {difference:.4f}"
+    assert difference < 1e-5, (
+        f"largest difference: {difference:.4f}",
+        f"最大误差：{difference:.4f}",
+    )
 
 
 def heads_hold_their_columns(user):
     mine, x = user.MultiHeadAttention(WIDTH, HEADS), _random(2, 5, WIDTH)
     split = mine.split(x)
-    assert split.shape == (2, 4, 5, 4), f"split gives the shape {tuple(split.shape)}, expected (2, 4, 5, 4)"
-    assert torch.equal(split[:, 1], x[:, :, 4:8]), "head 1 must hold columns 4 to 7 of every token"
+    assert split.shape == (2, 4, 5, 4), (
+        f"split gives the shape {tuple(split.shape)}, expected (2, 4, 5, 4)",
+        f"split 得到的形状是 {tuple(split.shape)}，应为 (2, 4, 5, 4)",
+    )
+    assert torch.equal(split[:, 1], x[:, :, 4:8]), (
+        "head 1 must hold columns 4 to 7 of every token",
+        "头 1 应当装着每个 token 的第 4 到 7 列",
+    )
 
 
 def self_attention_equals_torch(user):

@@ -1,4 +1,4 @@
-"""What must hold of the learner's file; the words for each are in exercise.yaml."""
+"""Checks of the learner's file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
 
 import math
 
@@ -25,8 +25,14 @@ def positions_and_scale(user):
     with torch.no_grad():
         same = model.embed(model.source, torch.tensor([[5, 5]]))[0]
         expected = model.source.weight[5] * math.sqrt(32) + model.waves[:2]
-    assert same.shape == (2, 32), f"got the shape {tuple(same.shape)}, expected (2, 32)"
-    assert _moved(same, expected) < 1e-5, "expected table(ids) * sqrt(width) + waves of the positions"
+    assert same.shape == (2, 32), (
+        f"got the shape {tuple(same.shape)}, expected (2, 32)",
+        f"得到的形状是 {tuple(same.shape)}，应为 (2, 32)",
+    )
+    assert _moved(same, expected) < 1e-5, (
+        "expected table(ids) * sqrt(width) + waves of the positions",
+        "应为 table(ids) * sqrt(width) 加上各位置的 waves",
+    )
 
 
 def equals_torch(user):
@@ -47,8 +53,14 @@ def equals_torch(user):
             memory_key_padding_mask=SRC == 0,
         )
         logits, expected = model(SRC, TGT), model.head(states)
-    assert logits.shape == (2, 4, 30), f"got the shape {tuple(logits.shape)}, expected (2, 4, 30)"
-    assert _moved(logits, expected) < 1e-4, f"largest difference: {_moved(logits, expected):.3f}"
+    assert logits.shape == (2, 4, 30), (
+        f"got the shape {tuple(logits.shape)}, expected (2, 4, 30)",
+        f"得到的形状是 {tuple(logits.shape)}，应为 (2, 4, 30)",
+    )
+    assert _moved(logits, expected) < 1e-4, (
+        f"largest difference: {_moved(logits, expected):.3f}",
+        f"最大误差：{_moved(logits, expected):.3f}",
+    )
 
 
 def the_future_is_invisible(user):
@@ -56,8 +68,14 @@ def the_future_is_invisible(user):
     changed[:, 2] = 20
     with torch.no_grad():
         before, after = model(SRC, TGT), model(SRC, changed)
-    assert _moved(before[:, :2], after[:, :2]) < 1e-6, "changing token 2 moved the logits before it"
-    assert _moved(before[:, 2:], after[:, 2:]) > 1e-4, "changing token 2 must move the logits from there on"
+    assert _moved(before[:, :2], after[:, :2]) < 1e-6, (
+        "changing token 2 moved the logits before it",
+        "改动 token 2，前面的 logits 变了",
+    )
+    assert _moved(before[:, 2:], after[:, 2:]) > 1e-4, (
+        "changing token 2 must move the logits from there on",
+        "改动 token 2，从那里往后的 logits 应当变化",
+    )
 
 
 def padding_is_invisible(user):
@@ -65,7 +83,8 @@ def padding_is_invisible(user):
     with torch.no_grad():
         padded, short = model(SRC[1:], TGT[1:]), model(SRC[1:, :2], TGT[1:])
     assert _moved(padded, short) < 1e-5, (
-        f"two tokens of padding moved the logits by {_moved(padded, short):.3f}"
+        f"two tokens of padding moved the logits by {_moved(padded, short):.3f}",
+        f"补两个填充，logits 变化了 {_moved(padded, short):.3f}",
     )
 
 
@@ -79,4 +98,7 @@ def it_learns_to_reverse(user):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert loss.item() < 1.0, f"the loss after 250 steps is {loss.item():.2f}; guessing is {math.log(17):.2f}"
+    assert loss.item() < 1.0, (
+        f"the loss after 250 steps is {loss.item():.2f}; guessing is {math.log(17):.2f}",
+        f"250 步之后的损失是 {loss.item():.2f}；随机猜测是 {math.log(17):.2f}",
+    )

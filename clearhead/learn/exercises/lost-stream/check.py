@@ -1,4 +1,4 @@
-"""What must hold of the mended file; the words for each are in exercise.yaml."""
+"""Checks of the mended file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
 
 import torch
 from torch import nn
@@ -7,7 +7,10 @@ from torch import nn
 def a_block_that_adds_nothing_is_the_identity(user):
     x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0)) * 3
     out = user.block(x, nn.LayerNorm(8), torch.zeros_like, nn.LayerNorm(8), torch.zeros_like)
-    assert torch.equal(out, x), f"the stream moved by {float((out - x).abs().max()):.3f}"
+    assert torch.equal(out, x), (
+        f"the residual stream changed by {float((out - x).abs().max()):.3f}",
+        f"残差流改变了 {float((out - x).abs().max()):.3f}",
+    )
 
 
 def the_parts_see_normed_vectors(user):
@@ -22,6 +25,10 @@ def the_parts_see_normed_vectors(user):
     out = user.block(x, norm, watch, norm, watch)
     middle = x + 0.5 * norm(x)
     assert torch.allclose(seen[0], norm(x)) and torch.allclose(seen[1], norm(middle)), (
-        "the parts must see norm(x)"
+        "the input of a sublayer must be norm(x)",
+        "各子层的输入应是 norm(x)",
     )
-    assert torch.allclose(out, middle + 0.5 * norm(middle)), "what they make is added to the stream"
+    assert torch.allclose(out, middle + 0.5 * norm(middle)), (
+        "the output of a sublayer must be added to the residual stream x",
+        "子层的输出应加到残差流 x 上",
+    )

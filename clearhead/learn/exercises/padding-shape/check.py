@@ -1,4 +1,4 @@
-"""What must hold of the mended file; the words for each are in exercise.yaml."""
+"""Checks of the mended file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
 
 import numpy as np
 
@@ -10,8 +10,14 @@ def _padding_is_right(user, ids):
     weights = user.attend(q, k, v, ids)
     for i, row in enumerate(ids):
         real = row != 0
-        assert (weights[i][:, ~real] == 0).all(), f"sentence {i} looks at its padding"
-        assert (weights[i][:, real] > 0).all(), f"sentence {i} does not see all of its own words"
+        assert (weights[i][:, ~real] == 0).all(), (
+            f"sentence {i} looks at its padding",
+            f"第 {i} 句关注了自己的填充",
+        )
+        assert (weights[i][:, real] > 0).all(), (
+            f"sentence {i} does not see all of its own words",
+            f"第 {i} 句看不到自己的全部词",
+        )
 
 
 def as_many_sentences_as_words(user):

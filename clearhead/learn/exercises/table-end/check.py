@@ -1,4 +1,4 @@
-"""What must hold of the mended file; the words for each are in exercise.yaml."""
+"""Checks of the mended file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
 
 import torch
 
@@ -7,7 +7,10 @@ from clearhead.primer.torch import positional_encoding
 
 def _right(user, length, width):
     added = user.add_positions(torch.zeros(2, length, width))
-    assert torch.allclose(added[1], positional_encoding(length, width), atol=1e-5), "these are not the waves"
+    assert torch.allclose(added[1], positional_encoding(length, width), atol=1e-5), (
+        "these are not the sinusoidal positions",
+        "与正弦位置编码不一致",
+    )
 
 
 def exactly_twenty(user):
