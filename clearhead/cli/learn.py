@@ -52,8 +52,9 @@ def read(
         return
     found = find(lesson)
     if save is not None:
-        text, title = found.text(reads), found.title[reads]
-        save_html(save, html(text, name=found.name, title=title, lang=reads))
+        folder, title = found.files[reads].parent, found.title[reads]
+        page = html(found.text(reads), name=found.name, title=title, lang=found.tag(reads), folder=folder)
+        save_html(save, page)
         ERR.print(f"{pick(reads, 'saved', '已保存')}  {save}", markup=False)
         return
     if json:
@@ -61,8 +62,8 @@ def read(
         facts = {"name": found.name, "title": found.title[reads], "previous": before, "next": after}
         print_json({**facts, "text": found.text(reads)})
         return
-    page = Console(highlight=False, width=min(OUT.width, WIDEST))
-    page.print(Page(found.text(reads)))
+    terminal = Console(highlight=False, width=min(OUT.width, WIDEST))
+    terminal.print(Page(found.text(reads)))
     OUT.print(_around(found, reads), style="dim", markup=False)
 
 

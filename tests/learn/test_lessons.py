@@ -219,6 +219,22 @@ def test_pictures_of_lessons_exist() -> None:
     assert "prefers-color-scheme: dark" in drawing
 
 
+def test_a_saved_page_carries_its_pictures_and_its_script(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, lang, tag in (
+        ("networks", "zh", "zh-Hans"),
+        ("vampire", "zh", "zh-Hant"),
+        ("networks", "en", "en"),
+    ):
+        code, _, _ = run(capsys, name, "--lang", lang, "--save", str(tmp_path / "page.html"))
+        saved = (tmp_path / "page.html").read_text(encoding="utf-8")
+        assert code == 0 and f'<html lang="{tag}">' in saved
+        assert re.findall(r'<img src="([^"]{0,26})', saved) == ["data:image/svg+xml;base64,"] * (
+            name == "networks"
+        )
+
+
 def test_a_lesson_can_be_read_and_listed(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys)
     assert code == 0 and all(name in out for name in lessons())
