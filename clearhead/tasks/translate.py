@@ -30,6 +30,7 @@ Corrupt = Callable[[Sequence[int], Random], tuple[list[int], list[int]]]  # a te
 class Pair:
     source: Sequence[int]
     target: Sequence[int]
+    reference: str | None = None  # the answer as it was written, for scores; None: what its ids decode to
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,13 @@ class TextToText(Bucketed[Pair, PairBatch]):
         for batch, rows in zip(self.batches(split), self.order(split), strict=True):
             limit = 2 * batch.labels_BT.shape[1] + 8
             said += [self.text(ids) for ids in self.decode(model, batch.source_BT, batch.mask_BT, limit)]
-            wanted += [self.text(self.splits[split][i].target) for i in rows]
+            wanted += [self._reference(self.splits[split][i], self.text) for i in rows]
         return text_scores(said, wanted, self.language)
+
+    @staticmethod
+    def _reference(pair: Pair, text: Callable[[Sequence[int]], str]) -> str:
+        """The written text: its ids may lack characters that the vocabulary does not know."""
+        return text(pair.target) if pair.reference is None else pair.reference
 
     @torch.no_grad()
     def samples(self, model: AnyModel) -> list[str]:

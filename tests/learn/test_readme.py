@@ -8,7 +8,9 @@ EN, ZH = ((ROOT / name).read_text() for name in ("README.md", "README.zh-CN.md")
 
 
 def blocks(text: str) -> list[str]:
-    return re.findall(r"^```.*?^```", text, flags=re.M | re.S)
+    """Code without its comments, which each page writes in its own language."""
+    found = re.findall(r"^```.*?^```", text, flags=re.M | re.S)
+    return [re.sub(r" *(?<!\S)#.*$", "", block, flags=re.M) for block in found]
 
 
 def headings(text: str) -> list[int]:

@@ -18,6 +18,7 @@ from clearhead.lens import pictures, placing
 from clearhead.lens.gradients import Gradients
 from clearhead.lens.page import bytes_of, page
 from clearhead.lens.pictures import canvas
+from clearhead.lens.pictures.architecture import PURPLE
 from clearhead.lens.saving import VIEWS
 from clearhead.nn.positions import Positions
 
@@ -104,6 +105,18 @@ def test_any_spec_has_a_drawing_with_its_shapes(name: str) -> None:
     drawn = pictures.architecture(EVERY[name], "A <model>").drawn("svg").decode()
     assert "(B, T, 24)" in drawn and "4 heads" in drawn and f"{EVERY[name].count():,} parameters" in drawn
     assert ("cross-attention" in drawn) == name.startswith("pair")
+    # A decoder's own attention is masked, in a language model as in a translator; an encoder's is not.
+    assert ("masked self-attention" in drawn) == name.startswith(("pair", "decoder"))
+    assert (">self-attention" in drawn) == (not name.startswith("decoder"))
+
+
+def test_the_encoder_output_leaves_above_all_layers_of_the_encoder() -> None:
+    axes = pictures.architecture(EVERY["pair/order-post"], "").figure.axes[0]
+    (line,) = [line for line in axes.lines if line.get_color() == PURPLE]
+    frames = [patch.get_bbox() for patch in axes.patches if patch.get_linestyle() == "--"]
+    start, highest = line.get_xydata()[0], max(line.get_ydata())
+    encoder = min(frames, key=lambda box: box.x0)
+    assert encoder.x0 < start[0] < encoder.x1 and highest > encoder.y1
 
 
 def test_curves_and_gradients() -> None:

@@ -7,7 +7,9 @@ import pytest
 
 import clearhead as ch
 from clearhead.cli.main import main
+from clearhead.nn.model import PairModel
 from clearhead.recipes import load_run, prepare
+from clearhead.tasks.translate import TextToText
 from clearhead.train import Trainer
 
 STEPS = ["--train.steps=2", "--train.schedule.warmup=1"]
@@ -109,3 +111,16 @@ def test_columns_are_named_with_the_option_that_the_error_advises(
     assert code == 2 and "did you mean 'alpha'" in err
     code, err = run("--map", "alpha")
     assert code == 2 and "role=column" in err
+
+
+def test_scores_compare_with_the_text_as_it_was_written(tmp_path: Path) -> None:
+    """A reference with a character outside the vocabulary is not the same text without it."""
+    path, held = tmp_path / "pairs.tsv", tmp_path / "held.tsv"
+    path.write_text("src\ttgt\n" + "".join(f"tea {i}\t我喜欢茶{i}\n" for i in range(40)))
+    held.write_text("src\ttgt\n" + "tea 1\t我们喜欢茶1\n")
+    words = [f"data.source={path}", f"data.valid={held}", "data.language=zh", *STEPS]
+    task = prepare(load_run("translate", [*words, *FEW])).task
+    assert isinstance(task, TextToText)
+    task.decode = lambda model, source, mask, limit: [list(task.splits["valid"][0].target)]
+    scores = task.measures(PairModel.__new__(PairModel), "valid")
+    assert scores["exact"] == 0 and scores["bleu"] < 100

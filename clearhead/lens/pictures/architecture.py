@@ -9,8 +9,10 @@ from typing import Any
 from ...nn.attention import Attention, Mixer
 from ...nn.block import Block
 from ...nn.embed import Tokens
+from ...nn.heads import Head, Labels, Pooled, Span, Tags, TokenHead
 from ...nn.long import Adaptive
 from ...nn.model import Model, Pair
+from ...nn.norm import Norm
 from ...nn.positions import NoPositions
 from ...nn.tower import Tower
 from ..describe import places, towers
@@ -19,6 +21,12 @@ from .canvas import FAINT, INK, Picture, picture
 FILL = {"embed": "#fde8cf", "place": "#fdf3d8", "attn": "#dbe9f7", "cross": "#e5def4", "ff": "#dff0df",
         "norm": "#f1f1ec", "head": "#f7dede"}  # fmt: skip
 WIDE, HIGH, STEP, APART = 3.6, 0.5, 0.8, 5.9
+ABOVE = 0.5  # from the last box of the encoder to the line that leads over to the decoder
+PURPLE = "#7a5cc0"
+HEADS: dict[type[Head], str] = {
+    TokenHead: "output projection", Labels: "classification head", Tags: "token classification head",
+    Span: "question answering head", Pooled: "pooling",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,27 +59,31 @@ def architecture(spec: Model, title: str = "") -> Picture:
     return picture((len(sides) - 1) * APART * 0.62 + 4.4, tallest * STEP * 0.62 + 1.6, draw)
 
 
-def layer(block: Block, shape: str) -> list[Box]:
+def layer(block: Block, shape: str, *, masked: bool = False) -> list[Box]:
     """One layer from below: its sub-layers in order, with the norms where they stand."""
-    parts = [Box("attn", f"self-attention\n{_heads(block.attention)}")]
+    parts = [Box("attn", f"{'masked ' if masked else ''}self-attention\n{_heads(block.attention)}")]
     if block.cross is not None:
         parts.append(Box("cross", f"cross-attention\n{_heads(block.cross)}"))
     hidden = getattr(block.feedforward, "hidden", "")
     act = getattr(block.feedforward, "act", "")
     parts.append(Box("ff", f"feed-forward ({type(block.feedforward).__name__})\n{hidden} wide, {act}"))
-    norm = Box("norm", f"{type(block.norm).__name__} norm")
+    norm = Box("norm", _norm(block.norm))
     add = Box("norm", "add")
     stack: list[Box] = []
     for part in parts:
         if block.order == "post":
-            stack += [part, Box("norm", f"add, then {norm.text}", shape)]
+            stack += [part, Box("norm", f"add & {norm.text}", shape)]
         elif block.order == "sandwich":
-            stack += [norm, part, Box("norm", f"{norm.text}, then add", shape)]
+            stack += [norm, part, Box("norm", f"{norm.text} & add", shape)]
         elif block.order == "parallel":
-            stack += [Box("norm", f"{norm.text}, of the same stream" if stack else norm.text), part]
+            stack += [Box("norm", f"{norm.text} of the same input" if stack else norm.text), part]
         else:
             stack += [norm, part, Box(add.kind, add.text, shape)]
     return [*stack, Box("norm", "add all", shape)] if block.order == "parallel" else stack
+
+
+def _norm(norm: Norm) -> str:
+    return {"Layer": "LayerNorm", "RMS": "RMSNorm"}.get(type(norm).__name__, type(norm).__name__)
 
 
 def _heads(attention: Mixer) -> str:
@@ -87,7 +99,7 @@ def _heads(attention: Mixer) -> str:
 
 
 def _below(tower: Tower, length: str) -> list[Box]:
-    vocab = f"\n{tower.embed.vocab:,} words" if isinstance(tower.embed, Tokens | Adaptive) else ""
+    vocab = f"\n{tower.embed.vocab:,} tokens" if isinstance(tower.embed, Tokens | Adaptive) else ""
     stack = [Box("embed", f"embedding{vocab}", f"(B, {length}, {tower.embed.inner(tower.width)})")]
     if not isinstance(tower.positions, NoPositions):
         stack.append(Box("place", f"positions: {places(tower.positions)}"))
@@ -95,12 +107,12 @@ def _below(tower: Tower, length: str) -> list[Box]:
 
 
 def _above(tower: Tower, head: Any) -> list[Box]:
-    stack = [] if tower.last_norm is None else [Box("norm", f"{type(tower.last_norm).__name__} norm")]
+    stack = [] if tower.last_norm is None else [Box("norm", _norm(tower.last_norm))]
     if head is not None:
         count = getattr(head, "vocab", None) or getattr(head, "count", None)
-        tied = ", shares the table" if getattr(head, "tied", False) else ""
+        tied = ", tied to the embedding" if getattr(head, "tied", False) else ""
         shape = f"(B, T, {count:,})" if getattr(head, "vocab", None) else f"→ {count}"
-        stack.append(Box("head", f"{type(head).__name__}{tied}", shape))
+        stack.append(Box("head", f"{HEADS.get(type(head), type(head).__name__)}{tied}", shape))
     return stack
 
 
@@ -122,7 +134,7 @@ def _height(tower: Tower, head: Any) -> float:
 def _tower(
     axes: Any, x: float, side: str, tower: Tower, head: Any, length: str
 ) -> tuple[tuple[float, float], tuple[float, float] | None]:
-    """Draw a tower; give where it ends, and where its cross-attention is."""
+    """Draw a tower; give the top of its last box, and where its cross-attention is."""
     from matplotlib.patches import FancyBboxPatch
 
     shape, y, cross = f"(B, {length}, {tower.width})", 0.0, None
@@ -132,7 +144,7 @@ def _tower(
     blocks, times = shown(tower)
     bottom = begin = y - 0.12
     for block in blocks:
-        for box in layer(block, shape):
+        for box in layer(block, shape, masked=tower.causal):
             if box.kind == "cross":
                 cross = (x - WIDE / 2, y + HIGH / 2)
             if box.shape:  # here the stream that went around is added
@@ -145,10 +157,12 @@ def _tower(
         facecolor="none", edgecolor=FAINT, linestyle="--", linewidth=1,
     ))  # fmt: skip
     axes.text(x - WIDE / 2 - 0.1, y - 0.17, times, fontsize=10, va="bottom", color=INK)
+    top = y - STEP + HIGH
     y += 0.25
     for box in _above(tower, head):
         y = _box(axes, x, y, box)
-    return (x + WIDE / 2, y - STEP + HIGH / 2), cross
+        top = y - STEP + HIGH
+    return (x, top), cross
 
 
 def _box(axes: Any, x: float, y: float, box: Box) -> float:
@@ -176,10 +190,11 @@ def _around(axes: Any, x: float, start: float, end: float) -> None:
 
 
 def _memory(axes: Any, start: tuple[float, float], end: tuple[float, float] | None) -> None:
-    """The way from the encoder's last states to every cross-attention."""
+    """The way from the encoder's output, above all its layers, to the cross-attention of every layer."""
     if end is None:
         return
-    turn = end[0] - 0.75
-    axes.plot([start[0], turn, turn], [start[1], start[1], end[1]], color="#7a5cc0", linewidth=1.3)
-    axes.annotate("", end, (turn, end[1]), arrowprops={"arrowstyle": "-|>", "color": "#7a5cc0", "lw": 1.3})
-    axes.text((start[0] + turn) / 2, start[1] + 0.1, "keys, values", fontsize=7, ha="center", color="#7a5cc0")
+    turn, high = end[0] - 0.75, start[1] + ABOVE
+    axes.plot([start[0], start[0], turn, turn], [start[1], high, high, end[1]], color=PURPLE, linewidth=1.3)
+    axes.annotate("", end, (turn, end[1]), arrowprops={"arrowstyle": "-|>", "color": PURPLE, "lw": 1.3})
+    name = "encoder output: keys and values"
+    axes.text((start[0] + turn) / 2, high + 0.1, name, fontsize=7, ha="center", color=PURPLE)

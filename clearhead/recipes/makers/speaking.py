@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -31,7 +32,8 @@ def translate(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> M
     for name, split in rows.splits.items():
         # Bare: the task puts start and end around them.
         sides = (encoded(tokenizer, [row[side] for row in split], specials=False) for side in (one, two))
-        pairs = [Pair(source, target) for source, target in zip(*sides, strict=True)]
+        written = [row[two] for row in split]
+        pairs = [Pair(source, target, text) for source, target, text in zip(*sides, written, strict=True)]
         if run.data.truncate == "source":
             pairs = _truncated(pairs, run.data.length - 1, name, notes)
         kept = [p for p in pairs if max(len(p.source), len(p.target)) < run.data.length]
@@ -52,7 +54,7 @@ def _truncated(pairs: list[Pair], length: int, split: str, notes: list[str]) -> 
     long = sum(len(pair.source) > length for pair in pairs)
     if long:
         notes.append(f"{split}: {long:,} of {len(pairs):,} sources cut to {length} tokens")
-    return [Pair(pair.source[:length], pair.target) for pair in pairs]
+    return [replace(pair, source=pair.source[:length]) for pair in pairs]
 
 
 def denoise(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
