@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...recipes import load_run, prepare
+from ...train.exact import repeatable
 from ...train.state import State
 from ...train.update import Update
 from .small import Cell, Finding, Words, digits
@@ -93,6 +94,8 @@ KINDS: tuple[tuple[type[Network], Words], ...] = (
 )
 
 
+# One thread: products this small gain nothing from two, and wait for them on a busy machine.
+@repeatable(threads=1)
 def rnn_or_attention(seed: int) -> Finding:
     """Which digit stood so many tokens before the last one? Each kind is trained anew for each distance."""
     rows: list[tuple[Cell, ...]] = []
@@ -131,6 +134,7 @@ def _recall(kind: type[Network], distance: int, seed: int, steps: int = STEPS) -
 WIDTHS, SCALING_STEPS = (8, 16, 32, 64, 128), 300
 
 
+@repeatable(threads=1)
 def scaling(seed: int) -> Finding:
     """The recipe gpt-chars in five widths, the same number of tokens each; loss on held-out text."""
     points = [_trained(width, seed) for width in WIDTHS]
