@@ -1,4 +1,4 @@
-"""`clearhead learn clinic`: broken functions to mend, a file at a time."""
+"""`clearhead learn clinic`: code to fix and code to implement, a file at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.syntax import Syntax
 
 from ..learn import progress
-from ..learn.clinic import Exercise, Verdict, examine, exercises, find
+from ..learn.clinic import Exercise, Kind, Verdict, examine, exercises, find
 from ..learn.clinic import start as begin
 from ..learn.language import Lang, language, pick
 from .console import ERR, OUT, print_json, table
@@ -18,7 +18,16 @@ from .console import ERR, OUT, print_json, table
 Language = Annotated[Lang | None, Parameter(help="zh or en (default: from the environment)")]
 Flag = Annotated[bool, Parameter(negative="", help="JSON output")]
 
-clinic = App(name="clinic", help="Fix broken code: common bugs, each with checks and hints.")
+# The kinds of exercises in the order of the list: heading, then the name of the column that describes one.
+KINDS: dict[Kind, dict[Lang, tuple[str, str]]] = {
+    "implement": {"en": ("Implement it yourself", "what to write"), "zh": ("自己实现", "要写什么")},
+    "fix": {"en": ("Fix broken code", "what is wrong"), "zh": ("修复代码", "问题")},
+}
+
+clinic = App(
+    name="clinic",
+    help="Implement the parts yourself, and fix bugs that are often copied; each with checks and hints.",
+)
 
 
 @clinic.default
@@ -30,23 +39,33 @@ def show(name: str | None = None, *, lang: Language = None, json: Flag = False) 
         return
     done = progress.solved()
     if json:
-        print_json(
-            [{"name": e.name, "title": e.title, "solved": e.name in done} for e in exercises().values()]
-        )
+        facts = [
+            {"name": each.name, "kind": each.kind, "title": each.title, "solved": each.name in done}
+            for each in exercises().values()
+        ]
+        print_json(facts)
         return
-    listing = table("", pick(reads, "exercise", "练习"), pick(reads, "what is wrong", "问题"), whole=(0, 1))
-    for exercise in exercises().values():
-        listing.add_row("[green]✓[/]" if exercise.name in done else " ", exercise.name, exercise.title[reads])
-    OUT.print(listing)
+    width = max(map(len, exercises()))
+    for kind, words in KINDS.items():
+        heading, about = words[reads]
+        OUT.print(f"[bold]{heading}[/]")
+        listing = table("", f"{pick(reads, 'exercise', '练习'):<{width}}", about, whole=(0, 1))
+        for each in exercises().values():
+            if each.kind == kind:
+                listing.add_row("[green]✓[/]" if each.name in done else " ", each.name, each.title[reads])
+        OUT.print(listing)
+        OUT.print()
     counted = f"{len(done & {*exercises()})} / {len(exercises())}"
-    OUT.print(f"\n{pick(reads, 'solved', '已完成')} {counted}")
-    OUT.print(f"{pick(reads, 'begin', '开始')}  clearhead learn clinic start causal-mask --to my_fix.py")
+    OUT.print(f"{pick(reads, 'solved', '已完成')} {counted}")
+    begin_with = "clearhead learn clinic start implement-attention --to my_code.py"
+    OUT.print(f"{pick(reads, 'begin', '开始')}  {begin_with}")
 
 
 def _show(exercise: Exercise, lang: Lang, *, json: bool) -> None:
     if json:
         facts = {
             "name": exercise.name,
+            "kind": exercise.kind,
             "title": exercise.title,
             "story": exercise.story,
             "checks": exercise.checks,
@@ -69,7 +88,7 @@ def start(
     lang: Language = None,
     json: Flag = False,
 ) -> None:
-    """Copy the broken file to yours, ready to edit."""
+    """Copy the broken file or the skeleton to yours, ready to edit."""
     exercise, reads = find(name), language(lang)
     path = Path(to or f"{name.replace('-', '_')}.py")
     begin(exercise, path, reads)
@@ -78,7 +97,7 @@ def start(
         return
     OUT.print(f"{pick(reads, 'written', '已写入')}  {path}", markup=False)
     OUT.print(
-        f"{pick(reads, 'fix it, then', '改好之后')}  clearhead learn clinic check {name} {path}",
+        f"{pick(reads, 'edit it, then', '改好之后')}  clearhead learn clinic check {name} {path}",
         markup=False,
     )
 
@@ -92,7 +111,7 @@ def check(
     lang: Language = None,
     json: Flag = False,
 ) -> None:
-    """Check your file. Exit 0 when it is fixed, 1 when it is not; each failure shows one more hint."""
+    """Check your file. Exit 0 when every check passes, 1 when not; each failure shows one more hint."""
     exercise, reads = find(name), language(lang)
     verdict = examine(exercise, Path(file), limit)
     progress.note(name, passed=verdict.solved)
@@ -128,7 +147,8 @@ def _tell(exercise: Exercise, verdict: Verdict, lang: Lang, hints: int, file: st
         detail = f"  [dim]{escape(outcome.detail[lang])}[/]" if outcome.detail else ""
         OUT.print(f"  {mark} {escape(exercise.checks[outcome.check][lang])}{detail}")
     if verdict.solved:
-        OUT.print(f"\n[green]{pick(lang, 'Fixed.', '通过。')}[/] {escape(exercise.why[lang])}")
+        praise = pick(lang, "Fixed." if exercise.kind == "fix" else "It works.", "通过。")
+        OUT.print(f"\n[green]{praise}[/] {escape(exercise.why[lang])}")
         return
     for number, hint in enumerate(exercise.hints[lang][:hints], 1):
         OUT.print(f"\n{pick(lang, 'hint', '提示')} {number}/{len(exercise.hints[lang])}  {escape(hint)}")

@@ -1,4 +1,4 @@
-"""`clearhead learn`: lessons, experiments, the clinic and cards, in a terminal."""
+"""`clearhead learn`: lessons, experiments, the clinic, the ordering game and cards, in a terminal."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from rich.console import Console
 from ..errors import InputError
 from ..learn.cards import drawn
 from ..learn.language import Lang, language, pick
-from ..learn.lessons import LEVELS, find, lessons
+from ..learn.lessons import LEVELS, Lesson, find, lessons, neighbours
 from .clinic import clinic
 from .console import ERR, OUT, print_json
+from .explain import lines
+from .ordering import order
 from .page import Page, html, save_html
 from .tries import attempt
 
@@ -23,9 +25,13 @@ Language = Annotated[Lang | None, Parameter(help="zh or en (default: from the en
 Flag = Annotated[bool, Parameter(negative="", help="JSON output")]
 WIDEST = 100  # a line that is longer is hard to read
 
-learn = App(name="learn", help="Learn Transformers: lessons, experiments, exercises, flash cards.")
+learn = App(
+    name="learn", help="Learn Transformers: lessons, experiments, exercises, an ordering game, flash cards."
+)
 learn.command(clinic)
 learn.command(attempt, name="try")
+learn.command(order)
+learn.command(lines)
 
 
 @learn.default
@@ -45,15 +51,30 @@ def read(
         return
     found = find(lesson)
     if save is not None:
-        text, title = found.text(reads), found.title[reads]
-        save_html(save, html(text, name=found.name, title=title, lang=reads))
+        folder, title = found.files[reads].parent, found.title[reads]
+        page = html(found.text(reads), name=found.name, title=title, lang=found.tag(reads), folder=folder)
+        save_html(save, page)
         ERR.print(f"{pick(reads, 'saved', '已保存')}  {save}", markup=False)
         return
     if json:
-        print_json({"name": found.name, "title": found.title[reads], "text": found.text(reads)})
+        before, after = (each and each.name for each in neighbours(found))
+        facts = {"name": found.name, "title": found.title[reads], "previous": before, "next": after}
+        print_json({**facts, "text": found.text(reads)})
         return
-    page = Console(highlight=False, width=min(OUT.width, WIDEST))
-    page.print(Page(found.text(reads)))
+    terminal = Console(highlight=False, width=min(OUT.width, WIDEST))
+    terminal.print(Page(found.text(reads)))
+    OUT.print(_around(found, reads), style="dim", markup=False)
+
+
+def _around(lesson: Lesson, lang: Lang) -> str:
+    """Where the path comes from and where it goes on."""
+    before, after = neighbours(lesson)
+    parts = []
+    if before is not None:
+        parts.append(pick(lang, f"← previous: {before.name}", f"← 上一课：{before.name}"))
+    if after is not None:
+        parts.append(pick(lang, f"next: {after.name} →", f"下一课：{after.name} →"))
+    return "\n" + "   ".join(parts)
 
 
 def _list(lang: Lang, *, json: bool) -> None:
@@ -72,11 +93,13 @@ def _list(lang: Lang, *, json: bool) -> None:
     for en, zh, command in (
         ("read", "阅读", "clearhead learn attention"),
         ("measure", "实验", "clearhead learn try"),
-        ("fix", "改错", "clearhead learn clinic"),
+        ("code", "写代码", "clearhead learn clinic"),
+        ("arrange", "排顺序", "clearhead learn order"),
+        ("line by line", "逐行讲解", "clearhead learn lines"),
         ("remember", "记忆", "clearhead learn cards"),
     ):
         words = pick(lang, en, zh)
-        OUT.print(words + " " * (10 - cell_len(words)) + command, markup=False)
+        OUT.print(words + " " * (14 - cell_len(words)) + command, markup=False)
 
 
 @learn.command

@@ -8,8 +8,10 @@ and no column is narrower than its longest word.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -167,15 +169,21 @@ code { font-family: ui-monospace, "DejaVu Sans Mono", "Noto Sans Mono CJK SC", m
 """
 
 
-def html(text: str, *, name: str, title: str, lang: str) -> str:
-    """The whole page as one HTML file without anything to fetch."""
+def html(text: str, *, name: str, title: str, lang: str, folder: Path) -> str:
+    """The whole page as one HTML file without anything to fetch; pictures are found from `folder`."""
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
-    language = {"zh": "zh-Hans"}.get(lang, lang)
+    body = re.sub(r'(?<=<img src=")[^":]+(?=")', lambda found: _embedded(folder / found.group()), body)
     return (
-        f'<!doctype html>\n<html lang="{language}">\n<meta charset="utf-8">\n'
+        f'<!doctype html>\n<html lang="{lang}">\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width">\n<title>{escape(title)}</title>\n'
         f'<style>{STYLE}</style>\n<body class="{escape(name)}">\n{body}</body>\n</html>\n'
     )
+
+
+def _embedded(picture: Path) -> str:
+    """A file as a data URI."""
+    kind, _ = guess_type(picture.name)
+    return f"data:{kind};base64,{b64encode(picture.read_bytes()).decode('ascii')}"
 
 
 def save_html(path: Path, page: str) -> None:

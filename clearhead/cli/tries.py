@@ -1,7 +1,8 @@
-"""`clearhead learn try`: an experiment of ten seconds, as a table with bars and a paragraph."""
+"""`clearhead learn try`: a short experiment, as a table with bars (or a plot) and a paragraph."""
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from ..learn.tries import find, tries
 from .console import ERR, OUT, print_json, table
 
 WIDTH = 16  # of the longest bar
+COLUMNS, LINES = 56, 10  # of a plot
 
 
 def attempt(
@@ -28,7 +30,10 @@ def attempt(
         _list(reads, json=json)
         return
     chosen = find(name)
-    ERR.print(pick(reads, "measuring, about ten seconds ...", "测量中，大约十秒……"), style="dim")
+    about = pick(reads, "about ten seconds", "大约十秒")
+    if chosen.seconds != 10:
+        about = pick(reads, f"about {chosen.seconds} seconds", f"大约 {chosen.seconds} 秒")
+    ERR.print(pick(reads, f"measuring, {about} ...", f"测量中，{about}……"), style="dim")
     begin = time.perf_counter()
     finding = chosen.measure(seed)
     if json:
@@ -38,6 +43,8 @@ def attempt(
         return
     OUT.print(f"[bold]{escape(chosen.question[reads])}[/]\n")
     OUT.print(_drawn(finding, reads))
+    if finding.plot is not None:
+        OUT.print("\n" + _plot(finding, reads), markup=False)
     seconds = f"{time.perf_counter() - begin:.1f} {pick(reads, 's', '秒')}"
     OUT.print(f"\n{escape(chosen.answer[reads])}")
     ERR.print(seconds, style="dim")
@@ -75,3 +82,32 @@ def _written(cell: Any, lang: Lang) -> str:
 def _bar(share: float) -> str:
     eighths = round(share * WIDTH * 8)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _plot(finding: Any, lang: Lang) -> str:
+    """Points on two logarithmic axes: a power law is a straight line there."""
+    across, up = finding.plot
+    xs, ys = ([row[column] for row in finding.rows] for column in (across, up))
+    lines = [[" "] * COLUMNS for _ in range(LINES)]
+    for x, y in zip(xs, ys, strict=True):
+        lines[LINES - 1 - _place(y, ys, LINES)][_place(x, xs, COLUMNS)] = "●"
+    ends = {0: max(ys), LINES - 1: min(ys)}
+    drawn = [f"{ends[i]:>6.3g} ┤" if i in ends else " " * 6 + " │" for i in range(LINES)]
+    names = [pick(lang, finding.columns[i].en, finding.columns[i].zh) for i in (up, across)]
+    axis = f"{_written(min(xs), lang)}{_written(max(xs), lang):>{COLUMNS - len(_written(min(xs), lang))}}"
+    body = [mark + "".join(line).rstrip() for mark, line in zip(drawn, lines, strict=True)]
+    note = pick(lang, "both axes logarithmic", "两轴均为对数")
+    return "\n".join(
+        [
+            f"{names[0]}",
+            *body,
+            " " * 7 + "└" + "─" * COLUMNS,
+            " " * 8 + axis,
+            " " * 8 + f"{names[1]} ({note})",
+        ]
+    )
+
+
+def _place(value: float, among: list[float], cells: int) -> int:
+    low, high = math.log(min(among)), math.log(max(among))
+    return round((math.log(value) - low) / ((high - low) or 1.0) * (cells - 1))

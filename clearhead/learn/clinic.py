@@ -1,7 +1,8 @@
-"""The clinic: broken functions to mend. An exercise in, a file to edit out; an edited file in, a verdict out.
+"""The clinic: code to fix or to implement. An exercise in, a file to edit out; that file in, a verdict out.
 
 An exercise is a folder of data: `exercise.yaml` (words in both languages), `broken.py`, `fixed.py` and
-`check.py`. The learner's file runs in a process of its own, with a time limit.
+`check.py`. For `kind: implement`, `broken.py` is a skeleton that raises NotImplementedError. The learner's
+file runs in a process of its own, with a time limit.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -26,6 +27,7 @@ from ..errors import InputError, nearest
 from .language import Lang
 
 SHELF = files("clearhead.learn") / "exercises"
+Kind = Literal["implement", "fix"]
 SHOWN = 2000  # characters of what the learner's file printed
 
 
@@ -38,6 +40,7 @@ class Exercise:
     checks: Mapping[str, Mapping[Lang, str]]
     hints: Mapping[Lang, list[str]]
     why: Mapping[Lang, str]  # told when it is solved
+    kind: Kind = "fix"
 
     def code(self, which: str) -> str:
         return (SHELF / self.name / f"{which}.py").read_text(encoding="utf-8")

@@ -24,6 +24,8 @@ LEVELS: Mapping[str, Mapping[Lang, str]] = {
     "9": {"en": "To keep", "zh": "速查与面试"},
 }
 
+TRADITIONAL = {"vampire"}  # lessons whose Chinese page is in traditional script
+
 
 @dataclass(frozen=True)
 class Lesson:
@@ -34,6 +36,10 @@ class Lesson:
 
     def text(self, lang: Lang) -> str:
         return self.files[lang].read_text(encoding="utf-8")
+
+    def tag(self, lang: Lang) -> str:
+        """The language and script of a page, as HTML names them."""
+        return lang if lang == "en" else "zh-Hant" if self.name in TRADITIONAL else "zh-Hans"
 
 
 def shelf() -> Path:
@@ -58,6 +64,13 @@ def find(name: str) -> Lesson:
     if name not in lessons():
         raise InputError(f"there is no lesson {name!r}; {nearest(name, lessons())}")
     return lessons()[name]
+
+
+def neighbours(lesson: Lesson) -> tuple[Lesson | None, Lesson | None]:
+    """The lesson before and the one after, in the order of the path."""
+    path = list(lessons().values())
+    at = path.index(lesson)
+    return path[at - 1] if at else None, path[at + 1] if at + 1 < len(path) else None
 
 
 def _read(level: str, path: Path) -> Lesson:

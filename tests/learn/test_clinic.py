@@ -1,4 +1,4 @@
-"""The clinic: each exercise fails broken and passes mended, and no learner's file can hang or break it."""
+"""The clinic: each exercise fails unsolved and passes solved; no learner's file can hang or break it."""
 
 import json
 import re
@@ -43,7 +43,57 @@ def found(name: str, code: str, folder: Path) -> dict[str, bool]:
 
 
 def test_there_are_enough_exercises() -> None:
-    assert len(clinic.exercises()) >= 15
+    kinds = [exercise.kind for exercise in clinic.exercises().values()]
+    assert kinds.count("fix") >= 15 and kinds.count("implement") >= 4 and set(kinds) == {"fix", "implement"}
+
+
+@pytest.mark.parametrize("name", [e.name for e in clinic.exercises().values() if e.kind == "implement"])
+def test_a_skeleton_fails_every_check_and_says_what_to_write(name: str, tmp_path: Path) -> None:
+    exercise = clinic.find(name)
+    assert "raise NotImplementedError" in exercise.code("broken") and name.startswith("implement-")
+    assert not any(found(name, exercise.code("broken"), tmp_path).values())
+    # What is given in the skeleton is what the solution keeps: names and arguments.
+    signatures = [line for line in exercise.code("broken").splitlines() if line.lstrip().startswith("def ")]
+    assert all(line in exercise.code("fixed") for line in signatures)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "red"),
+    [
+        ("implement-attention", " / math.sqrt(q.shape[-1])", "", "the_worked_example"),
+        ("implement-attention", "~mask", "mask", "the_mask_blocks"),
+        ("implement-attention", "softmax(-1)", "softmax(-2)", "other_lengths_and_widths"),
+        ("implement-positions", "even / width", "2 * even / width", "the_formula"),
+        ("implement-multi-head", "x.view(batch, tokens, self.heads, width // self.heads).transpose(1, 2)",
+         "x.reshape(batch, self.heads, tokens, width // self.heads)", "heads_hold_their_columns"),
+        ("implement-multi-head", "self.k(memory)", "self.k(query)", "cross_attention_equals_torch"),
+        ("implement-encoder-layer", "else ~real", "else real", "padding_is_ignored"),
+        ("implement-encoder-layer", "self.norm1(x + mixed)", "self.norm1(mixed)", "equals_torch"),
+        ("implement-transformer", ".triu(1)", ".triu(2)", "the_future_is_invisible"),
+        ("implement-transformer", " + self.waves[: ids.shape[1]]", "", "it_learns_to_reverse"),
+        ("implement-transformer", ", src_key_padding_mask=src == 0", "", "padding_is_invisible"),
+    ],
+)  # fmt: skip
+def test_a_usual_mistake_turns_its_check_red(name: str, old: str, new: str, red: str, tmp_path: Path) -> None:
+    code = clinic.find(name).code("fixed")
+    assert code.count(old) == 1
+    assert found(name, code.replace(old, new), tmp_path)[red] is False
+    report = json.loads((tmp_path / "report.json").read_text())
+    (detail,) = (each["detail"] for each in report["outcomes"] if each["check"] == red)
+    assert chinese(detail["zh"]) and not chinese(detail["en"]), detail
+
+
+def test_both_kinds_are_listed_under_their_headings(capsys: pytest.CaptureFixture[str]) -> None:
+    for lang, (write, fix) in {
+        "en": ("Implement it yourself", "Fix broken code"),
+        "zh": ("自己实现", "修复代码"),
+    }.items():
+        out = run(capsys, "--lang", lang)[1]
+        assert (
+            out.index(write) < out.index("implement-transformer") < out.index(fix) < out.index("causal-mask")
+        )
+    kinds = {each["name"]: each["kind"] for each in json.loads(run(capsys, "--json")[1])}
+    assert kinds == {name: exercise.kind for name, exercise in clinic.exercises().items()}
 
 
 @pytest.mark.parametrize("name", clinic.exercises())
@@ -59,10 +109,12 @@ def test_it_fails_broken_and_passes_mended(name: str, tmp_path: Path) -> None:
 def test_it_is_written_in_both_languages(name: str) -> None:
     exercise = clinic.find(name)
     for words in (exercise.title, exercise.story, exercise.why, *exercise.checks.values()):
+        assert words.keys() == {"en", "zh"}
         assert words["en"].isascii() or "θ" in words["en"]
         assert words["zh"]
     assert any(ord(letter) > 0x2E80 for letter in exercise.title["zh"] + exercise.story["zh"])
     assert len(exercise.hints["en"]) == len(exercise.hints["zh"]) >= 2
+    assert all(isinstance(hint, str) for hints in exercise.hints.values() for hint in hints)
     assert "clearhead" not in exercise.code("broken")
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from clearhead.cli.main import main
 from clearhead.learn.cards import cards
 from clearhead.learn.clinic import exercises
 from clearhead.learn.language import Lang
-from clearhead.learn.lessons import LEVELS, Lesson, find, lessons, shelf
+from clearhead.learn.lessons import LEVELS, Lesson, find, lessons, neighbours, shelf
+from clearhead.learn.lines import walks
+from clearhead.learn.ordering import puzzles
 from clearhead.learn.tries import TRIES, tries
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +55,7 @@ NOT_TERMS = (
     "嵌入表变窄",
     "瘦矩阵",
 )
-WORDS = {"learn", "try", "clinic", "cards"}
+WORDS = {"learn", "try", "clinic", "cards", "order", "lines"}
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +102,10 @@ def test_every_command_in_a_lesson_exists(lesson: Lesson) -> None:
             assert name in lessons() or name in WORDS, name
         for name in re.findall(r"clearhead learn try ([a-z-]+)", text):
             assert name in TRIES, name
+        for name in re.findall(r"clearhead learn order ([a-z-]+)", text):
+            assert name in puzzles(), name
+        for name in re.findall(r"clearhead learn lines ([a-z-]+)", text):
+            assert name in walks(), name
         for names in re.findall(r"clearhead learn clinic ([^。.]*)", text):
             for name in re.findall(r"[a-z0-9]+(?:-[a-z0-9]+)+", names.split("Next")[0]):
                 assert name in exercises() or name in lessons(), name
@@ -146,6 +153,12 @@ def chinese_course() -> dict[str, str]:
         texts[f"exercise {name}"] = "\n".join([*(each["zh"] for each in words), *exercise.hints["zh"]])
     for name, experiment in tries().items():
         texts[f"try {name}"] = experiment.question["zh"] + experiment.answer["zh"]
+    for name, puzzle in puzzles().items():
+        words = [puzzle.title, *(each for step in puzzle.steps for each in (step.text, step.why))]
+        texts[f"order {name}"] = "\n".join(each["zh"] for each in words)
+    for name, walk in walks().items():
+        reasons = [reason["zh"] for found in walk.reasons.values() for reason in found]
+        texts[f"lines {name}"] = "\n".join([walk.title["zh"], *reasons])
     texts["cards"] = "\n".join(card.question["zh"] + card.answer["zh"] for card in cards())
     return texts
 
@@ -168,6 +181,58 @@ def test_the_path_has_its_levels_and_no_page_is_lost() -> None:
     assert len(pages) == 2 * len(lessons())
     index = (shelf() / "learn" / "README.md").read_text()
     assert all(f"/{page.parent.name}/{page.name})" in index.replace("](", "](/") for page in pages)
+
+
+def test_each_page_names_the_next_one() -> None:
+    path = [lesson for lesson in lessons().values() if lesson.level in "1234"]
+    for lesson, after in pairwise(path):
+        assert neighbours(lesson)[1] is after and neighbours(after)[0] is lesson
+        for lang in ("en", "zh"):
+            last = lesson.text(lang).rstrip().splitlines()[-1]
+            assert f"`clearhead learn {after.name}`" in last, f"{lesson.name} ({lang}): {last}"
+
+
+def test_a_lesson_ends_with_its_neighbours(capsys: pytest.CaptureFixture[str]) -> None:
+    first, *_, last = lessons()
+    assert neighbours(find(first))[0] is None and neighbours(find(last))[1] is None
+    assert "← previous: softmax   next: vampire →" in run(capsys, "attention")[1]
+    assert "← 上一课：softmax   下一课：vampire →" in run(capsys, "attention", "--lang", "zh")[1]
+    assert "previous" not in run(capsys, first)[1].splitlines()[-1]
+    facts = json.loads(run(capsys, "attention", "--json")[1])
+    assert (facts["previous"], facts["next"]) == ("softmax", "vampire")
+
+
+def test_the_vampire_is_told_in_traditional_script() -> None:
+    chinese = {letter for letter in find("vampire").text("zh") if 0x4E00 <= ord(letter) < 0xA000}
+    assert len(chinese) > 300 and {*"萬聖節權頭"} <= chinese
+    for letter in chinese:
+        letter.encode("big5")  # simplified characters have no place there
+
+
+def test_pictures_of_lessons_exist() -> None:
+    for lesson in lessons().values():
+        for lang, file in lesson.files.items():
+            for target in re.findall(r"!\[[^]]*\]\(([^)]+)\)", lesson.text(lang)):
+                assert (file.parent / target).is_file(), target
+    drawing = (shelf() / "learn" / "rnn.svg").read_text(encoding="utf-8")
+    assert all(word in drawing for word in ("我", "爱", "自然", "语言", "处理", "h₁", "h₅"))
+    assert "prefers-color-scheme: dark" in drawing
+
+
+def test_a_saved_page_carries_its_pictures_and_its_script(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, lang, tag in (
+        ("networks", "zh", "zh-Hans"),
+        ("vampire", "zh", "zh-Hant"),
+        ("networks", "en", "en"),
+    ):
+        code, _, _ = run(capsys, name, "--lang", lang, "--save", str(tmp_path / "page.html"))
+        saved = (tmp_path / "page.html").read_text(encoding="utf-8")
+        assert code == 0 and f'<html lang="{tag}">' in saved
+        assert re.findall(r'<img src="([^"]{0,26})', saved) == ["data:image/svg+xml;base64,"] * (
+            name == "networks"
+        )
 
 
 def test_a_lesson_can_be_read_and_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,6 +289,8 @@ def test_listing_does_not_import_torch() -> None:
         ["learn", "try"],
         ["learn", "clinic"],
         ["learn", "cards"],
+        ["learn", "order"],
+        ["learn", "lines", "attention"],
         ["learn", "attention"],
     ):
         code = f"from clearhead.cli.main import main\ntry: main({words})\nexcept SystemExit: pass"

@@ -93,7 +93,7 @@ def test_a_lesson_is_saved_as_a_page_of_its_own(tmp_path: Path, capsys: pytest.C
 def test_the_cheat_sheet_prints_on_one_page(lang: str, tmp_path: Path) -> None:
     sheet, pdf = tmp_path / "sheet.html", tmp_path / "sheet.pdf"
     lesson = find("cheatsheet")
-    sheet.write_text(html(lesson.text(lang), name=lesson.name, title="", lang=lang))  # type: ignore[arg-type]
+    sheet.write_text(html(lesson.text(lang), name=lesson.name, title="", lang=lang, folder=tmp_path))  # type: ignore[arg-type]
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
     command = [str(CHROMIUM), *options, f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={pdf}"]
     subprocess.run([*command, str(sheet)], check=True, capture_output=True, timeout=120)

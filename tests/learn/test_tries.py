@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from clearhead.cli.main import main
+from clearhead.cli.tries import _plot
 from clearhead.learn.tries import TRIES, tries
+from clearhead.learn.tries.small import Finding, Words
 
 
 def table(name: str, seed: int = 0) -> list[tuple[Any, ...]]:
@@ -86,6 +88,37 @@ def test_a_model_without_dropout_over_fits(seed: int) -> None:
     assert little[1] < 0.2 and little[2] > guessing  # too little for so few rows
     assert 0.4 < much[1] < 1.18 and much[2] < 2.0
     assert plain[3] < much[2]  # early stopping helps even more than dropout
+
+
+def test_only_attention_and_a_net_of_fixed_length_reach_far_back() -> None:
+    recurrent, feed_forward, convolution, attention = table("rnn-or-attention")
+    *_, chance = recurrent[1:6]
+    assert recurrent[1] > 99 and recurrent[3] < 40 and recurrent[4] < 20 and chance < 20
+    assert min(convolution[1:4]) > 99 and max(convolution[4:6]) < 20  # it reaches 8 back, and no farther
+    for far in (feed_forward, attention):
+        assert min(far[1:6]) > 99
+    sizes = [row[6] for row in (recurrent, attention, convolution, feed_forward)]
+    assert sizes == sorted(sizes)
+
+
+def test_larger_models_have_a_lower_loss_by_about_a_power_law() -> None:
+    rows = table("scaling")
+    sizes, losses = [row[1] for row in rows], [row[2] for row in rows]
+    assert sizes == sorted(sizes) and sizes[-1] > 100 * sizes[0]
+    assert losses == sorted(losses, reverse=True)
+    assert all(fitted == pytest.approx(loss, rel=0.03) for _, _, loss, fitted in rows)
+    slope = math.log(rows[-1][3] / rows[0][3]) / math.log(sizes[-1] / sizes[0])
+    assert 1 - 10**slope == pytest.approx(0.07, abs=0.02)  # "about 7 %", as its answer says
+
+
+def test_a_plot_has_a_point_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
+    words = Words("x", "x"), Words("size", "大小"), Words("loss", "损失")
+    rows = (("a", 10.0, 4.0), ("b", 100.0, 2.0), ("c", 1000.0, 1.0))
+    lines = _plot(Finding(words, rows, bar=2, plot=(1, 2)), "en").splitlines()
+    points = [(line.index("●"), number) for number, line in enumerate(lines) if "●" in line]
+    (left, top), (middle, half), (right, bottom) = points  # a power law is a straight line
+    assert abs(middle - (left + right) / 2) <= 1 and abs(half - (top + bottom) / 2) <= 1
+    assert "loss" in lines[0] and "4" in lines[1] and "1,000" in lines[-2] and "size" in lines[-1]
 
 
 @pytest.mark.parametrize("name", TRIES)

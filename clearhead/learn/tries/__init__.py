@@ -25,6 +25,8 @@ TRIES = {
     "no-mask": "order:no_mask",
     "no-residual": "depth:no_residual",
     "dropout": "overfitting:dropout",
+    "rnn-or-attention": "networks:rnn_or_attention",
+    "scaling": "networks:scaling",
 }
 
 
@@ -33,6 +35,7 @@ class Try:
     name: str
     question: Mapping[Lang, str]
     answer: Mapping[Lang, str]
+    seconds: int = 10  # about
 
     @property
     def measure(self) -> Callable[[int], Any]:

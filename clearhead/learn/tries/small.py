@@ -31,11 +31,15 @@ Cell = Words | str | float
 
 @dataclass(frozen=True)
 class Finding:
-    """A table; the column numbered `bar` is drawn as bars beside it."""
+    """A table; the column numbered `bar` is drawn as bars beside it.
+
+    With `plot`, two columns of numbers are also drawn as points, both axes logarithmic: (x, y).
+    """
 
     columns: tuple[Words, ...]
     rows: tuple[tuple[Cell, ...], ...]
     bar: int
+    plot: tuple[int, int] | None = None
 
 
 def random(seed: int, *shape: int) -> Tensor:
