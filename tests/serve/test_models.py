@@ -11,6 +11,7 @@ from served import Shelf, Studio, create_app
 from starlette.testclient import TestClient
 
 import clearhead as ch
+from clearhead.families import FAMILIES
 from clearhead.serve import shelf as shelves
 from clearhead.serve.shelf import EXAMPLE
 from clearhead.text.tokenizer import Tokenizer
@@ -134,3 +135,8 @@ def test_ids_of_one_vocabulary_are_not_fed_to_another(tmp_path: Path) -> None:
     assert ok(page.post("/api/traces", json={"model": one, **asked}))["vocabulary"] == seen["vocabulary"]
     answer = page.post("/api/traces", json={"model": other, **asked})
     assert answer.status_code == 400 and "another vocabulary" in answer.json()["error"]
+
+
+def test_the_chinese_page_has_words_for_the_uses_of_every_family() -> None:
+    known = (Path(__file__).parents[2] / "studio" / "src" / "lib" / "uses.ts").read_text(encoding="utf-8")
+    assert [family.name for family in FAMILIES.values() if f'"{family.uses}": "' not in known] == []

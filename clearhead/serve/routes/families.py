@@ -61,7 +61,7 @@ def routes(studio: Studio) -> APIRouter:
             "name": sliders.name,
             "title": family.title,
             "towers": sides,
-            "head": None if head == "NoneType" else head,
+            "head": {"NoneType": None, "TokenHead": "logits"}.get(head, head),
             "pair": isinstance(changed, Pair),
             "cost": told.to_dict(),
             "at": {key: shape(first)[key] for key in ("width", "heads", "hidden")} | {"depth": first.depth},
@@ -131,7 +131,7 @@ def _tower(tower: Tower) -> dict[str, Any]:
     return {
         **shape(tower),
         "order": block.order,
-        "norm": type(block.norm).__name__,
+        "norm": {"Layer": "LayerNorm", "RMS": "RMSNorm"}.get(type(block.norm).__name__, ""),
         "feedforward": f"{type(block.feedforward).__name__} {getattr(block.feedforward, 'act', '')}".strip(),
         "positions": places(tower.positions),
         "kernel": type(getattr(block.attention, "kernel", block.attention)).__name__,

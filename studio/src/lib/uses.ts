@@ -1,0 +1,21 @@
+// What each family is typically used for, as the server says it in English.
+import { speech } from "./i18n.svelte";
+
+const CHINESE: Record<string, string> = {
+  "any text to any text": "任意文本到任意文本",
+  "classification, tagging, question answering, retrieval": "分类、标注、问答、检索",
+  "continuation": "续写",
+  "continuation, dialogue": "续写、对话",
+  "labels and tags in long documents": "长文档的分类、标注",
+  "labels, tags": "分类、标注",
+  "labels, tags and answers in long documents": "长文档的分类、标注、问答",
+  "summaries of long documents": "长文档摘要",
+  "summaries, translation, repair of text": "摘要、翻译、文本修复",
+  "text much longer than one call": "远长于一次调用的文本",
+  "the same, in a hundred languages": "同上，一百种语言",
+  "translation": "翻译",
+  "translation between many languages": "多语言互译",
+  "very long texts in little memory": "用很少内存处理超长文本",
+};
+
+export const uses = (english: string): string => (speech.language === "zh" ? (CHINESE[english] ?? english) : english);
