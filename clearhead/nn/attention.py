@@ -1,4 +1,4 @@
-"""Attention: a stream of vectors in; project to heads, let a kernel mix the values, project back.
+"""Attention: hidden states in; project to heads, let a kernel weight the values, project back.
 
          x_BTD ──q──▶ q_BHQE ─┐
     x or memory ──k──▶ k_BGKE ─┼─ kernel ─▶ mix_BHQE ──out──▶ x_BTD
@@ -9,9 +9,8 @@ Shape suffixes: B batch, T tokens, D width, H query heads, G key/value heads, Q 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -22,22 +21,22 @@ from ..errors import InputError, SpecError, UnsupportedError
 from ..spec import Amount, Count, Spec
 from .cache import KV
 from .context import Context
-from .kernels import Mixing, Softmax
-from .kernels.kernel import QKV, Need
+from .kernels import AttentionCall, AttentionKernel, Softmax
+from .kernels.kernel import Need
 from .layers import Linear
 from .masks import Everyone, Mask, Window
 from .norm import Norm
-from .view import View
+from .tap import OFF
 
 
-class Mixer(Spec):
-    """What lets the tokens of a text know of each other: attention, or one of the baselines in `mixers`."""
+class TokenMixer(Spec):
+    """What moves information between the tokens of a text: attention, or one of the baselines in `mixers`."""
 
-    def build(self, width: int) -> TokenMixer:
+    def build(self, width: int) -> TokenMixerModule:
         raise NotImplementedError
 
     def sizes(self, width: int) -> tuple[int, int]:
-        """Heads, and the width of one: what a position scheme is made for."""
+        """Number of heads and width of one, for the position scheme."""
         return 1, width
 
     def state(self, width: int) -> int:
@@ -45,11 +44,11 @@ class Mixer(Spec):
         return 0
 
 
-class TokenMixer(nn.Module):
-    """The machine of a `Mixer` spec."""
+class TokenMixerModule(nn.Module):
+    """The module of a `TokenMixer` spec."""
 
     def require(self, asked: AbstractSet[Need]) -> None:
-        """Refuse when it is built what it could only refuse when it is called."""
+        """Raise now, when the model is built, for what every call would have to refuse."""
         raise NotImplementedError
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
@@ -57,7 +56,7 @@ class TokenMixer(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention(Mixer):
+class Attention(TokenMixer):
     """`bias` names the projections that carry one: "qkvo" (GPT-2), "qvo" (Whisper), "" (LLaMA).
 
     `project` is "each" (q, k and v), "shared" (the keys are the queries, at unit size; Reformer) or "twice"
@@ -73,7 +72,7 @@ class Attention(Mixer):
     qk_norm: Norm | None = None  # on each head of q and k (Qwen 3)
     window: tuple[Amount, Amount] | None = None  # look at most this many tokens back, and ahead
     project: Literal["each", "shared", "twice"] = "each"
-    kernel: Mixing = field(default_factory=Softmax)
+    kernel: AttentionKernel = field(default_factory=Softmax)
 
     def check(self) -> None:
         if self.heads % (self.kv_heads or self.heads):
@@ -102,8 +101,8 @@ class Attention(Mixer):
         return CrossAttention(self, width, memory_width)
 
 
-class MultiHead(TokenMixer):
-    """What self- and cross-attention share: the projections, and the way from heads back to the stream."""
+class MultiHead(TokenMixerModule):
+    """What self- and cross-attention share: the projections to heads and back."""
 
     SITES = ("q", "k", "v", "pattern", "mix", "out")
 
@@ -138,23 +137,17 @@ class MultiHead(TokenMixer):
     def values(self, x_BTD: Tensor) -> Tensor:
         return _heads(self.v(x_BTD), self.value_dim)
 
-    def mix(
-        self,
-        q: Tensor,
-        kv: KV,
-        view: View,
-        bias: Tensor | None,
-        ctx: Context,
-        second: Callable[[], QKV] | None = None,
-    ) -> Tensor:
+    def attend(self, call: AttentionCall, ctx: Context) -> Tensor:
+        """The kernel, and the projection of its output."""
         tap = ctx.tap
-        q, k, v = tap("q", q), tap("k", kv[0]), tap("v", kv[1])
-        if ctx.cache is not None and self.kernel.keeps == "state" and not view.across:
-            mixed, ctx.cache.state = self.kernel.step(
-                q, k, v, view=view, bias=bias, scale=self.scale, tap=tap, state=ctx.cache.state
-            )
+        if tap is not OFF:
+            q, k, v = tap("q", call.q_BHQE), tap("k", call.k_BHKE), tap("v", call.v_BHKE)
+            call = replace(call, q_BHQE=q, k_BHKE=k, v_BHKE=v)
+        # A kernel with a running state caches that, except of the encoder output, where keys are cached.
+        if ctx.cache is not None and self.kernel.keeps == "state" and not call.view.across:
+            mixed, ctx.cache.state = self.kernel.step(call, ctx.cache.state, tap)
         else:
-            mixed = self.kernel(q, k, v, view=view, bias=bias, scale=self.scale, tap=tap, second=second)
+            mixed = self.kernel(call, tap)
         out: Tensor = self.out(tap("mix", mixed).transpose(1, 2).flatten(2))
         return tap("out", out)
 
@@ -177,23 +170,26 @@ class SelfAttention(MultiHead):
             self.v_global = Linear(width, groups * self.value_dim, bias="v" in spec.bias)
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
-        place = ctx.place
-        q = place.turn_q(self.queries(x_BTD))
+        q = ctx.positions.rotate_q(self.queries(x_BTD))
         read_BKD = x_BTD if ctx.cache is None else ctx.cache.recall(x_BTD)
-        k, v = place.turn_k(self.keys(read_BKD)), self.values(read_BKD)
+        k, v = ctx.positions.rotate_k(self.keys(read_BKD)), self.values(read_BKD)
         if ctx.cache is not None and self.kernel.keeps == "keys":
             k, v = ctx.cache.append(k, v)
-        view, bias = ctx.view.under(self.rule), place.bias(ctx.layer, q, k)
-        return self.mix(q, (k, v), view, bias, ctx, partial(self._second, x_BTD, ctx) if self.twice else None)
+        bias = ctx.positions.bias(ctx.layer, q, k)
+        call = AttentionCall(q, k, v, ctx.view.under(self.rule), bias, self.scale)
+        if self.twice:
+            call = replace(call, second=partial(self._second, x_BTD, ctx, call))
+        return self.attend(call, ctx)
 
-    def _second(self, x_BTD: Tensor, ctx: Context) -> QKV:
-        """What global tokens look with."""
+    def _second(self, x_BTD: Tensor, ctx: Context, call: AttentionCall) -> AttentionCall:
+        """The same call with the projections of global tokens."""
         if ctx.cache is not None:
             raise UnsupportedError(
                 "global tokens with projections of their own cannot be used with a cache, which keeps one set"
             )
         q, k = (_heads(project(x_BTD), self.head_dim) for project in (self.q_global, self.k_global))
-        return q, k, _heads(self.v_global(x_BTD), self.value_dim)
+        v = _heads(self.v_global(x_BTD), self.value_dim)
+        return replace(call, q_BHQE=q, k_BHKE=k, v_BHKE=v)
 
 
 class CrossAttention(MultiHead):
@@ -217,7 +213,9 @@ class CrossAttention(MultiHead):
             raise InputError("this tower has cross-attention; call it with a memory")
         # Rows that share a source (beams) become more queries of one row: its keys are held and read once.
         q = self.queries(x_BTD.reshape(len(ctx.memory), -1, x_BTD.shape[-1]))
-        return self.mix(q, self._memory(ctx.memory, ctx), ctx.memory_view, None, ctx).reshape_as(x_BTD)
+        k, v = self._memory(ctx.memory, ctx)
+        call = AttentionCall(q, k, v, ctx.memory_view, None, self.scale)
+        return self.attend(call, ctx).reshape_as(x_BTD)
 
     def _memory(self, memory_BKD: Tensor, ctx: Context) -> KV:
         if ctx.cache is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from .cache import LayerCache
-from .positions import Placed
+from .positions import BoundPositions
 from .tap import OFF, Tap
 from .view import View
 
@@ -27,8 +27,8 @@ class States:
 
 @dataclass(frozen=True)
 class Context:
-    view: View  # who may look at whom
-    place: Placed  # where everyone stands
+    view: View  # which queries may attend to which keys
+    positions: BoundPositions
     memory: Tensor | None = None  # (B, K, D), for cross-attention
     memory_view: View | None = None
     layer: int = 0

@@ -1,7 +1,8 @@
 """Work: what a part of a model costs, as a closed formula. Sizes in; parameters, operations and bytes out.
 
-Nothing is built and nothing is run. The formulas of kernels stand beside the kernels (`Mixing.work`), those
-of all other parts in `lens/cost`; tests hold each against torch's counter and against what autograd keeps.
+Nothing is built and nothing is run. The formulas of kernels stand beside the kernels
+(`AttentionKernel.work`), those of all other parts in `lens/cost`; tests hold each against torch's counter
+and against what autograd keeps.
 
 How to write one for a kernel:
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import singledispatch
 
 from ...errors import UnsupportedError
-from ...nn.attention import Attention, Mixer
+from ...nn.attention import Attention, TokenMixer
 from ...nn.block import Block
 from ...nn.mixers import Convolution, Recurrent
 from ...nn.positions import NoPositions, Positions
@@ -55,7 +55,7 @@ SILENT = Scheme(NoPositions())
 
 
 @singledispatch
-def mixer(spec: Mixer, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme) -> Work:
+def mixer(spec: TokenMixer, width: int, sides: Sides, call: Usage, *, causal: bool, scheme: Scheme) -> Work:
     """What lets tokens know of each other; its input is counted by the block."""
     raise parts.no_formula(spec)
 

@@ -9,7 +9,7 @@ from ...errors import InputError
 from ...nn.attention import Attention
 from ...nn.embed import Tokens
 from ...nn.heads import Head
-from ...nn.kernels import Mixing
+from ...nn.kernels import AttentionKernel
 from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
 from ...nn.work import Device, Meeting, Usage, Work
@@ -153,7 +153,7 @@ def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -
         else:
             kept += batch * here.attention.state(side.width)
         if here.cross is not None:  # of the memory, keys and values are kept whatever the kernel
-            kept += Mixing.cached(here.cross.kernel, _meeting(here.cross, side.width, batch, length))
+            kept += AttentionKernel.cached(here.cross.kernel, _meeting(here.cross, side.width, batch, length))
     return kept
 
 

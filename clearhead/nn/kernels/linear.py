@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..work import Meeting, Work
-from .bytext import kept
-from .features import ByFeatures, Features, first_chunk, sums_work
-from .kernel import Kernel, Mixing
+from .features import FeatureKernel, Features, first_chunk, sums_work
+from .kernel import AttentionKernel, Kernel
+from .per_sequence import kept
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear(Mixing):
+class Linear(AttentionKernel):
     """Work and memory grow with the length; decoding keeps one matrix a head, however long the text."""
 
     def build(self, heads: int, head_dim: int) -> Kernel:
@@ -37,6 +37,6 @@ class Linear(Mixing):
         return at.batch * at.heads * (at.head_dim * (at.value_dim + 1) + 1)
 
 
-class _Linear(ByFeatures):
+class _Linear(FeatureKernel):
     def features(self, q_RHQE: Tensor, k_RHKE: Tensor, scale: float) -> tuple[Tensor, Features]:
         return F.elu(q_RHQE) + 1, Features(F.elu(k_RHKE) + 1, torch.zeros_like(k_RHKE[..., :1]))

@@ -19,12 +19,12 @@ from ...errors import InputError
 from ...spec import Count, Directions
 from ..layers import Spread
 from ..work import Meeting, Work, product
-from .bytext import ByText, Rows, kept
-from .kernel import Kernel, Mixing
+from .kernel import AttentionKernel, Kernel
+from .per_sequence import PerSequenceKernel, RowInfo, kept
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linformer(Mixing):
+class Linformer(AttentionKernel):
     """`share`: one matrix for keys and values ("kv"), one for each ("heads"), those per head ("none")."""
 
     rank: Directions = 64
@@ -44,7 +44,7 @@ class Linformer(Mixing):
         return pressed + asked + kept(at, numbers) + Work(parameters=sets * self.length * self.rank)
 
 
-class _Linformer(ByText):
+class _Linformer(PerSequenceKernel):
     supports = frozenset({"padding", "documents", "uneven", "pattern"})
     why: ClassVar = {
         "causal": "its keys are mixtures of the whole text, so that early words would see late ones"
@@ -58,7 +58,9 @@ class _Linformer(ByText):
         self.k = nn.Parameter(torch.empty(shape))
         self.v = self.k if spec.share == "kv" else nn.Parameter(torch.empty(shape))
 
-    def rows(self, q_RHQE: Tensor, k_RHKE: Tensor, v_RHKE: Tensor, *, about: Rows, scale: float) -> Tensor:
+    def attend_rows(
+        self, q_RHQE: Tensor, k_RHKE: Tensor, v_RHKE: Tensor, *, info: RowInfo, scale: float
+    ) -> Tensor:
         count = k_RHKE.shape[2]
         if count > self.k.shape[1]:
             raise InputError(

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from ...spec import Block, Repeats
 from ..work import Meeting, Work, product
-from .bytext import ByText, Rows, kept
-from .kernel import Kernel, Mixing
+from .kernel import AttentionKernel, Kernel
+from .per_sequence import PerSequenceKernel, RowInfo, kept
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nystrom(Mixing):
+class Nystrom(AttentionKernel):
     one_text: ClassVar[bool] = True
     landmarks: Block = 64
     iterations: Repeats = 6
@@ -44,7 +44,7 @@ class Nystrom(Mixing):
         return means + Work(backward=-means.flops) + scores + inverse + mix + kept(at, numbers)
 
 
-class _Nystrom(ByText):
+class _Nystrom(PerSequenceKernel):
     supports = frozenset({"padding", "documents", "pattern"})
     why: ClassVar = {
         "causal": "its landmarks are means over the whole text, so that early words would see late ones",
@@ -56,9 +56,11 @@ class _Nystrom(ByText):
         super().__init__()
         self.spec = spec
 
-    def rows(self, q_RHTE: Tensor, k_RHTE: Tensor, v_RHTE: Tensor, *, about: Rows, scale: float) -> Tensor:
+    def attend_rows(
+        self, q_RHTE: Tensor, k_RHTE: Tensor, v_RHTE: Tensor, *, info: RowInfo, scale: float
+    ) -> Tensor:
         rows, tokens = len(q_RHTE), q_RHTE.shape[2]
-        real_RT = about.real_RK
+        real_RT = info.real_RK
         if real_RT is None:
             real_RT = torch.ones(rows, tokens, dtype=torch.bool, device=q_RHTE.device)
         member_RMT = self._members(real_RT).type_as(q_RHTE)
@@ -85,7 +87,7 @@ class _Nystrom(ByText):
 
     def _inverse(self, a_RHMM: Tensor) -> Tensor:
         eye = torch.eye(a_RHMM.shape[-1], dtype=a_RHMM.dtype, device=a_RHMM.device)
-        # Rows of a softmax add up to one; the largest column keeps the first guess within reach.
+        # RowInfo of a softmax add up to one; the largest column keeps the first guess within reach.
         z = a_RHMM.mT / a_RHMM.sum(-2, keepdim=True).amax(-1, keepdim=True)
         for _ in range(self.spec.iterations):
             az = a_RHMM @ z

@@ -18,13 +18,13 @@ from torch import Tensor
 from ...spec import Directions
 from ..draw import generator
 from ..work import Meeting, Work, product
-from .bytext import kept
-from .features import ByFeatures, Features, sums_work
-from .kernel import Kernel, Mixing
+from .features import FeatureKernel, Features, sums_work
+from .kernel import AttentionKernel, Kernel
+from .per_sequence import kept
 
 
 @dataclass(frozen=True, kw_only=True)
-class Performer(Mixing):
+class Performer(AttentionKernel):
     """The directions are a function of `seed`; with `redraw` every step of training has new ones."""
 
     features: Directions = 256
@@ -47,7 +47,7 @@ class Performer(Mixing):
         return at.batch * at.heads * (self.features * (at.value_dim + 1) + 1)
 
 
-class _Performer(ByFeatures):
+class _Performer(FeatureKernel):
     def __init__(self, spec: Performer) -> None:
         super().__init__()
         self.spec = spec

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ...errors import SpecError
 from ...spec import Dims, Rate
 from ..layers import Linear
-from ..positions import Placed, Positions, PositionScheme, Sinusoidal, waves
+from ..positions import BoundPositions, Positions, PositionScheme, Sinusoidal, waves
 from ..view import View
 
 WAVES = Sinusoidal(layout="halves")
@@ -55,17 +55,17 @@ class _RelativeWaves(PositionScheme):
         )
         self.dropout = nn.Dropout(spec.dropout)
 
-    def over(self, view: View) -> Placed:
+    def bind(self, view: View) -> BoundPositions:
         apart = view.q_pos[:, :, None] - view.k_pos[:, None, :]
         nearest = 0 if self.dims.causal else 1 - view.longest  # ahead of a decoder there is nothing to see
         distance_N = torch.arange(nearest, view.longest, device=apart.device)
         if self.spec.farthest is not None:
             distance_N = distance_N.clamp(-self.spec.farthest, self.spec.farthest)
         waves_ND = self.dropout(waves(distance_N, self.dims.width, WAVES))
-        return _Apart(self, waves_ND, (apart - nearest).clamp(min=0)[:, None])
+        return _BoundWaves(self, waves_ND, (apart - nearest).clamp(min=0)[:, None])
 
 
-class _Apart(Placed):
+class _BoundWaves(BoundPositions):
     def __init__(self, scheme: _RelativeWaves, waves_ND: Tensor, index_BHQK: Tensor) -> None:
         self.scheme, self.waves_ND, self.index_BHQK = scheme, waves_ND, index_BHQK
 

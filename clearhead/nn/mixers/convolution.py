@@ -14,14 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...errors import SpecError
-from ..attention import Mixer
+from ..attention import TokenMixer
 from ..cache import State
 from ..layers import Spread
 from .walker import Walker, at_end
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convolution(Mixer):
+class Convolution(TokenMixer):
     size: int = 3  # tokens seen at once, oneself included
 
     def check(self) -> None:

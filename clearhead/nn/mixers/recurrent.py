@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ...errors import SpecError
-from ..attention import Mixer
+from ..attention import TokenMixer
 from ..cache import State
 from ..kernels.kernel import Need
 from ..layers import Spread
@@ -22,7 +22,7 @@ from .walker import Walker
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recurrent(Mixer):
+class Recurrent(TokenMixer):
     """`both_ways`: a second cell reads from the end of the text; for encoders only."""
 
     cell: Literal["lstm", "gru"] = "lstm"
