@@ -18,7 +18,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ..bundle.edits import parse
 from ..errors import ClearheadError, InputError, SpecError
-from ..lens.cost.layers import SILENT, Sides, mixer
 from ..nn import (
     Attention,
     AttentionKernel,
@@ -33,9 +32,9 @@ from ..nn import (
 )
 from ..nn.attention import TokenMixerModule
 from ..nn.context import Context
+from ..nn.cost import CallShape, PositionCost
 from ..nn.draw import generator
 from ..nn.init import initialise
-from ..nn.work import Usage
 from .memory import peak
 from .turns import Say, fair_clock, in_turns
 
@@ -216,13 +215,13 @@ def _too_long(points: Sequence[Point], name: str, length: int, limit: float) -> 
 
 
 def _predicted(spec: TokenMixer, layer: Layer, length: int) -> int | None:
-    sides, usage = Sides(layer.batch, length), Usage(batch=layer.batch, length=length)
+    shape = CallShape(batch=layer.batch, length=length).hidden(layer.width)
     if isinstance(spec, Recurrent):  # its gates see the token and the state; then the way back to the stream
         hidden, gates = spec.hidden or layer.width, 4 if spec.cell == "lstm" else 3
         cell = gates * hidden * (layer.width + hidden) + hidden * layer.width
-        return 2 * sides.vectors * cell * (2 if spec.both_ways else 1)
+        return 2 * shape.vectors * cell * (2 if spec.both_ways else 1)
     try:
-        return mixer(spec, layer.width, sides, usage, causal=layer.causal, scheme=SILENT).flops
+        return spec.cost(shape, causal=layer.causal, positions=PositionCost()).flops
     except ClearheadError:
         return None
 

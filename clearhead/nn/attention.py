@@ -20,11 +20,13 @@ from torch import Tensor, nn
 from ..errors import InputError, SpecError, UnsupportedError
 from ..spec import Amount, Count, Spec
 from .cache import KV
-from .context import Context
+from .context import Context, alone
+from .cost import AttentionShape, HiddenShape, PartCost, PositionCost, Rule, linear_cost
+from .counted import counted
 from .kernels import AttentionCall, AttentionKernel, Softmax
 from .kernels.kernel import Need
 from .layers import Linear
-from .masks import Everyone, Mask, Window
+from .masks import Causal, Everyone, Mask, Window
 from .norm import Norm
 from .tap import OFF
 
@@ -40,8 +42,14 @@ class TokenMixer(Spec):
         return 1, width
 
     def state(self, width: int) -> int:
-        """How many numbers of a text it keeps between two calls, however long the text is."""
+        """How many numbers of a text it caches between two calls, however long the text is."""
         return 0
+
+    def cost(self, shape: HiddenShape, *, causal: bool, positions: PositionCost) -> PartCost:
+        """Its input is counted by the block. Without a formula it is counted, and positions do nothing."""
+        size = (shape.batch, shape.length, shape.width)
+        run = lambda module, x: module(x, alone(x, Causal() if causal else None))  # noqa: E731
+        return counted(self, lambda: self.build(shape.width), run, [size], shape)
 
 
 class TokenMixerModule(nn.Module):
@@ -93,6 +101,59 @@ class Attention(TokenMixer):
 
     def sizes(self, width: int) -> tuple[int, int]:
         return self.heads, self.head_width(width)
+
+    def call_shape(self, width: int, batch: int, queries: int, keys: int) -> AttentionShape:
+        """The sizes of one call of the kernel."""
+        head_dim = self.head_width(width)
+        return AttentionShape(
+            batch=batch,
+            heads=self.heads,
+            kv_heads=self.kv_heads or self.heads,
+            queries=queries,
+            keys=keys,
+            head_dim=head_dim,
+            value_dim=self.value_dim or head_dim,
+        )
+
+    def cost(self, shape: HiddenShape, *, causal: bool, positions: PositionCost) -> PartCost:
+        """Self-attention: four projections and the kernel between them."""
+        rule: Rule = "mask" if self.window else "causal" if causal else "open"
+        at = replace(
+            self.call_shape(shape.width, shape.batch, shape.length, shape.length),
+            rule=rule,
+            window=self.window,
+            causal=causal,
+            bias=positions.bias,
+            joined=positions.joined,
+        )
+        cost = self._cost(shape, shape, at) + positions.layer
+        if self.project == "twice":
+            second = _projections_cost(self, shape, shape, at)
+            # They are computed only where tokens are global, which here only the kernel can say.
+            used = bool(getattr(self.kernel, "always", ()))
+            cost += second if used else PartCost(parameters=second.parameters)
+        return cost
+
+    def cross_cost(self, shape: HiddenShape, memory: HiddenShape) -> PartCost:
+        """Cross-attention: keys and values are made of the encoder output."""
+        at = self.call_shape(shape.width, shape.batch, shape.length, memory.length)
+        return self._cost(shape, memory, at)
+
+    def _cost(self, shape: HiddenShape, source: HiddenShape, at: AttentionShape) -> PartCost:
+        at = replace(at, training=shape.training, number=shape.number, device=shape.device)
+        heads = replace(shape, length=shape.length * at.heads, width=at.head_dim)
+        kv_heads = replace(source, length=source.length * at.kv_heads, width=at.head_dim)
+        cost = (
+            _projections_cost(self, shape, source, at)
+            + linear_cost(shape.vectors, at.heads * at.value_dim, shape.width, bias="o" in self.bias)
+            + self.kernel.cost(at)
+        )
+        if self.project == "shared":  # the input of the norm of the keys, and a root for each
+            cost += PartCost(saved=heads.bytes + 4 * heads.vectors)
+        if self.qk_norm is not None:
+            for x in (heads, kv_heads):
+                cost += self.qk_norm.cost(x) + PartCost(saved=x.bytes)
+        return cost
 
     def build(self, width: int) -> MultiHead:
         return SelfAttention(self, width)
@@ -223,6 +284,16 @@ class CrossAttention(MultiHead):
         if ctx.cache.cross is None:
             ctx.cache.cross = self.keys(memory_BKD), self.values(memory_BKD)
         return ctx.cache.cross
+
+
+def _projections_cost(
+    spec: Attention, shape: HiddenShape, source: HiddenShape, at: AttentionShape
+) -> PartCost:
+    """Queries of one text, keys and values of another; shared keys are the queries, projected once more."""
+    q = linear_cost(shape.vectors, shape.width, at.heads * at.head_dim, bias="q" in spec.bias)
+    k = linear_cost(source.vectors, source.width, at.kv_heads * at.head_dim, bias="k" in spec.bias)
+    v = linear_cost(source.vectors, source.width, at.kv_heads * at.value_dim, bias="v" in spec.bias)
+    return q + (replace(k, parameters=0) if spec.project == "shared" else k) + v
 
 
 def _heads(x_BTD: Tensor, head_dim: int) -> Tensor:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from .cache import LayerCache
+from .masks import Everyone, Mask
 from .positions import BoundPositions
 from .tap import OFF, Tap
 from .view import View
@@ -38,3 +40,9 @@ class Context:
     def at(self, name: str) -> Context:
         """The same call, one module further down."""
         return self if self.tap is OFF else replace(self, tap=self.tap.at(name))
+
+
+def alone(x_BTD: Tensor, mask: Mask | None = None) -> Context:
+    """The context of a layer that is called by itself: no positions, no cache, no taps."""
+    slots = torch.arange(x_BTD.shape[1], device=x_BTD.device)[None]
+    return Context(View(mask or Everyone(), len(x_BTD), slots, slots), BoundPositions())

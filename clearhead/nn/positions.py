@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from ..errors import InputError, SpecError
 from ..spec import AboveOne, Amount, Count, Dims, Spec
+from .cost import INDEX, HiddenShape, PartCost, PositionCost
+from .counted import counted_positions
 from .layers import Table
 from .view import View
 
@@ -52,6 +54,10 @@ class Positions(Spec):
     def build(self, dims: Dims, width: int) -> PositionScheme:
         raise NotImplementedError
 
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        """`shape` is that of the embeddings, `dims` are the tower's. Without a formula it is counted."""
+        return counted_positions(self, shape, dims)
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoPositions(Positions):
@@ -61,6 +67,9 @@ class NoPositions(Positions):
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return PositionScheme()
+
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        return PositionCost()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +81,10 @@ class Learned(Positions):
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _Learned(self, width)
+
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        parameters = shape.width * (self.length + self.offset)
+        return PositionCost(tower=PartCost(parameters=parameters, saved=INDEX * shape.length))
 
 
 class _Learned(PositionScheme):
@@ -99,6 +112,9 @@ class Sinusoidal(Positions):
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _Sinusoidal(self)
+
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        return PositionCost()
 
 
 class _Sinusoidal(PositionScheme):
@@ -130,6 +146,12 @@ class Alibi(Positions):
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _Alibi(dims.heads)
+
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        """A fixed bias is kept by the kernel; joined with a causal mask it is held twice."""
+        size = shape.number * dims.heads * shape.length**2
+        held = size if dims.causal else 0
+        return PositionCost(tower=PartCost(saved=size), bias="fixed", shared_bias=held)
 
 
 class _Alibi(PositionScheme):
@@ -166,6 +188,11 @@ class RelativeBuckets(Positions):
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _Buckets(self, dims.heads, bidirectional=not dims.causal)
+
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        pairs = shape.length**2
+        table = PartCost(parameters=self.buckets * dims.heads, saved=INDEX * pairs)
+        return PositionCost(tower=table, bias="learned", shared_bias=shape.number * dims.heads * pairs)
 
 
 class _Buckets(PositionScheme):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..errors import SpecError
 from ..spec import AboveOne, Count, Dims, Positive, Rate, Spec
+from .cost import HiddenShape, PartCost, PositionCost
 from .positions import BoundPositions, Positions, PositionScheme
 from .view import View
 
@@ -128,6 +129,11 @@ class Rope(Positions):
                 f"Rope rotates pairs of channels; {self.fraction} of a head of {dims.head_dim} is {rotated}"
             )
         return _Rope(self, rotated)
+
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        """One table of cosines and one of sines for all layers."""
+        tables = 2 * shape.number * shape.length * int(dims.head_dim * self.fraction)
+        return PositionCost(tower=PartCost(saved=tables), joined=self.fraction < 1)
 
 
 class _Rope(PositionScheme):

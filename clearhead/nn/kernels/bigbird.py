@@ -19,8 +19,8 @@ import torch
 
 from ...errors import SpecError, UnsupportedError
 from ...spec import Amount, Block, Rate
+from ..cost import AttentionShape, PartCost
 from ..view import View
-from ..work import Meeting, Work
 from . import costs
 from .bigbird_plan import Ints, random_blocks
 from .blocks import BlockKernel, Blocks
@@ -51,14 +51,14 @@ class BigBird(AttentionKernel):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _BigBird(self)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """The blocks in the middle of one text, a list for every head, and the two ends that see everyone."""
         count = 0 if at.queries <= self.full_until else -(-at.queries // self.block)
         middle = max(count - 2, 0)
         ends = at.queries - middle * self.block
         keys = (5 + self.random) * self.block
-        found = Sparse(middle, self.block, keys, lists=at.heads).work(at, self.dropout)
-        found += Sparse(1, ends, at.keys).work(at, self.dropout)
+        found = Sparse(middle, self.block, keys, lists=at.heads).cost(at, self.dropout)
+        found += Sparse(1, ends, at.keys).cost(at, self.dropout)
         return found + costs.answer(at)
 
 

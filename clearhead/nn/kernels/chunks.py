@@ -18,8 +18,8 @@ from torch import Tensor
 
 from ...errors import SpecError
 from ...spec import Amount, Block, Rate
+from ..cost import AttentionShape, PartCost
 from ..view import View
-from ..work import Meeting, Work
 from . import costs
 from .blocks import BlockKernel, Blocks
 from .costs import Sparse
@@ -45,12 +45,12 @@ class Chunks(AttentionKernel):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Chunks(self)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """The chunks of one text."""
         size = self.chunk if at.queries <= self.chunk else self.multiple or self.chunk
         count = -(-at.queries // size) * size // self.chunk
         keys = self.chunk * (1 + sum(reach(count, self.before, self.after)))
-        return Sparse(count, self.chunk, keys).work(at, self.dropout) + costs.answer(at)
+        return Sparse(count, self.chunk, keys).cost(at, self.dropout) + costs.answer(at)
 
 
 class _Chunks(BlockKernel):

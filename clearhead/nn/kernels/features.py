@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ...errors import UnsupportedError
 from ..cache import State
+from ..cost import AttentionShape, PartCost, matmul_cost
 from ..norm import widen
-from ..work import Meeting, Work, product
 from .kernel import AttentionCall
 from .per_sequence import PerSequenceKernel, RowInfo, kept
 
@@ -45,26 +45,26 @@ class Features:
         return [Features(x, log) for x, log in pairs]
 
 
-def sums_work(at: Meeting, features: int) -> Work:
+def sums_cost(at: AttentionShape, features: int) -> PartCost:
     """The sums and what is read from them; what the features themselves keep is counted by who makes them.
 
     In a decoder the first sum is of nothing and the last is not asked for, so neither has a gradient.
     """
     rows, value = at.batch * at.heads, at.value_dim + 1
     if not at.causal:
-        work = product(rows, features, at.keys, value) + product(rows, at.queries, features, value)
+        work = matmul_cost(rows, features, at.keys, value) + matmul_cost(rows, at.queries, features, value)
         numbers = at.keys * (value + 1) + at.queries * (value + 1) + features * value
         return work + kept(at, numbers + at.queries * at.value_dim)
     sizes = [min(CHUNK, at.keys - start) for start in range(0, at.keys, CHUNK)]
-    squares, sum_ = sum(size**2 for size in sizes), product(rows, at.keys, features, value)
-    work = product(rows, squares, features, 1) + product(rows, squares, value, 1) + sum_ + sum_
+    squares, sum_ = sum(size**2 for size in sizes), matmul_cost(rows, at.keys, features, value)
+    work = matmul_cost(rows, squares, features, 1) + matmul_cost(rows, squares, value, 1) + sum_ + sum_
     unasked = 2 * rows * features * value * (sizes[0] + 2 * sizes[-1])
     numbers = 2 * squares + 2 * at.keys * value + len(sizes) * features * value + 3 * at.keys
     numbers += (at.keys - sizes[-1]) * features + at.keys * at.value_dim
-    return work + Work(backward=-unasked) + kept(at, numbers)
+    return work + PartCost(backward=-unasked) + kept(at, numbers)
 
 
-def first_chunk(at: Meeting) -> int:
+def first_chunk(at: AttentionShape) -> int:
     return min(CHUNK, at.keys)
 
 

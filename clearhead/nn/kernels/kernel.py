@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from ...errors import UnsupportedError
 from ...spec import Spec
 from ..cache import State
+from ..cost import AttentionShape, PartCost
+from ..counted import counted
 from ..masks import Causal, Everyone
 from ..tap import OFF, Recorder, Tap
 from ..view import Outline, View
-from ..work import Meeting, Work
-from .counted import counted
 
 Need = Literal["causal", "padding", "documents", "window", "mask", "bias", "uneven", "pattern", "second"]
 NEEDS: dict[Need, str] = {
@@ -40,7 +40,6 @@ NEEDS: dict[Need, str] = {
 }
 MASKS: frozenset[Need] = frozenset({"padding", "documents", "window"})  # implied by the support of any mask
 ALL = slice(None)
-_BYTES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,31 +142,35 @@ class AttentionKernel(Spec):
     def build(self, heads: int, head_dim: int) -> Kernel:
         raise NotImplementedError
 
-    def work(self, at: Meeting) -> Work:
-        """What one call costs; as a formula (`nn/work.py` says how to write it) or, without one, counted."""
-        with torch.device("meta"):
-            kernel = self.build(at.heads, at.head_dim)
-            q, k, v = (
-                torch.empty(at.batch, heads, tokens, width, dtype=_BYTES[at.number])
-                for heads, tokens, width in (
-                    (at.heads, at.queries, at.head_dim),
-                    (at.kv_heads, at.keys, at.head_dim),
-                    (at.kv_heads, at.keys, at.value_dim),
-                )
-            )
-            place = torch.arange(at.keys)[None]
-        mask = Everyone() if at.rule == "open" else Causal()
-        view = View(mask, at.batch, place[:, at.keys - at.queries :], place, at.keys - at.queries)
-        try:
-            given = lambda q, k, v: kernel(AttentionCall(q, k, v, view))  # noqa: E731
-            return counted(kernel.to(q.dtype), given, [q, k, v], training=at.training)
-        except RuntimeError:  # it looks at numbers
-            name = type(self).__name__
-            raise UnsupportedError(f"{name} does not say what it costs; give it a `work`") from None
+    def cost(self, at: AttentionShape) -> PartCost:
+        """What one call costs: a formula (`nn/cost.py` says how to write it) or, as here, counted."""
+        return _counted(self, at)
 
-    def cached(self, at: Meeting) -> int:
-        """How many numbers a decoding run has kept when it has come to so many keys."""
+    def cached(self, at: AttentionShape) -> int:
+        """How many numbers the KV cache of a layer holds at so many keys."""
         return at.batch * at.kv_heads * at.keys * (at.head_dim + at.value_dim)
+
+
+@lru_cache(maxsize=256)  # layers of a model have one kernel and one shape, and a plan asks often
+def _counted(spec: AttentionKernel, at: AttentionShape) -> PartCost:
+    slots = torch.arange(at.keys, device="meta")[None]
+    mask = Everyone() if at.rule == "open" else Causal()
+    view = View(mask, at.batch, slots[:, at.keys - at.queries :], slots, at.keys - at.queries)
+    shapes = [
+        (at.batch, at.heads, at.queries, at.head_dim),
+        (at.batch, at.kv_heads, at.keys, at.head_dim),
+        (at.batch, at.kv_heads, at.keys, at.value_dim),
+    ]
+    run = lambda kernel, q, k, v: kernel(AttentionCall(q, k, v, view))  # noqa: E731
+    return counted(
+        spec,
+        lambda: spec.build(at.heads, at.head_dim),
+        run,
+        shapes,
+        at,
+        inputs_count="here",
+        outputs_count="here",
+    )
 
 
 def changed(tap: Tap, plain_BHQK: Tensor, v_BGKE: Tensor, dropout: float = 0.0) -> Tensor | None:

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..work import Meeting, Work
-from .features import FeatureKernel, Features, first_chunk, sums_work
+from ..cost import AttentionShape, PartCost
+from .features import FeatureKernel, Features, first_chunk, sums_cost
 from .kernel import AttentionKernel, Kernel
 from .per_sequence import kept
 
@@ -24,15 +24,15 @@ class Linear(AttentionKernel):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Linear()
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """Queries and keys as they came, and their features; in a decoder queries chunk by chunk."""
         size = at.head_dim
         features = size * (at.queries + at.keys)
         if at.causal:
             features += size * (at.keys - first_chunk(at))
-        return sums_work(at, size) + kept(at, size * (at.queries + at.keys) + features)
+        return sums_cost(at, size) + kept(at, size * (at.queries + at.keys) + features)
 
-    def cached(self, at: Meeting) -> int:
+    def cached(self, at: AttentionShape) -> int:
         """One matrix a head and its scale, however long the text."""
         return at.batch * at.heads * (at.head_dim * (at.value_dim + 1) + 1)
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from ...errors import InputError
 from ...spec import Count, Directions
+from ..cost import AttentionShape, PartCost, matmul_cost
 from ..layers import Spread
-from ..work import Meeting, Work, product
 from .kernel import AttentionKernel, Kernel
 from .per_sequence import PerSequenceKernel, RowInfo, kept
 
@@ -34,14 +34,14 @@ class Linformer(AttentionKernel):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Linformer(self, heads)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """Keys and values are pressed, then few of them are looked at."""
         rows, both = at.batch * at.heads, at.head_dim + at.value_dim
-        pressed = product(rows, self.rank, at.keys, both)
-        asked = product(rows, at.queries, self.rank, both)
+        pressed = matmul_cost(rows, self.rank, at.keys, both)
+        asked = matmul_cost(rows, at.queries, self.rank, both)
         sets = {"kv": 1, "heads": 2, "none": 2 * at.heads}[self.share]
         numbers = both * (at.keys + self.rank + at.queries) + at.queries * self.rank
-        return pressed + asked + kept(at, numbers) + Work(parameters=sets * self.length * self.rank)
+        return pressed + asked + kept(at, numbers) + PartCost(parameters=sets * self.length * self.rank)
 
 
 class _Linformer(PerSequenceKernel):

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from ...errors import SpecError
 from ...spec import Rate
+from ..cost import AttentionShape, PartCost
 from ..tap import Tap
 from ..view import View
-from ..work import Meeting, Work
 from . import costs
 from .blocks import Blocks
 from .costs import Sparse
@@ -54,14 +54,14 @@ class Longformer(AttentionKernel):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Longformer(self)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """Blocks of the window, and tokens that are always global; those of a mask are not known here."""
         window, dilation = _within(self, at.keys)
         block, each = _size(window, dilation, at.queries)
         wide = len(self.always)
         keys = block + 2 * window + wide
-        near = Sparse(dilation * each, block, keys, into=False).work(at, self.dropout)
-        found = near + Sparse(1, wide, at.keys).work(at, self.dropout)
+        near = Sparse(dilation * each, block, keys, into=False).cost(at, self.dropout)
+        found = near + Sparse(1, wide, at.keys).cost(at, self.dropout)
         return found + costs.answer(at)
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ...spec import Block, Repeats
-from ..work import Meeting, Work, product
+from ..cost import AttentionShape, PartCost, matmul_cost
 from .kernel import AttentionKernel, Kernel
 from .per_sequence import PerSequenceKernel, RowInfo, kept
 
@@ -31,17 +31,17 @@ class Nystrom(AttentionKernel):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Nystrom(self)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """Means, three softmaxes, an inverse by four products a round, and the way back to the values."""
         rows, n, few = at.batch * at.heads, at.keys, min(self.landmarks, at.keys)
-        means = product(rows, few, n, at.head_dim).times(2)
-        scores = product(rows, n, at.head_dim, few).times(2) + product(rows, few, at.head_dim, few)
-        inverse = product(rows, few, few, few).times(4 * self.iterations)
-        mix = product(rows, few, n, at.value_dim).times(2) + product(rows, few, few, at.value_dim)
+        means = matmul_cost(rows, few, n, at.head_dim).times(2)
+        scores = matmul_cost(rows, n, at.head_dim, few).times(2) + matmul_cost(rows, few, at.head_dim, few)
+        inverse = matmul_cost(rows, few, few, few).times(4 * self.iterations)
+        mix = matmul_cost(rows, few, n, at.value_dim).times(2) + matmul_cost(rows, few, few, at.value_dim)
         numbers = 4 * n * few + n * (2 * at.head_dim + 2 * at.value_dim)
         numbers += 4 * few * at.head_dim + (5 * self.iterations + 3) * few**2
         # Which tokens a landmark stands for has no gradient.
-        return means + Work(backward=-means.flops) + scores + inverse + mix + kept(at, numbers)
+        return means + PartCost(backward=-means.flops) + scores + inverse + mix + kept(at, numbers)
 
 
 class _Nystrom(PerSequenceKernel):

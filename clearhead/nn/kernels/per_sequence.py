@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ..cost import AttentionShape, PartCost
 from ..norm import widen
 from ..tap import Tap
-from ..work import Meeting, Work
 from .kernel import AttentionCall, Kernel, changed
 from .sequences import sequences
 
@@ -29,9 +29,9 @@ class RowInfo:
     real_RK: Tensor | None = None  # which keys exist; rows end at different lengths
 
 
-def kept(at: Meeting, numbers: int) -> Work:
+def kept(at: AttentionShape, numbers: int) -> PartCost:
     """So many numbers of every head of every row are kept; half precision is widened first."""
-    return Work(saved=max(at.number, 4) * at.batch * at.heads * numbers if at.training else 0)
+    return PartCost(saved=max(at.number, 4) * at.batch * at.heads * numbers if at.training else 0)
 
 
 class PerSequenceKernel(Kernel):

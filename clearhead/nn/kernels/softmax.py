@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...spec import Positive, Rate
+from ..cost import AttentionShape, PartCost
 from ..norm import capped, widen
 from ..tap import Tap
-from ..work import Meeting, Work
 from . import costs
 from .costs import Dense, Sparse
 from .kernel import ALL, AttentionCall, AttentionKernel, Kernel, changed, weighed
@@ -34,17 +34,17 @@ class SoftmaxSpec(AttentionKernel):
     cap: Positive | None = None
     sink: bool = False
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """Of a window, blocks of queries and all keys that any of them may see; otherwise all pairs."""
         dense = Dense(self.dropout, cap=self.cap is not None, sink=self.sink)
         if at.window is None or self.cap is not None or self.sink:
-            return dense.work(at)
+            return dense.cost(at)
         left, right = at.window[0], 0 if at.causal else at.window[1]
         width = width_of(left, right, at.queries, at.keys)
         if width is None:
-            return dense.work(at)
+            return dense.cost(at)
         blocks = Sparse(-(-at.queries // width), width, left + width + right, into=False)
-        return blocks.work(at, self.dropout) + costs.answer(at)
+        return blocks.cost(at, self.dropout) + costs.answer(at)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...spec import Block
-from ..work import Meeting, Work, product
+from ..cost import AttentionShape, PartCost, matmul_cost
 from .kernel import AttentionKernel, Kernel
 from .per_sequence import PerSequenceKernel, RowInfo, kept
 
@@ -30,16 +30,16 @@ class Summary(AttentionKernel):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Summary(self)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """Each block of queries meets its own keys and the means of all blocks."""
         size, both = self.block, at.head_dim + at.value_dim
         asking, there = -(-at.queries // size), -(-at.keys // size)
-        work = product(at.batch * at.heads * asking, size, size + there, both)
+        work = matmul_cost(at.batch * at.heads * asking, size, size + there, both)
         numbers = asking * (size * (3 * at.head_dim + at.value_dim + size + there) + there * both)
         flags = at.batch * at.heads * asking * size**2 if at.causal else 0
         places = 8 * at.batch * (asking * size + at.queries)
         found = work + kept(at, numbers + at.queries * at.value_dim)
-        return found + Work(saved=flags + places) if at.training else found
+        return found + PartCost(saved=flags + places) if at.training else found
 
 
 class _Summary(PerSequenceKernel):

@@ -24,10 +24,10 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ...errors import SpecError
+from ..cost import AttentionShape, PartCost, matmul_cost
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
-from ..work import Meeting, Work, product
 from .kernel import AttentionCall, AttentionKernel, Kernel, changed
 from .softmax import attention_weights
 
@@ -43,12 +43,12 @@ class Tiled(AttentionKernel):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Tiled(self)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """All pairs, tile by tile; on the way back once more. Of scores nothing is kept."""
         rows, both = at.batch * at.heads, at.head_dim + at.value_dim
-        work = product(rows, at.queries, at.keys, both)
+        work = matmul_cost(rows, at.queries, at.keys, both)
         numbers = at.number * rows * both * (at.queries + at.keys)
-        again = Work(backward=work.flops, saved=numbers + 8 * at.queries)
+        again = PartCost(backward=work.flops, saved=numbers + 8 * at.queries)
         return work + again if at.training else work
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ...errors import SpecError, UnsupportedError
 from .. import masks
+from ..cost import AttentionShape, PartCost
 from ..tap import Tap
-from ..work import Meeting, Work
 from .kernel import ALL, AttentionCall, Kernel
 from .softmax import SoftmaxKernel, SoftmaxSpec
 
@@ -35,9 +35,9 @@ class Window(SoftmaxSpec):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Window(self, heads)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         window = self.left, self.left if self.right is None else self.right
-        return super().work(replace(at, window=window, rule="mask"))
+        return super().cost(replace(at, window=window, rule="mask"))
 
 
 class _Window(SoftmaxKernel):

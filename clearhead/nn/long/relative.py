@@ -9,7 +9,7 @@ Shape suffixes: B batch, H heads, Q queries, K keys, N distances, D width, E hea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -17,11 +17,13 @@ from torch import Tensor, nn
 
 from ...errors import SpecError
 from ...spec import Dims, Rate
+from ..cost import INDEX, HiddenShape, PartCost, PositionCost, matmul_cost
 from ..layers import Linear
 from ..positions import BoundPositions, Positions, PositionScheme, Sinusoidal, waves
 from ..view import View
 
 WAVES = Sinusoidal(layout="halves")
+WAVE_BYTES = 8  # waves are computed in float64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,28 @@ class RelativeWaves(Positions):
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _RelativeWaves(self, dims)
+
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        """In each layer: the waves projected, queries against them, and keys against `u`.
+
+        A layer keeps the waves in the precision of the states; queries plus `v`; the projected waves and `u`,
+        copied for every row; keys, one for each query head; and the scores of all distances, to pick from.
+        """
+        inner, pairs = dims.heads * dims.head_dim, 1 if self.shared else dims.depth
+        parameters = inner * (dims.depth * dims.width + 2 * pairs)
+        n, rows = shape.length, shape.batch * dims.heads
+        distances = n if dims.causal else 2 * n - 1  # ahead of a decoder there are none
+        waves = matmul_cost(1, distances, dims.width, inner)
+        waves = replace(waves, backward=waves.flops)  # a wave has no gradient
+        scores = matmul_cost(rows, n, dims.head_dim, distances) + matmul_cost(rows, n, dims.head_dim, 1)
+        vectors = rows * (2 * n + distances + 1) * dims.head_dim
+        kept = PartCost(saved=shape.number * (distances * dims.width + vectors + rows * n * distances))
+        return PositionCost(
+            tower=PartCost(parameters=parameters, saved=INDEX * n * n),
+            layer=waves + scores + kept,
+            bias="asked",
+            shared_bias=WAVE_BYTES * dims.width * distances,
+        )
 
 
 class _RelativeWaves(PositionScheme):
