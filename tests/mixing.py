@@ -8,7 +8,7 @@ from clearhead import nn as cn
 from clearhead.nn import kernels
 from clearhead.nn.init import initialise
 
-KERNELS = {name: sample(kind) for name, kind in kernels.Mixing.kinds().items()}
+KERNELS = {name: sample(kind) for name, kind in kernels.AttentionKernel.kinds().items()}
 
 
 def noise(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -20,14 +20,16 @@ def view(mask: cn.Mask, batch: int, queries: int, keys: int, start: int = 0) -> 
     return cn.View(mask, batch, torch.arange(start, start + queries)[None], slots, start)
 
 
-def made(spec: kernels.Mixing, heads: int, head_dim: int) -> cn.Kernel:
+def made(spec: kernels.AttentionKernel, heads: int, head_dim: int) -> cn.Kernel:
     """A kernel that stands alone; those that learn something begin as they would in a model."""
     kernel = spec.build(heads, head_dim)
     initialise(kernel, cn.Normal(), 0)
     return kernel.eval()
 
 
-def mix(spec: kernels.Mixing, q: Tensor, k: Tensor, v: Tensor, over: cn.View, **more: object) -> Tensor:
+def mix(
+    spec: kernels.AttentionKernel, q: Tensor, k: Tensor, v: Tensor, over: cn.View, **more: object
+) -> Tensor:
     kernel = made(spec, q.shape[1], q.shape[-1])
-    standard = {"bias": None, "scale": q.shape[-1] ** -0.5, "tap": cn.OFF}
-    return kernel(q, k, v, view=over, **standard | more)
+    tap = more.pop("tap", cn.OFF)
+    return kernel(cn.AttentionCall(q, k, v, over, **{"scale": q.shape[-1] ** -0.5} | more), tap)

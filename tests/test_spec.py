@@ -69,7 +69,7 @@ def test_specs_are_values() -> None:
         (lambda: cn.rope.Llama3(factor=2.0, length=8, low=4.0, high=4.0), "low must be below high"),
         (lambda: cn.RelativeBuckets(buckets=2), "4 buckets or more"),
         (lambda: single(distinct=3), "distinct 3 does not divide depth 2"),
-        (lambda: single(positions=cn.Rope(fraction=0.1)).build(), "turns pairs of channels"),
+        (lambda: single(positions=cn.Rope(fraction=0.1)).build(), "rotates pairs of channels"),
         (lambda: single(cn.TokenHead(vocab=7)), "a tied head needs the embedding's vocabulary"),
         (lambda: single(embed=cn.Tokens(vocab=31, factor=8)), "needs a transform between"),
         (lambda: cn.Pair(encoder=single().tower, decoder=single().tower), "needs cross-attention"),

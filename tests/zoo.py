@@ -10,12 +10,12 @@ from typing import get_args
 import torch
 
 from clearhead import nn as cn
-from clearhead.nn.attention import Mixer
+from clearhead.nn.attention import TokenMixer
 from clearhead.nn.block import Order
 from clearhead.nn.feedforward import ACTIVATIONS, FeedForward
 from clearhead.nn.heads import Head
 from clearhead.nn.init import Init
-from clearhead.nn.kernels import Mixing
+from clearhead.nn.kernels import AttentionKernel
 from clearhead.nn.kernels.kernel import Need
 from clearhead.nn.model import Model
 from clearhead.nn.norm import Norm
@@ -34,11 +34,13 @@ SAMPLES = {
 
 def sample(kind: type[Spec]) -> Spec:
     needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
-    small = {f.name: SMALL[f.name] for f in fields(kind) if issubclass(kind, Mixing) and f.name in SMALL}
+    small = {
+        f.name: SMALL[f.name] for f in fields(kind) if issubclass(kind, AttentionKernel) and f.name in SMALL
+    }
     return kind(**{name: SAMPLES[name] for name in needed if name not in small}, **small)
 
 
-def can(attention: Mixer, need: Need) -> bool:
+def can(attention: TokenMixer, need: Need) -> bool:
     """Whether an attention, by its kernel, or another mixer can honour a need."""
     if not isinstance(attention, cn.Attention):
         return need in attention.build(WIDTH).supports
@@ -46,7 +48,7 @@ def can(attention: Mixer, need: Need) -> bool:
     return need in supports
 
 
-def fitting(mixer: Mixer, need: Need) -> Mixer:
+def fitting(mixer: TokenMixer, need: Need) -> TokenMixer:
     """The same mixer; softmax attention where it could not stand at that place."""
     out_of_place = need == "uneven" and isinstance(mixer, cn.Attention) and mixer.kernel.one_text
     if can(mixer, need) and not out_of_place:
@@ -54,7 +56,7 @@ def fitting(mixer: Mixer, need: Need) -> Mixer:
     return replace(mixer, kernel=cn.Softmax()) if isinstance(mixer, cn.Attention) else attention()
 
 
-def decodes(mixer: Mixer) -> bool:
+def decodes(mixer: TokenMixer) -> bool:
     """Whether it can go on where it stopped, as a decoder must."""
     if not isinstance(mixer, cn.Attention):
         return can(mixer, "causal")
@@ -120,11 +122,11 @@ def _choices() -> dict[str, dict[str, object]]:
     made |= {f"order-{o}": {"block": block(order=o)} for o in get_args(Order)}
     made |= {f"norm-{n}": {"block": block(norm=sample(k))} for n, k in Norm.kinds().items()}
     made |= {f"kernel-{n}": {"block": block(attention=attention(kernel=sample(k)))}
-             for n, k in Mixing.kinds().items()}  # fmt: skip
+             for n, k in AttentionKernel.kinds().items()}  # fmt: skip
     for name, kind in FeedForward.kinds().items():
         for act in ACTIVATIONS:
             made[f"{name}-{act}"] = {"block": block(feedforward=kind(hidden=40, act=act))}
-    made |= {f"mixer-{n}": {"block": block(attention=sample(k))} for n, k in Mixer.kinds().items()}
+    made |= {f"mixer-{n}": {"block": block(attention=sample(k))} for n, k in TokenMixer.kinds().items()}
     made["mixer-gru"] = {"block": block(attention=cn.Recurrent(cell="gru", hidden=10))}
     made["mixer-even"] = {"block": block(attention=cn.Convolution(size=4))}
     made["mixed-mixers"] = {"block": (block(attention=cn.Recurrent()), block())}

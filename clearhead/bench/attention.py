@@ -18,13 +18,23 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ..bundle.edits import parse
 from ..errors import ClearheadError, InputError, SpecError
-from ..lens.cost.layers import SILENT, Sides, mixer
-from ..nn import Attention, Causal, Everyone, Mixer, Mixing, Normal, Placed, Recurrent, View, kernels
-from ..nn.attention import TokenMixer
+from ..nn import (
+    Attention,
+    AttentionKernel,
+    BoundPositions,
+    Causal,
+    Everyone,
+    Normal,
+    Recurrent,
+    TokenMixer,
+    View,
+    kernels,
+)
+from ..nn.attention import TokenMixerModule
 from ..nn.context import Context
+from ..nn.cost import CallShape, PositionCost
 from ..nn.draw import generator
 from ..nn.init import initialise
-from ..nn.work import Usage
 from .memory import peak
 from .turns import Say, fair_clock, in_turns
 
@@ -96,14 +106,14 @@ def measure(
     return Result(points, refused, skipped)
 
 
-def chosen(word: str, layer: Layer, longest: int) -> Mixer:
+def chosen(word: str, layer: Layer, longest: int) -> TokenMixer:
     """A variant by its word: a kernel of attention, or another mixer."""
     spec = parse(word)
     if isinstance(spec, kernels.Linformer):
         spec = replace(spec, length=max(longest, spec.length))
-    if isinstance(spec, Mixing):
+    if isinstance(spec, AttentionKernel):
         return Attention(heads=layer.heads, kernel=spec)
-    if not isinstance(spec, Mixer):
+    if not isinstance(spec, TokenMixer):
         raise SpecError(f"{word!r} does not mix tokens; expected a kernel such as Linear, or Recurrent")
     return spec
 
@@ -139,9 +149,9 @@ def growth(result: Result, variant: str, of: Callable[[Point], float], start: in
 class _Call:
     """One layer over one text of noise, ready to be run."""
 
-    def __init__(self, spec: Mixer, layer: Layer, length: int) -> None:
+    def __init__(self, spec: TokenMixer, layer: Layer, length: int) -> None:
         with torch.device("meta"):
-            module: TokenMixer = spec.build(layer.width)
+            module: TokenMixerModule = spec.build(layer.width)
         module = module.to_empty(device="cpu")
         initialise(module, Normal(), seed=0)
         if layer.causal:
@@ -154,7 +164,7 @@ class _Call:
     def _run(self, x_BTD: Tensor) -> Tensor:
         place = torch.arange(x_BTD.shape[1])[None]
         view = View(self.mask, len(x_BTD), place, place)  # anew: what a view has rendered must not be lent
-        answer: Tensor = self.module(x_BTD, Context(view, Placed()))
+        answer: Tensor = self.module(x_BTD, Context(view, BoundPositions()))
         return answer
 
     @torch.no_grad()
@@ -171,7 +181,7 @@ class _Call:
 
 
 def _points(
-    calls: dict[str, _Call], mixers: dict[str, Mixer], layer: Layer, length: int, rounds: int, say: Say
+    calls: dict[str, _Call], mixers: dict[str, TokenMixer], layer: Layer, length: int, rounds: int, say: Say
 ) -> list[Point]:
     if not calls:
         return []
@@ -204,14 +214,14 @@ def _too_long(points: Sequence[Point], name: str, length: int, limit: float) -> 
     return last.both * max(step, rate) > limit
 
 
-def _predicted(spec: Mixer, layer: Layer, length: int) -> int | None:
-    sides, usage = Sides(layer.batch, length), Usage(batch=layer.batch, length=length)
+def _predicted(spec: TokenMixer, layer: Layer, length: int) -> int | None:
+    shape = CallShape(batch=layer.batch, length=length).hidden(layer.width)
     if isinstance(spec, Recurrent):  # its gates see the token and the state; then the way back to the stream
         hidden, gates = spec.hidden or layer.width, 4 if spec.cell == "lstm" else 3
         cell = gates * hidden * (layer.width + hidden) + hidden * layer.width
-        return 2 * sides.vectors * cell * (2 if spec.both_ways else 1)
+        return 2 * shape.vectors * cell * (2 if spec.both_ways else 1)
     try:
-        return mixer(spec, layer.width, sides, usage, causal=layer.causal, scheme=SILENT).flops
+        return spec.cost(shape, causal=layer.causal, positions=PositionCost()).flops
     except ClearheadError:
         return None
 

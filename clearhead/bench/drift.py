@@ -16,7 +16,7 @@ from ..bundle import Bundle, load
 from ..bundle.edits import parse
 from ..certify.sample import Sample
 from ..errors import ClearheadError
-from ..nn.kernels import Mixing
+from ..nn.kernels import AttentionKernel
 from ..nn.model import PairModel
 from ..nn.positions import Learned
 from .turns import Say
@@ -46,7 +46,7 @@ def drifts(
     states, answer = _run(base, inputs)
     found: dict[str, Drift] = {}
     refused: dict[str, str] = {}
-    for word in (word for word in variants if isinstance(parse(word), Mixing)):
+    for word in (word for word in variants if isinstance(parse(word), AttentionKernel)):
         say(f"drift: {word}")
         try:
             moved, said = _run(load(folder, dtype="float32", edit={"Attention.kernel": word}), inputs)

@@ -18,7 +18,7 @@ import torch
 from ..bundle import Bundle, build
 from ..bundle.edits import parse
 from ..errors import ClearheadError, InputError, nearest
-from ..nn import Mixing, Recurrent, kernels
+from ..nn import AttentionKernel, Recurrent, kernels
 from ..recipes import changed, load_run, prepare
 from ..tasks.classify import Classify
 from ..tasks.task import Task
@@ -73,7 +73,7 @@ def edit(word: str, length: int, *, causal: bool) -> dict[str, Any]:
         spec = replace(spec, length=length)
     if isinstance(spec, Recurrent):
         spec = replace(spec, both_ways=not causal)
-    return {"Attention.kernel" if isinstance(spec, Mixing) else "Block.attention": spec}
+    return {"Attention.kernel" if isinstance(spec, AttentionKernel) else "Block.attention": spec}
 
 
 def _training(setting: Setting) -> Training:

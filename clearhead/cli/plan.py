@@ -141,9 +141,9 @@ def _whole(what: str, whole: Cost, precision: str) -> None:
 
 def _timed(spec: Model, job: Job) -> Time:
     from ..lens.cost.machine import step_time
-    from ..nn.work import Usage
+    from ..nn.cost import CallShape
 
-    usage = Usage(batch=job.batch, length=job.length, target=job.target, training=job.training)
+    usage = CallShape(batch=job.batch, length=job.length, target=job.target, training=job.training)
     with ERR.status("timing one and two layers"):
         return step_time(spec, usage)
 

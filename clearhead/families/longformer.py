@@ -1,6 +1,7 @@
 """Longformer (Beltagy 2020): RoBERTa with a window around each token and a few tokens that see everyone.
 
-Which tokens are global comes with the call (`doors.globally`); a classifier's first token always is.
+Which tokens are global comes with the call (`mask_adapters.from_global_attention_mask`); the first token of a
+classifier always is.
 """
 
 from dataclasses import replace

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import _has_any_global_hook
 
-from ..nn.attention import MultiHead, TokenMixer
+from ..nn.attention import MultiHead, TokenMixerModule
 from ..nn.cache import KV, Cache
-from ..nn.kernels.nearby import width_of
+from ..nn.kernels.window_blocks import width_of
 from ..nn.masks import Window
 from ..nn.tower import Stack
 from .tape import Play, Watched, tape
@@ -42,7 +42,7 @@ def steady(tower: Stack, capacity: int) -> bool:
     for module in tower.modules():
         if module._forward_hooks or module._forward_pre_hooks:
             return False
-        if isinstance(module, TokenMixer):
+        if isinstance(module, TokenMixerModule):
             if not isinstance(module, MultiHead) or not module.kernel.steady:
                 return False
             rule = getattr(module, "rule", None)

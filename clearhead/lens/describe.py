@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from ..nn.attention import Attention, Mixer
+from ..nn.attention import Attention, TokenMixer
 from ..nn.embed import Tokens
 from ..nn.kernels import Softmax
 from ..nn.long import Adaptive
@@ -85,7 +85,7 @@ def sentence(tower: Tower) -> str:
     return " · ".join(parts)
 
 
-def _mixing(mixer: Mixer) -> str:
+def _mixing(mixer: TokenMixer) -> str:
     """What mixes the tokens, where it is not the softmax of all scores."""
     if not isinstance(mixer, Attention):
         return str(mixer)

@@ -18,9 +18,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..errors import InputError, LoadError, SaveError
-from ..nn.kernels.kernel import ALL, Call, Kernel
-from ..nn.kernels.softmax import Softmax
-from ..nn.kernels.softmax import _Softmax as Exact
+from ..nn.kernels.kernel import ALL, AttentionCall, Kernel, RecordedCall
+from ..nn.kernels.softmax import Softmax, SoftmaxKernel
 from ..nn.masks import Everyone, Given, Mask
 from ..nn.view import View
 from .guesses import Guesses
@@ -43,7 +42,7 @@ class Shown(Kernel):
         super().__init__()
         self.name, self.weights = name, weights_BHQK
 
-    def pattern(self, call: Call, heads: slice = ALL) -> Tensor:
+    def pattern(self, call: AttentionCall, heads: slice = ALL) -> Tensor:
         return self.weights[:, heads]
 
 
@@ -69,14 +68,14 @@ def write(trace: Trace, path: Path) -> Path:
     return path
 
 
-def _keep(address: str, call: Call, tensors: dict[str, Tensor]) -> dict[str, Any]:
+def _keep(address: str, call: RecordedCall, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """One attention: its tensors into the file, and what belongs to them into its notes."""
-    note: dict[str, Any] = {"scale": call.scale, "kernel": type(call.kernel).__name__.lstrip("_")}
+    note: dict[str, Any] = {"scale": call.scale, "kernel": call.kernel.name}
     mask, bias = call.view.dense, call.bias
     for name, x in (("q", call.q_BHQE), ("k", call.k_BHKE), ("v", call.v_BHKE)):
         tensors[f"{address}/{name}"] = x
-    if type(call.kernel) is not Exact:
-        tensors[f"{address}/pattern"] = call.kernel.pattern(call)
+    if type(call.kernel) is not SoftmaxKernel:
+        tensors[f"{address}/pattern"] = call.pattern()
         return {**note, "exact": False}
     # Layers share masks and biases; each is kept once.
     for name, shared in (("mask", mask), ("bias", bias)):
@@ -115,7 +114,7 @@ def open_trace(path: str | Path) -> Trace:
         raise LoadError(f"{path} is a broken trace: {error!r}") from None
 
 
-def _call(address: str, note: dict[str, Any], tensors: dict[str, Tensor]) -> Call:
+def _call(address: str, note: dict[str, Any], tensors: dict[str, Tensor]) -> RecordedCall:
     q, k, v = (tensors[f"{address}/{name}"] for name in "qkv")
     kernel: Kernel
     if note["exact"]:
@@ -127,4 +126,4 @@ def _call(address: str, note: dict[str, Any], tensors: dict[str, Tensor]) -> Cal
     rule: Mask = Given(tensors[note["mask"]]) if "mask" in note else Everyone()
     q_pos, k_pos = (torch.arange(x.shape[2])[None] for x in (q, k))
     bias = tensors[note["bias"]] if "bias" in note else None
-    return Call(kernel, q, k, v, View(rule, 1, q_pos, k_pos), bias, note["scale"])
+    return RecordedCall(q, k, v, View(rule, 1, q_pos, k_pos), bias, note["scale"], kernel=kernel)

@@ -82,9 +82,9 @@ def observed(
         length = min(length, spec.length)
     pos = torch.arange(length)[None]
     added = scheme.add(torch.zeros(1, length, width), pos)[0]
-    placed = scheme.over(View(Everyone(), 1, pos, pos))
+    placed = scheme.bind(View(Everyone(), 1, pos, pos))
     ones = torch.ones(1, heads, length, head_dim)
-    turned = placed.turn_q(ones)[0, 0]
+    turned = placed.rotate_q(ones)[0, 0]
     bias = placed.bias(0, ones, ones)
     last = None if bias is None else bias[0, :, -1].flip(-1)
     return Placing(

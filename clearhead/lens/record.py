@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, UnsupportedError
-from ..nn.kernels.kernel import ALL, Call
+from ..nn.kernels.kernel import ALL, RecordedCall
 from ..nn.model import PairModel, SingleModel
 from ..nn.tap import OFF, Tap
 from .several import several
@@ -27,13 +27,13 @@ class Inside:
     """What one pass left behind. Addresses are those of taps: `decoder.blocks.3.cross`."""
 
     answer: Tensor  # what the model said, the batch of one taken off
-    calls: dict[str, Call] = field(default_factory=dict)
+    calls: dict[str, RecordedCall] = field(default_factory=dict)
     streams: dict[str, Tensor] = field(default_factory=dict)  # `tower.embed`, `tower.blocks.0.out`, ...
 
     def depth(self, side: str) -> int:
         return sum(1 for name in self.streams if name.startswith(f"{side}.blocks."))
 
-    def call(self, address: str) -> Call:
+    def call(self, address: str) -> RecordedCall:
         if address not in self.calls:  # a layer may mix its tokens in another way
             layer = address.split(".")[2]
             raise InputError(f"layer {layer} has no attention to look at; it mixes its tokens in another way")
@@ -44,9 +44,9 @@ class Inside:
         call = self.call(address)
         try:
             with torch.no_grad():
-                return call.kernel.pattern(call, heads)[0].float()
+                return call.pattern(heads)[0].float()
         except UnsupportedError:
-            name = type(call.kernel).__name__.lstrip("_")
+            name = call.kernel.name
             raise InputError(f"{name} attention cannot say which weights its answer amounts to") from None
 
 
@@ -60,14 +60,14 @@ def inside(
 ) -> Inside:
     """Run one text (and, for a pair of towers, what the decoder is fed). `tap` may change things."""
     seen: dict[str, Tensor] = {}
-    calls: dict[str, Call] = {}
+    calls: dict[str, RecordedCall] = {}
 
     def keep(address: str, x: Tensor) -> Tensor:
         if _is_stream(address):
             seen[address] = x.detach()[0]
         return x
 
-    def hear(address: str, call: Call) -> None:
+    def hear(address: str, call: RecordedCall) -> None:
         calls[address] = replace(call, q_BHQE=call.q_BHQE.detach(), k_BHKE=call.k_BHKE.detach())
 
     watch = several(tap, Tap("*.out", keep, hear=hear), Tap("*.embed", keep))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..nn.kernels.kernel import Call
+from ..nn.kernels.kernel import RecordedCall
 from ..nn.tap import OFF, Tap
 
 
@@ -31,6 +31,6 @@ class _Several(Tap):
             x = tap(site, x)
         return x
 
-    def hears(self, call: Call) -> None:
+    def hears(self, call: RecordedCall) -> None:
         for tap in self._taps:
             tap.hears(call)

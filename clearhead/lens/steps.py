@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn.kernels.kernel import Call
-from ..nn.kernels.softmax import _Softmax as Exact
+from ..nn.kernels.kernel import RecordedCall
+from ..nn.kernels.softmax import SoftmaxKernel
 from ..nn.norm import capped, widen
 
 
@@ -33,10 +33,10 @@ class Steps:
     sink: float | None = None  # one more score of every row, which takes its share and gives nothing
 
 
-def steps(call: Call, head: int) -> Steps:
+def steps(call: RecordedCall, head: int) -> Steps:
     """Only exact attention has scores; an approximation has the weights it amounts to, and nothing before."""
-    if type(call.kernel) is not Exact:
-        name = type(call.kernel).__name__.lstrip("_")
+    if type(call.kernel) is not SoftmaxKernel:
+        name = call.kernel.name
         raise InputError(f"{name} attention has no scores to show; its implied weights are in attention()")
     group = call.q_BHQE.shape[1] // call.k_BHKE.shape[1]
     q, k, v = call.q_BHQE[0, head], call.k_BHKE[0, head // group], call.v_BHKE[0, head // group]
@@ -50,6 +50,6 @@ def steps(call: Call, head: int) -> Steps:
         masked = scaled
         if allowed is not None:
             masked = scaled.masked_fill(~allowed[0, head if allowed.shape[1] > 1 else 0], float("-inf"))
-        weights = call.kernel.pattern(call, slice(head, head + 1))[0, 0]
+        weights = call.pattern(slice(head, head + 1))[0, 0]
         sink = None if call.kernel.sink is None else float(call.kernel.sink[head])
         return Steps(q, k, v, scores, scaled, masked, weights, weights @ v, call.scale, sink)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..errors import InputError, nearest
 from ..nn.heads import WordHead
-from ..nn.kernels.kernel import Call
+from ..nn.kernels.kernel import RecordedCall
 from ..nn.model import PairModel, SingleModel
 from ..nn.tap import Recorder
 from ..text.pieces import unknown_words
@@ -131,7 +131,7 @@ class Trace:
             rows = [*rows[1:], *of_ids([int(self.answer[-1].argmax())], self.tokenizer)]
         return [token.label for token in rows], [token.label for token in columns]
 
-    def call(self, kind: Kind, layer: int) -> Call:
+    def call(self, kind: Kind, layer: int) -> RecordedCall:
         """What the kernel of this layer was given: q, k, v, who may look at whom, bias, scale."""
         return self.inside.call(self.address(kind, layer))
 

@@ -1,7 +1,7 @@
 """The core: ids in, logits out. A handful of small blocks that never ask which family they serve."""
 
-from . import doors, kernels, norm
-from .attention import Attention, Mixer
+from . import kernels, mask_adapters, norm
+from .attention import Attention, TokenMixer
 from .block import Block
 from .cache import Cache
 from .doctor import check_mask
@@ -11,13 +11,14 @@ from .heads import Labels, Pooled, Span, Tags, TokenHead, Transform
 from .init import FanIn, Normal, ResidualNormal, Xavier
 from .kernels import (
     LSH,
+    AttentionCall,
+    AttentionKernel,
     BigBird,
     Chunks,
     Kernel,
     Linear,
     Linformer,
     Longformer,
-    Mixing,
     Nystrom,
     Performer,
     Softmax,
@@ -30,9 +31,9 @@ from .mixers import Convolution, Recurrent
 from .model import Model, Pair, PairModel, Single, SingleModel
 from .positions import (
     Alibi,
+    BoundPositions,
     Learned,
     NoPositions,
-    Placed,
     Positions,
     PositionScheme,
     RelativeBuckets,
@@ -56,8 +57,9 @@ __all__ = [
     "Nystrom", "Summary", "Tiled", "Recurrent", "Convolution", "Xavier", "Normal", "ResidualNormal", "FanIn",
     # masks
     "Mask", "Everyone", "Causal", "Window", "Padding", "Prefix", "Documents", "Global", "Globals", "View",
-    "doors", "check_mask",
+    "mask_adapters", "check_mask",
     # running, watching, extending
     "Cache", "Memory", "Tap", "OFF", "Recorder", "sites",
-    "Kernel", "Mixing", "Mixer", "Positions", "PositionScheme", "Placed",
+    "Kernel", "AttentionKernel", "AttentionCall", "TokenMixer",
+    "Positions", "PositionScheme", "BoundPositions",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Attention: a stream of vectors in; project to heads, let a kernel mix the values, project back.
+"""Attention: hidden states in; project to heads, let a kernel weight the values, project back.
 
          x_BTD ──q──▶ q_BHQE ─┐
     x or memory ──k──▶ k_BGKE ─┼─ kernel ─▶ mix_BHQE ──out──▶ x_BTD
@@ -9,9 +9,8 @@ Shape suffixes: B batch, T tokens, D width, H query heads, G key/value heads, Q 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -21,35 +20,43 @@ from torch import Tensor, nn
 from ..errors import InputError, SpecError, UnsupportedError
 from ..spec import Amount, Count, Spec
 from .cache import KV
-from .context import Context
-from .kernels import Mixing, Softmax
-from .kernels.kernel import QKV, Need
+from .context import Context, alone
+from .cost import AttentionShape, HiddenShape, PartCost, PositionCost, Rule, linear_cost
+from .counted import counted
+from .kernels import AttentionCall, AttentionKernel, Softmax
+from .kernels.kernel import Need
 from .layers import Linear
-from .masks import Everyone, Mask, Window
+from .masks import Causal, Everyone, Mask, Window
 from .norm import Norm
-from .view import View
+from .tap import OFF
 
 
-class Mixer(Spec):
-    """What lets the tokens of a text know of each other: attention, or one of the baselines in `mixers`."""
+class TokenMixer(Spec):
+    """What moves information between the tokens of a text: attention, or one of the baselines in `mixers`."""
 
-    def build(self, width: int) -> TokenMixer:
+    def build(self, width: int) -> TokenMixerModule:
         raise NotImplementedError
 
     def sizes(self, width: int) -> tuple[int, int]:
-        """Heads, and the width of one: what a position scheme is made for."""
+        """Number of heads and width of one, for the position scheme."""
         return 1, width
 
     def state(self, width: int) -> int:
-        """How many numbers of a text it keeps between two calls, however long the text is."""
+        """How many numbers of a text it caches between two calls, however long the text is."""
         return 0
 
+    def cost(self, shape: HiddenShape, *, causal: bool, positions: PositionCost) -> PartCost:
+        """Its input is counted by the block. Without a formula it is counted, and positions do nothing."""
+        size = (shape.batch, shape.length, shape.width)
+        run = lambda module, x: module(x, alone(x, Causal() if causal else None))  # noqa: E731
+        return counted(self, lambda: self.build(shape.width), run, [size], shape)
 
-class TokenMixer(nn.Module):
-    """The machine of a `Mixer` spec."""
+
+class TokenMixerModule(nn.Module):
+    """The module of a `TokenMixer` spec."""
 
     def require(self, asked: AbstractSet[Need]) -> None:
-        """Refuse when it is built what it could only refuse when it is called."""
+        """Raise now, when the model is built, for what every call would have to refuse."""
         raise NotImplementedError
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
@@ -57,7 +64,7 @@ class TokenMixer(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention(Mixer):
+class Attention(TokenMixer):
     """`bias` names the projections that carry one: "qkvo" (GPT-2), "qvo" (Whisper), "" (LLaMA).
 
     `project` is "each" (q, k and v), "shared" (the keys are the queries, at unit size; Reformer) or "twice"
@@ -73,7 +80,7 @@ class Attention(Mixer):
     qk_norm: Norm | None = None  # on each head of q and k (Qwen 3)
     window: tuple[Amount, Amount] | None = None  # look at most this many tokens back, and ahead
     project: Literal["each", "shared", "twice"] = "each"
-    kernel: Mixing = field(default_factory=Softmax)
+    kernel: AttentionKernel = field(default_factory=Softmax)
 
     def check(self) -> None:
         if self.heads % (self.kv_heads or self.heads):
@@ -95,6 +102,59 @@ class Attention(Mixer):
     def sizes(self, width: int) -> tuple[int, int]:
         return self.heads, self.head_width(width)
 
+    def call_shape(self, width: int, batch: int, queries: int, keys: int) -> AttentionShape:
+        """The sizes of one call of the kernel."""
+        head_dim = self.head_width(width)
+        return AttentionShape(
+            batch=batch,
+            heads=self.heads,
+            kv_heads=self.kv_heads or self.heads,
+            queries=queries,
+            keys=keys,
+            head_dim=head_dim,
+            value_dim=self.value_dim or head_dim,
+        )
+
+    def cost(self, shape: HiddenShape, *, causal: bool, positions: PositionCost) -> PartCost:
+        """Self-attention: four projections and the kernel between them."""
+        rule: Rule = "mask" if self.window else "causal" if causal else "open"
+        at = replace(
+            self.call_shape(shape.width, shape.batch, shape.length, shape.length),
+            rule=rule,
+            window=self.window,
+            causal=causal,
+            bias=positions.bias,
+            joined=positions.joined,
+        )
+        cost = self._cost(shape, shape, at) + positions.layer
+        if self.project == "twice":
+            second = _projections_cost(self, shape, shape, at)
+            # They are computed only where tokens are global, which here only the kernel can say.
+            used = bool(getattr(self.kernel, "always", ()))
+            cost += second if used else PartCost(parameters=second.parameters)
+        return cost
+
+    def cross_cost(self, shape: HiddenShape, memory: HiddenShape) -> PartCost:
+        """Cross-attention: keys and values are made of the encoder output."""
+        at = self.call_shape(shape.width, shape.batch, shape.length, memory.length)
+        return self._cost(shape, memory, at)
+
+    def _cost(self, shape: HiddenShape, source: HiddenShape, at: AttentionShape) -> PartCost:
+        at = replace(at, training=shape.training, number=shape.number, device=shape.device)
+        heads = replace(shape, length=shape.length * at.heads, width=at.head_dim)
+        kv_heads = replace(source, length=source.length * at.kv_heads, width=at.head_dim)
+        cost = (
+            _projections_cost(self, shape, source, at)
+            + linear_cost(shape.vectors, at.heads * at.value_dim, shape.width, bias="o" in self.bias)
+            + self.kernel.cost(at)
+        )
+        if self.project == "shared":  # the input of the norm of the keys, and a root for each
+            cost += PartCost(saved=heads.bytes + 4 * heads.vectors)
+        if self.qk_norm is not None:
+            for x in (heads, kv_heads):
+                cost += self.qk_norm.cost(x) + PartCost(saved=x.bytes)
+        return cost
+
     def build(self, width: int) -> MultiHead:
         return SelfAttention(self, width)
 
@@ -102,8 +162,8 @@ class Attention(Mixer):
         return CrossAttention(self, width, memory_width)
 
 
-class MultiHead(TokenMixer):
-    """What self- and cross-attention share: the projections, and the way from heads back to the stream."""
+class MultiHead(TokenMixerModule):
+    """What self- and cross-attention share: the projections to heads and back."""
 
     SITES = ("q", "k", "v", "pattern", "mix", "out")
 
@@ -138,23 +198,17 @@ class MultiHead(TokenMixer):
     def values(self, x_BTD: Tensor) -> Tensor:
         return _heads(self.v(x_BTD), self.value_dim)
 
-    def mix(
-        self,
-        q: Tensor,
-        kv: KV,
-        view: View,
-        bias: Tensor | None,
-        ctx: Context,
-        second: Callable[[], QKV] | None = None,
-    ) -> Tensor:
+    def attend(self, call: AttentionCall, ctx: Context) -> Tensor:
+        """The kernel, and the projection of its output."""
         tap = ctx.tap
-        q, k, v = tap("q", q), tap("k", kv[0]), tap("v", kv[1])
-        if ctx.cache is not None and self.kernel.keeps == "state" and not view.across:
-            mixed, ctx.cache.state = self.kernel.step(
-                q, k, v, view=view, bias=bias, scale=self.scale, tap=tap, state=ctx.cache.state
-            )
+        if tap is not OFF:
+            q, k, v = tap("q", call.q_BHQE), tap("k", call.k_BHKE), tap("v", call.v_BHKE)
+            call = replace(call, q_BHQE=q, k_BHKE=k, v_BHKE=v)
+        # A kernel with a running state caches that, except of the encoder output, where keys are cached.
+        if ctx.cache is not None and self.kernel.keeps == "state" and not call.view.across:
+            mixed, ctx.cache.state = self.kernel.step(call, ctx.cache.state, tap)
         else:
-            mixed = self.kernel(q, k, v, view=view, bias=bias, scale=self.scale, tap=tap, second=second)
+            mixed = self.kernel(call, tap)
         out: Tensor = self.out(tap("mix", mixed).transpose(1, 2).flatten(2))
         return tap("out", out)
 
@@ -177,23 +231,26 @@ class SelfAttention(MultiHead):
             self.v_global = Linear(width, groups * self.value_dim, bias="v" in spec.bias)
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
-        place = ctx.place
-        q = place.turn_q(self.queries(x_BTD))
+        q = ctx.positions.rotate_q(self.queries(x_BTD))
         read_BKD = x_BTD if ctx.cache is None else ctx.cache.recall(x_BTD)
-        k, v = place.turn_k(self.keys(read_BKD)), self.values(read_BKD)
+        k, v = ctx.positions.rotate_k(self.keys(read_BKD)), self.values(read_BKD)
         if ctx.cache is not None and self.kernel.keeps == "keys":
             k, v = ctx.cache.append(k, v)
-        view, bias = ctx.view.under(self.rule), place.bias(ctx.layer, q, k)
-        return self.mix(q, (k, v), view, bias, ctx, partial(self._second, x_BTD, ctx) if self.twice else None)
+        bias = ctx.positions.bias(ctx.layer, q, k)
+        call = AttentionCall(q, k, v, ctx.view.under(self.rule), bias, self.scale)
+        if self.twice:
+            call = replace(call, second=partial(self._second, x_BTD, ctx, call))
+        return self.attend(call, ctx)
 
-    def _second(self, x_BTD: Tensor, ctx: Context) -> QKV:
-        """What global tokens look with."""
+    def _second(self, x_BTD: Tensor, ctx: Context, call: AttentionCall) -> AttentionCall:
+        """The same call with the projections of global tokens."""
         if ctx.cache is not None:
             raise UnsupportedError(
                 "global tokens with projections of their own cannot be used with a cache, which keeps one set"
             )
         q, k = (_heads(project(x_BTD), self.head_dim) for project in (self.q_global, self.k_global))
-        return q, k, _heads(self.v_global(x_BTD), self.value_dim)
+        v = _heads(self.v_global(x_BTD), self.value_dim)
+        return replace(call, q_BHQE=q, k_BHKE=k, v_BHKE=v)
 
 
 class CrossAttention(MultiHead):
@@ -217,7 +274,9 @@ class CrossAttention(MultiHead):
             raise InputError("this tower has cross-attention; call it with a memory")
         # Rows that share a source (beams) become more queries of one row: its keys are held and read once.
         q = self.queries(x_BTD.reshape(len(ctx.memory), -1, x_BTD.shape[-1]))
-        return self.mix(q, self._memory(ctx.memory, ctx), ctx.memory_view, None, ctx).reshape_as(x_BTD)
+        k, v = self._memory(ctx.memory, ctx)
+        call = AttentionCall(q, k, v, ctx.memory_view, None, self.scale)
+        return self.attend(call, ctx).reshape_as(x_BTD)
 
     def _memory(self, memory_BKD: Tensor, ctx: Context) -> KV:
         if ctx.cache is None:
@@ -225,6 +284,16 @@ class CrossAttention(MultiHead):
         if ctx.cache.cross is None:
             ctx.cache.cross = self.keys(memory_BKD), self.values(memory_BKD)
         return ctx.cache.cross
+
+
+def _projections_cost(
+    spec: Attention, shape: HiddenShape, source: HiddenShape, at: AttentionShape
+) -> PartCost:
+    """Queries of one text, keys and values of another; shared keys are the queries, projected once more."""
+    q = linear_cost(shape.vectors, shape.width, at.heads * at.head_dim, bias="q" in spec.bias)
+    k = linear_cost(source.vectors, source.width, at.kv_heads * at.head_dim, bias="k" in spec.bias)
+    v = linear_cost(source.vectors, source.width, at.kv_heads * at.value_dim, bias="v" in spec.bias)
+    return q + (replace(k, parameters=0) if spec.project == "shared" else k) + v
 
 
 def _heads(x_BTD: Tensor, head_dim: int) -> Tensor:

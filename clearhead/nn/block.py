@@ -17,7 +17,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from ..spec import Rate, Spec
-from .attention import Attention, Mixer
+from .attention import Attention, TokenMixer
 from .context import Context
 from .feedforward import FeedForward
 from .norm import Layer, Norm
@@ -27,7 +27,7 @@ Order = Literal["pre", "post", "sandwich", "parallel"]
 
 @dataclass(frozen=True, kw_only=True)
 class Block(Spec):
-    attention: Mixer
+    attention: TokenMixer
     feedforward: FeedForward
     norm: Norm = field(default_factory=Layer)
     order: Order = "pre"

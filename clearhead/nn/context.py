@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from .cache import LayerCache
-from .positions import Placed
+from .masks import Everyone, Mask
+from .positions import BoundPositions
 from .tap import OFF, Tap
 from .view import View
 
@@ -27,8 +29,8 @@ class States:
 
 @dataclass(frozen=True)
 class Context:
-    view: View  # who may look at whom
-    place: Placed  # where everyone stands
+    view: View  # which queries may attend to which keys
+    positions: BoundPositions
     memory: Tensor | None = None  # (B, K, D), for cross-attention
     memory_view: View | None = None
     layer: int = 0
@@ -38,3 +40,9 @@ class Context:
     def at(self, name: str) -> Context:
         """The same call, one module further down."""
         return self if self.tap is OFF else replace(self, tap=self.tap.at(name))
+
+
+def alone(x_BTD: Tensor, mask: Mask | None = None) -> Context:
+    """The context of a layer that is called by itself: no positions, no cache, no taps."""
+    slots = torch.arange(x_BTD.shape[1], device=x_BTD.device)[None]
+    return Context(View(mask or Everyone(), len(x_BTD), slots, slots), BoundPositions())

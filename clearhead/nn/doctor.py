@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import doors
+from . import mask_adapters
 from .masks import Mask
 from .view import View
 
@@ -27,11 +27,15 @@ def check_mask(
         if wrong:
             return [wrong]
         if mask.is_floating_point() and bool(torch.isinf(mask).any()):
-            found = ["polarity: a 0/-inf mask; convert it with doors.additive()"]
-            mask = doors.additive(mask)
+            found = ["polarity: a 0/-inf mask; convert it with mask_adapters.from_additive()"]
+            mask = mask_adapters.from_additive(mask)
         else:
             found = []
-            mask = doors.real(mask) if mask.ndim == 2 and mask.shape[0] == batch else doors.allowed(mask)
+            mask = (
+                mask_adapters.from_attention_mask(mask)
+                if mask.ndim == 2 and mask.shape[0] == batch
+                else mask_adapters.from_allowed(mask)
+            )
     else:
         found = []
     slots = torch.arange(length)[None]
@@ -63,11 +67,16 @@ def _polarity(allowed_BQK: Tensor, real_BK: Tensor) -> list[str]:
     """Upside down: padding is seen and real tokens are not, or the future is seen and the past is not."""
     seen_BK = allowed_BQK.any(1)
     if bool((~real_BK).any()) and bool((seen_BK == ~real_BK).all()):
-        return ["polarity: only the padding may be seen; the mask is upside down, use doors.padded()"]
+        return [
+            "polarity: only the padding may be seen; the mask is inverted, use "
+            "mask_adapters.from_padding_mask()"
+        ]
     length = allowed_BQK.shape[-1]
     ahead = torch.ones(length, length, dtype=torch.bool).triu(1)
     if length > 1 and bool((allowed_BQK == ahead).all()):
-        return ["polarity: only the future may be seen; the mask is upside down, use doors.blocked()"]
+        return [
+            "polarity: only the future may be seen; the mask is upside down, use mask_adapters.from_blocked()"
+        ]
     return []
 
 

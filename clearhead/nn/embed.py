@@ -7,13 +7,15 @@ Shape suffixes: B batch, T tokens, D width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
 from ..spec import Amount, Count, Rate, Spec
+from .cost import INDEX, HiddenShape, PartCost, linear_cost
+from .counted import counted
 from .layers import Linear, Table
 from .norm import Norm
 
@@ -30,6 +32,12 @@ class Embed(Spec):
 
     def build(self, width: int) -> Embedding:
         raise NotImplementedError
+
+    def cost(self, shape: HiddenShape) -> PartCost:
+        """`shape` is that of the hidden states it makes."""
+        ids_BT = torch.zeros(shape.batch, shape.length, dtype=torch.long, device="meta")
+        run = lambda embed: embed.settle(embed(ids_BT, None))  # noqa: E731
+        return counted(self, lambda: self.build(shape.width), run, [], shape)
 
 
 class Embedding(nn.Module):
@@ -62,6 +70,19 @@ class Tokens(Embed):
 
     def build(self, width: int) -> TokenEmbedding:
         return TokenEmbedding(self, width)
+
+    def cost(self, shape: HiddenShape) -> PartCost:
+        vectors, inner = shape.vectors, replace(shape, width=self.inner(shape.width))
+        cost = PartCost(
+            parameters=inner.width * (self.vocab + self.types),
+            saved=INDEX * vectors * (self.types > 0)
+            + shape.dropout_bytes(vectors * inner.width, self.dropout),
+        )
+        if self.norm is not None:
+            cost += self.norm.cost(inner) + PartCost(saved=inner.bytes)
+        if self.factor is not None:
+            cost += linear_cost(vectors, inner.width, shape.width, bias=True) + PartCost(saved=inner.bytes)
+        return cost
 
 
 class TokenEmbedding(Embedding):

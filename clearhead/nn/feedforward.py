@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..spec import Count, Rate, Spec
-from .context import Context
+from .context import Context, alone
+from .cost import HiddenShape, PartCost, linear_cost
+from .counted import counted
 from .layers import Linear
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "quick_gelu", "tanh"]
@@ -26,11 +28,27 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+# What autograd keeps of an activation: how many tensors besides its output, and whether its output.
+ACTIVATION_SAVES: dict[str, tuple[int, bool]] = {
+    "relu": (0, True),
+    "gelu": (1, False),
+    "gelu_tanh": (1, False),
+    "silu": (1, False),
+    "quick_gelu": (2, False),  # its input, and the sigmoid
+    "tanh": (0, True),
+}
+
+
 class FeedForward(Spec):
     """What is done to each position alone."""
 
     def build(self, width: int) -> nn.Module:
         raise NotImplementedError
+
+    def cost(self, shape: HiddenShape) -> PartCost:
+        size = (shape.batch, shape.length, shape.width)
+        run = lambda module, x: module(x, alone(x))  # noqa: E731
+        return counted(self, lambda: self.build(shape.width), run, [size], shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +63,12 @@ class MLP(FeedForward):
     def build(self, width: int) -> nn.Module:
         return _FeedForward(self, width, gate=None)
 
+    def cost(self, shape: HiddenShape) -> PartCost:
+        besides, output = ACTIVATION_SAVES[self.act]
+        # `down` keeps what it is given: the activation's output or, after a dropout, another tensor.
+        dropped = shape.training and self.dropout > 0
+        return _cost(self, shape, up=1, tensors=besides + (output or not dropped) + dropped)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gated(FeedForward):
@@ -57,6 +81,20 @@ class Gated(FeedForward):
 
     def build(self, width: int) -> nn.Module:
         return _FeedForward(self, width, gate=Linear(width, self.hidden, bias=self.bias))
+
+    def cost(self, shape: HiddenShape) -> PartCost:
+        """Besides what the activation keeps: its output, `up`, and what `down` is given."""
+        return _cost(self, shape, up=2, tensors=ACTIVATION_SAVES[self.act][0] + 3)
+
+
+def _cost(spec: MLP | Gated, shape: HiddenShape, *, up: int, tensors: int) -> PartCost:
+    numbers = shape.vectors * spec.hidden
+    kept = shape.number * numbers * tensors + shape.dropout_bytes(numbers, spec.dropout)
+    return (
+        linear_cost(shape.vectors, shape.width, spec.hidden, bias=spec.bias).times(up)
+        + linear_cost(shape.vectors, spec.hidden, shape.width, bias=spec.bias)
+        + PartCost(saved=kept)
+    )
 
 
 class _FeedForward(nn.Module):

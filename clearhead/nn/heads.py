@@ -5,7 +5,7 @@ Shape suffixes: B batch, T tokens, D width, V vocabulary, C classes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from ..errors import SpecError
 from ..spec import Count, Positive, Rate, Spec
+from .cost import INDEX, HiddenShape, PartCost, linear_cost, matmul_cost
+from .counted import DTYPES, counted
 from .embed import Embed, Tokens
-from .feedforward import ACTIVATIONS, Activation
+from .feedforward import ACTIVATION_SAVES, ACTIVATIONS, Activation
 from .layers import Linear
 from .norm import Norm, capped
 
@@ -32,6 +34,25 @@ class Head(Spec):
     def fits(self, embed: Embed, table_width: int, width: int) -> None:
         """Refuse, in one sentence, an embedding whose table this head cannot share."""
 
+    def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
+        """`shape` is that of the last states; `embed` and the `width` of its tower are what is shared.
+
+        A head also counts the states it is given: some keep them, some only what they make of them.
+        """
+        with torch.device("meta"):
+            table = embed.build(width).to(DTYPES[shape.number]).shared()
+        size = (shape.batch, shape.length, shape.width)
+        run = lambda head, x: head(x, None, table)  # noqa: E731
+        build = lambda: self.build(shape.width, embed.inner(width))  # noqa: E731
+        without = _tensors(table)
+        return counted(
+            self, build, run, [size], shape, inputs_count="here", outputs_count="saved", without=without
+        )
+
+    def outputs(self, shape: HiddenShape) -> int:
+        """How many numbers a call returns."""
+        return shape.vectors * int(getattr(self, "vocab", 0) or getattr(self, "count", shape.width))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Transform(Spec):
@@ -40,6 +61,14 @@ class Transform(Spec):
     act: Activation = "gelu"
     norm: Norm | None = None
     width: Count | None = None  # before labels, where not that of the states (Reformer: of one stream)
+
+    def cost(self, shape: HiddenShape, inner: int) -> PartCost:
+        """What it is given is kept. Its output is counted by the head, unless its norm keeps it."""
+        besides, _ = ACTIVATION_SAVES[self.act]
+        tensors = besides + (1 if self.norm is not None else 0)
+        cost = linear_cost(shape.vectors, shape.width, inner, bias=True)
+        cost += PartCost(saved=shape.number * shape.vectors * (shape.width + tensors * inner))
+        return cost if self.norm is None else cost + self.norm.cost(replace(shape, width=inner))
 
 
 class WordHead(Head):
@@ -61,6 +90,15 @@ class TokenHead(WordHead):
 
     def build(self, width: int, table_width: int) -> nn.Module:
         return TokenLogits(self, width, table_width)
+
+    def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
+        vectors, inner = shape.vectors, embed.tables(width)[0] if self.tied else shape.width
+        cost = matmul_cost(1, vectors, inner, self.vocab)
+        cost += PartCost(parameters=self.vocab * (self.bias + (0 if self.tied else inner)))
+        if self.transform is not None:
+            cost += self.transform.cost(shape, inner)
+        logits = 0 if self.cap is None else vectors * self.vocab  # tanh keeps its output
+        return cost + PartCost(saved=shape.number * (vectors * inner + logits))
 
     def fits(self, embed: Embed, table_width: int, width: int) -> None:
         if not self.tied:
@@ -120,6 +158,19 @@ class Labels(Head):
     def build(self, width: int, table_width: int) -> nn.Module:
         return _Classes(self, width, pool=self.pool, transform=self.transform)
 
+    def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
+        one = replace(shape, length=1)  # one vector a text
+        inner = (self.transform and self.transform.width) or shape.width
+        cost = linear_cost(one.vectors, inner, self.count, bias=self.bias)
+        if self.transform is not None:
+            cost += self.transform.cost(one, inner)
+        numbers = one.vectors * inner
+        kept = shape.number * numbers + shape.dropout_bytes(numbers, self.dropout)
+        return cost + PartCost(saved=kept + _pooling_bytes(self.pool, shape))
+
+    def outputs(self, shape: HiddenShape) -> int:
+        return shape.batch * self.count
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tags(Head):
@@ -131,6 +182,9 @@ class Tags(Head):
 
     def build(self, width: int, table_width: int) -> nn.Module:
         return _Classes(self, width, pool=None, transform=None)
+
+    def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
+        return _tag_cost(self, shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +198,9 @@ class Span(Head):
     def build(self, width: int, table_width: int) -> nn.Module:
         return _Classes(self, width, pool=None, transform=None)
 
+    def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
+        return _tag_cost(self, shape)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pooled(Head):
@@ -155,6 +212,16 @@ class Pooled(Head):
 
     def build(self, width: int, table_width: int) -> nn.Module:
         return _Pooled(self, width)
+
+    def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
+        linear = linear_cost(shape.batch, shape.width, self.count, bias=False) if self.count else PartCost()
+        kept = shape.width if self.count else 0
+        unit = (self.count or shape.width) + 2 if self.unit else 0  # the vector, and its length twice
+        pooling = _pooling_bytes(self.pool, shape)
+        return linear + PartCost(saved=shape.number * shape.batch * (kept + unit) + pooling)
+
+    def outputs(self, shape: HiddenShape) -> int:
+        return shape.batch * (self.count or shape.width)
 
 
 class _Classes(nn.Module):
@@ -190,6 +257,25 @@ class _Pooled(nn.Module):
         x = pooled(x_BTD, self.pool, real_BT)
         x = x if self.project is None else self.project(x)
         return F.normalize(x, dim=-1) if self.unit else x
+
+
+def _tag_cost(spec: Tags | Span, shape: HiddenShape) -> PartCost:
+    kept = shape.bytes + shape.dropout_bytes(shape.vectors * shape.width, spec.dropout)
+    return linear_cost(shape.vectors, shape.width, spec.count, bias=spec.bias) + PartCost(saved=kept)
+
+
+def _pooling_bytes(pool: Pool, shape: HiddenShape) -> int:
+    """Kept to find the way back from one vector to many: which token was taken, or which are real."""
+    if pool in ("first", "last"):
+        return 2 * INDEX * shape.batch
+    return shape.vectors + INDEX * shape.batch * (shape.width if pool == "max" else 1)
+
+
+def _tensors(table: Tensor | tuple[tuple[Tensor, Tensor | None], ...] | None) -> list[Tensor]:
+    """The tensors of the embedding that a head may read."""
+    if isinstance(table, tuple):
+        return [x for band in table for x in band if x is not None]
+    return [] if table is None else [table]
 
 
 def pooled(x_BTD: Tensor, pool: Pool, real_BT: Tensor | None) -> Tensor:

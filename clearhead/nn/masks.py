@@ -154,7 +154,7 @@ class Padding(Mask):
         if self.real_BK.dtype != torch.bool or self.real_BK.ndim != 2:
             raise InputError(
                 f"Padding takes a boolean (batch, length) tensor, True = real token; given "
-                f"{_what(self.real_BK)}. See clearhead.nn.doors for other kinds of mask"
+                f"{_what(self.real_BK)}. See clearhead.nn.mask_adapters for other kinds of mask"
             )
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..spec import Amplitude, Spec
+from .cost import HiddenShape, PartCost
+from .counted import counted
 
 
 class Norm(Spec):
@@ -16,6 +18,10 @@ class Norm(Spec):
 
     def build(self, width: int) -> nn.Module:
         raise NotImplementedError
+
+    def cost(self, shape: HiddenShape) -> PartCost:
+        size = (shape.batch, shape.length, shape.width)
+        return counted(self, lambda: self.build(shape.width), lambda norm, x: norm(x), [size], shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +34,10 @@ class Layer(Norm):
     def build(self, width: int) -> nn.Module:
         return nn.LayerNorm(width, eps=self.eps, bias=self.bias)
 
+    def cost(self, shape: HiddenShape) -> PartCost:
+        """Mean and deviation of each vector are kept, in float32."""
+        return PartCost(parameters=shape.width * (1 + self.bias), saved=2 * 4 * shape.vectors)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RMS(Norm):
@@ -38,6 +48,11 @@ class RMS(Norm):
 
     def build(self, width: int) -> nn.Module:
         return _RMS(width, self)
+
+    def cost(self, shape: HiddenShape) -> PartCost:
+        """The scaled vectors and one root each; of half precision the float32 copy is kept, too."""
+        wide = 0 if shape.number >= 4 else 4 * shape.vectors * shape.width
+        return PartCost(parameters=shape.width, saved=shape.bytes + 4 * shape.vectors + wide)
 
 
 class _RMS(nn.Module):

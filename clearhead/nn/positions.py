@@ -1,7 +1,7 @@
-"""Positions: how the model knows where a token stands.
+"""Position schemes: how the model knows where a token stands.
 
-A scheme may speak at three doors and is silent at the others: `add` on the stream after embedding; and,
-laid `over` one call, `turn_q` / `turn_k` on queries and keys and `bias` on the attention scores.
+A scheme may act in three places: `add` changes the embeddings; `bind` prepares it for the positions of one
+call, where `rotate_q` / `rotate_k` change queries and keys and `bias` is added to the attention scores.
 Shape suffixes: B batch, H heads, T tokens, Q queries, K keys, D width, E head width.
 """
 
@@ -16,51 +16,60 @@ from torch import Tensor, nn
 
 from ..errors import InputError, SpecError
 from ..spec import AboveOne, Amount, Count, Dims, Spec
+from .cost import INDEX, HiddenShape, PartCost, PositionCost
+from .counted import counted_positions
 from .layers import Table
 from .view import View
 
 
-class Placed:
-    """A scheme laid over one call's positions; what it needs is computed here once, not in every layer."""
+class BoundPositions:
+    """A position scheme bound to the positions of one call: computed once here, used by every layer."""
 
-    def turn_q(self, q_BHQE: Tensor) -> Tensor:
+    def rotate_q(self, q_BHQE: Tensor) -> Tensor:
         return q_BHQE
 
-    def turn_k(self, k_BHTE: Tensor) -> Tensor:
+    def rotate_k(self, k_BHTE: Tensor) -> Tensor:
         return k_BHTE
 
     def bias(self, layer: int, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor | None:
-        """(1 or B, H, Q, K) to add to the scores of this layer; it may depend on what is asked."""
+        """(1 or B, H, Q, K) to add to the scores of this layer; it may depend on queries and keys."""
         return None
 
 
 class PositionScheme(nn.Module):
-    """The machine of a `Positions` spec."""
+    """The module of a `Positions` spec."""
 
     def add(self, x_BTD: Tensor, pos_BT: Tensor) -> Tensor:
         return x_BTD
 
-    def over(self, view: View) -> Placed:
-        return Placed()
+    def bind(self, view: View) -> BoundPositions:
+        return BoundPositions()
 
 
 class Positions(Spec):
-    """Where a token stands. `dims` are the tower's; `width` is that of the stream at the embedding."""
+    """The spec of a position scheme. `dims` are the tower's; `width` is that of the embeddings."""
 
     relative: ClassVar[bool] = False  # only distances matter, so that states may be read in a later segment
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         raise NotImplementedError
 
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        """`shape` is that of the embeddings, `dims` are the tower's. Without a formula it is counted."""
+        return counted_positions(self, shape, dims)
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoPositions(Positions):
-    """Silent: the model sees a set of tokens, or learns order from the causal mask alone."""
+    """None: the model sees a set of tokens, or learns order from the causal mask alone."""
 
     relative: ClassVar[bool] = True
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return PositionScheme()
+
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        return PositionCost()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +81,10 @@ class Learned(Positions):
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _Learned(self, width)
+
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        parameters = shape.width * (self.length + self.offset)
+        return PositionCost(tower=PartCost(parameters=parameters, saved=INDEX * shape.length))
 
 
 class _Learned(PositionScheme):
@@ -99,6 +112,9 @@ class Sinusoidal(Positions):
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _Sinusoidal(self)
+
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        return PositionCost()
 
 
 class _Sinusoidal(PositionScheme):
@@ -131,16 +147,22 @@ class Alibi(Positions):
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _Alibi(dims.heads)
 
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        """A fixed bias is kept by the kernel; joined with a causal mask it is held twice."""
+        size = shape.number * dims.heads * shape.length**2
+        held = size if dims.causal else 0
+        return PositionCost(tower=PartCost(saved=size), bias="fixed", shared_bias=held)
+
 
 class _Alibi(PositionScheme):
     def __init__(self, heads: int) -> None:
         super().__init__()
         self.heads = heads
 
-    def over(self, view: View) -> Placed:
+    def bind(self, view: View) -> BoundPositions:
         slope = torch.tensor(_slopes(self.heads), device=view.q_pos.device)
         distance = (view.q_pos[:, :, None] - view.k_pos[:, None, :]).abs()
-        return _Shared(-slope[:, None, None] * distance[:, None])
+        return _SharedBias(-slope[:, None, None] * distance[:, None])
 
 
 def _slopes(heads: int) -> list[float]:
@@ -167,6 +189,11 @@ class RelativeBuckets(Positions):
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _Buckets(self, dims.heads, bidirectional=not dims.causal)
 
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        pairs = shape.length**2
+        table = PartCost(parameters=self.buckets * dims.heads, saved=INDEX * pairs)
+        return PositionCost(tower=table, bias="learned", shared_bias=shape.number * dims.heads * pairs)
+
 
 class _Buckets(PositionScheme):
     def __init__(self, spec: RelativeBuckets, heads: int, *, bidirectional: bool) -> None:
@@ -174,10 +201,10 @@ class _Buckets(PositionScheme):
         self.spec, self.bidirectional = spec, bidirectional
         self.table = Table(spec.buckets, heads)
 
-    def over(self, view: View) -> Placed:
+    def bind(self, view: View) -> BoundPositions:
         ahead = view.k_pos[:, None, :] - view.q_pos[:, :, None]
         table: Tensor = self.table(self._bucket(ahead))
-        return _Shared(table.permute(0, 3, 1, 2))
+        return _SharedBias(table.permute(0, 3, 1, 2))
 
     def _bucket(self, ahead: Tensor) -> Tensor:
         """Near distances get a bucket each; far ones share buckets that widen logarithmically."""
@@ -192,8 +219,8 @@ class _Buckets(PositionScheme):
         return start + torch.where(distance < near, distance, bucket)
 
 
-class _Shared(Placed):
-    """One bias for every layer, whatever is asked."""
+class _SharedBias(BoundPositions):
+    """One bias for all layers, independent of queries and keys."""
 
     def __init__(self, bias_BHQK: Tensor) -> None:
         self._bias = bias_BHQK

@@ -1,7 +1,7 @@
-"""Rotary positions (Su 2021): queries and keys are turned by their position, so scores see only offsets.
+"""Rotary positions (Su 2021): queries and keys are rotated by their position, so scores see only offsets.
 
 Beside the scheme, the ways to stretch it beyond the length a model was trained for.
-Shape suffixes: B batch, H heads, T tokens, E head width, R half the number of turned channels.
+Shape suffixes: B batch, H heads, T tokens, E head width, R half the number of rotated channels.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from torch import Tensor
 
 from ..errors import SpecError
 from ..spec import AboveOne, Count, Dims, Positive, Rate, Spec
-from .positions import Placed, Positions, PositionScheme
+from .cost import HiddenShape, PartCost, PositionCost
+from .positions import BoundPositions, Positions, PositionScheme
 from .view import View
 
 
 class Stretch(Spec):
-    """How the frequencies change for long texts: `frequencies(plain, length)` and a factor on the turn."""
+    """How the frequencies change for long texts: `frequencies(plain, length)`, and an amplitude."""
 
     def frequencies(self, plain_R: Tensor, theta: float, length: int) -> Tensor:
         raise NotImplementedError
@@ -44,7 +45,7 @@ class LinearStretch(Stretch):
 class DynamicNTK(Stretch):
     """A larger theta as soon as the text is longer than the trained `length`; it grows with the text.
 
-    The turn depends on the longest text of the run, so what was cached under a shorter one stays as it
+    The rotation depends on the longest text of the run, so what was cached under a shorter one stays as it
     was. A cache with a capacity fixes the length in advance, and decoding then equals one full pass.
     """
 
@@ -69,7 +70,7 @@ class Yarn(Stretch):
     fast: Positive = 32.0
     slow: Positive = 1.0
     rounded: bool = True  # the ramp's ends on whole channels
-    amplify: float | None = None  # factor on the turned vectors; None is the paper's 0.1 ln(factor) + 1
+    amplify: float | None = None  # factor on the rotated vectors; None is the paper's 0.1 ln(factor) + 1
 
     @property
     def amplitude(self) -> float:
@@ -81,7 +82,7 @@ class Yarn(Stretch):
         channels = 2 * len(plain_R)
 
         def turning(times: float) -> float:
-            """The channel that turns this many times within the trained length."""
+            """The channel that rotates this many times within the trained length."""
             return channels * math.log(self.length / (times * 2 * math.pi)) / (2 * math.log(theta))
 
         low, high = turning(self.fast), turning(self.slow)
@@ -114,47 +115,52 @@ class Llama3(Stretch):
 
 @dataclass(frozen=True, kw_only=True)
 class Rope(Positions):
-    """`pairing` says which channels turn together: i with i + half (LLaMA), or neighbours (GPT-J)."""
+    """`pairing` says which channels rotate together: i with i + half (LLaMA), or neighbours (GPT-J)."""
 
     theta: AboveOne = 10000.0
-    fraction: Rate = 1.0  # how much of each head is turned (GPT-NeoX: a quarter)
+    fraction: Rate = 1.0  # how much of each head is rotated (GPT-NeoX: a quarter)
     pairing: Literal["halves", "neighbours"] = "halves"
     stretch: Stretch | None = None
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
-        turned = int(dims.head_dim * self.fraction)
-        if turned < 2 or turned % 2:
+        rotated = int(dims.head_dim * self.fraction)
+        if rotated < 2 or rotated % 2:
             raise SpecError(
-                f"Rope turns pairs of channels; {self.fraction} of a head of {dims.head_dim} is {turned}"
+                f"Rope rotates pairs of channels; {self.fraction} of a head of {dims.head_dim} is {rotated}"
             )
-        return _Rope(self, turned)
+        return _Rope(self, rotated)
+
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        """One table of cosines and one of sines for all layers."""
+        tables = 2 * shape.number * shape.length * int(dims.head_dim * self.fraction)
+        return PositionCost(tower=PartCost(saved=tables), joined=self.fraction < 1)
 
 
 class _Rope(PositionScheme):
-    def __init__(self, spec: Rope, turned: int) -> None:
+    def __init__(self, spec: Rope, rotated: int) -> None:
         super().__init__()
-        self.spec, self.turned = spec, turned
+        self.spec, self.rotated = spec, rotated
 
-    def over(self, view: View) -> Placed:
-        return _Turned(self.spec, self.turned, view)
+    def bind(self, view: View) -> BoundPositions:
+        return _BoundRope(self.spec, self.rotated, view)
 
 
-class _Turned(Placed):
-    def __init__(self, spec: Rope, turned: int, view: View) -> None:
-        self.spec, self.turned, self.view = spec, turned, view
+class _BoundRope(BoundPositions):
+    def __init__(self, spec: Rope, rotated: int, view: View) -> None:
+        self.spec, self.rotated, self.view = spec, rotated, view
         self._angles: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
 
-    def turn_q(self, q_BHQE: Tensor) -> Tensor:
-        return self._turn(q_BHQE)
+    def rotate_q(self, q_BHQE: Tensor) -> Tensor:
+        return self._rotate(q_BHQE)
 
-    def turn_k(self, k_BHTE: Tensor) -> Tensor:
-        return self._turn(k_BHTE)
+    def rotate_k(self, k_BHTE: Tensor) -> Tensor:
+        return self._rotate(k_BHTE)
 
-    def _turn(self, x_BHTE: Tensor) -> Tensor:
+    def _rotate(self, x_BHTE: Tensor) -> Tensor:
         if x_BHTE.dtype not in self._angles:
             self._angles[x_BHTE.dtype] = self._cos_sin(x_BHTE)
         cos, sin = self._angles[x_BHTE.dtype]
-        first, rest = x_BHTE[..., : self.turned], x_BHTE[..., self.turned :]
+        first, rest = x_BHTE[..., : self.rotated], x_BHTE[..., self.rotated :]
         if self.spec.pairing == "halves":
             a, b = first.chunk(2, dim=-1)
             spun = torch.cat([-b, a], dim=-1)
@@ -167,7 +173,7 @@ class _Turned(Placed):
     def _cos_sin(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Angles need float32 even where the stream is half precision."""
         exact = torch.float64 if like.dtype == torch.float64 else torch.float32
-        freq_R = _frequencies(self.turned, self.spec.theta, like.new_zeros((), dtype=exact))
+        freq_R = _frequencies(self.rotated, self.spec.theta, like.new_zeros((), dtype=exact))
         size = 1.0
         if self.spec.stretch is not None:
             freq_R = self.spec.stretch.frequencies(freq_R, self.spec.theta, self.view.longest)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from .kernels.kernel import Call
+    from .kernels.kernel import RecordedCall
 
 Visit = Callable[[str, Tensor], Tensor]
-Hear = Callable[[str, "Call"], None]
+Hear = Callable[[str, "RecordedCall"], None]
 
 
 class Tap:
@@ -39,7 +39,7 @@ class Tap:
             return x
         return self._visit(f"{self._path}.{site}".lstrip("."), x)
 
-    def hears(self, call: Call) -> None:
+    def hears(self, call: RecordedCall) -> None:
         """What the kernel of this attention was given: `hear(address of the attention, call)`."""
         if self._hear is not None:
             self._hear(self._path, call)

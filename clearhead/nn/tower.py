@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..errors import InputError, SpecError
 from ..spec import Count, Dims, Spec
-from . import doors
+from . import mask_adapters
 from .block import Block
 from .cache import Cache
 from .context import Context, States
@@ -106,7 +106,7 @@ class Stack(nn.Module):
         x = tap("embed", self.embed.settle(self.positions.add(x, view.q_pos)))
         source = None if memory is None else memory.x_BTD
         across = None if memory is None else _across(view, segment_BK, memory)
-        here, inside = partial(Context, view, self.positions.over(view), source, across), tap.at("blocks")
+        here, inside = partial(Context, view, self.positions.bind(view), source, across), tap.at("blocks")
         layers = [None] * len(self.blocks) if cache is None else cache.layers
         x = self._through(x, [here(i, layer, inside.at(i)) for i, layer in enumerate(layers)])
         x = tap("out", x if self.norm is None else self.norm(x))
@@ -132,7 +132,7 @@ class Stack(nn.Module):
             have = len(cache.layers)
             raise InputError(f"the cache has {have} layers, the tower {self.spec.depth}")
         start = 0 if cache is None else cache.length
-        rule = doors.at_model(mask, batch, length, cache.real_BK if start and cache else None)
+        rule = mask_adapters.model_mask(mask, batch, length, cache.real_BK if start and cache else None)
         segment_BK = rule.segments()
         if segment_BK is None:
             pos = torch.arange(start + length, device=x_BTD.device)[None]

@@ -14,8 +14,8 @@ from zoo import CHOICES, block, ids, single
 from clearhead import nn as cn
 from clearhead.nn import kernels
 from clearhead.nn.context import Context
-from clearhead.nn.kernels.softmax import pattern
-from clearhead.nn.positions import Placed
+from clearhead.nn.kernels.softmax import attention_weights
+from clearhead.nn.positions import BoundPositions
 from clearhead.spec import Dims
 
 kernel_law = pytest.mark.parametrize("spec", KERNELS.values(), ids=KERNELS)
@@ -61,7 +61,7 @@ def test_equals_torch_multihead_attention(causal: bool) -> None:
     blocked = torch.ones(7, 7, dtype=torch.bool).triu(1) if causal else None
     want, weights = theirs(x, x, x, key_padding_mask=~real, attn_mask=blocked, average_attn_weights=False)
     record = cn.Recorder()
-    got = ours(x, Context(view(rule, 2, 7, 7), Placed(), tap=record.tap()))
+    got = ours(x, Context(view(rule, 2, 7, 7), BoundPositions(), tap=record.tap()))
     assert_close(got, want)
     assert_close(record["pattern"], weights)
 
@@ -77,7 +77,7 @@ def test_cross_attention_equals_torch_with_another_memory_width() -> None:
     copy(ours.out, theirs.out_proj.weight, theirs.out_proj.bias)
     x, memory = noise(2, 5, 24), noise(2, 9, 18, seed=1)
     everyone = view(cn.Everyone(), 2, 5, 9)
-    ctx = Context(view(cn.Causal(), 2, 5, 5), Placed(), memory=memory, memory_view=everyone)
+    ctx = Context(view(cn.Causal(), 2, 5, 5), BoundPositions(), memory=memory, memory_view=everyone)
     assert_close(ours(x, ctx), theirs(x, memory, memory, need_weights=False)[0])
 
 
@@ -100,7 +100,7 @@ def test_a_block_equals_torch_encoder_layer(order: str, act: str) -> None:
     copy_norm(ours.ff_norm, theirs.norm2)
     x, real = noise(2, 7, 24), torch.ones(2, 7, dtype=torch.bool)
     real[1, 5:] = False
-    got = ours(x, Context(view(cn.Padding(real), 2, 7, 7), Placed()))
+    got = ours(x, Context(view(cn.Padding(real), 2, 7, 7), BoundPositions()))
     want = theirs(x, src_key_padding_mask=~real)
     assert_close(got[0], want[0])
     assert_close(got[1, :5], want[1, :5])  # torch's fast path may leave zeros at padded queries
@@ -127,7 +127,7 @@ def test_a_block_equals_torch_decoder_layer(order: str) -> None:
     blocked = torch.ones(6, 6, dtype=torch.bool).triu(1)
     want = theirs(x, memory, tgt_mask=blocked, memory_key_padding_mask=~real)
     across = view(cn.Padding(real), 2, 6, 8)
-    ctx = Context(view(cn.Causal(), 2, 6, 6), Placed(), memory=memory, memory_view=across)
+    ctx = Context(view(cn.Causal(), 2, 6, 6), BoundPositions(), memory=memory, memory_view=across)
     assert_close(ours(x, ctx), want)
 
 
@@ -162,15 +162,15 @@ def test_softmax_equals_the_definition(
     v = noise(2, heads[1], keys, widths[1], seed=seed + 2)
     flags = st.lists(st.booleans(), min_size=queries * keys, max_size=queries * keys)
     allowed = torch.tensor([data.draw(flags), data.draw(flags)]).reshape(2, queries, keys)
-    over = view(cn.doors.allowed(allowed), 2, queries, keys)
+    over = view(cn.mask_adapters.from_allowed(allowed), 2, queries, keys)
     want = exact(q, k, v, allowed, 0.7)
     assert_close(mix(cn.Softmax(), q, k, v, over, scale=0.7), want)
-    plain = pattern(q, k, view=over, bias=None, scale=0.7)
+    plain = attention_weights(cn.AttentionCall(q, k, v, over, scale=0.7))
     assert_close(plain @ v.repeat_interleave(heads[0] // heads[1], dim=1), want)
 
 
 @kernel_law
-def test_an_all_blocked_row_is_zero_with_zero_gradient(spec: kernels.Mixing) -> None:
+def test_an_all_blocked_row_is_zero_with_zero_gradient(spec: kernels.AttentionKernel) -> None:
     kernel = spec.build(2, 4)
     if "mask" not in kernel.supports:
         pytest.skip(f"{type(spec).__name__} takes no arbitrary mask")
@@ -179,8 +179,8 @@ def test_an_all_blocked_row_is_zero_with_zero_gradient(spec: kernels.Mixing) -> 
         for bias in (None, torch.ones(1, 2, 3, 3, dtype=dtype)) if "bias" in kernel.supports else (None,):
             for tap in (cn.OFF, cn.Tap("pattern", lambda _, x: x * 1)):  # fused, and the plain formula
                 q, k, v = (noise(1, 2, 3, 4, seed=s).to(dtype).requires_grad_() for s in range(3))
-                over = view(cn.doors.allowed(allowed), 1, 3, 3)
-                out = kernel(q, k, v, view=over, bias=bias, scale=0.5, tap=tap)
+                over = view(cn.mask_adapters.from_allowed(allowed), 1, 3, 3)
+                out = kernel(cn.AttentionCall(q, k, v, over, bias=bias, scale=0.5), tap)
                 out.sum().backward()
                 assert torch.equal(out[:, :, 1], torch.zeros_like(out[:, :, 1]))
                 assert torch.equal(q.grad[:, :, 1], torch.zeros_like(q.grad[:, :, 1]))
@@ -188,18 +188,17 @@ def test_an_all_blocked_row_is_zero_with_zero_gradient(spec: kernels.Mixing) -> 
                 if "uneven" not in kernel.supports:
                     continue  # it cannot be asked about the other rows alone
                 alone = [x.detach().clone().requires_grad_() for x in (q, k, v)]
-                rows = view(cn.doors.allowed(allowed[[0, 2]]), 1, 2, 3)
+                rows = view(cn.mask_adapters.from_allowed(allowed[[0, 2]]), 1, 2, 3)
                 less = None if bias is None else bias[:, :, [0, 2]]
-                kernel(
-                    alone[0][:, :, [0, 2]], *alone[1:], view=rows, bias=less, scale=0.5, tap=tap
-                ).sum().backward()
+                fewer = cn.AttentionCall(alone[0][:, :, [0, 2]], *alone[1:], rows, bias=less, scale=0.5)
+                kernel(fewer, tap).sum().backward()
                 assert_close(k.grad, alone[1].grad)  # the blocked row gave nothing to anyone
 
 
 @kernel_law
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_scores_of_ten_thousand_stay_finite_in_half_precision(
-    spec: kernels.Mixing, dtype: torch.dtype
+    spec: kernels.AttentionKernel, dtype: torch.dtype
 ) -> None:
     """Before the scale they are 80,000, more than float16 can hold."""
     q, v = torch.full((1, 2, 3, 8), 100.0, dtype=dtype), noise(1, 2, 3, 4).to(dtype)
@@ -227,9 +226,9 @@ def test_a_kernel_refuses_what_it_cannot_do() -> None:
     q = noise(1, 1, 3, 4)
     real = torch.tensor([[True, True, False]])
     with pytest.raises(NotImplementedError, match="Plain attention cannot take a mask"):
-        _Plain()(q, q, q, view=view(cn.Padding(real), 1, 3, 3), bias=None, scale=1.0, tap=cn.OFF)
+        _Plain()(cn.AttentionCall(q, q, q, view(cn.Padding(real), 1, 3, 3)))
     with pytest.raises(NotImplementedError, match="fewer queries than keys"):
-        _Plain()(q[:, :, :1], q, q, view=view(cn.Everyone(), 1, 1, 3), bias=None, scale=1.0, tap=cn.OFF)
+        _Plain()(cn.AttentionCall(q[:, :, :1], q, q, view(cn.Everyone(), 1, 1, 3)))
 
 
 RELATIVE = {n: c["positions"] for n, c in CHOICES.items() if isinstance(c.get("positions"), cn.Rope)}
@@ -245,8 +244,8 @@ def test_rotary_scores_depend_on_the_offset_only(spec: cn.Rope, shift: int) -> N
 
     def scores(start: int) -> Tensor:
         pos = torch.arange(start, start + 5)[None]
-        placed = scheme.over(cn.View(cn.Causal(), 1, pos, pos))
-        return placed.turn_q(q) @ placed.turn_k(k).mT
+        placed = scheme.bind(cn.View(cn.Causal(), 1, pos, pos))
+        return placed.rotate_q(q) @ placed.rotate_k(k).mT
 
     assert_close(scores(0), scores(shift), tolerance=1e-11)  # angles of 200 radians have fewer digits left
 

@@ -28,9 +28,13 @@ from clearhead.errors import SpecError, UnsupportedError
 from clearhead.families import FAMILIES
 from clearhead.lens.cost import Cost, cost
 from clearhead.lens.cost.total import whole
+from clearhead.nn.cost import CallShape
+from clearhead.nn.embed import Embed
+from clearhead.nn.feedforward import FeedForward
+from clearhead.nn.heads import Head
 from clearhead.nn.kernels import Tiled
 from clearhead.nn.model import Model
-from clearhead.nn.work import Usage
+from clearhead.nn.norm import Norm
 
 BATCH, SOURCE, TARGET = 5, 9, 11
 ATEN = torch.ops.aten
@@ -100,30 +104,15 @@ def golden() -> dict[str, Model]:
     return made
 
 
-def says(spec: Model) -> bool:
-    """Whether every part of a model says what it costs."""
-    try:
-        cost(spec)
-    except UnsupportedError:
-        return False
-    return True
-
-
 # How a model begins costs nothing.
 ALL = {name: spec for name, spec in EVERY.items() if not name.startswith("init/")} | families()
-PLAIN = {name: spec.edit(cn.Tower, recompute=False) for name, spec in ALL.items() if says(spec)}
-# Reformer's keys are its queries (`project="shared"`), which have no formula yet. Nothing else may be
-# missing: a part that loses its formula would otherwise leave these laws without a word.
-WITHOUT_FORMULA = {
-    "reformer/tokens/plain", "reformer/labels/plain", "reformer/span/plain", "reformer/hidden/plain",
-    "reformer/tokens/factors", "reformer/tokens/learned",
-}  # fmt: skip
+PLAIN = {name: spec.edit(cn.Tower, recompute=False) for name, spec in ALL.items()}
 
 
-def call(spec: Model) -> Usage:
+def call(spec: Model) -> CallShape:
     """Singles are called with the target alone."""
     length = SOURCE if isinstance(spec, cn.Pair) else TARGET
-    return Usage(batch=BATCH, length=length, target=TARGET, training=True)
+    return CallShape(batch=BATCH, length=length, target=TARGET, training=True)
 
 
 def of(spec: Model, *, training: bool = False) -> Cost:
@@ -203,10 +192,43 @@ def held(spec: Model, said: Cost) -> int:
     return said.activations - max(side.recomputed for side in whole(spec, call(spec)).towers.values())
 
 
-def test_every_model_but_these_says_what_it_costs() -> None:
-    assert set(ALL) - set(PLAIN) == WITHOUT_FORMULA
-    assert [name for name, spec in LONG.items() if not says(spec)] == []
+def test_only_these_kernels_have_no_decoder() -> None:
     assert {name for name, spec in LONG.items() if not can_be_built(spec)} == NO_DECODERS
+
+
+# Without their formulas parts are counted, which must come to the same. Not so kernels: LSH, which has no
+# formula, is in all laws here, and fused calls are taken apart where there is no memory.
+KINDS = [Embed, cn.Positions, Norm, FeedForward, Head, cn.TokenMixer]
+COUNTED = [
+    name
+    for name in ALL
+    if name.split("/")[0] in ("encoder", "decoder", "head")
+    # oneDNN's LSTM is one call in which torch counts nothing; its formula is tested below.
+    and not any(word in name for word in ("mixer-Recurrent", "mixer-both-ways", "mixed-mixers", "mixer-gru"))
+]
+
+
+def without_formulas(monkeypatch: pytest.MonkeyPatch, spec: Model) -> list[type]:
+    dropped = []
+    for base in KINDS:
+        for kind in {type(node) for node in spec.nodes() if isinstance(node, base)} - {cn.Attention}:
+            for one in kind.__mro__:
+                if one is not base and issubclass(one, base) and "cost" in vars(one):
+                    monkeypatch.delattr(one, "cost")
+                    dropped.append(one)
+    return dropped
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_part_without_a_formula_is_counted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = PLAIN[name]
+    want, want_training = of(spec), of(spec, training=True)
+    assert without_formulas(monkeypatch, spec)
+    got, got_training = of(spec), of(spec, training=True)
+    assert got.parts == want.parts
+    assert (got.flops, got_training.training_flops) == (want.flops, want_training.training_flops)
+    close = abs(got_training.activations / want_training.activations - 1)
+    assert close < 0.05, (got_training.activations, want_training.activations)
 
 
 SOME = [
@@ -338,7 +360,7 @@ def can_be_built(spec: Model) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", [name for name, spec in LONG.items() if says(spec) and can_be_built(spec)])
+@pytest.mark.parametrize("name", [name for name, spec in LONG.items() if can_be_built(spec)])
 def test_long_texts_cost_what_is_said(name: str) -> None:
     """Kernels that cut a text into parts have more than one of them here."""
     spec, ids = LONG[name], torch.zeros(2, LENGTH, dtype=torch.long)

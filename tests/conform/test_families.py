@@ -63,7 +63,9 @@ class Batch:
         """The mask of the whole batch, as ours take it."""
         if self.wide is None:
             return self.mask
-        return cn.doors.real(self.mask) & cn.doors.globally(self.wide)
+        return cn.mask_adapters.from_attention_mask(self.mask) & cn.mask_adapters.from_global_attention_mask(
+            self.wide
+        )
 
 
 def run_theirs(theirs: Any, batch: Batch) -> list[Any]:

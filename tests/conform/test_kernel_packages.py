@@ -57,7 +57,7 @@ def test_linformer_equals_the_package(share: str) -> None:
     for length in (30, 17):
         x = noise(2, length, 24)
         ctx = SimpleNamespace(
-            place=cn.Placed(), view=view(cn.Everyone(), 2, length, length), cache=None, tap=cn.OFF
+            positions=cn.BoundPositions(), view=view(cn.Everyone(), 2, length, length), cache=None, tap=cn.OFF
         )
         ctx.layer = 0
         assert_close(ours(x, ctx), theirs(x))
@@ -87,7 +87,7 @@ def test_performer_equals_the_package_with_the_same_directions(causal: bool) -> 
     kernel = kernels.Performer(features=32).build(3, 8).double()
     w = kernel.directions(q)
     over = view(cn.Causal() if causal else cn.Everyone(), 2, 70, 70)
-    got = kernel(q, k, v, view=over, bias=None, scale=8**-0.5, tap=cn.OFF)
+    got = kernel(cn.AttentionCall(q, k, v, over, scale=8**-0.5))
     phi_q, phi_k = (
         theirs.softmax_kernel(x, projection_matrix=w, is_query=is_query, eps=0.0)
         for x, is_query in ((q, True), (k, False))
@@ -148,7 +148,7 @@ def test_a_sink_is_that_of_gpt_oss(causal: bool) -> None:
     kernel.sink.copy_(sinks)
     over = view(cn.Causal() if causal else cn.Everyone(), 2, 9, 9)
     record = cn.Recorder()
-    got = kernel(q, k, v, view=over, bias=None, scale=0.3, tap=record.tap("pattern"))
+    got = kernel(cn.AttentionCall(q, k, v, over, bias=None, scale=0.3), record.tap("pattern"))
     module = SimpleNamespace(num_key_value_groups=2, sinks=sinks, training=False)
     mask = (
         torch.zeros(9, 9).double().masked_fill(~torch.ones(9, 9).bool().tril(), float("-inf"))

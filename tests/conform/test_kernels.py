@@ -16,10 +16,10 @@ from clearhead import nn as cn
 from clearhead.errors import ClearheadError, InputError, SpecError, UnsupportedError
 from clearhead.nn import kernels
 from clearhead.nn.kernels.features import CHUNK
-from clearhead.nn.kernels.nearby import near
 from clearhead.nn.kernels.performer import directions
-from clearhead.nn.kernels.softmax import pattern
-from clearhead.nn.kernels.texts import texts
+from clearhead.nn.kernels.sequences import sequences
+from clearhead.nn.kernels.softmax import attention_weights
+from clearhead.nn.kernels.window_blocks import window_blocks
 
 LONG = 2 * CHUNK + 40  # three chunks, the last one not full
 # Who meets whom in LSH attention depends on all tokens of a text; its own laws are in test_reformer.py.
@@ -50,11 +50,11 @@ def seen(
     kernel: cn.Kernel, q: Tensor, k: Tensor, v: Tensor, over: cn.View, scale: float
 ) -> tuple[Tensor, Tensor]:
     record = cn.Recorder()
-    out = kernel(q, k, v, view=over, bias=None, scale=scale, tap=record.tap("pattern"))
+    out = kernel(cn.AttentionCall(q, k, v, over, scale=scale), record.tap("pattern"))
     return out, record["pattern"]
 
 
-def large(spec: kernels.Mixing, length: int) -> kernels.Mixing:
+def large(spec: kernels.AttentionKernel, length: int) -> kernels.AttentionKernel:
     """A long text in tiles of four takes minutes, and shows nothing that larger ones do not."""
     return replace(spec, tile=96) if isinstance(spec, kernels.Tiled) and length > 50 else spec
 
@@ -67,7 +67,7 @@ def asking(rule: cn.Mask, length: int) -> Tensor:
 
 @every_kernel
 @pytest.mark.parametrize("length", [11, LONG])
-def test_the_weights_shown_are_those_that_made_the_answer(spec: kernels.Mixing, length: int) -> None:
+def test_the_weights_shown_are_those_that_made_the_answer(spec: kernels.AttentionKernel, length: int) -> None:
     kernel, (q, k, v) = made(large(spec, length), 2, 6).double(), qkv(length)
     for name, rule in masks(length).items():
         if name.startswith("causal") and "causal" not in kernel.supports:
@@ -90,41 +90,42 @@ def test_the_weights_shown_are_those_that_made_the_answer(spec: kernels.Mixing, 
 
 
 @every_kernel
-def test_gradients_match_finite_differences(spec: kernels.Mixing) -> None:
+def test_gradients_match_finite_differences(spec: kernels.AttentionKernel) -> None:
     kernel = made(spec, 2, 4).double()
     q, k, v = (x.requires_grad_() for x in qkv(7, width=4))
     for name, rule in masks(7).items():
         if name.startswith("causal") and "causal" not in kernel.supports:
             continue
-        call = partial(kernel, view=view(rule, 2, 7, 7), bias=None, scale=0.5, tap=cn.OFF)
-        assert torch.autograd.gradcheck(call, (q, k, v), fast_mode=True), name
+        call = partial(cn.AttentionCall, view=view(rule, 2, 7, 7), scale=0.5)
+        attend = lambda q, k, v, call=call: kernel(call(q, k, v))  # noqa: E731
+        assert torch.autograd.gradcheck(attend, (q, k, v), fast_mode=True), name
 
 
 @pytest.mark.parametrize("spec", CAUSAL.values(), ids=CAUSAL)
-def test_the_future_is_not_seen_across_chunks(spec: kernels.Mixing) -> None:
+def test_the_future_is_not_seen_across_chunks(spec: kernels.AttentionKernel) -> None:
     """Not even in the last digit, and however large what is to come."""
     kernel, (q, k, v) = made(large(spec, LONG), 2, 6).double(), qkv(LONG)
     over = view(cn.Causal(), 2, LONG, LONG)
-    before = kernel(q, k, v, view=over, bias=None, scale=0.4, tap=cn.OFF)
+    before = kernel(cn.AttentionCall(q, k, v, over, scale=0.4))
     for cut in (1, 5, CHUNK - 1, CHUNK, CHUNK + 1, LONG - 1):
         later = [
             torch.cat([x[:, :, :cut], 30 * noise(2, 2, LONG - cut, 6, seed=9)], dim=2) for x in (q, k, v)
         ]
-        after = kernel(*later, view=over, bias=None, scale=0.4, tap=cn.OFF)
+        after = kernel(cn.AttentionCall(*later, over, scale=0.4))
         assert torch.equal(before[:, :, :cut], after[:, :, :cut]), cut
 
 
 @pytest.mark.parametrize("spec", STATEFUL.values(), ids=STATEFUL)
-def test_step_by_step_equals_all_at_once(spec: kernels.Mixing) -> None:
+def test_step_by_step_equals_all_at_once(spec: kernels.AttentionKernel) -> None:
     """A state of constant size is all that is kept, through chunks of any size."""
     kernel, (q, k, v) = made(spec, 2, 6).double(), qkv(LONG)
-    want = kernel(q, k, v, view=view(cn.Causal(), 2, LONG, LONG), bias=None, scale=0.4, tap=cn.OFF)
+    want = kernel(cn.AttentionCall(q, k, v, view(cn.Causal(), 2, LONG, LONG), scale=0.4))
     for sizes in ([1] * LONG, [CHUNK + 3, 1, LONG - CHUNK - 4]):
         state, at, parts, held = None, 0, [], set()
         for size in sizes:
             over = view(cn.Causal(), 2, size, at + size, start=at)
             new = (x[:, :, at : at + size] for x in (q, k, v))
-            out, state = kernel.step(*new, view=over, bias=None, scale=0.4, tap=cn.OFF, state=state)
+            out, state = kernel.step(cn.AttentionCall(*new, over, scale=0.4), state)
             parts.append(out)
             held.add(sum(x.numel() for x in state))
             at += size
@@ -157,11 +158,12 @@ def test_a_window_by_blocks_equals_the_mask_of_that_name(rule: cn.Mask) -> None:
         over = view(rule, 2, newest, LONG, start)
         given = [x.requires_grad_() for x in (q[:, :, start:].clone(), k.clone(), v.clone())]
         banded = over.under(cn.Window(left, right))
-        assert (near(banded) is None) == (left > LONG)  # the blocks are really used
+        assert (window_blocks(banded) is None) == (left > LONG)  # the blocks are really used
         for b in (None, bias[:, :, start:]):
             got = mix(kernels.Window(left=left, right=right), *given, over, bias=b)
             by_rule = mix(cn.Softmax(), *given, banded, bias=b)
-            plain = pattern(*given[:2], view=banded, bias=b, scale=6**-0.5) @ given[2].repeat_interleave(2, 1)
+            weights = attention_weights(cn.AttentionCall(*given, banded, bias=b, scale=6**-0.5))
+            plain = weights @ given[2].repeat_interleave(2, 1)
             real = asking(rule, LONG)[:, start:]
             assert_close(got.transpose(1, 2)[real], plain.transpose(1, 2)[real])
             assert torch.equal(got, by_rule)
@@ -187,7 +189,7 @@ def test_linformer_with_the_identity_for_a_projection_is_softmax() -> None:
     with torch.no_grad():
         kernel.k.copy_(torch.eye(11)), kernel.v.copy_(torch.eye(11))
     over = view(cn.Everyone(), 2, 11, 11)
-    got = kernel(q, k, v, view=over, bias=None, scale=0.4, tap=cn.OFF)
+    got = kernel(cn.AttentionCall(q, k, v, over, scale=0.4))
     assert_close(got, mix(cn.Softmax(), q, k, v, over, scale=0.4))
 
 
@@ -199,7 +201,7 @@ def test_approximations_come_nearer_as_they_grow() -> None:
     over = view(cn.Everyone(), 2, 64, 64)
     want = mix(cn.Softmax(), q, k, v, over)
 
-    def error(specs: list[kernels.Mixing]) -> float:
+    def error(specs: list[kernels.AttentionKernel]) -> float:
         return sum(float((mix(spec, q, k, v, over) - want).abs().mean()) for spec in specs) / len(specs)
 
     ladders = {
@@ -231,7 +233,7 @@ def test_random_features_have_no_bias() -> None:
 def test_redrawn_features_change_in_training_only_and_repeat_with_the_generator() -> None:
     kernel = kernels.Performer(features=8, redraw=True).build(2, 6).double()
     q, k, v = qkv()
-    call = partial(kernel, q, k, v, view=view(cn.Causal(), 2, 11, 11), bias=None, scale=0.4, tap=cn.OFF)
+    call = partial(kernel, cn.AttentionCall(q, k, v, view(cn.Causal(), 2, 11, 11), scale=0.4))
     kernel.eval()
     assert torch.equal(call(), call())
     kernel.train()
@@ -252,13 +254,13 @@ def test_what_is_kept_for_the_way_back_grows_with_the_length_alone() -> None:
         note = lambda x: (sizes.update({x.data_ptr(): x.numel()}), x)[1]  # noqa: E731
         q, k, v = (noise(1, 1, length, 8, seed=s).requires_grad_() for s in range(3))
         with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
-            call(q, k, v, view=view(cn.Causal(), 1, length, length), bias=None, scale=0.3, tap=cn.OFF)
+            call(cn.AttentionCall(q, k, v, view(cn.Causal(), 1, length, length), scale=0.3))
         return sum(sizes.values())
 
     for spec in (kernels.Linear(), kernels.Performer(), kernels.Tiled(), kernels.Window(left=64)):
         kernel = spec.build(1, 8).double()
         assert kept(kernel, 1024) / kept(kernel, 512) < 2.3, spec
-    plain = lambda q, k, v, **more: pattern(q, k, view=more["view"], bias=None, scale=0.3) @ v  # noqa: E731
+    plain = lambda call: attention_weights(call) @ call.v_BHKE  # noqa: E731
     assert kept(plain, 1024) / kept(plain, 512) > 3.5
 
 
@@ -317,18 +319,18 @@ def test_a_running_state_shows_no_pattern_and_says_so() -> None:
     kernel, (q, k, v) = kernels.Linear().build(2, 6), qkv(3)
     over = view(cn.Causal(), 2, 3, 3)
     with pytest.raises(UnsupportedError, match="without a cache"):
-        kernel.step(q, k, v, view=over, bias=None, scale=1.0, tap=cn.Recorder().tap(), state=None)
+        kernel.step(cn.AttentionCall(q, k, v, over), None, cn.Recorder().tap())
 
 
-def test_texts_are_taken_out_and_put_back() -> None:
+def test_sequences_are_taken_out_and_put_back() -> None:
     rule = cn.Documents(torch.tensor([[-1, 4, 4, 2, 4], [0, 0, -1, 0, 7]]))
     over = view(rule, 2, 5, 5)
-    found = texts(over)
+    found = sequences(over)
     x = torch.arange(10).reshape(2, 5) + 1
     assert found.keys.take(x).tolist() == [[4, 0, 0], [2, 3, 5], [6, 7, 9], [10, 0, 0]]
-    assert found.row_R.tolist() == [0, 0, 1, 1]
+    assert found.row_S.tolist() == [0, 0, 1, 1]
     assert found.keys.put(found.keys.take(x)).tolist() == [[0, 2, 3, 4, 5], [6, 7, 0, 9, 10]]
-    assert texts(view(cn.Causal(), 2, 5, 5)) is None
+    assert sequences(view(cn.Causal(), 2, 5, 5)) is None
 
 
 def test_the_zoo_cuts_texts_into_several_parts() -> None:

@@ -51,7 +51,7 @@ def _mixes(spec: Model) -> bool:
 @torch.no_grad()
 def test_steps_lead_from_one_to_the_next(spec: Model) -> None:
     """q k' -> scores -> scaled -> masked -> weights -> mix, and the mix is the one the model used."""
-    if any(type(n) is not Softmax for n in spec.nodes() if isinstance(n, cn.Mixing)) or _mixes(spec):
+    if any(type(n) is not Softmax for n in spec.nodes() if isinstance(n, cn.AttentionKernel)) or _mixes(spec):
         pytest.skip("only exact attention has scores; the weights of the others are in the law above")
     bundle, source, target = ch.build(spec, dtype=torch.float64), ids(1, 6), ids(1, 5, seed=1)
     trace = bundle.trace(source, target) if isinstance(spec, cn.Pair) else bundle.trace(target)

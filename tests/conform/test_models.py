@@ -13,13 +13,13 @@ from zoo import BARE, DECODERS, ENCODERS, EVERY, HEADED, PAIRS, SINGLES, VOCAB, 
 
 from clearhead import nn as cn
 from clearhead.errors import InputError
-from clearhead.nn.kernels.features import ByFeatures
+from clearhead.nn.kernels.features import FeatureKernel
 from clearhead.nn.kernels.linformer import _Linformer
 from clearhead.nn.model import Model
 from clearhead.spec import Spec
 
 # What an amount on all scores of a row does change: features are no scores, pressed keys have it many times.
-NO_SOFTMAX_OF_SCORES = (ByFeatures, _Linformer)
+NO_SOFTMAX_OF_SCORES = (FeatureKernel, _Linformer)
 
 every = pytest.mark.parametrize("spec", EVERY.values(), ids=EVERY)
 singles = pytest.mark.parametrize("spec", SINGLES.values(), ids=SINGLES)

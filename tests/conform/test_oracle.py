@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import clearhead.primer.numpy as primer
 from clearhead import nn as cn
 from clearhead.nn.context import Context
-from clearhead.nn.positions import Placed
+from clearhead.nn.positions import BoundPositions
 
 ACT = {"relu": primer.relu, "gelu": primer.gelu}
 
@@ -112,8 +112,8 @@ def test_multi_head_attention_and_its_weights(queries: int, keys: int, data: st.
         x.numpy(), memory.numpy(), attention(ours), 4, allowed.numpy()
     )
     slots, record = torch.arange(keys)[None], cn.Recorder()
-    view = cn.View(cn.doors.allowed(allowed), 2, torch.arange(queries)[None], slots)
-    ctx = Context(view, Placed(), memory=memory, memory_view=view, tap=record.tap())
+    view = cn.View(cn.mask_adapters.from_allowed(allowed), 2, torch.arange(queries)[None], slots)
+    ctx = Context(view, BoundPositions(), memory=memory, memory_view=view, tap=record.tap())
     assert_close(ours(x, ctx), torch.from_numpy(want))
     assert_close(record["pattern"], torch.from_numpy(pattern))
 
@@ -127,8 +127,10 @@ def test_the_backward_of_attention(queries: int, keys: int, seed: int) -> None:
     allowed = torch.rand(2, 3, queries, keys, generator=key) < 0.7
     want = primer.attention_backward(q.numpy(), k.numpy(), v.numpy(), allowed.numpy(), 0.5, grad.numpy())
     inputs = [x.requires_grad_() for x in (q, k, v)]
-    view = cn.View(cn.doors.allowed(allowed), 2, torch.arange(queries)[None], torch.arange(keys)[None])
-    out = cn.Softmax().build(3, 4)(*inputs, view=view, bias=None, scale=0.5, tap=cn.OFF)
+    view = cn.View(
+        cn.mask_adapters.from_allowed(allowed), 2, torch.arange(queries)[None], torch.arange(keys)[None]
+    )
+    out = cn.Softmax().build(3, 4)(cn.AttentionCall(*inputs, view, scale=0.5))
     for got, expected in zip(torch.autograd.grad(out, inputs, grad), want, strict=True):
         assert_close(got, torch.from_numpy(expected))
 

@@ -23,10 +23,11 @@ def view(mask: cn.Mask, batch: int, length: int) -> cn.View:
     return cn.View(mask, batch, slots, slots)
 
 
-def mix(spec: cn.Mixing, q: Tensor, k: Tensor, v: Tensor, mask: cn.Mask, **more: object) -> Tensor:
+def mix(spec: cn.AttentionKernel, q: Tensor, k: Tensor, v: Tensor, mask: cn.Mask, **more: object) -> Tensor:
     kernel = spec.build(q.shape[1], q.shape[-1]).eval()
     over = view(mask, len(q), q.shape[2])
-    return kernel(q, k, v, view=over, **{"bias": None, "scale": 0.4, "tap": cn.OFF} | more)
+    tap = more.pop("tap", cn.OFF)
+    return kernel(cn.AttentionCall(q, k, v, over, **{"scale": 0.4} | more), tap)
 
 
 def met(q: Tensor, k: Tensor, spec: cn.LSH) -> Tensor:
@@ -61,7 +62,7 @@ def test_equals_softmax_over_the_pairs_that_meet(
     if itself == "alone":
         others = allowed & ~torch.eye(length, dtype=torch.bool)
         allowed = torch.where(others.any(-1, keepdim=True), others, allowed)
-    want = mix(cn.Softmax(), q, k, v, cn.doors.allowed(allowed))
+    want = mix(cn.Softmax(), q, k, v, cn.mask_adapters.from_allowed(allowed))
     assert_close(mix(spec, q, k, v, rule), want, tolerance=1e-10)
 
 
@@ -73,7 +74,14 @@ def test_counted_pairs_weigh_as_often_as_they_meet(rounds: int, seed: int, lengt
     often = torch.where(
         torch.eye(length, dtype=torch.bool), 1, often
     )  # oneself is seen once, beside the rounds
-    want = mix(cn.Softmax(), q, k, v, cn.doors.allowed(often > 0), bias=often.clamp(min=1).double().log())
+    want = mix(
+        cn.Softmax(),
+        q,
+        k,
+        v,
+        cn.mask_adapters.from_allowed(often > 0),
+        bias=often.clamp(min=1).double().log(),
+    )
     assert_close(mix(spec, q, k, v, cn.Everyone()), want, tolerance=1e-10)
 
 
@@ -82,7 +90,7 @@ def test_more_rounds_come_nearer_to_full_attention_and_arrive() -> None:
     """Queries that are their own keys, as in the paper: the error falls with the rounds, to nothing."""
     q, v = noise(1, 2, 64, 16), noise(1, 2, 64, 8, seed=1)
     k = torch.nn.functional.rms_norm(q, (16,))
-    full = cn.doors.allowed(~torch.eye(64, dtype=torch.bool))
+    full = cn.mask_adapters.from_allowed(~torch.eye(64, dtype=torch.bool))
     want = mix(cn.Softmax(), q, k, v, full)
     error = []
     for rounds in (1, 2, 4, 8, 16):

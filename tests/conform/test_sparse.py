@@ -17,7 +17,7 @@ from zoo import attention, block, ids, single
 
 from clearhead import nn as cn
 from clearhead.errors import InputError, SpecError, UnsupportedError
-from clearhead.nn.kernels import Mixing
+from clearhead.nn.kernels import AttentionKernel
 from clearhead.nn.view import places
 
 
@@ -79,7 +79,7 @@ class Ring(cn.Mask):
 class Exact:
     """A sparse kernel, and the mask under which Softmax must say the same of a call with such a mask."""
 
-    kernel: Mixing
+    kernel: AttentionKernel
     mask: Callable[[cn.Mask, int], cn.Mask]  # (the mask of the call, length)
 
     def can(self, *needs: str) -> bool:
@@ -112,9 +112,10 @@ def view(mask: cn.Mask, batch: int, queries: int, keys: int) -> cn.View:
     return cn.View(mask, batch, slots[:, keys - queries :], slots, keys - queries)
 
 
-def mix(spec: Mixing, q: Tensor, k: Tensor, v: Tensor, over: cn.View, **more: object) -> Tensor:
+def mix(spec: AttentionKernel, q: Tensor, k: Tensor, v: Tensor, over: cn.View, **more: object) -> Tensor:
     kernel = spec.build(q.shape[1], q.shape[-1]).eval()
-    return kernel(q, k, v, view=over, **{"bias": None, "scale": 0.4, "tap": cn.OFF} | more)
+    tap = more.pop("tap", cn.OFF)
+    return kernel(cn.AttentionCall(q, k, v, over, **{"scale": 0.4} | more), tap)
 
 
 def padding(length: int) -> Tensor:
@@ -132,7 +133,7 @@ def calls(length: int) -> dict[str, cn.Mask]:
         "padded": cn.Padding(padding(length)),
         "causal-padded": cn.Causal() & cn.Padding(padding(length)),
         "packed": cn.Documents(documents),
-        "drawn": cn.doors.allowed(noise(2, 4, length, length, seed=3) > -1),
+        "drawn": cn.mask_adapters.from_allowed(noise(2, 4, length, length, seed=3) > -1),
     }
 
 
@@ -188,7 +189,7 @@ def test_gradients_match_finite_differences(member: Exact, padded: bool) -> None
     kernel = member.kernel.build(4, 3)
     over = view(cn.Padding(padding(9)) if padded else cn.Everyone(), 2, 9, 9)
     assert torch.autograd.gradcheck(
-        lambda q, k, v: kernel(q, k, v, view=over, bias=None, scale=0.4, tap=cn.OFF),
+        lambda q, k, v: kernel(cn.AttentionCall(q, k, v, over, scale=0.4)),
         (q, k, v),
         fast_mode=True,
     )
@@ -202,7 +203,7 @@ def test_no_tensor_of_all_pairs_is_ever_made(name: str) -> None:
     assert largest[1024] <= 2.1 * largest[512]
 
 
-def _largest(spec: Mixing, length: int) -> int:
+def _largest(spec: AttentionKernel, length: int) -> int:
     sizes: list[int] = []
 
     class Watch(TorchDispatchMode):
@@ -226,7 +227,7 @@ def test_global_tokens_come_with_the_call_and_no_local_rule_binds_them() -> None
     flags = torch.zeros(2, 30, dtype=torch.bool)
     flags[0, [3, 20]], flags[1, [0, 28, 29]] = True, True
     real = padding(30)
-    rule = cn.doors.real(real) & cn.doors.globally(flags)
+    rule = cn.mask_adapters.from_attention_mask(real) & cn.mask_adapters.from_global_attention_mask(flags)
     over, local = view(rule, 2, 30, 30), cn.Window(2, 2)
     dense = cn.Padding(real) & (local | cn.Globals(flags))
     want = mix(cn.Softmax(), q, k, v, view(dense, 2, 30, 30))
@@ -271,7 +272,7 @@ def test_bigbird_draws_the_blocks_of_the_reference(
             spec = cn.BigBird(block=block, random=random, seed=layer, longest=longest, resting="first")
             ours, record = spec.build(3, 4).train(training), cn.Recorder()
             got = ours(
-                q, k, v, view=view(cn.Everyone(), 1, length, length), bias=None, scale=0.5, tap=record.tap()
+                cn.AttentionCall(q, k, v, view(cn.Everyone(), 1, length, length), scale=0.5), record.tap()
             )
             assert_close(got.transpose(1, 2).flatten(2), want)
             if training:  # resting, they write the repeated first block over instead of adding it up
@@ -350,7 +351,7 @@ def test_global_tokens_outside_the_text_are_refused() -> None:
         with pytest.raises(InputError, match=f"global position {at[0]} is outside the text; it has 9 tokens"):
             model(ids(2, 9), cn.Everyone() | cn.Global(at))
     with pytest.raises(InputError, match="mask of global tokens is"):
-        model(ids(2, 9), cn.doors.globally(torch.ones(2, 8)))
+        model(ids(2, 9), cn.mask_adapters.from_global_attention_mask(torch.ones(2, 8)))
     with pytest.raises(InputError, match="Global alone"):
         model(ids(2, 9), cn.Padding(padding(9)) & cn.Global((0,)))
     model(ids(2, 9), cn.Everyone() | cn.Global((8,)))

@@ -62,8 +62,8 @@ def test_dropped_weights_keep_their_mean() -> None:
     view = cn.View(cn.Causal(), 1, slots, slots)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        draws = [kernel(q, k, v, view=view, bias=None, scale=0.3, tap=cn.OFF) for _ in range(4000)]
-    still = kernel.eval()(q, k, v, view=view, bias=None, scale=0.3, tap=cn.OFF)
+        draws = [kernel(cn.AttentionCall(q, k, v, view, scale=0.3)) for _ in range(4000)]
+    still = kernel.eval()(cn.AttentionCall(q, k, v, view, scale=0.3))
     assert (torch.stack(draws).mean(0) - still).abs().max() < 0.06
 
 

@@ -18,13 +18,13 @@ from clearhead.errors import InputError
 from clearhead.families import SIZES, named
 from clearhead.lens.cost import cost
 from clearhead.lens.cost.complexity import TAPS, crossing, table
-from clearhead.lens.cost.layers import Sides, tower
+from clearhead.lens.cost.layers import tower
 from clearhead.lens.cost.machine import step_time
 from clearhead.lens.cost.plan import Device, layouts, parse, plan
 from clearhead.lens.cost.split import Job, Layout, share
 from clearhead.lens.cost.total import whole
+from clearhead.nn.cost import CallShape
 from clearhead.nn.model import Model
-from clearhead.nn.work import Usage
 
 MODELS = {"bert-base", "gpt2-xl", "llama-7b", "t5-base", "albert-base"}
 BIG = Device(memory=10**15)
@@ -114,8 +114,8 @@ def test_the_first_stage_keeps_a_part_for_every_stage_behind_it() -> None:
 def test_activations_of_a_layer_are_those_of_the_published_formula() -> None:
     """34 s b h bytes in half precision with fused attention and dropout (Korthikanti 2022)."""
     model = spec("gpt3")
-    usage = Usage(batch=1, length=2048, training=True, number=2, device="cuda")
-    layer = tower(model.tower, Sides(1, 2048), usage).blocks[0].all
+    usage = CallShape(batch=1, length=2048, training=True, number=2, device="cuda")
+    layer = tower(model.tower, usage).blocks[0].all
     published = 34 * 2048 * 12288
     assert 0 <= layer.saved - published < 0.002 * published
 
@@ -132,7 +132,7 @@ def test_operations_of_a_step_are_six_for_each_matrix_parameter_and_token() -> N
 def test_the_complexity_table_counts_what_torch_counts(name: str) -> None:
     side, n = ENCODERS[name].tower, 37
     rows = {row.part: row for row in table(side, n)}
-    layer = tower(side, Sides(1, n), Usage(batch=1, length=n)).blocks[0].all
+    layer = tower(side, CallShape(batch=1, length=n)).blocks[0].all
     three = [rows[part] for part in ("scores and mix", "projections", "feed-forward")]
     assert sum(row.flops for row in three) == layer.flops
     d = side.width
@@ -187,10 +187,10 @@ def test_every_kind_of_model_can_be_planned(models: dict[str, Model]) -> None:
 
 def test_a_timed_step_leaves_no_trace() -> None:
     before = torch.random.get_rng_state()
-    took = step_time(DECODERS["dropped"], Usage(batch=2, length=8, training=True))
+    took = step_time(DECODERS["dropped"], CallShape(batch=2, length=8, training=True))
     assert took.timed and took.seconds > 0 and took.flops > 0
     assert torch.equal(before, torch.random.get_rng_state())
-    huge = step_time(spec("gpt3"), Usage(batch=1, length=8))
+    huge = step_time(spec("gpt3"), CallShape(batch=1, length=8))
     assert not huge.timed and huge.seconds == pytest.approx(huge.flops / huge.speed.flops)
 
 

@@ -1,4 +1,4 @@
-"""Masks: the rules against their definitions, the doors, the doctor, positions from padding."""
+"""Masks: the rules against their definitions, the adapters, the doctor, positions from padding."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from clearhead import nn as cn
 from clearhead.errors import InputError
-from clearhead.nn import check_mask, doors
+from clearhead.nn import check_mask, mask_adapters
 from clearhead.nn.view import places
 
 SIZE = 6
@@ -122,35 +122,40 @@ TRIANGLE = torch.ones(4, 4).tril().bool()
 def test_each_door_gives_the_same_mask() -> None:
     additive = torch.zeros(4, 4).masked_fill(~TRIANGLE, float("-inf"))
     same = (
-        doors.allowed(TRIANGLE),
-        doors.allowed(TRIANGLE.long()),
-        doors.allowed(TRIANGLE[None]),
-        doors.blocked(~TRIANGLE),
-        doors.blocked((~TRIANGLE).float()),
-        doors.additive(additive),
+        mask_adapters.from_allowed(TRIANGLE),
+        mask_adapters.from_allowed(TRIANGLE.long()),
+        mask_adapters.from_allowed(TRIANGLE[None]),
+        mask_adapters.from_blocked(~TRIANGLE),
+        mask_adapters.from_blocked((~TRIANGLE).float()),
+        mask_adapters.from_additive(additive),
     )
     for mask in same:
         assert torch.equal(dense(mask, queries=4)[0], TRIANGLE)
-    assert torch.equal(dense(doors.real(REAL.long())), dense(doors.padded(~REAL)))
-    assert doors.real(torch.ones(2, 3)) == cn.Everyone()
+    assert torch.equal(
+        dense(mask_adapters.from_attention_mask(REAL.long())), dense(mask_adapters.from_padding_mask(~REAL))
+    )
+    assert mask_adapters.from_attention_mask(torch.ones(2, 3)) == cn.Everyone()
 
 
 def test_a_mask_per_head_reaches_the_heads() -> None:
     per_head = torch.stack([TRIANGLE, TRIANGLE.T, ~TRIANGLE, torch.ones(4, 4).bool()])[None]
     slots = torch.arange(4)[None]
-    rendered = cn.View(doors.allowed(per_head) & cn.Window(3, 3), 2, slots, slots).dense
+    rendered = cn.View(mask_adapters.from_allowed(per_head) & cn.Window(3, 3), 2, slots, slots).dense
     assert rendered.shape == (1, 4, 4, 4) and torch.equal(rendered, per_head)
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: doors.real(torch.tensor([[0.0, float("-inf")]])), "use additive"),
-        (lambda: doors.real(torch.tensor([[2, 1]])), "ones and zeros"),
-        (lambda: doors.real(torch.ones(2, 3, 3).bool()), "see allowed"),
-        (lambda: doors.additive(torch.tensor([[1.0, 0.0]])), "use allowed"),
-        (lambda: doors.additive(torch.tensor([[1, 0]])), "use allowed"),
-        (lambda: doors.allowed(torch.ones(5).bool()), "given (5,)"),
+        (
+            lambda: mask_adapters.from_attention_mask(torch.tensor([[0.0, float("-inf")]])),
+            "use from_additive",
+        ),
+        (lambda: mask_adapters.from_attention_mask(torch.tensor([[2, 1]])), "ones and zeros"),
+        (lambda: mask_adapters.from_attention_mask(torch.ones(2, 3, 3).bool()), "see from_allowed"),
+        (lambda: mask_adapters.from_additive(torch.tensor([[1.0, 0.0]])), "use from_allowed"),
+        (lambda: mask_adapters.from_additive(torch.tensor([[1, 0]])), "use from_allowed"),
+        (lambda: mask_adapters.from_allowed(torch.ones(5).bool()), "given (5,)"),
         (lambda: cn.Padding(torch.ones(2, 3)), "given float32 of shape (2, 3)"),
         (lambda: cn.Documents(torch.ones(2, 3)), "int64"),
         (lambda: cn.Window(-1), "zero or more"),

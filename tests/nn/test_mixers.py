@@ -12,10 +12,10 @@ from clearhead.nn.context import Context
 
 
 def call(mixer: torch.nn.Module, x: torch.Tensor, rule: cn.Mask) -> torch.Tensor:
-    return mixer(x, Context(view(rule, *x.shape[:2], x.shape[1]), cn.Placed()))
+    return mixer(x, Context(view(rule, *x.shape[:2], x.shape[1]), cn.BoundPositions()))
 
 
-def filled(spec: cn.Mixer, width: int) -> torch.nn.Module:
+def filled(spec: cn.TokenMixer, width: int) -> torch.nn.Module:
     mixer, key = spec.build(width).double(), torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in mixer.parameters():
@@ -78,7 +78,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(make, words: str) -> None:
     ids=str,
 )
 @torch.no_grad()
-def test_a_row_that_waits_keeps_its_state(mixer: cn.Mixer) -> None:
+def test_a_row_that_waits_keeps_its_state(mixer: cn.TokenMixer) -> None:
     """Rows of a batch that are given padding while others go on go on later as if nothing had been."""
     model = single(causal=True, block=block(attention=mixer)).build(dtype=torch.float64)
     ids = torch.arange(14).reshape(2, 7)

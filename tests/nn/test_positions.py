@@ -72,7 +72,7 @@ def test_relative_buckets_equal_t5() -> None:
 @pytest.mark.parametrize("heads", [1, 4, 6, 12])
 def test_alibi_equals_bloom_up_to_a_constant_per_row(heads: int) -> None:
     scheme, view = over(cn.Alibi(), dims(heads))
-    ours = scheme.over(view).bias(0, torch.zeros(1, heads, 50, 16), torch.zeros(1, heads, 50, 16))
+    ours = scheme.bind(view).bias(0, torch.zeros(1, heads, 50, 16), torch.zeros(1, heads, 50, 16))
     theirs = build_alibi_tensor(torch.ones(1, 50), heads, torch.float32).reshape(1, heads, 1, 50)
     future = torch.ones(50, 50).triu(1).bool()
     weights = [
@@ -113,13 +113,13 @@ def test_neighbour_pairing_is_halves_pairing_of_shuffled_channels() -> None:
     order = torch.cat([torch.arange(0, 16, 2), torch.arange(1, 16, 2)])
     halves, view = over(cn.Rope(), dims())
     neighbours, _ = over(cn.Rope(pairing="neighbours"), dims())
-    assert_close(neighbours.over(view).turn_q(q)[..., order], halves.over(view).turn_q(q[..., order]))
+    assert_close(neighbours.bind(view).rotate_q(q)[..., order], halves.bind(view).rotate_q(q[..., order]))
 
 
 def test_a_scheme_may_look_at_the_content() -> None:
     """The protocol is open: a bias made of the queries, with weights of its own for each layer."""
 
-    class ByContent(cn.Placed):
+    class ByContent(cn.BoundPositions):
         def bias(self, layer: int, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
             seen.append(layer)
             return (q.sum(-1)[..., None] * (layer + 1)).expand(*q.shape[:3], k.shape[2])
@@ -128,6 +128,6 @@ def test_a_scheme_may_look_at_the_content() -> None:
 
     seen: list[int] = []
     model = single(causal=True, positions=cn.NoPositions()).build()
-    model.tower.positions.over = lambda view: ByContent()
+    model.tower.positions.bind = lambda view: ByContent()
     model(ids(1, 4))
     assert seen == [0, 1]

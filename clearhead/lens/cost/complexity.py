@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 from ...errors import InputError
 from ...nn.attention import Attention
+from ...nn.cost import CallShape, PartCost, linear_cost, matmul_cost
 from ...nn.tower import Tower
-from ...nn.work import Meeting, Usage, Work, product
-from . import parts
-from .parts import linear
 
 TAPS = 3  # the width of the convolution beside
 
@@ -34,31 +32,28 @@ def table(spec: Tower, length: int) -> list[Row]:
     """One layer of this tower over one text."""
     n, d = length, spec.width
     block = spec.pattern[0]
-    attention, call = block.attention, Usage(batch=1, length=n)
+    attention, shape = block.attention, CallShape(batch=1, length=n).hidden(d)
     if not isinstance(attention, Attention):
         kind = type(attention).__name__
         raise InputError(f"the table is about attention, and this model has {kind} in its place")
     head, groups = attention.head_width(d), attention.kv_heads or attention.heads
     value = attention.value_dim or head
-    meeting = Meeting(
-        batch=1, heads=attention.heads, kv_heads=groups, queries=n, keys=n, head_dim=head, value_dim=value
-    )
-    mix = attention.kernel.work(meeting)
-    plain = Work()
+    mix = attention.kernel.cost(attention.call_shape(d, 1, n, n))
+    plain = PartCost()
     projections = sum(
         (
-            linear(n, d, attention.heads * head, bias="q" in attention.bias),
-            linear(n, d, groups * head, bias="k" in attention.bias),
-            linear(n, d, groups * value, bias="v" in attention.bias),
-            linear(n, attention.heads * value, d, bias="o" in attention.bias),
+            linear_cost(n, d, attention.heads * head, bias="q" in attention.bias),
+            linear_cost(n, d, groups * head, bias="k" in attention.bias),
+            linear_cost(n, d, groups * value, bias="v" in attention.bias),
+            linear_cost(n, attention.heads * value, d, bias="o" in attention.bias),
         ),
         plain,
     )
-    wide = parts.feedforward(block.feedforward, n, d, call)
+    wide = block.feedforward.cost(shape)
     hidden = getattr(block.feedforward, "hidden", d)
     kept = n * (attention.heads * (head + value) + groups * (head + value))
-    recurrent = product(1, n, d, d).times(2)
-    kernel = product(1, n, TAPS * d, d)
+    recurrent = matmul_cost(1, n, d, d).times(2)
+    kernel = matmul_cost(1, n, TAPS * d, d)
     return [
         Row("scores and mix", "n^2 d", mix.parameters, mix.flops, attention.heads * n * n, 1, 1),
         Row("projections", "n d^2", projections.parameters, projections.flops, kept, 1, 1),

@@ -14,9 +14,9 @@ from statistics import median
 
 import torch
 
+from ...nn.cost import CallShape
 from ...nn.model import Model, Pair, PairModel, Single, SingleModel
 from ...nn.tower import Tower
-from ...nn.work import Usage
 from .total import Cost, cost
 
 Clock = Callable[[], float]
@@ -54,7 +54,7 @@ def measure(clock: Clock = time.perf_counter) -> Speed:
     return Speed(2 * SIDE**3 / product, 2 * LARGE / copy)
 
 
-def step_time(spec: Model, usage: Usage, clock: Clock = time.perf_counter) -> Time:
+def step_time(spec: Model, usage: CallShape, clock: Clock = time.perf_counter) -> Time:
     """The seconds of a training step of AdamW, or of one forward pass."""
     speed, whole = measure(clock), _cost(spec, usage)
     flops = whole.training_flops if usage.training else whole.flops
@@ -88,11 +88,11 @@ def _has_room(needed: Cost) -> bool:
     return needed.memory < free / 2
 
 
-def _cost(spec: Model, usage: Usage) -> Cost:
+def _cost(spec: Model, usage: CallShape) -> Cost:
     return cost(spec, batch=usage.batch, length=usage.length, target=usage.target, training=usage.training)
 
 
-def _timed(spec: Model, usage: Usage, clock: Clock) -> float:
+def _timed(spec: Model, usage: CallShape, clock: Clock) -> float:
     model = spec.build()
     key = torch.Generator().manual_seed(0)
     vocab = min(getattr(side.embed, "vocab", 2) for side in _towers(spec))

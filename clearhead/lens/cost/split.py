@@ -16,12 +16,12 @@ from typing import Any
 
 from ...errors import InputError
 from ...nn.attention import Attention
+from ...nn.cost import CallShape
 from ...nn.heads import TokenHead
 from ...nn.long import Adaptive, AdaptiveHead
 from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
-from ...nn.work import Usage
-from .layers import BlockWork, TowerWork
+from .layers import BlockCost, TowerCost
 from .total import MOMENTS, Whole, answered, cached, whole
 
 
@@ -55,8 +55,8 @@ class Job:
     training: bool = False
     number: int = 2  # bytes of one number of the stream and the weights
 
-    def call(self, rows: int) -> Usage:
-        return Usage(
+    def call(self, rows: int) -> CallShape:
+        return CallShape(
             batch=rows,
             length=self.length,
             target=self.target,
@@ -155,11 +155,11 @@ def _work(spec: Model, job: Job, rows: int, *, recompute: bool) -> Whole:
 
 
 def _stages(spec: Model, work: Whole, job: Job, layout: Layout, parts: int) -> list[_Stage]:
-    """Layers dealt out evenly; the first stage has the front doors, the last one the head."""
+    """Layers dealt out evenly; the first stage has the embeddings, the last one the head."""
     towers, t = list(work.towers.values()), layout.tensor
     layers = [(layer, side) for side in towers for layer in side.blocks]
-    doors = sum(_cut(side.embed.parameters, t) + side.positions.parameters for side in towers)
-    doors -= _cut(work.shared, t)
+    embeddings = sum(_cut(side.embed.parameters, t) + side.positions.parameters for side in towers)
+    embeddings -= _cut(work.shared, t)
     end = _cut(work.head.parameters + work.second, t) + sum(side.norm.parameters for side in towers)
     if layout.pipeline > 1:
         end += _cut(_tied(spec), t)  # the table stands at both ends
@@ -175,7 +175,7 @@ def _stages(spec: Model, work: Whole, job: Job, layout: Layout, parts: int) -> l
         if last:
             kept += work.head.saved // t + sum(side.norm.saved for side in towers)
         own = sum(_parameters(layer, side, t) for layer, side in here)
-        stages.append(_Stage(own + first * doors + last * end, kept))
+        stages.append(_Stage(own + first * embeddings + last * end, kept))
     return stages
 
 
@@ -183,25 +183,25 @@ def _cut(count: int, ways: int) -> int:
     return -(-count // ways)
 
 
-def _parameters(layer: BlockWork, side: TowerWork, tensor: int) -> int:
+def _parameters(layer: BlockCost, side: TowerCost, tensor: int) -> int:
     whole_layer = layer.stream.parameters + _cut(layer.inside.parameters, tensor)
     # Shared layers exist once, and are counted in equal parts.
     return _cut(whole_layer * (side.distinct or len(side.blocks)), len(side.blocks))
 
 
-def _kept(layer: BlockWork, side: TowerWork, tensor: int) -> int:
+def _kept(layer: BlockCost, side: TowerCost, tensor: int) -> int:
     if side.streams is not None:
         return _cut(side.stream * side.streams, len(side.blocks))
     return layer.stream.saved + layer.inside.saved // tensor
 
 
-def _again(layer: BlockWork, side: TowerWork, tensor: int) -> int:
+def _again(layer: BlockCost, side: TowerCost, tensor: int) -> int:
     """What comes on top while a layer is computed again."""
     return layer.stream.saved + layer.inside.saved // tensor - side.stream if side.recompute else 0
 
 
 def _tied(spec: Model) -> int:
-    """The parameters of the front door that the head reads, too."""
+    """The parameters of the embedding that the head reads, too."""
     head = spec.head if isinstance(spec, Single | Pair) else None
     side = spec.decoder if isinstance(spec, Pair) else spec.tower if isinstance(spec, Single) else None
     if side is None or not (isinstance(head, AdaptiveHead) or (isinstance(head, TokenHead) and head.tied)):

@@ -7,14 +7,14 @@ from typing import Any
 
 from ...errors import InputError
 from ...nn.attention import Attention
+from ...nn.cost import CallShape, Device, PartCost
+from ...nn.counted import unknown
 from ...nn.embed import Tokens
 from ...nn.heads import Head
-from ...nn.kernels import Mixing
+from ...nn.kernels import AttentionKernel
 from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
-from ...nn.work import Device, Meeting, Usage, Work
-from . import parts
-from .layers import Sides, TowerWork, tower
+from .layers import TowerCost, tower
 
 MOMENTS = 2  # Adam keeps two numbers for each parameter, in float32
 
@@ -53,10 +53,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Whole:
-    """The work of a model by its towers, and of its head."""
+    """The cost of a model by its towers, and of its head."""
 
-    towers: dict[str, TowerWork]
-    head: Work
+    towers: dict[str, TowerCost]
+    head: PartCost
     shared: int = 0  # parameters that stand in two towers and exist once
     second: int = 0  # parameters of a second head, which a call does not use
 
@@ -69,24 +69,21 @@ class Whole:
         return self.head.backward + sum(side.backward for side in self.towers.values())
 
 
-def whole(spec: Model, call: Usage) -> Whole:
-    """The work of every part of a model in one call."""
+def whole(spec: Model, call: CallShape) -> Whole:
+    """The cost of every part of a model in one call."""
     if isinstance(spec, Pair):
-        target = call.target or call.length
-        width = spec.encoder.width
+        target, memory = replace(call, length=call.target or call.length), call.hidden(spec.encoder.width)
         sides = {
-            "encoder": tower(spec.encoder, Sides(call.batch, call.length), call),
-            "decoder": tower(spec.decoder, Sides(call.batch, target, call.length, width), call),
+            "encoder": tower(spec.encoder, call),
+            "decoder": tower(spec.decoder, target, memory),
         }
-        # The memory is kept once, for the keys and values of all layers.
-        memory = Work(saved=call.number * call.batch * call.length * width)
-        read = _head(spec.head, spec.decoder, target, call) + memory
+        # The encoder output is kept once, for the keys and values of all layers.
+        read = _head(spec.head, spec.decoder, target) + PartCost(saved=memory.bytes)
         return Whole(sides, read, shared=_table(spec.decoder) if spec.shared else 0)
     if not isinstance(spec, Single):
-        raise parts.no_formula(spec)
-    only = tower(spec.tower, Sides(call.batch, call.length), call)
-    second = _head(spec.second, spec.tower, call.length, call).parameters
-    return Whole({"tower": only}, _head(spec.head, spec.tower, call.length, call), second=second)
+        raise unknown(spec)
+    second = _head(spec.second, spec.tower, call).parameters
+    return Whole({"tower": tower(spec.tower, call)}, _head(spec.head, spec.tower, call), second=second)
 
 
 def cost(
@@ -103,7 +100,9 @@ def cost(
     for name, given in (("batch", batch), ("length", length), ("target", target)):
         if given is not None and given < 1:
             raise InputError(f"{name} is {given}; expected 1 or more")
-    call = Usage(batch=batch, length=length, target=target, training=training, number=number, device=device)
+    call = CallShape(
+        batch=batch, length=length, target=target, training=training, number=number, device=device
+    )
     work = whole(spec, replace(call, training=True))
     counted = _parts(work)
     total = sum(counted.values())
@@ -127,15 +126,16 @@ def cost(
     )
 
 
-def answered(spec: Model, call: Usage) -> int:
+def answered(spec: Model, call: CallShape) -> int:
     """Bytes of logits: of the last token while decoding, of all for a loss, with logarithms and gradient."""
     if isinstance(spec, Pair):
         side, length = spec.decoder, call.target or call.length
     elif isinstance(spec, Single):
         side, length = spec.tower, call.length
     else:
-        raise parts.no_formula(spec)
-    numbers = parts.answer(spec.head, side.out_width, call.batch, length if call.training else 1)
+        raise unknown(spec)
+    shape = replace(call, length=length if call.training else 1).hidden(side.out_width)
+    numbers = shape.vectors * shape.width if spec.head is None else spec.head.outputs(shape)
     return numbers * (call.number + (8 if call.training else 0))
 
 
@@ -149,31 +149,17 @@ def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -
     for i in range(side.depth):
         here = side.pattern[i % len(side.pattern)]
         if isinstance(here.attention, Attention):
-            kept += here.attention.kernel.cached(_meeting(here.attention, side.width, batch, own))
+            kept += here.attention.kernel.cached(here.attention.call_shape(side.width, batch, 1, own))
         else:
             kept += batch * here.attention.state(side.width)
-        if here.cross is not None:  # of the memory, keys and values are kept whatever the kernel
-            kept += Mixing.cached(here.cross.kernel, _meeting(here.cross, side.width, batch, length))
+        if here.cross is not None:  # of the encoder output, keys and values are cached whatever the kernel
+            at = here.cross.call_shape(side.width, batch, 1, length)
+            kept += AttentionKernel.cached(here.cross.kernel, at)
     return kept
 
 
-def _meeting(attention: Attention, width: int, batch: int, keys: int) -> Meeting:
-    head = attention.head_width(width)
-    return Meeting(
-        batch=batch,
-        heads=attention.heads,
-        kv_heads=attention.kv_heads or attention.heads,
-        queries=1,
-        keys=keys,
-        head_dim=head,
-        value_dim=attention.value_dim or head,
-    )
-
-
-def _head(head: Head | None, side: Tower, length: int, call: Usage) -> Work:
-    if head is None:
-        return Work()
-    return parts.head(head, side.out_width, side.embed.tables(side.width), call.batch, length, call)
+def _head(head: Head | None, side: Tower, call: CallShape) -> PartCost:
+    return PartCost() if head is None else head.cost(call.hidden(side.out_width), side.embed, side.width)
 
 
 def _table(side: Tower) -> int:
@@ -185,8 +171,8 @@ def _parts(work: Whole) -> dict[str, int]:
     """By part of the model, a shared table where it stands first: in the encoder."""
     counted = {
         f"{side}.{part}": count
-        for side, tower_work in work.towers.items()
-        for part, count in tower_work.parameters.items()
+        for side, tower_cost in work.towers.items()
+        for part, count in tower_cost.parameters.items()
     }
     if work.shared:
         counted["decoder.embed"] -= work.shared

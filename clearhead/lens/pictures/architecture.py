@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
 
-from ...nn.attention import Attention, Mixer
+from ...nn.attention import Attention, TokenMixer
 from ...nn.block import Block
 from ...nn.embed import Tokens
 from ...nn.heads import Head, Labels, Pooled, Span, Tags, TokenHead
@@ -86,7 +86,7 @@ def _norm(norm: Norm) -> str:
     return {"Layer": "LayerNorm", "RMS": "RMSNorm"}.get(type(norm).__name__, type(norm).__name__)
 
 
-def _heads(attention: Mixer) -> str:
+def _heads(attention: TokenMixer) -> str:
     if not isinstance(attention, Attention):
         return type(attention).__name__.lower()
     said = f"{attention.heads} heads"

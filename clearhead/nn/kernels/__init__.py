@@ -1,8 +1,8 @@
-"""The kernels: one file each. A new one is a `Mixing` spec, its machine, and a line here."""
+"""Attention kernels, one file each. A new one is an `AttentionKernel` spec, its module, and a line here."""
 
 from .bigbird import BigBird
 from .chunks import Chunks
-from .kernel import Kernel, Mixing
+from .kernel import AttentionCall, AttentionKernel, Kernel
 from .linear import Linear
 from .linformer import Linformer
 from .longformer import Longformer
@@ -15,6 +15,6 @@ from .tiled import Tiled
 from .window import Window
 
 __all__ = [
-    "LSH", "BigBird", "Chunks", "Kernel", "Linear", "Linformer", "Longformer", "Mixing", "Nystrom",
-    "Performer", "Softmax", "Summary", "Tiled", "Window",
+    "LSH", "AttentionCall", "AttentionKernel", "BigBird", "Chunks", "Kernel", "Linear", "Linformer",
+    "Longformer", "Nystrom", "Performer", "Softmax", "Summary", "Tiled", "Window",
 ]  # fmt: skip

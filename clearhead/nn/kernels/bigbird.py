@@ -19,18 +19,18 @@ import torch
 
 from ...errors import SpecError, UnsupportedError
 from ...spec import Amount, Block, Rate
+from ..cost import AttentionShape, PartCost
 from ..view import View
-from ..work import Meeting, Work
 from . import costs
 from .bigbird_plan import Ints, random_blocks
-from .blocks import Blocks, Listed
+from .blocks import BlockKernel, Blocks
 from .costs import Sparse
-from .groups import slots
-from .kernel import Kernel, Mixing, Need
+from .kernel import AttentionKernel, Kernel, Need
+from .sequences import sequence_slots
 
 
 @dataclass(frozen=True, kw_only=True)
-class BigBird(Mixing):
+class BigBird(AttentionKernel):
     """Which blocks are drawn follows from `seed` and the length of a text; layers differ by their seed."""
 
     block: Block = 64
@@ -51,18 +51,18 @@ class BigBird(Mixing):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _BigBird(self)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """The blocks in the middle of one text, a list for every head, and the two ends that see everyone."""
         count = 0 if at.queries <= self.full_until else -(-at.queries // self.block)
         middle = max(count - 2, 0)
         ends = at.queries - middle * self.block
         keys = (5 + self.random) * self.block
-        found = Sparse(middle, self.block, keys, lists=at.heads).work(at, self.dropout)
-        found += Sparse(1, ends, at.keys).work(at, self.dropout)
+        found = Sparse(middle, self.block, keys, lists=at.heads).cost(at, self.dropout)
+        found += Sparse(1, ends, at.keys).cost(at, self.dropout)
         return found + costs.answer(at)
 
 
-class _BigBird(Listed):
+class _BigBird(BlockKernel):
     supports = frozenset({"mask", "bias", "pattern"})
     why: ClassVar[dict[Need, str]] = {
         "causal": "with every new token other blocks are the last ones and the drawn ones",
@@ -77,7 +77,7 @@ class _BigBird(Listed):
         """The tokens that see everyone, and the blocks in the middle of the texts with their lists."""
         if view.globals_BK is not None:
             raise UnsupportedError("BigBird attention has global blocks of its own; it takes no Global mask")
-        rows = [[self._text(text.cpu().numpy(), heads) for text in row] for row in slots(view)]
+        rows = [[self._text(text.cpu().numpy(), heads) for text in row] for row in sequence_slots(view)]
         count = max(sum(len(q) for q, _, _ in row) for row in rows)
         width = max(sum(len(ends) for _, _, ends in row) for row in rows)
         size, keys = self.spec.block, (5 + self.spec.random) * self.spec.block

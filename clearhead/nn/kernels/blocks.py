@@ -1,7 +1,7 @@
-"""Exact attention over few keys: blocks of queries and, for each, a list of keys in; mixed values out.
+"""Softmax attention over few keys: blocks of queries and, for each, a list of keys in; weighted values out.
 
-A sparse kernel says which keys a block of queries looks at; everything else happens here, once. The mask of
-the call is asked about those pairs only, so that no tensor of all pairs is ever made.
+A sparse kernel lists which keys a block of queries attends to; everything else happens here, once. The mask
+of the call is evaluated for those pairs only, so that no tensor of all pairs is ever made.
 Shape suffixes: B batch, H query heads, G key/value heads, C blocks, W queries of a block, S keys of a block,
 Q queries, K keys, E head width (of keys or of values).
 """
@@ -18,59 +18,46 @@ from torch import Tensor
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
-from .kernel import Kernel, changed
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a kernel was asked, beside queries, keys and values."""
-
-    view: View
-    bias: Tensor | None
-    scale: float
-    dropout: float = 0.0
+from .kernel import AttentionCall, Kernel, changed
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Which slots each block looks at; -1 where there is none. Query slots count from the first query."""
+    """Which slots each block attends to; -1 where there is none. Query slots count from the first query."""
 
     q_BCW: Tensor  # (1 or B, C, W)
     k_BHCS: Tensor  # (1 or B, 1 or H, C, S); a slot that stands in a list twice counts twice
     near: Tensor | None = None  # what the kernel's own rule allows of them; broadcasts to (B, H, C, W, S)
 
-    def mix(
-        self,
-        q_BHQE: Tensor,
-        k_BGKE: Tensor,
-        v_BGKE: Tensor,
-        asked: Asked,
-        into: Tensor | None = None,
-    ) -> Tensor:
-        """The answer, by torch's fused call: every block is a row of its batch."""
-        q, k, v = self._queries(q_BHQE), self._keys(k_BGKE), self._keys(v_BGKE)
-        mask = self._allowed(asked.view)
-        if asked.bias is not None:
-            mask = self._pairs(asked.bias).masked_fill(~mask, float("-inf"))
+    def attend(self, call: AttentionCall, dropout: float = 0.0, into: Tensor | None = None) -> Tensor:
+        """The weighted values, by torch's fused call: every block is a row of its batch.
+
+        `into` holds the output for the queries that are in no block.
+        """
+        q, k, v = self._queries(call.q_BHQE), self._keys(call.k_BHKE), self._keys(call.v_BHKE)
+        mask = self._allowed(call.view)
+        if call.bias is not None:
+            mask = self._pairs(call.bias).masked_fill(~mask, float("-inf"))
         mixed = F.scaled_dot_product_attention(
             _rows(q),
             _rows(k),
             _rows(v),
             _rows(mask.expand(len(q), *mask.shape[1:])),
-            dropout_p=asked.dropout,
-            scale=asked.scale,
+            dropout_p=dropout,
+            scale=call.scale,
             enable_gqa=q.shape[1] != k.shape[1],
         )
         mixed = mixed.reshape(len(q), -1, *mixed.shape[1:]).transpose(1, 2)
-        return self._home(mixed, q_BHQE.shape[2], into)
+        return self._home(mixed, call.q_BHQE.shape[2], into)
 
-    def pattern(self, q_BHQE: Tensor, k_BGKE: Tensor, asked: Asked, into: Tensor | None = None) -> Tensor:
-        """The weights as one (B, H, Q, K) matrix, zero outside the lists: for whoever watches."""
+    def pattern(self, call: AttentionCall, into: Tensor | None = None) -> Tensor:
+        """The weights as one (B, H, Q, K) matrix, zero outside the lists. Only for taps: it is dense."""
+        q_BHQE, k_BGKE = call.q_BHQE, call.k_BHKE
         q, k = self._queries(q_BHQE), self._keys(k_BGKE)
-        scores = widen(q) @ widen(k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)).mT * asked.scale
-        if asked.bias is not None:
-            scores = scores + self._pairs(asked.bias)
-        blocked = ~self._allowed(asked.view)
+        scores = widen(q) @ widen(k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)).mT * call.scale
+        if call.bias is not None:
+            scores = scores + self._pairs(call.bias)
+        blocked = ~self._allowed(call.view)
         lowest = torch.finfo(scores.dtype).min
         weights = scores.masked_fill(blocked, lowest).softmax(dim=-1).masked_fill(blocked, 0.0)
         columns = self.k_BHCS.clamp(min=0)[..., None, :].expand(weights.shape)
@@ -103,7 +90,7 @@ class Blocks:
         return rows.expand(*shape, -1).gather(-1, columns.expand(*shape, -1))
 
     def _home(self, x_BHCWE: Tensor, queries: int, into_BHQE: Tensor | None) -> Tensor:
-        """Rows back in the order of the queries; `into` is the answer for the queries of no block."""
+        """Rows back in the order of the queries; `into` holds the output for the queries of no block."""
         x_BHNE, at_BN = x_BHCWE.flatten(2, 3), self.q_BCW.flatten(1)
         if into_BHQE is None:  # every query is in some block, the same one in every row
             return x_BHNE[:, :, at_BN[0].masked_fill(at_BN[0] < 0, queries).argsort()[:queries]]
@@ -114,39 +101,29 @@ class Blocks:
         return rows.transpose(1, 2)
 
 
-class Listed(Kernel):
-    """A kernel that is all said with its blocks; a query of no block gets zeros."""
+class BlockKernel(Kernel):
+    """A kernel that is defined by its blocks; a query of no block gets zeros."""
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
         self.dropout = dropout
 
     def blocks(self, view: View, heads: int) -> Sequence[Blocks]:
-        """Who looks at whom in this call; a query stands in one block at most."""
+        """Which queries attend to which keys in this call; a query is in one block at most."""
         raise NotImplementedError
 
-    def mix(
-        self,
-        q_BHQE: Tensor,
-        k_BHKE: Tensor,
-        v_BHKE: Tensor,
-        *,
-        view: View,
-        bias: Tensor | None,
-        scale: float,
-        tap: Tap,
-    ) -> Tensor:
-        asked = Asked(view, bias, scale, self.dropout if self.training else 0.0)
-        each = self.blocks(view, q_BHQE.shape[1])
+    def attend(self, call: AttentionCall, tap: Tap) -> Tensor:
+        dropout, q_BHQE = self.dropout if self.training else 0.0, call.q_BHQE
+        every = self.blocks(call.view, q_BHQE.shape[1])
         if tap.wants("pattern"):
-            plain = q_BHQE.new_zeros(*q_BHQE.shape[:3], view.keys)
-            for blocks in each:
-                plain = blocks.pattern(q_BHQE, k_BHKE, asked, into=plain)
-            if (answer := changed(tap, plain, v_BHKE, asked.dropout)) is not None:
+            plain = q_BHQE.new_zeros(*q_BHQE.shape[:3], call.view.keys)
+            for blocks in every:
+                plain = blocks.pattern(call, into=plain)
+            if (answer := changed(tap, plain, call.v_BHKE, dropout)) is not None:
                 return answer
-        mixed = q_BHQE.new_zeros(*q_BHQE.shape[:3], v_BHKE.shape[-1])
-        for blocks in each:
-            mixed = blocks.mix(q_BHQE, k_BHKE, v_BHKE, asked, into=mixed)
+        mixed = q_BHQE.new_zeros(*q_BHQE.shape[:3], call.v_BHKE.shape[-1])
+        for blocks in every:
+            mixed = blocks.attend(call, dropout, into=mixed)
         return mixed
 
 

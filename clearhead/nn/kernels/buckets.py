@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .chunks import beside, reach
-from .groups import Group
+from .sequences import EqualLength
 
 if TYPE_CHECKING:
     from .lsh import LSH
@@ -54,7 +54,7 @@ class Rounds:
         at = at_NHRCW.clamp(max=slot_NT.shape[-1] - 1)
         return slot_NT[:, None, None, None].expand(*at.shape[:-1], -1).gather(-1, at)
 
-    def pairs(self, bias_BHQK: Tensor, group: Group) -> Tensor:
+    def pairs(self, bias_BHQK: Tensor, group: EqualLength) -> Tensor:
         """(N, H, R, C, W, S): the bias of the pairs that meet."""
         n, h = group.row_N, torch.arange(bias_BHQK.shape[1], device=bias_BHQK.device)
         q_slot, k_slot = (self.slots(group.slot_NT, x) for x in (self.q_NHRCW, self.k_NHRCS))

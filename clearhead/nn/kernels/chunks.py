@@ -18,17 +18,17 @@ from torch import Tensor
 
 from ...errors import SpecError
 from ...spec import Amount, Block, Rate
+from ..cost import AttentionShape, PartCost
 from ..view import View
-from ..work import Meeting, Work
 from . import costs
-from .blocks import Blocks, Listed
+from .blocks import BlockKernel, Blocks
 from .costs import Sparse
-from .groups import slots
-from .kernel import Kernel, Mixing
+from .kernel import AttentionKernel, Kernel
+from .sequences import sequence_slots
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chunks(Mixing):
+class Chunks(AttentionKernel):
     """Tokens see their own chunk and some beside it. `multiple` fills texts up to a multiple of it."""
 
     chunk: Block = 64
@@ -45,15 +45,15 @@ class Chunks(Mixing):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Chunks(self)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """The chunks of one text."""
         size = self.chunk if at.queries <= self.chunk else self.multiple or self.chunk
         count = -(-at.queries // size) * size // self.chunk
         keys = self.chunk * (1 + sum(reach(count, self.before, self.after)))
-        return Sparse(count, self.chunk, keys).work(at, self.dropout) + costs.answer(at)
+        return Sparse(count, self.chunk, keys).cost(at, self.dropout) + costs.answer(at)
 
 
-class _Chunks(Listed):
+class _Chunks(BlockKernel):
     supports = frozenset({"causal", "mask", "bias", "uneven", "pattern"})
 
     def __init__(self, spec: Chunks) -> None:
@@ -61,7 +61,7 @@ class _Chunks(Listed):
         self.spec = spec
 
     def blocks(self, view: View, heads: int) -> Sequence[Blocks]:
-        rows = [[self._text(text) for text in row] for row in slots(view)]
+        rows = [[self._text(text) for text in row] for row in sequence_slots(view)]
         count = max(sum(len(q) for q, _ in row) for row in rows)
         width = max((k.shape[1] for row in rows for _, k in row), default=1)
         filled = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..work import Meeting, Work, product
+from ..cost import AttentionShape, PartCost, matmul_cost
 
 INDEX = 8  # bytes of a slot
 
@@ -17,25 +17,25 @@ class Dense:
     cap: bool = False
     sink: bool = False
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """Scores and mix: two products a head. Backwards the fused call makes the scores once more."""
         rows = at.batch * at.heads
-        scores = product(rows, at.queries, at.head_dim, at.keys)
-        both = scores + product(rows, at.queries, at.keys, at.value_dim)
-        both += Work(parameters=at.heads if self.sink else 0)
+        scores = matmul_cost(rows, at.queries, at.head_dim, at.keys)
+        both = scores + matmul_cost(rows, at.queries, at.keys, at.value_dim)
+        both += PartCost(parameters=at.heads if self.sink else 0)
         if not at.training:
             return both
         if self.is_fused(at):
-            return both + Work(backward=scores.flops, saved=_kept_by_fused(at))
-        return both + Work(saved=self._kept_by_plain(at))
+            return both + PartCost(backward=scores.flops, saved=_kept_by_fused(at))
+        return both + PartCost(saved=self._kept_by_plain(at))
 
-    def is_fused(self, at: Meeting) -> bool:
+    def is_fused(self, at: AttentionShape) -> bool:
         """Whether torch has one call for it; on the CPU not with dropout, nowhere with a learned bias."""
         dropped = self.dropout > 0 and at.device == "cpu"
         plain = self.cap or self.sink or _learns(at)
         return not plain and not dropped and at.value_dim == at.head_dim
 
-    def _kept_by_plain(self, at: Meeting) -> int:
+    def _kept_by_plain(self, at: AttentionShape) -> int:
         """Queries and keys times their scale, values, answer; and (Q, K) a head: weights, dropout twice."""
         rows, pairs = at.batch * at.heads, at.queries * at.keys
         vectors = rows * (at.queries + at.keys) * (at.head_dim + at.value_dim)
@@ -49,11 +49,11 @@ class Dense:
         return at.number * (vectors + squares * rows * pairs) + flags
 
 
-def _learns(at: Meeting) -> bool:
+def _learns(at: AttentionShape) -> bool:
     return at.bias in ("learned", "asked")
 
 
-def _kept_by_fused(at: Meeting) -> int:
+def _kept_by_fused(at: AttentionShape) -> int:
     """Queries, keys, values and answer as they are, one sum a query, and a rendered mask as numbers."""
     asking = at.batch * at.heads * at.queries
     offered = at.batch * at.kv_heads * at.keys
@@ -73,16 +73,16 @@ class Sparse:
     lists: int = 1
     into: bool = True  # whether the answer is written into another one
 
-    def work(self, at: Meeting, dropout: float) -> Work:
+    def cost(self, at: AttentionShape, dropout: float) -> PartCost:
         if self.blocks * self.queries == 0:
-            return Work()
+            return PartCost()
         rows = at.batch * self.blocks
         groups = max(at.kv_heads, self.lists)
         one = replace(at, batch=rows, kv_heads=groups, queries=self.queries, keys=self.keys, rule="open")
         one = replace(one, joined=False)
-        return Dense(dropout).work(one) + Work(saved=self._kept(at, rows, dropout) if at.training else 0)
+        return Dense(dropout).cost(one) + PartCost(saved=self._kept(at, rows, dropout) if at.training else 0)
 
-    def _kept(self, at: Meeting, rows: int, dropout: float) -> int:
+    def _kept(self, at: AttentionShape, rows: int, dropout: float) -> int:
         """The mask as numbers, where it goes into the fused call; slots, of keys and again of values."""
         lists = self.lists if at.bias == "none" else at.heads
         pairs = rows * self.queries * self.keys * lists if Dense(dropout).is_fused(at) else 0
@@ -90,7 +90,7 @@ class Sparse:
         slots = self.blocks * (2 * self.queries + 2 * self.lists * self.keys)
         return at.number * (pairs + answer) + INDEX * slots + self._kept_of_bias(at)
 
-    def _kept_of_bias(self, at: Meeting) -> int:
+    def _kept_of_bias(self, at: AttentionShape) -> int:
         """Of one that learns: all it says of the queries, to pick their keys from, and the mask as flags."""
         if not _learns(at):
             return 0
@@ -98,6 +98,6 @@ class Sparse:
         return at.number * rows * at.heads * asking * at.keys + asking * self.keys * self.lists
 
 
-def answer(at: Meeting) -> Work:
+def answer(at: AttentionShape) -> PartCost:
     """An answer that is copied once more on its way to the stream."""
-    return Work(saved=at.number * at.batch * at.heads * at.queries * at.value_dim if at.training else 0)
+    return PartCost(saved=at.number * at.batch * at.heads * at.queries * at.value_dim if at.training else 0)

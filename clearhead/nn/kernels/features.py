@@ -16,10 +16,10 @@ from torch import Tensor
 
 from ...errors import UnsupportedError
 from ..cache import State
+from ..cost import AttentionShape, PartCost, matmul_cost
 from ..norm import widen
-from ..view import View
-from ..work import Meeting, Work, product
-from .bytext import ByText, Rows, kept
+from .kernel import AttentionCall
+from .per_sequence import PerSequenceKernel, RowInfo, kept
 
 CHUNK = 128  # tokens; larger ones make fewer steps and more pairs
 
@@ -45,30 +45,30 @@ class Features:
         return [Features(x, log) for x, log in pairs]
 
 
-def sums_work(at: Meeting, features: int) -> Work:
+def sums_cost(at: AttentionShape, features: int) -> PartCost:
     """The sums and what is read from them; what the features themselves keep is counted by who makes them.
 
     In a decoder the first sum is of nothing and the last is not asked for, so neither has a gradient.
     """
     rows, value = at.batch * at.heads, at.value_dim + 1
     if not at.causal:
-        work = product(rows, features, at.keys, value) + product(rows, at.queries, features, value)
+        work = matmul_cost(rows, features, at.keys, value) + matmul_cost(rows, at.queries, features, value)
         numbers = at.keys * (value + 1) + at.queries * (value + 1) + features * value
         return work + kept(at, numbers + at.queries * at.value_dim)
     sizes = [min(CHUNK, at.keys - start) for start in range(0, at.keys, CHUNK)]
-    squares, sum_ = sum(size**2 for size in sizes), product(rows, at.keys, features, value)
-    work = product(rows, squares, features, 1) + product(rows, squares, value, 1) + sum_ + sum_
+    squares, sum_ = sum(size**2 for size in sizes), matmul_cost(rows, at.keys, features, value)
+    work = matmul_cost(rows, squares, features, 1) + matmul_cost(rows, squares, value, 1) + sum_ + sum_
     unasked = 2 * rows * features * value * (sizes[0] + 2 * sizes[-1])
     numbers = 2 * squares + 2 * at.keys * value + len(sizes) * features * value + 3 * at.keys
     numbers += (at.keys - sizes[-1]) * features + at.keys * at.value_dim
-    return work + Work(backward=-unasked) + kept(at, numbers)
+    return work + PartCost(backward=-unasked) + kept(at, numbers)
 
 
-def first_chunk(at: Meeting) -> int:
+def first_chunk(at: AttentionShape) -> int:
     return min(CHUNK, at.keys)
 
 
-class ByFeatures(ByText):
+class FeatureKernel(PerSequenceKernel):
     """What linear attention and its kin share: they differ in what they take for features."""
 
     supports = frozenset({"causal", "padding", "documents", "uneven", "pattern"})
@@ -78,31 +78,32 @@ class ByFeatures(ByText):
         """Of queries and of keys. A factor common to all features of one query does not matter."""
         raise NotImplementedError
 
-    def rows(self, q_RHQE: Tensor, k_RHKE: Tensor, v_RHKE: Tensor, *, about: Rows, scale: float) -> Tensor:
+    def attend_rows(
+        self, q_RHQE: Tensor, k_RHKE: Tensor, v_RHKE: Tensor, *, info: RowInfo, scale: float
+    ) -> Tensor:
         (q, k), v = self.features(q_RHQE, k_RHKE, scale), _with_one(v_RHKE)
-        if about.real_RK is not None:
-            k = k.only(about.real_RK)
-        if about.causal:
+        if info.real_RK is not None:
+            k = k.only(info.real_RK)
+        if info.causal:
             return _divided(_walk(q, k, v, _nothing(k, v))[0])
         top = k.log_RHT1.amax(2, keepdim=True)
         return _divided(q @ (k.scaled(top).mT @ v))
 
-    def carry(
-        self, q_BHTE: Tensor, k_BHTE: Tensor, v_BHTE: Tensor, *, view: View, scale: float, state: State | None
-    ) -> tuple[Tensor, State]:
-        """The answer to new tokens after all that the state has seen, and the state with them in it."""
+    def attend_step(self, call: AttentionCall, state: State | None) -> tuple[Tensor, State]:
+        """The output for new tokens after all that the state has seen, and the state with them in it."""
+        view = call.view
         if view.outline.packed:
             raise UnsupportedError(
                 "a running sum is of one text: packed texts cannot be decoded with a cache"
             )
-        group = q_BHTE.shape[1] // k_BHTE.shape[1]
-        k_BHTE, v_BHTE = (widen(x).repeat_interleave(group, dim=1) for x in (k_BHTE, v_BHTE))
-        (q, k), v = self.features(widen(q_BHTE), k_BHTE, scale), _with_one(v_BHTE)
+        call = call.repeat_kv()
+        k_BHTE, v_BHTE = widen(call.k_BHKE), widen(call.v_BHKE)
+        (q, k), v = self.features(widen(call.q_BHQE), k_BHTE, call.scale), _with_one(v_BHTE)
         number_BK = view.mask.segments()
         if number_BK is not None:
             k = k.only(number_BK[:, view.start :] >= 0)
         out, state = _walk(q, k, v, _nothing(k, v) if state is None else state)
-        return _divided(out).type_as(q_BHTE), state
+        return _divided(out).type_as(call.q_BHQE), state
 
 
 def _walk(q_RHTF: Tensor, k: Features, v_RHTE: Tensor, state: State) -> tuple[Tensor, State]:

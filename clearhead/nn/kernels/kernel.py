@@ -1,11 +1,16 @@
-"""Kernels: queries, keys and values in, mixed values out. One method, and a list of what it can do."""
+"""Attention kernels: one call (queries, keys, values, mask, bias, scale) in, weighted values out.
+
+A kernel is one method, `attend`, and a list of what it supports.
+Shape suffixes: B batch, H heads, Q queries, K keys, E head width. Keys and values may have fewer heads than
+queries, which then share them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import torch
@@ -15,13 +20,12 @@ from torch import Tensor, nn
 from ...errors import UnsupportedError
 from ...spec import Spec
 from ..cache import State
+from ..cost import AttentionShape, PartCost
+from ..counted import counted
 from ..masks import Causal, Everyone
 from ..tap import OFF, Recorder, Tap
 from ..view import Outline, View
-from ..work import Meeting, Work
-from .counted import counted
 
-QKV = tuple[Tensor, Tensor, Tensor]
 Need = Literal["causal", "padding", "documents", "window", "mask", "bias", "uneven", "pattern", "second"]
 NEEDS: dict[Need, str] = {
     "causal": "a causal mask",
@@ -34,163 +38,146 @@ NEEDS: dict[Need, str] = {
     "pattern": "to show its attention pattern",
     "second": "projections of their own for global tokens",
 }
-MASKS: frozenset[Need] = frozenset({"padding", "documents", "window"})  # whoever can take any mask, can these
+MASKS: frozenset[Need] = frozenset({"padding", "documents", "window"})  # implied by the support of any mask
 ALL = slice(None)
-_BYTES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
-    """What a kernel was given once: enough to ask it again which weights it used."""
+class AttentionCall:
+    """The arguments of one call of a kernel."""
 
-    kernel: Kernel
     q_BHQE: Tensor
     k_BHKE: Tensor
     v_BHKE: Tensor
-    view: View
-    bias: Tensor | None
-    scale: float
-    second: Callable[[], QKV] | None = None
+    view: View  # the mask, and the positions of queries and keys
+    bias: Tensor | None = None  # (1 or B, 1 or H, Q, K), added to the scores
+    scale: float = 1.0
+    # The same call with the projections that global tokens use, where they have their own (Longformer).
+    second: Callable[[], AttentionCall] | None = None
+
+    @property
+    def share(self) -> int:
+        """How many query heads share one key/value head."""
+        return self.q_BHQE.shape[1] // self.k_BHKE.shape[1]
+
+    def repeat_kv(self) -> AttentionCall:
+        """The same call with one key/value head for each query head."""
+        heads = self.q_BHQE.shape[1]
+        if self.k_BHKE.shape[1] == self.v_BHKE.shape[1] == heads:
+            return self
+        k, v = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (self.k_BHKE, self.v_BHKE))
+        return replace(self, k_BHKE=k, v_BHKE=v)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RecordedCall(AttentionCall):
+    """A call and the kernel that answered it: enough to compute later which weights it used."""
+
+    kernel: Kernel
+
+    def pattern(self, heads: slice = ALL) -> Tensor:
+        """(B, H, Q, K): the attention weights of some heads."""
+        return self.kernel.pattern(self, heads)
 
 
 class Kernel(nn.Module):
-    """How values are mixed. `supports` names what it can honour; any other need is one clear error."""
+    """The module of an `AttentionKernel`. `supports` lists what it can honour; any other need is an error."""
+
+    name: str  # as messages and trace files call it: the class name without underscore and suffix
 
     supports: ClassVar[frozenset[Need]]
     keeps: ClassVar[Literal["keys", "state"]] = "keys"  # what a cache holds for it between two calls
-    foresight: ClassVar[bool] = False  # True: later tokens, though unseen, help to decide who is met (LSH)
+    foresight: ClassVar[bool] = False  # True: later tokens influence which pairs are computed at all (LSH)
     steady: ClassVar[bool] = False  # True: one key more changes none of its calls, only numbers in them
-    why: ClassVar[dict[Need, str]] = {}  # why it cannot do what it does not, where a reason helps
-    shares: bool = True  # whether its weights are shares: none below zero, and one in all for each query
+    why: ClassVar[dict[Need, str]] = {}  # the reason why something is not supported, where it helps
+    shares: bool = True  # whether the weights of a query are non-negative and sum to one
 
-    def forward(
-        self,
-        q_BHQE: Tensor,
-        k_BHKE: Tensor,
-        v_BHKE: Tensor,
-        *,
-        view: View,
-        bias: Tensor | None,
-        scale: float,
-        tap: Tap,
-        second: Callable[[], QKV] | None = None,
-    ) -> Tensor:
-        """Keys and values may have fewer heads than queries; the answer has the queries' heads.
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__name__.lstrip("_").removesuffix("Kernel")
 
-        `second` makes the queries, keys and values that global tokens look with, where they have their own.
-        """
-        self.require(needs(view, bias, tap, second))
+    def forward(self, call: AttentionCall, tap: Tap = OFF) -> Tensor:
+        """(B, H, Q, E), with the heads of the queries."""
+        self.require(needs(call.view, call.bias, tap, call.second))
         if tap is not OFF:
-            tap.hears(Call(self, q_BHQE, k_BHKE, v_BHKE, view, bias, scale, second))
-        if second is not None:
-            return self.mix_two((q_BHQE, k_BHKE, v_BHKE), second, view=view, bias=bias, scale=scale, tap=tap)
-        return self.mix(q_BHQE, k_BHKE, v_BHKE, view=view, bias=bias, scale=scale, tap=tap)
+            tap.hears(RecordedCall(**{**vars(call), "kernel": self}))
+        return self.attend(call, tap)
 
-    def step(
-        self,
-        q_BHTE: Tensor,
-        k_BHTE: Tensor,
-        v_BHTE: Tensor,
-        *,
-        view: View,
-        bias: Tensor | None,
-        scale: float,
-        tap: Tap,
-        state: State | None,
-    ) -> tuple[Tensor, State]:
+    def attend(self, call: AttentionCall, tap: Tap) -> Tensor:
+        """The algorithm. Asked for its pattern (`tap.wants("pattern")`) it shows the weights it uses."""
+        raise NotImplementedError
+
+    def step(self, call: AttentionCall, state: State | None = None, tap: Tap = OFF) -> tuple[Tensor, State]:
         """As `forward`, for a kernel that keeps a state: keys and values are of the new tokens alone."""
-        self.require(needs(view, bias, tap) - {"uneven"})
+        self.require(needs(call.view, call.bias, tap) - {"uneven"})
         if tap.wants("pattern"):
             raise UnsupportedError(
-                f"{type(self).__name__.lstrip('_')} attention keeps a running state in its cache, not keys: "
+                f"{self.name} attention keeps a running state in its cache, not keys: "
                 f"to see its pattern, run the whole text at once, without a cache"
             )
-        return self.carry(q_BHTE, k_BHTE, v_BHTE, view=view, scale=scale, state=state)
+        return self.attend_step(call, state)
 
-    def carry(
-        self, q_BHTE: Tensor, k_BHTE: Tensor, v_BHTE: Tensor, *, view: View, scale: float, state: State | None
-    ) -> tuple[Tensor, State]:
+    def attend_step(self, call: AttentionCall, state: State | None) -> tuple[Tensor, State]:
+        """The algorithm over new tokens, from the state that all earlier ones left."""
         raise NotImplementedError
 
     def require(self, asked: AbstractSet[Need]) -> None:
         """Refuse, in one sentence, what it cannot honour."""
         unmet = asked - self.supports - (MASKS if "mask" in self.supports else frozenset())
         if unmet:
-            name = type(self).__name__.lstrip("_")
-            refuse(f"{name} attention", unmet, self.why, "choose another kernel, or Softmax, which can")
+            instead = "choose another kernel, or Softmax, which can"
+            refuse(f"{self.name} attention", unmet, self.why, instead)
 
-    def pattern(self, call: Call, heads: slice = ALL) -> Tensor:
-        """(B, H, Q, K): the weights of some heads, or those its answer amounts to, from what it was given."""
+    def pattern(self, call: AttentionCall, heads: slice = ALL) -> Tensor:
+        """(B, H, Q, K): the weights of some heads, or those that the output amounts to."""
         seen = Recorder()
-        given = {"view": call.view, "bias": call.bias, "scale": call.scale, "second": call.second}
-        self(call.q_BHQE, call.k_BHKE, call.v_BHKE, **given, tap=seen.tap("pattern"))
+        self(call, seen.tap("pattern"))
         return seen["pattern"][:, heads]
 
-    def mix_two(
-        self,
-        first: QKV,
-        second: Callable[[], QKV],
-        *,
-        view: View,
-        bias: Tensor | None,
-        scale: float,
-        tap: Tap,
-    ) -> Tensor:
-        raise NotImplementedError
 
-    def mix(
-        self,
-        q_BHQE: Tensor,
-        k_BHKE: Tensor,
-        v_BHKE: Tensor,
-        *,
-        view: View,
-        bias: Tensor | None,
-        scale: float,
-        tap: Tap,
-    ) -> Tensor:
-        raise NotImplementedError
+class AttentionKernel(Spec):
+    """The spec of a kernel: which algorithm computes attention."""
 
-
-class Mixing(Spec):
-    """The choice of a kernel."""
-
-    one_text: ClassVar[bool] = False  # it counts distances within a text: no use between two texts
+    one_text: ClassVar[bool] = False  # it counts distances within a text, so it cannot be cross-attention
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         raise NotImplementedError
 
-    def work(self, at: Meeting) -> Work:
-        """What one call costs; as a formula (`nn/work.py` says how to write it) or, without one, counted."""
-        with torch.device("meta"):
-            kernel = self.build(at.heads, at.head_dim)
-            q, k, v = (
-                torch.empty(at.batch, heads, tokens, width, dtype=_BYTES[at.number])
-                for heads, tokens, width in (
-                    (at.heads, at.queries, at.head_dim),
-                    (at.kv_heads, at.keys, at.head_dim),
-                    (at.kv_heads, at.keys, at.value_dim),
-                )
-            )
-            place = torch.arange(at.keys)[None]
-        mask = Everyone() if at.rule == "open" else Causal()
-        view = View(mask, at.batch, place[:, at.keys - at.queries :], place, at.keys - at.queries)
-        call = partial(kernel, view=view, bias=None, scale=1.0, tap=OFF)
-        try:
-            return counted(kernel.to(q.dtype), call, [q, k, v], training=at.training)
-        except RuntimeError:  # it looks at numbers
-            name = type(self).__name__
-            raise UnsupportedError(f"{name} does not say what it costs; give it a `work`") from None
+    def cost(self, at: AttentionShape) -> PartCost:
+        """What one call costs: a formula (`nn/cost.py` says how to write it) or, as here, counted."""
+        return _counted(self, at)
 
-    def cached(self, at: Meeting) -> int:
-        """How many numbers a decoding run has kept when it has come to so many keys."""
+    def cached(self, at: AttentionShape) -> int:
+        """How many numbers the KV cache of a layer holds at so many keys."""
         return at.batch * at.kv_heads * at.keys * (at.head_dim + at.value_dim)
 
 
-def changed(tap: Tap, plain_BHQK: Tensor, v_BGKE: Tensor, dropout: float = 0.0) -> Tensor | None:
-    """Show the weights; where a watcher put others in their place, the answer those give.
+@lru_cache(maxsize=256)  # layers of a model have one kernel and one shape, and a plan asks often
+def _counted(spec: AttentionKernel, at: AttentionShape) -> PartCost:
+    slots = torch.arange(at.keys, device="meta")[None]
+    mask = Everyone() if at.rule == "open" else Causal()
+    view = View(mask, at.batch, slots[:, at.keys - at.queries :], slots, at.keys - at.queries)
+    shapes = [
+        (at.batch, at.heads, at.queries, at.head_dim),
+        (at.batch, at.kv_heads, at.keys, at.head_dim),
+        (at.batch, at.kv_heads, at.keys, at.value_dim),
+    ]
+    run = lambda kernel, q, k, v: kernel(AttentionCall(q, k, v, view))  # noqa: E731
+    return counted(
+        spec,
+        lambda: spec.build(at.heads, at.head_dim),
+        run,
+        shapes,
+        at,
+        inputs_count="here",
+        outputs_count="here",
+    )
 
-    Watching must not move the answer, not even in the last digit: otherwise it is the kernel's own.
+
+def changed(tap: Tap, plain_BHQK: Tensor, v_BGKE: Tensor, dropout: float = 0.0) -> Tensor | None:
+    """Show the weights to a tap. If it returns others, the output those give; otherwise None.
+
+    Recording must not change the output in any digit: unless weights were replaced, the kernel's own
+    algorithm computes it.
     """
     seen = tap("pattern", plain_BHQK)
     if seen is plain_BHQK:
@@ -199,13 +186,13 @@ def changed(tap: Tap, plain_BHQK: Tensor, v_BGKE: Tensor, dropout: float = 0.0) 
 
 
 def weighed(weights_BHQK: Tensor, v_BGKE: Tensor, dropout: float = 0.0) -> Tensor:
-    """Weights times values; several heads may share a value."""
+    """Weights times values; several query heads may share a value head."""
     groups = weights_BHQK.shape[1] // v_BGKE.shape[1]
     return F.dropout(weights_BHQK, dropout) @ v_BGKE.repeat_interleave(groups, dim=1)
 
 
 def refuse(who: str, unmet: AbstractSet[Need], why: dict[Need, str], instead: str) -> None:
-    """One sentence, if there is anything unmet."""
+    """Raise one sentence if anything is unmet."""
     if unmet:
         asked = " and ".join(NEEDS[need] for need in sorted(unmet))
         reason = "; ".join(why[need] for need in sorted(unmet) if need in why)
@@ -213,12 +200,12 @@ def refuse(who: str, unmet: AbstractSet[Need], why: dict[Need, str], instead: st
 
 
 def needs(view: View, bias: Tensor | None, tap: Tap, second: object = None) -> frozenset[Need]:
-    """What a call asks of whoever answers it."""
+    """What a call requires of the kernel."""
     uneven = view.queries != view.keys
     return _needs(view.outline, uneven, bias is not None, tap.wants("pattern"), second is not None)
 
 
-@lru_cache(maxsize=256)  # every layer asks at every step, and there are but a few answers
+@lru_cache(maxsize=256)  # every layer asks at every step; there are few distinct answers
 def _needs(outline: Outline, *others: bool) -> frozenset[Need]:
     uneven, bias, pattern, second = others
     asked: dict[Need, bool] = {

@@ -11,32 +11,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..work import Meeting, Work
-from .bytext import kept
-from .features import ByFeatures, Features, first_chunk, sums_work
-from .kernel import Kernel, Mixing
+from ..cost import AttentionShape, PartCost
+from .features import FeatureKernel, Features, first_chunk, sums_cost
+from .kernel import AttentionKernel, Kernel
+from .per_sequence import kept
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear(Mixing):
+class Linear(AttentionKernel):
     """Work and memory grow with the length; decoding keeps one matrix a head, however long the text."""
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Linear()
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """Queries and keys as they came, and their features; in a decoder queries chunk by chunk."""
         size = at.head_dim
         features = size * (at.queries + at.keys)
         if at.causal:
             features += size * (at.keys - first_chunk(at))
-        return sums_work(at, size) + kept(at, size * (at.queries + at.keys) + features)
+        return sums_cost(at, size) + kept(at, size * (at.queries + at.keys) + features)
 
-    def cached(self, at: Meeting) -> int:
+    def cached(self, at: AttentionShape) -> int:
         """One matrix a head and its scale, however long the text."""
         return at.batch * at.heads * (at.head_dim * (at.value_dim + 1) + 1)
 
 
-class _Linear(ByFeatures):
+class _Linear(FeatureKernel):
     def features(self, q_RHQE: Tensor, k_RHKE: Tensor, scale: float) -> tuple[Tensor, Features]:
         return F.elu(q_RHQE) + 1, Features(F.elu(k_RHKE) + 1, torch.zeros_like(k_RHKE[..., :1]))

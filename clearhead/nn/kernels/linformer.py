@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from ...errors import InputError
 from ...spec import Count, Directions
+from ..cost import AttentionShape, PartCost, matmul_cost
 from ..layers import Spread
-from ..work import Meeting, Work, product
-from .bytext import ByText, Rows, kept
-from .kernel import Kernel, Mixing
+from .kernel import AttentionKernel, Kernel
+from .per_sequence import PerSequenceKernel, RowInfo, kept
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linformer(Mixing):
+class Linformer(AttentionKernel):
     """`share`: one matrix for keys and values ("kv"), one for each ("heads"), those per head ("none")."""
 
     rank: Directions = 64
@@ -34,17 +34,17 @@ class Linformer(Mixing):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Linformer(self, heads)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """Keys and values are pressed, then few of them are looked at."""
         rows, both = at.batch * at.heads, at.head_dim + at.value_dim
-        pressed = product(rows, self.rank, at.keys, both)
-        asked = product(rows, at.queries, self.rank, both)
+        pressed = matmul_cost(rows, self.rank, at.keys, both)
+        asked = matmul_cost(rows, at.queries, self.rank, both)
         sets = {"kv": 1, "heads": 2, "none": 2 * at.heads}[self.share]
         numbers = both * (at.keys + self.rank + at.queries) + at.queries * self.rank
-        return pressed + asked + kept(at, numbers) + Work(parameters=sets * self.length * self.rank)
+        return pressed + asked + kept(at, numbers) + PartCost(parameters=sets * self.length * self.rank)
 
 
-class _Linformer(ByText):
+class _Linformer(PerSequenceKernel):
     supports = frozenset({"padding", "documents", "uneven", "pattern"})
     why: ClassVar = {
         "causal": "its keys are mixtures of the whole text, so that early words would see late ones"
@@ -58,7 +58,9 @@ class _Linformer(ByText):
         self.k = nn.Parameter(torch.empty(shape))
         self.v = self.k if spec.share == "kv" else nn.Parameter(torch.empty(shape))
 
-    def rows(self, q_RHQE: Tensor, k_RHKE: Tensor, v_RHKE: Tensor, *, about: Rows, scale: float) -> Tensor:
+    def attend_rows(
+        self, q_RHQE: Tensor, k_RHKE: Tensor, v_RHKE: Tensor, *, info: RowInfo, scale: float
+    ) -> Tensor:
         count = k_RHKE.shape[2]
         if count > self.k.shape[1]:
             raise InputError(

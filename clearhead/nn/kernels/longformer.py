@@ -11,7 +11,6 @@ E head width.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,20 +20,20 @@ from torch import Tensor
 
 from ...errors import SpecError
 from ...spec import Rate
+from ..cost import AttentionShape, PartCost
 from ..tap import Tap
 from ..view import View
-from ..work import Meeting, Work
 from . import costs
-from .blocks import Asked, Blocks
+from .blocks import Blocks
 from .costs import Sparse
-from .kernel import QKV, Kernel, Mixing, weighed
-from .wide import globals_of, of_queries, seeing_everyone, slots_of
+from .global_tokens import global_block, globals_of, of_queries, slots_of
+from .kernel import AttentionCall, AttentionKernel, Kernel, weighed
 
 SMALLEST = 32  # queries of a block, at least: small products cost more than the pairs they save
 
 
 @dataclass(frozen=True, kw_only=True)
-class Longformer(Mixing):
+class Longformer(AttentionKernel):
     """`window` tokens to each side (their `attention_window` counts both sides)."""
 
     window: int
@@ -55,14 +54,14 @@ class Longformer(Mixing):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Longformer(self)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """Blocks of the window, and tokens that are always global; those of a mask are not known here."""
         window, dilation = _within(self, at.keys)
         block, each = _size(window, dilation, at.queries)
         wide = len(self.always)
         keys = block + 2 * window + wide
-        near = Sparse(dilation * each, block, keys, into=False).work(at, self.dropout)
-        found = near + Sparse(1, wide, at.keys).work(at, self.dropout)
+        near = Sparse(dilation * each, block, keys, into=False).cost(at, self.dropout)
+        found = near + Sparse(1, wide, at.keys).cost(at, self.dropout)
         return found + costs.answer(at)
 
 
@@ -73,43 +72,21 @@ class _Longformer(Kernel):
         super().__init__()
         self.spec = spec
 
-    def mix(
-        self,
-        q_BHQE: Tensor,
-        k_BHKE: Tensor,
-        v_BHKE: Tensor,
-        *,
-        view: View,
-        bias: Tensor | None,
-        scale: float,
-        tap: Tap,
-    ) -> Tensor:
-        one = (q_BHQE, k_BHKE, v_BHKE)
-        return self.mix_two(one, lambda: one, view=view, bias=bias, scale=scale, tap=tap)
-
-    def mix_two(
-        self,
-        first: QKV,
-        second: Callable[[], QKV],
-        *,
-        view: View,
-        bias: Tensor | None,
-        scale: float,
-        tap: Tap,
-    ) -> Tensor:
-        asked = Asked(view, bias, scale, self.spec.dropout if self.training else 0.0)
+    def attend(self, call: AttentionCall, tap: Tap) -> Tensor:
+        view, dropout = call.view, self.spec.dropout if self.training else 0.0
         wide_BK = globals_of(view, self.spec.always)
-        local, everyone = self._local(view, wide_BK), seeing_everyone(view, wide_BK)
-        (q, k, v), two = first, second() if everyone else first
+        local, everyone = self._local(view, wide_BK), global_block(view, wide_BK)
+        # The second projections cost as much as the first: only where a global token asks.
+        second = call.second() if everyone and call.second else call
         if tap.wants("pattern"):
-            plain = local.pattern(q, k, asked)
-            plain = everyone.pattern(two[0], two[1], asked, into=plain) if everyone else plain
+            plain = local.pattern(call)
+            plain = everyone.pattern(second, into=plain) if everyone else plain
             seen = tap("pattern", plain)
             if seen is not plain:
-                mixed, wide = (weighed(seen, x, asked.dropout) for x in (v, two[2]))
+                mixed, wide = (weighed(seen, v, dropout) for v in (call.v_BHKE, second.v_BHKE))
                 return mixed if wide_BK is None else torch.where(of_queries(wide_BK, view), wide, mixed)
-        mixed = local.mix(q, k, v, asked)
-        return everyone.mix(*two, asked, into=mixed) if everyone else mixed
+        mixed = local.attend(call, dropout)
+        return everyone.attend(second, dropout, into=mixed) if everyone else mixed
 
     def _local(self, view: View, wide_BK: Tensor | None) -> Blocks:
         """Every query, the keys around it, and the global keys before those in each list."""

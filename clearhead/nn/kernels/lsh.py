@@ -28,12 +28,12 @@ from ..tap import Tap
 from ..view import View
 from .buckets import Rounds, meet
 from .chunks import check_chunks
-from .groups import Group, groups
-from .kernel import Kernel, Mixing, Need, changed
+from .kernel import AttentionCall, AttentionKernel, Kernel, Need, changed
+from .sequences import EqualLength, by_length
 
 
 @dataclass(frozen=True, kw_only=True)
-class LSH(Mixing):
+class LSH(AttentionKernel):
     """`buckets` None: about two for each chunk of a text. Several, (16, 32), hash by each and combine."""
 
     chunk: Block = 64
@@ -72,23 +72,15 @@ class _LSH(Kernel):
         super().__init__()
         self.spec = spec
 
-    def mix(
-        self,
-        q_BHQE: Tensor,
-        k_BHKE: Tensor,
-        v_BHKE: Tensor,
-        *,
-        view: View,
-        bias: Tensor | None,
-        scale: float,
-        tap: Tap,
-    ) -> Tensor:
-        heads = q_BHQE.shape[1]
-        k_BHKE, v_BHKE = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (k_BHKE, v_BHKE))
-        dropout = self.spec.dropout if self.training else 0.0
+    def attend(self, call: AttentionCall, tap: Tap) -> Tensor:
+        call = call.repeat_kv()
+        q_BHQE, k_BHKE, v_BHKE, view, bias, scale = (
+            call.q_BHQE, call.k_BHKE, call.v_BHKE, call.view, call.bias, call.scale,
+        )  # fmt: skip
+        heads, dropout = q_BHQE.shape[1], self.spec.dropout if self.training else 0.0
         mixed = v_BHKE.new_zeros(*q_BHQE.shape[:3], v_BHKE.shape[-1])
         plain = q_BHQE.new_zeros(*q_BHQE.shape[:3], view.keys) if tap.wants("pattern") else None
-        for group in groups(view):
+        for group in by_length(view):
             q, k, v = (group.take(x) for x in (q_BHQE, k_BHKE, v_BHKE))
             rounds = meet(q.detach(), k.detach(), self.spec)
             scores, own = rounds.queries(widen(q)) @ rounds.keys(widen(k)).mT * scale, None
@@ -109,7 +101,7 @@ class _LSH(Kernel):
         return mixed if answer is None else answer
 
     def _weights(
-        self, scores: Tensor, own_NHT1: Tensor | None, rounds: Rounds, group: Group, view: View
+        self, scores: Tensor, own_NHT1: Tensor | None, rounds: Rounds, group: EqualLength, view: View
     ) -> tuple[Tensor, Tensor]:
         """(N, H, R, C, W, S) of the pairs that meet, (N, H, T, 1) of each token with itself: one in all."""
         if rounds.times is not None:
@@ -133,7 +125,7 @@ class _LSH(Kernel):
         weights = (scores - total).exp() * rounds.queries_by_round(share)
         return weights.masked_fill(blocked, 0.0), own
 
-    def _blocked(self, rounds: Rounds, group: Group, view: View) -> tuple[Tensor, Tensor]:
+    def _blocked(self, rounds: Rounds, group: EqualLength, view: View) -> tuple[Tensor, Tensor]:
         """Which pairs are not seen, and in which rounds a token meets nobody though it does in others."""
         mine, theirs = rounds.q_NHRCW[..., None], rounds.k_NHRCS[..., None, :]
         q_slot, k_slot = (rounds.slots(group.slot_NT, x) for x in (rounds.q_NHRCW, rounds.k_NHRCS))

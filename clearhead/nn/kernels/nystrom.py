@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from ...spec import Block, Repeats
-from ..work import Meeting, Work, product
-from .bytext import ByText, Rows, kept
-from .kernel import Kernel, Mixing
+from ..cost import AttentionShape, PartCost, matmul_cost
+from .kernel import AttentionKernel, Kernel
+from .per_sequence import PerSequenceKernel, RowInfo, kept
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nystrom(Mixing):
+class Nystrom(AttentionKernel):
     one_text: ClassVar[bool] = True
     landmarks: Block = 64
     iterations: Repeats = 6
@@ -31,20 +31,20 @@ class Nystrom(Mixing):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Nystrom(self)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """Means, three softmaxes, an inverse by four products a round, and the way back to the values."""
         rows, n, few = at.batch * at.heads, at.keys, min(self.landmarks, at.keys)
-        means = product(rows, few, n, at.head_dim).times(2)
-        scores = product(rows, n, at.head_dim, few).times(2) + product(rows, few, at.head_dim, few)
-        inverse = product(rows, few, few, few).times(4 * self.iterations)
-        mix = product(rows, few, n, at.value_dim).times(2) + product(rows, few, few, at.value_dim)
+        means = matmul_cost(rows, few, n, at.head_dim).times(2)
+        scores = matmul_cost(rows, n, at.head_dim, few).times(2) + matmul_cost(rows, few, at.head_dim, few)
+        inverse = matmul_cost(rows, few, few, few).times(4 * self.iterations)
+        mix = matmul_cost(rows, few, n, at.value_dim).times(2) + matmul_cost(rows, few, few, at.value_dim)
         numbers = 4 * n * few + n * (2 * at.head_dim + 2 * at.value_dim)
         numbers += 4 * few * at.head_dim + (5 * self.iterations + 3) * few**2
         # Which tokens a landmark stands for has no gradient.
-        return means + Work(backward=-means.flops) + scores + inverse + mix + kept(at, numbers)
+        return means + PartCost(backward=-means.flops) + scores + inverse + mix + kept(at, numbers)
 
 
-class _Nystrom(ByText):
+class _Nystrom(PerSequenceKernel):
     supports = frozenset({"padding", "documents", "pattern"})
     why: ClassVar = {
         "causal": "its landmarks are means over the whole text, so that early words would see late ones",
@@ -56,9 +56,11 @@ class _Nystrom(ByText):
         super().__init__()
         self.spec = spec
 
-    def rows(self, q_RHTE: Tensor, k_RHTE: Tensor, v_RHTE: Tensor, *, about: Rows, scale: float) -> Tensor:
+    def attend_rows(
+        self, q_RHTE: Tensor, k_RHTE: Tensor, v_RHTE: Tensor, *, info: RowInfo, scale: float
+    ) -> Tensor:
         rows, tokens = len(q_RHTE), q_RHTE.shape[2]
-        real_RT = about.real_RK
+        real_RT = info.real_RK
         if real_RT is None:
             real_RT = torch.ones(rows, tokens, dtype=torch.bool, device=q_RHTE.device)
         member_RMT = self._members(real_RT).type_as(q_RHTE)
@@ -85,7 +87,7 @@ class _Nystrom(ByText):
 
     def _inverse(self, a_RHMM: Tensor) -> Tensor:
         eye = torch.eye(a_RHMM.shape[-1], dtype=a_RHMM.dtype, device=a_RHMM.device)
-        # Rows of a softmax add up to one; the largest column keeps the first guess within reach.
+        # RowInfo of a softmax add up to one; the largest column keeps the first guess within reach.
         z = a_RHMM.mT / a_RHMM.sum(-2, keepdim=True).amax(-1, keepdim=True)
         for _ in range(self.spec.iterations):
             az = a_RHMM @ z

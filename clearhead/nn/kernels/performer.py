@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from ...spec import Directions
+from ..cost import AttentionShape, PartCost, matmul_cost
 from ..draw import generator
-from ..work import Meeting, Work, product
-from .bytext import kept
-from .features import ByFeatures, Features, sums_work
-from .kernel import Kernel, Mixing
+from .features import FeatureKernel, Features, sums_cost
+from .kernel import AttentionKernel, Kernel
+from .per_sequence import kept
 
 
 @dataclass(frozen=True, kw_only=True)
-class Performer(Mixing):
+class Performer(AttentionKernel):
     """The directions are a function of `seed`; with `redraw` every step of training has new ones."""
 
     features: Directions = 256
@@ -34,20 +34,20 @@ class Performer(Mixing):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Performer(self)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """Queries and keys times fixed directions, which have no gradient; both features twice or more."""
         rows, both = at.batch * at.heads, at.queries + at.keys
-        asked = product(rows, both, at.head_dim, self.features)
-        found = sums_work(at, self.features) + asked + Work(backward=-asked.flops)
+        asked = matmul_cost(rows, both, at.head_dim, self.features)
+        found = sums_cost(at, self.features) + asked + PartCost(backward=-asked.flops)
         again = 0 if at.causal else at.keys
         return found + kept(at, at.keys * at.head_dim + self.features * (2 * both + again) + both)
 
-    def cached(self, at: Meeting) -> int:
+    def cached(self, at: AttentionShape) -> int:
         """One matrix a head and its scale, however long the text."""
         return at.batch * at.heads * (self.features * (at.value_dim + 1) + 1)
 
 
-class _Performer(ByFeatures):
+class _Performer(FeatureKernel):
     def __init__(self, spec: Performer) -> None:
         super().__init__()
         self.spec = spec

@@ -17,41 +17,43 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...spec import Block
-from ..work import Meeting, Work, product
-from .bytext import ByText, Rows, kept
-from .kernel import Kernel, Mixing
+from ..cost import AttentionShape, PartCost, matmul_cost
+from .kernel import AttentionKernel, Kernel
+from .per_sequence import PerSequenceKernel, RowInfo, kept
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary(Mixing):
+class Summary(AttentionKernel):
     one_text: ClassVar[bool] = True
     block: Block = 64
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Summary(self)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """Each block of queries meets its own keys and the means of all blocks."""
         size, both = self.block, at.head_dim + at.value_dim
         asking, there = -(-at.queries // size), -(-at.keys // size)
-        work = product(at.batch * at.heads * asking, size, size + there, both)
+        work = matmul_cost(at.batch * at.heads * asking, size, size + there, both)
         numbers = asking * (size * (3 * at.head_dim + at.value_dim + size + there) + there * both)
         flags = at.batch * at.heads * asking * size**2 if at.causal else 0
         places = 8 * at.batch * (asking * size + at.queries)
         found = work + kept(at, numbers + at.queries * at.value_dim)
-        return found + Work(saved=flags + places) if at.training else found
+        return found + PartCost(saved=flags + places) if at.training else found
 
 
-class _Summary(ByText):
+class _Summary(PerSequenceKernel):
     supports = frozenset({"causal", "padding", "documents", "uneven", "pattern"})
 
     def __init__(self, spec: Summary) -> None:
         super().__init__()
         self.block = spec.block
 
-    def rows(self, q_RHQE: Tensor, k_RHKE: Tensor, v_RHKE: Tensor, *, about: Rows, scale: float) -> Tensor:
+    def attend_rows(
+        self, q_RHQE: Tensor, k_RHKE: Tensor, v_RHKE: Tensor, *, info: RowInfo, scale: float
+    ) -> Tensor:
         size, (rows, _, keys, _) = self.block, k_RHKE.shape
-        real_RK = about.real_RK
+        real_RK = info.real_RK
         if real_RK is None:
             real_RK = torch.ones(rows, keys, dtype=torch.bool, device=k_RHKE.device)
         real_RNS = _blocks(real_RK[:, None, :, None], size)[:, 0, ..., 0]
@@ -59,16 +61,16 @@ class _Summary(ByText):
         count_RN = real_RNS.sum(-1).type_as(q_RHQE)
         mean_k, mean_v = (x.sum(3) / count_RN.clamp(min=1)[:, None, :, None] for x in (k_RHNSE, v_RHNSE))
 
-        lead_R, mine_RM, q_RHMSE = self._queries(q_RHQE, about, real_RNS.shape[1])
+        lead_R, mine_RM, q_RHMSE = self._queries(q_RHQE, info, real_RNS.shape[1])
         row_R1 = torch.arange(rows, device=mine_RM.device)[:, None]
         own_k, own_v = (x[row_R1, :, mine_RM].transpose(1, 2) for x in (k_RHNSE, v_RHNSE))
         near = q_RHMSE @ own_k.mT * scale
         seen = real_RNS[row_R1, mine_RM][:, None, :, None]
-        near = _blocked(near, seen.expand_as(near).tril() if about.causal else seen)
+        near = _blocked(near, seen.expand_as(near).tril() if info.causal else seen)
 
         far = q_RHMSE @ mean_k[:, :, None].mT * scale + count_RN.clamp(min=1).log()[:, None, None, None]
         block_N = torch.arange(real_RNS.shape[1], device=mine_RM.device)
-        other = block_N < mine_RM[..., None] if about.causal else block_N != mine_RM[..., None]
+        other = block_N < mine_RM[..., None] if info.causal else block_N != mine_RM[..., None]
         far = _blocked(far, (other & (count_RN > 0)[:, None])[:, None, :, None])
 
         weights = torch.cat([near, far], dim=-1).softmax(dim=-1)
@@ -77,12 +79,12 @@ class _Summary(ByText):
         place_RQ = lead_R[:, None] + torch.arange(q_RHQE.shape[2], device=lead_R.device)
         return mixed.transpose(1, 2)[row_R1, place_RQ].transpose(1, 2)
 
-    def _queries(self, q_RHQE: Tensor, about: Rows, blocks: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _queries(self, q_RHQE: Tensor, info: RowInfo, blocks: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries by block: where the first stands in its block, the numbers of the blocks, the queries."""
         rows, _, queries, _ = q_RHQE.shape
-        before_R = torch.as_tensor(about.before, device=q_RHQE.device).expand(rows)
+        before_R = torch.as_tensor(info.before, device=q_RHQE.device).expand(rows)
         lead_R = before_R % self.block
-        most = about.before % self.block if isinstance(about.before, int) else int(lead_R.max())
+        most = info.before % self.block if isinstance(info.before, int) else int(lead_R.max())
         touched = -(-(queries + most) // self.block)
         mine_RM = before_R[:, None] // self.block + torch.arange(touched, device=q_RHQE.device)
         at_RT = torch.arange(touched * self.block, device=q_RHQE.device) - lead_R[:, None]

@@ -24,16 +24,16 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ...errors import SpecError
+from ..cost import AttentionShape, PartCost, matmul_cost
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
-from ..work import Meeting, Work, product
-from .kernel import Kernel, Mixing
-from .softmax import pattern
+from .kernel import AttentionCall, AttentionKernel, Kernel, changed
+from .softmax import attention_weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tiled(Mixing):
+class Tiled(AttentionKernel):
     tile: int = 128
 
     def check(self) -> None:
@@ -43,12 +43,12 @@ class Tiled(Mixing):
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Tiled(self)
 
-    def work(self, at: Meeting) -> Work:
+    def cost(self, at: AttentionShape) -> PartCost:
         """All pairs, tile by tile; on the way back once more. Of scores nothing is kept."""
         rows, both = at.batch * at.heads, at.head_dim + at.value_dim
-        work = product(rows, at.queries, at.keys, both)
+        work = matmul_cost(rows, at.queries, at.keys, both)
         numbers = at.number * rows * both * (at.queries + at.keys)
-        again = Work(backward=work.flops, saved=numbers + 8 * at.queries)
+        again = PartCost(backward=work.flops, saved=numbers + 8 * at.queries)
         return work + again if at.training else work
 
 
@@ -59,39 +59,25 @@ class _Tiled(Kernel):
         super().__init__()
         self.tile = spec.tile
 
-    def mix(
-        self,
-        q_BHQE: Tensor,
-        k_BHKE: Tensor,
-        v_BHKE: Tensor,
-        *,
-        view: View,
-        bias: Tensor | None,
-        scale: float,
-        tap: Tap,
-    ) -> Tensor:
-        group = q_BHQE.shape[1] // k_BHKE.shape[1]
-        k_BHKE, v_BHKE = (x.repeat_interleave(group, dim=1) for x in (k_BHKE, v_BHKE))
+    def attend(self, call: AttentionCall, tap: Tap) -> Tensor:
+        call = call.repeat_kv()
+        view, q_BHQE = call.view, call.q_BHQE
         if tap.wants("pattern"):
-            plain = pattern(q_BHQE, k_BHKE, view=view, bias=None, scale=scale)
-            seen = tap("pattern", plain)
-            if seen is not plain:
-                return seen @ v_BHKE
+            answer = changed(tap, attention_weights(call), call.v_BHKE)
+            if answer is not None:
+                return answer
         slots = torch.arange(view.start, view.start + view.queries, device=q_BHQE.device)
         tiles = zip(torch.split(q_BHQE, self.tile, 2), torch.split(slots, self.tile), strict=True)
-        rows = [self._row(q, slot, k_BHKE, v_BHKE, view, scale) for q, slot in tiles]
-        return torch.cat(rows, dim=2)
+        return torch.cat([self._row(q, slot, call) for q, slot in tiles], dim=2)
 
-    def _row(
-        self, q_BHRE: Tensor, slot_R: Tensor, k_BHKE: Tensor, v_BHKE: Tensor, view: View, scale: float
-    ) -> Tensor:
-        """One row of tiles."""
+    def _row(self, q_BHRE: Tensor, slot_R: Tensor, call: AttentionCall) -> Tensor:
+        """One tile of queries over all tiles of keys."""
+        k_BHKE, v_BHKE = call.k_BHKE, call.v_BHKE
+        given = (q_BHRE, slot_R, k_BHKE, v_BHKE, call.view, call.scale)
         if torch.is_grad_enabled():
-            done: Tensor = checkpoint(
-                self._online, q_BHRE, slot_R, k_BHKE, v_BHKE, view, scale, use_reentrant=False
-            )
+            done: Tensor = checkpoint(self._online, *given, use_reentrant=False)
             return done
-        return self._online(q_BHRE, slot_R, k_BHKE, v_BHKE, view, scale)
+        return self._online(*given)
 
     def _online(
         self, q_BHRE: Tensor, slot_R: Tensor, k_BHKE: Tensor, v_BHKE: Tensor, view: View, scale: float

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ...errors import InputError, SpecError
 from ...spec import Count, Rate
+from ..cost import INDEX, HiddenShape, PartCost, linear_cost, matmul_cost
 from ..embed import Embed, Embedding, Tokens, check_ids
 from ..heads import WordHead
 from ..layers import Linear, Table
@@ -62,6 +63,18 @@ class Adaptive(Embed):
 
     def build(self, width: int) -> Embedding:
         return AdaptiveEmbedding(self, width)
+
+    def cost(self, shape: HiddenShape) -> PartCost:
+        """Every token is looked up in every band: an index and a narrow vector each, and flags to choose."""
+        vectors, width = shape.vectors, shape.width
+        flags = vectors * (len(self.sizes) - 1)
+        cost = PartCost(saved=shape.dropout_bytes(vectors * width, self.dropout) + flags)
+        for size, narrow in zip(self.sizes, self.tables(width), strict=True):
+            cost += PartCost(parameters=narrow * size, saved=INDEX * vectors)
+            if self.projected(width):
+                cost += linear_cost(vectors, narrow, width, bias=False)
+                cost += PartCost(saved=shape.number * vectors * narrow)
+        return cost
 
 
 class AdaptiveEmbedding(Embedding):
@@ -127,6 +140,24 @@ class AdaptiveHead(WordHead):
 
     def build(self, width: int, table_width: int) -> nn.Module:
         return _AdaptiveHead(self, width)
+
+    def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
+        """The tables are the embedding's. Logarithms are kept of the first choice and of every band."""
+        vectors, edges, further = shape.vectors, (0, *self.cutoffs, self.vocab), len(self.cutoffs)
+        inner, projected = self.inner_width or shape.width, self.inner_width is not None
+        cost = matmul_cost(1, vectors, inner, edges[1])
+        cost += linear_cost(vectors, shape.width, inner, bias=False) if projected else PartCost()
+        cost += linear_cost(vectors, inner, further, bias=True) if further else PartCost()
+        kept = shape.width + projected * inner + further + self.vocab
+        tables = embed.tables(width)
+        for i, (first, end) in enumerate(pairwise(edges[1:]), start=1):
+            # One table may be cut up for all bands.
+            narrow = tables[min(i, len(tables) - 1)] if projected else shape.width
+            cost += matmul_cost(1, vectors, narrow, end - first)
+            if projected:
+                cost += matmul_cost(1, vectors, shape.width, narrow)
+                kept += narrow
+        return cost + PartCost(parameters=self.vocab, saved=shape.number * vectors * kept)
 
 
 class _AdaptiveHead(nn.Module):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ...errors import InputError, SpecError
 from ...spec import Dims
+from ..cost import INDEX, HiddenShape, PartCost, PositionCost
 from ..positions import Positions, PositionScheme
 
 
@@ -31,6 +32,11 @@ class Axial(Positions):
         if sum(self.widths) != width:
             raise SpecError(f"Axial.widths {self.widths} must sum to the width, {width}")
         return _Axial(self)
+
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        (rows, columns), (one, two) = self.shape, self.widths
+        parameters, saved = rows * one + columns * two, 2 * INDEX * shape.length
+        return PositionCost(tower=PartCost(parameters=parameters, saved=saved))
 
 
 class _Axial(PositionScheme):

@@ -9,7 +9,7 @@ Shape suffixes: B batch, H heads, Q queries, K keys, N distances, D width, E hea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -17,11 +17,13 @@ from torch import Tensor, nn
 
 from ...errors import SpecError
 from ...spec import Dims, Rate
+from ..cost import INDEX, HiddenShape, PartCost, PositionCost, matmul_cost
 from ..layers import Linear
-from ..positions import Placed, Positions, PositionScheme, Sinusoidal, waves
+from ..positions import BoundPositions, Positions, PositionScheme, Sinusoidal, waves
 from ..view import View
 
 WAVES = Sinusoidal(layout="halves")
+WAVE_BYTES = 8  # waves are computed in float64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,28 @@ class RelativeWaves(Positions):
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _RelativeWaves(self, dims)
 
+    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        """In each layer: the waves projected, queries against them, and keys against `u`.
+
+        A layer keeps the waves in the precision of the states; queries plus `v`; the projected waves and `u`,
+        copied for every row; keys, one for each query head; and the scores of all distances, to pick from.
+        """
+        inner, pairs = dims.heads * dims.head_dim, 1 if self.shared else dims.depth
+        parameters = inner * (dims.depth * dims.width + 2 * pairs)
+        n, rows = shape.length, shape.batch * dims.heads
+        distances = n if dims.causal else 2 * n - 1  # ahead of a decoder there are none
+        waves = matmul_cost(1, distances, dims.width, inner)
+        waves = replace(waves, backward=waves.flops)  # a wave has no gradient
+        scores = matmul_cost(rows, n, dims.head_dim, distances) + matmul_cost(rows, n, dims.head_dim, 1)
+        vectors = rows * (2 * n + distances + 1) * dims.head_dim
+        kept = PartCost(saved=shape.number * (distances * dims.width + vectors + rows * n * distances))
+        return PositionCost(
+            tower=PartCost(parameters=parameters, saved=INDEX * n * n),
+            layer=waves + scores + kept,
+            bias="asked",
+            shared_bias=WAVE_BYTES * dims.width * distances,
+        )
+
 
 class _RelativeWaves(PositionScheme):
     def __init__(self, spec: RelativeWaves, dims: Dims) -> None:
@@ -55,17 +79,17 @@ class _RelativeWaves(PositionScheme):
         )
         self.dropout = nn.Dropout(spec.dropout)
 
-    def over(self, view: View) -> Placed:
+    def bind(self, view: View) -> BoundPositions:
         apart = view.q_pos[:, :, None] - view.k_pos[:, None, :]
         nearest = 0 if self.dims.causal else 1 - view.longest  # ahead of a decoder there is nothing to see
         distance_N = torch.arange(nearest, view.longest, device=apart.device)
         if self.spec.farthest is not None:
             distance_N = distance_N.clamp(-self.spec.farthest, self.spec.farthest)
         waves_ND = self.dropout(waves(distance_N, self.dims.width, WAVES))
-        return _Apart(self, waves_ND, (apart - nearest).clamp(min=0)[:, None])
+        return _BoundWaves(self, waves_ND, (apart - nearest).clamp(min=0)[:, None])
 
 
-class _Apart(Placed):
+class _BoundWaves(BoundPositions):
     def __init__(self, scheme: _RelativeWaves, waves_ND: Tensor, index_BHQK: Tensor) -> None:
         self.scheme, self.waves_ND, self.index_BHQK = scheme, waves_ND, index_BHQK
 

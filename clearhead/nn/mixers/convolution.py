@@ -14,14 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...errors import SpecError
-from ..attention import Mixer
+from ..attention import TokenMixer
 from ..cache import State
+from ..cost import HiddenShape, PartCost, PositionCost, linear_cost, matmul_cost
 from ..layers import Spread
 from .walker import Walker, at_end
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convolution(Mixer):
+class Convolution(TokenMixer):
     size: int = 3  # tokens seen at once, oneself included
 
     def check(self) -> None:
@@ -33,6 +34,15 @@ class Convolution(Mixer):
 
     def state(self, width: int) -> int:
         return (self.size - 1) * width
+
+    def cost(self, shape: HiddenShape, *, causal: bool, positions: PositionCost) -> PartCost:
+        """The convolution is given a padded copy, kept instead of the input; then the gate."""
+        vectors, width = shape.vectors, shape.width
+        margin = shape.batch * (self.size - 1)
+        cost = matmul_cost(1, vectors, self.size * width, 2 * width)
+        cost += linear_cost(vectors, width, width, bias=True)
+        cost += PartCost(parameters=2 * width * (self.size * width + 1))
+        return cost + PartCost(saved=shape.number * width * (3 * vectors + margin))
 
 
 class _Conv(nn.Conv1d):

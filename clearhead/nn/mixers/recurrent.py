@@ -7,22 +7,28 @@ Shape suffixes: R texts, L tokens of the longest text, D width.
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ...errors import SpecError
-from ..attention import Mixer
+from ..attention import TokenMixer
 from ..cache import State
+from ..cost import HiddenShape, PartCost, PositionCost, linear_cost, matmul_cost
 from ..kernels.kernel import Need
 from ..layers import Spread
 from .walker import Walker
 
+GATES = {"lstm": 4, "gru": 3}
+LOOP = 7  # numbers that a step of torch's own loop keeps for each of the state: gates, states, what is new
+LINE, PAGE = 64, 4096  # bytes; oneDNN aligns rows to a line, tables to a page
+ALIAS = 256  # it pads rows of a multiple of so many numbers: their beginnings would share cache sets
+
 
 @dataclass(frozen=True, kw_only=True)
-class Recurrent(Mixer):
+class Recurrent(TokenMixer):
     """`both_ways`: a second cell reads from the end of the text; for encoders only."""
 
     cell: Literal["lstm", "gru"] = "lstm"
@@ -38,6 +44,58 @@ class Recurrent(Mixer):
 
     def state(self, width: int) -> int:
         return (2 if self.cell == "lstm" else 1) * (self.hidden or width)
+
+    def cost(self, shape: HiddenShape, *, causal: bool, positions: PositionCost) -> PartCost:
+        """A cell for each direction, and the projection behind it.
+
+        Flops are the matrix products of one step after the other. torch's counter sees them where torch runs
+        the steps itself (a GRU on the CPU). An LSTM on the CPU is one call of oneDNN, in which the counter
+        sees nothing; tests hold this formula against a loop of `nn.LSTMCell`.
+        """
+        width, hidden, ways = shape.width, self.hidden or shape.width, 1 + self.both_ways
+        batch, length, vectors = shape.batch, shape.length, shape.vectors
+        gates = GATES[self.cell] * hidden
+        cell = matmul_cost(1, vectors, width, gates) + matmul_cost(1, vectors, hidden, gates)
+        # The state before the first step has no gradient.
+        cell = replace(cell, backward=cell.backward - matmul_cost(1, batch, hidden, gates).flops)
+        cell += PartCost(parameters=gates * (width + hidden + 2))
+        # Cells read (length, batch); the states are (batch, length), so they are copied.
+        turned = batch > 1 and length > 1
+        if self.cell == "lstm" and shape.device == "cpu" and shape.number <= 4:
+            kept = ways * _kept_by_onednn(shape, hidden)
+            kept += shape.number * vectors * hidden * (ways if turned or ways > 1 else 0)
+        else:
+            again = (ways - 1) * vectors * width if turned else 0  # the second direction reads its own copy
+            kept = shape.number * (vectors * hidden * ways * (LOOP + 1) + again)
+        out = linear_cost(vectors, ways * hidden, width, bias=True)
+        return cell.times(ways) + out + PartCost(saved=kept)
+
+
+def _kept_by_onednn(shape: HiddenShape, hidden: int) -> int:
+    """The output, both states at either end, and oneDNN's workspace: six tables of states and one of gates.
+
+    Measured in float32. How large the workspace of cuDNN is cannot be known: there the numbers are those of
+    torch's loop.
+    """
+    number, width, batch = shape.number, shape.width, shape.batch
+    steps, states = number * shape.vectors, 2 * number * batch * (shape.length + 1)
+    workspace = (
+        _padded(steps * _row(4 * hidden, number))
+        + _padded(steps * _row(hidden, number))
+        + 3 * _padded(states * _row(max(width, hidden), number))
+        + 2 * _padded(states * hidden)
+    )
+    return steps * hidden + 4 * number * batch * hidden + workspace
+
+
+def _row(numbers: int, number: int) -> int:
+    line = LINE // number
+    padded = -(-numbers // line) * line
+    return padded if padded % ALIAS else padded + line
+
+
+def _padded(size: int) -> int:
+    return -(-size // PAGE) * PAGE
 
 
 class _LSTM(nn.LSTM):

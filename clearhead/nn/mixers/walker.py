@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 
 from ...errors import UnsupportedError
-from ..attention import TokenMixer
+from ..attention import TokenMixerModule
 from ..cache import State
 from ..context import Context
 from ..kernels.kernel import Need, needs, refuse
-from ..kernels.texts import texts
+from ..kernels.sequences import sequences
 from ..layers import Linear
 from ..tap import OFF
 from ..view import View
 
 
-class Walker(TokenMixer):
+class Walker(TokenMixerModule):
     SITES = ("mix", "out")
     supports: ClassVar[frozenset[Need]] = frozenset({"causal", "padding", "documents"})
     keeps: ClassVar[str] = "state"
@@ -51,11 +51,11 @@ class Walker(TokenMixer):
         return ctx.tap("out", out)
 
     def _whole(self, x_BTD: Tensor, view: View) -> Tensor:
-        found, causal = texts(view), view.outline.causal
+        found, causal = sequences(view), view.outline.causal
         if found is None:
             return self.walk(x_BTD, None, None, causal=causal)[0]
         side = found.keys
-        return side.put(self.walk(side.take(x_BTD), side.real_RL.sum(1), None, causal=causal)[0])
+        return side.put(self.walk(side.take(x_BTD), side.length_S, None, causal=causal)[0])
 
     def _further(self, x_BTD: Tensor, view: View, state: State | None) -> tuple[Tensor, State]:
         """New tokens only, after all that the state has seen. Rows without any stay as they are."""
@@ -63,11 +63,11 @@ class Walker(TokenMixer):
             raise UnsupportedError(
                 "a running state is of one text; packed texts cannot be decoded with a cache"
             )
-        found = texts(view)
+        found = sequences(view)
         if found is None:
             return self.walk(x_BTD, None, state, causal=True)
-        side, rows = found.queries, found.row_R
-        length_R, x_RLD = side.real_RL.sum(1), side.take(x_BTD)
+        side, rows = found.queries, found.row_S
+        length_R, x_RLD = side.length_S, side.take(x_BTD)
         before = None if state is None else tuple(part[rows] for part in state)
         mixed, after = self.walk(x_RLD, length_R, before, causal=True)
         if state is None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import InputError, SpecError
-from ...nn import Attention, Softmax, Xavier
+from ...nn import Attention, AttentionCall, Softmax, Xavier
 from ...nn.init import initialise
 from ...nn.layers import Linear
 from ...nn.masks import Causal
@@ -49,7 +49,7 @@ def scaled_dot_product_attention(
     kernel = Softmax(dropout=share(rate)).build(heads, q.shape[-1])
     kernel.train(dropout.training if isinstance(dropout, nn.Dropout) else True)
     here = view(rule, batch, queries, k.shape[2], q.device)
-    mixed = kernel(q, k, v, view=here, bias=None, scale=q.shape[-1] ** -0.5, tap=seen.tap())
+    mixed = kernel(AttentionCall(q, k, v, here, scale=q.shape[-1] ** -0.5), seen.tap())
     weights = seen["pattern"]
     return mixed.reshape(*lead, *mixed.shape[2:]), weights.reshape(*lead, *weights.shape[2:])
 
@@ -188,10 +188,11 @@ class MultiHeadAttention(nn.Module):
             )
         rule = at_attention(mask, batch=len(query), queries=query.shape[1], keys=k.shape[1])
         rule = Causal() & rule if self.is_causal else rule
-        seen, kv = Patterns(), (self.inner.keys(k), self.inner.values(v))
+        seen, (k, v) = Patterns(), (self.inner.keys(k), self.inner.values(v))
         ctx = context(query, tap=seen.tap()) if need_weights else context(query)
-        looks = view(rule, len(query), query.shape[1], k.shape[1], query.device)
-        out: Tensor = self.resid_dropout(self.inner.mix(self.inner.queries(query), kv, looks, None, ctx))
+        looks = view(rule, len(query), query.shape[1], k.shape[2], query.device)
+        call = AttentionCall(self.inner.queries(query), k, v, looks, scale=self.inner.scale)
+        out: Tensor = self.resid_dropout(self.inner.attend(call, ctx))
         return (out, seen["pattern"]) if need_weights else out
 
     def split_heads(self, x_BTD: Tensor, batch_size: int | None = None) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...nn.context import Context
 from ...nn.masks import Everyone, Mask
-from ...nn.positions import Placed
+from ...nn.positions import BoundPositions
 from ...nn.tap import OFF, Tap
 from ...nn.view import View
 
@@ -40,6 +40,6 @@ def context(
     batch, length = x_BTD.shape[:2]
     here = view(rule or Everyone(), batch, length, length, x_BTD.device)
     if memory_BKD is None:
-        return Context(here, Placed(), tap=tap)
+        return Context(here, BoundPositions(), tap=tap)
     there = view(memory_rule or Everyone(), batch, length, memory_BKD.shape[1], x_BTD.device)
-    return Context(here, Placed(), memory=memory_BKD, memory_view=there, tap=tap)
+    return Context(here, BoundPositions(), memory=memory_BKD, memory_view=there, tap=tap)

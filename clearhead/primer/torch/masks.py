@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
-from ...nn import doors
+from ...nn import mask_adapters
 from ...nn.masks import Everyone, Given, Mask
 from ..numpy.masks import Blocked, BlockedPadding, looks_like_padding, mask_from_blocked
 
@@ -95,7 +95,7 @@ def at_source(mask: MaskLike, batch: int, length: int) -> Mask:
             f"src_mask is {tuple(flat.shape)} and differs from query to query; expected (batch, 1, 1, "
             "length), True = real token: create_padding_mask(src)"
         )
-    return doors.real(allowed_BHQK[:, 0, 0].expand(batch, length))
+    return mask_adapters.from_attention_mask(allowed_BHQK[:, 0, 0].expand(batch, length))
 
 
 def at_target(mask: MaskLike, batch: int, length: int) -> Mask:
@@ -104,7 +104,7 @@ def at_target(mask: MaskLike, batch: int, length: int) -> Mask:
     if not isinstance(rule, Given):
         return rule
     seen_BT = rule.allowed_BHQK.any(1).any(1).expand(batch, length)
-    return rule & doors.real(seen_BT)
+    return rule & mask_adapters.from_attention_mask(seen_BT)
 
 
 def _tensor(mask: Any) -> Tensor:
@@ -119,7 +119,7 @@ def _allowed(given: Tensor) -> Tensor:
         return given
     if given.is_floating_point() and not bool((given > 0).any()):
         # To be added: 0 / -inf. A look-ahead mask of one token is a single 0, and blocks nothing.
-        doors.additive(given)  # refuses other numbers
+        mask_adapters.from_additive(given)  # refuses other numbers
         return given == 0
     if not bool(((given == 0) | (given == 1)).all()):
         raise InputError("a mask holds booleans, 0 and 1 (1 = may attend), or 0 and -inf (added to scores)")

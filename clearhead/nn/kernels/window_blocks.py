@@ -1,4 +1,4 @@
-"""Windows by blocks: a view with a window in; which keys each block of queries needs out.
+"""Window attention by blocks: a view with a window in; which keys each block of queries needs out.
 
 A window of w tokens over n of them has n * w pairs, not n * n. Neighbouring queries share most of their keys,
 so they are taken together: a block of queries, and all keys that any of them may see.
@@ -20,8 +20,8 @@ def width_of(left: int, right: int, queries: int, keys: int) -> int | None:
     return None if 2 * (left + width + right) > keys else width
 
 
-def near(view: View) -> Blocks | None:
-    """The blocks of a view with a window; `None` without one, or where it is hardly shorter than the text."""
+def window_blocks(view: View) -> Blocks | None:
+    """The blocks of a view with a window; `None` without one, or where it covers most of the text."""
     if view.outline.window is None or view.across:
         return None
     left, right = view.outline.window

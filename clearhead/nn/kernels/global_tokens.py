@@ -1,4 +1,4 @@
-"""Global tokens: which they are, where they stand, and the block of queries that see everyone.
+"""Global tokens: which they are, their slots, and the block of queries that attend to every key.
 
 Shape suffixes: B batch, K keys, N global tokens.
 """
@@ -22,8 +22,8 @@ def globals_of(view: View, always: tuple[int, ...]) -> Tensor | None:
     return wide_BK if wide_BK is not None and bool(wide_BK.any()) else None
 
 
-def seeing_everyone(view: View, wide_BK: Tensor | None) -> Blocks | None:
-    """The queries that see every key, as one block."""
+def global_block(view: View, wide_BK: Tensor | None) -> Blocks | None:
+    """The queries of global tokens as one block over all keys; `None` where there are none."""
     if wide_BK is None:
         return None
     wide_BQ = wide_BK[:, view.start : view.start + view.queries]

@@ -1,0 +1,175 @@
+"""Counting: a module in; what a call costs out, by running it on torch's meta device.
+
+The meta device has shapes and no memory: a call takes a moment, and shows which products are computed and
+what autograd keeps. For spec kinds that have no formula of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from ..errors import ClearheadError, UnsupportedError
+from ..spec import Dims, Spec
+from .cost import Bias, HiddenShape, PartCost, PositionCost, Setting
+from .masks import Causal, Everyone
+from .view import View
+
+if TYPE_CHECKING:
+    from .positions import Positions, PositionScheme
+
+M = TypeVar("M", bound=nn.Module)
+Counted = Literal["here", "elsewhere"]
+DTYPES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
+
+
+class Saved:
+    """Which storages autograd keeps, each once."""
+
+    def __init__(self) -> None:
+        self.bytes: dict[int, int] = {}
+        self._alive: list[Tensor] = []  # a storage that is freed could give its number to another
+
+    def keep(self, x: Tensor) -> Tensor:
+        self.bytes[x.untyped_storage()._cdata] = x.untyped_storage().nbytes()
+        self._alive.append(x)
+        return x
+
+    def total(self, without: Sequence[Tensor]) -> int:
+        gone = {x.untyped_storage()._cdata for x in without}
+        return sum(size for storage, size in self.bytes.items() if storage not in gone)
+
+
+def counted(
+    spec: Spec,
+    build: Callable[[], M],
+    run: Callable[..., Tensor | Sequence[Tensor]],
+    shapes: Sequence[tuple[int, ...]],
+    at: Setting,
+    *,
+    inputs_count: Counted = "elsewhere",
+    outputs_count: Counted | Literal["saved"] = "elsewhere",
+    without: Sequence[Tensor] = (),
+) -> PartCost:
+    """The cost of `run(module, *inputs)`, with inputs of these shapes.
+
+    Bytes are those of the tensors that autograd keeps. Parameters do not count, nor do tensors in `without`.
+    Inputs count "here", or "elsewhere": then the caller has counted them as kept, so an input that is not
+    kept is subtracted. Outputs count "here" in any case, "elsewhere", or here where they are "saved".
+    """
+    forward, both, saved = FlopCounterMode(display=False), FlopCounterMode(display=False), Saved()
+    try:
+        module, inputs = on_meta(build, shapes, at)
+        with both, torch.random.fork_rng(devices=[]):
+            with forward, torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda x: x):
+                made = run(module, *inputs)
+            outputs = [made] if isinstance(made, Tensor) else list(made)
+            learned = [x.sum() for x in outputs if x.requires_grad]
+            if learned:
+                torch.autograd.backward(learned)
+    except ClearheadError:
+        raise
+    except RuntimeError as error:  # it reads values, and there are none
+        raise unknown(spec) from error
+    if outputs_count == "here":
+        for x in outputs:
+            saved.keep(x)
+    without = [*without, *module.parameters(), *(outputs if outputs_count == "elsewhere" else [])]
+    kept = saved.total(without)
+    if inputs_count == "elsewhere":
+        kept -= sum(x.untyped_storage().nbytes() for x in inputs)
+    return PartCost(
+        parameters=sum(p.numel() for p in module.parameters()),
+        flops=forward.get_total_flops(),
+        backward=both.get_total_flops() - forward.get_total_flops(),
+        saved=kept if at.training else 0,
+    )
+
+
+def on_meta(build: Callable[[], M], shapes: Sequence[tuple[int, ...]], at: Setting) -> tuple[M, list[Tensor]]:
+    dtype = DTYPES[at.number]
+    with torch.device("meta"):
+        module = build().to(dtype).train(at.training)
+        return module, [torch.empty(shape, dtype=dtype).requires_grad_() for shape in shapes]
+
+
+def unknown(spec: Spec) -> UnsupportedError:
+    name = type(spec).__name__
+    return UnsupportedError(
+        f"the cost of {name} is unknown: it has no formula, and it cannot be counted without real inputs "
+        f"({name}.cost gives a formula)"
+    )
+
+
+def counted_positions(spec: Positions, shape: HiddenShape, dims: Dims) -> PositionCost:
+    """The cost of a scheme without a formula: two layers cost more than one by what a layer costs."""
+    real = counted(spec, lambda: spec.build(dims, shape.width), lambda scheme: [], [], shape)
+    dims = replace(dims, depth=max(dims.depth, 2))
+    one, two = (_of_layers(spec, shape, dims, count) for count in (1, 2))
+    flops, backward, saved = two.flops - one.flops, two.backward - one.backward, two.saved - one.saved
+    bias, size, joined = _effect(spec, shape, dims)
+    return PositionCost(
+        tower=PartCost(real.parameters, one.flops - flops, one.backward - backward, one.saved - saved),
+        layer=PartCost(flops=flops, backward=backward, saved=saved),
+        bias=bias,
+        shared_bias=size if bias == "learned" or (bias == "fixed" and dims.causal) else 0,
+        joined=joined,
+    )
+
+
+def _of_layers(spec: Positions, shape: HiddenShape, dims: Dims, count: int) -> PartCost:
+    """Embeddings changed once, queries and keys of so many layers; their outputs are counted by others."""
+    view = _view(shape, dims)
+    heads = (shape.batch, shape.length, dims.heads, dims.head_dim)
+
+    def run(scheme: PositionScheme, x_BTD: Tensor, *qk: Tensor) -> list[Tensor]:
+        outputs, bound = [scheme.add(x_BTD, view.q_pos)], scheme.bind(view)
+        for layer in range(count):
+            q, k = (x.transpose(1, 2) for x in qk[2 * layer : 2 * layer + 2])
+            q, k = bound.rotate_q(q), bound.rotate_k(k)
+            bias = bound.bias(layer, q, k)
+            outputs += [q, k]
+            if bias is None:
+                continue
+            # A kernel keeps a fixed bias, joined with the mask; of a learned one it keeps what it made.
+            outputs.append(bias)
+            if not bias.requires_grad:
+                joined = view.biased(bias)
+                assert joined is not None
+                outputs[-1] = joined * joined.new_ones(()).requires_grad_()
+        return outputs
+
+    sizes = [(shape.batch, shape.length, shape.width), *[heads] * (2 * count)]
+    return counted(spec, lambda: spec.build(dims, shape.width), run, sizes, shape, inputs_count="here")
+
+
+def _effect(spec: Positions, shape: HiddenShape, dims: Dims) -> tuple[Bias, int, bool]:
+    """What a scheme adds to the scores, the bytes of that, and whether rotated queries are another layout."""
+    heads = (shape.batch, shape.length, dims.heads, dims.head_dim)
+    scheme, (q, k) = on_meta(lambda: spec.build(dims, shape.width), [heads] * 2, shape)
+    q, k, bound = q.transpose(1, 2), k.transpose(1, 2), scheme.bind(_view(shape, dims))
+    rotated = bound.rotate_q(q)
+    joined = rotated.stride() != q.stride()
+    bias = bound.bias(0, rotated.detach(), k.detach())
+    if bias is None:
+        return "none", 0, joined
+    asked = bound.bias(0, rotated, k)
+    kind: Bias = "learned" if bias.requires_grad else "fixed"
+    if asked is not None and asked.requires_grad and _depends(asked, (q, k)):
+        kind = "asked"
+    return kind, bias.numel() * shape.number, joined
+
+
+def _depends(x: Tensor, given: tuple[Tensor, ...]) -> bool:
+    grads = torch.autograd.grad(x.sum(), given, allow_unused=True)
+    return any(grad is not None for grad in grads)
+
+
+def _view(shape: HiddenShape, dims: Dims) -> View:
+    slots = torch.arange(shape.length, device="meta")[None]
+    return View(Causal() if dims.causal else Everyone(), shape.batch, slots, slots)
