@@ -59,7 +59,7 @@ class Kernel(nn.Module):
     supports: ClassVar[frozenset[Need]]
     keeps: ClassVar[Literal["keys", "state"]] = "keys"  # what a cache holds for it between two calls
     foresight: ClassVar[bool] = False  # True: later tokens, though unseen, help to decide who is met (LSH)
-    steady: ClassVar[bool] = False  # True: one key more changes none of its calls, only numbers in them
+    is_replayable: ClassVar[bool] = False  # True: decode steps make the same torch calls, only sizes differ
     why: ClassVar[dict[Need, str]] = {}  # why it cannot do what it does not, where a reason helps
     shares: bool = True  # whether its weights are shares: none below zero, and one in all for each query
 

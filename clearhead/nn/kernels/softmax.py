@@ -59,7 +59,7 @@ class Softmax(Exact):
 
 class _Softmax(Kernel):
     supports = frozenset({"causal", "mask", "bias", "uneven", "pattern"})
-    steady = True
+    is_replayable = True
 
     def __init__(self, spec: Exact, heads: int) -> None:
         super().__init__()
