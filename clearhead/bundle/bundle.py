@@ -10,11 +10,13 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..families import Family, Task
+from ..generate import Answer, PromptLike
+from ..generate.text import as_list, is_single
 from ..lens.cost import Cost, cost
 from ..nn.model import Model, PairModel, SingleModel
 from ..text.tokenizer import Tokenizer
 from ..tune.quantize import is_quantized, weight_bytes
-from .answer import Answer, Asked
+from .generation import text_generator
 from .report import Report
 
 if TYPE_CHECKING:
@@ -55,28 +57,28 @@ class Bundle:
 
     def generate(
         self,
-        text: Asked | Sequence[Asked],
+        text: PromptLike | Sequence[PromptLike],
         *,
         assistant: Bundle | None = None,
         batch: int = 16,
         **settings: Any,
     ) -> str | list[str]:
-        """The new text: a continuation, a translation, a summary, by what the model is; for a list, a list.
+        """The generated text: a continuation, a translation or a summary, depending on the model.
 
         `text` may also be a chat: a list of messages, {"role": "user", "content": "hello"}.
+        For a list of texts or chats, a list.
         Settings are those of `generate.Settings`, under Hugging Face's names: max_new_tokens, num_beams,
-        do_sample, temperature, top_k, top_p, repetition_penalty, stop, seed, ... `assistant` is a smaller
-        model that guesses ahead. With num_return_sequences above 1 the answers to one text follow each other.
+        do_sample, temperature, top_k, top_p, repetition_penalty, stop, seed, ... `assistant` is a draft
+        model for speculative decoding. With num_return_sequences above 1 the texts of a prompt are adjacent.
         """
-        from .speaking import answer, one
-
-        answers = answer(self, [text] if one(text) else text, settings, assistant, batch=batch)
-        said = [each.text for best in answers for each in (best, *best.others)]
-        return said[0] if one(text) and len(said) == 1 else said
+        prompts = as_list(text)
+        answers = text_generator(self, settings, assistant).answers(prompts, batch=batch)
+        texts = [each.text for best in answers for each in (best, *best.others)]
+        return texts[0] if is_single(text) and len(texts) == 1 else texts
 
     def answer(
         self,
-        text: Asked | Sequence[Asked],
+        text: PromptLike | Sequence[PromptLike],
         *,
         assistant: Bundle | None = None,
         batch: int = 16,
@@ -86,31 +88,26 @@ class Bundle:
     ) -> Answer | list[Answer]:
         """As `generate`, with everything there is to know: tokens, log-probabilities, runners-up.
 
-        `alternatives` tells so many likeliest tokens at each place; `record` every hypothesis of the beams.
+        `alternatives` adds that many most likely tokens at each position; `record` every hypothesis that beam
+        search considered.
         """
-        from .speaking import answer, one
+        answers = text_generator(self, settings, assistant).answers(
+            as_list(text), batch=batch, alternatives=alternatives, record=record
+        )
+        return answers[0] if is_single(text) else answers
 
-        how: dict[str, Any] = {"batch": batch, "alternatives": alternatives, "record": record}
-        answers = answer(self, [text] if one(text) else text, settings, assistant, **how)
-        return answers[0] if one(text) else answers
-
-    def stream(self, text: Asked, *, assistant: Bundle | None = None, **settings: Any) -> Iterator[str]:
-        """The new text in pieces, as it is said; together they are what `generate` gives."""
-        from .speaking import Speaking
-
-        speaking = Speaking(self, settings, assistant)
-        return speaking.stream(*speaking.prompts([text]))
+    def stream(self, text: PromptLike, *, assistant: Bundle | None = None, **settings: Any) -> Iterator[str]:
+        """The text in pieces, as it is generated; together they are what `generate` gives."""
+        return text_generator(self, settings, assistant).stream(text)
 
     def generate_ids(
         self, ids: Tensor, mask: Tensor | None = None, *, assistant: Bundle | None = None, **settings: Any
     ) -> Tensor:
-        """`generate` on tensors, as in transformers: (B, T) prompt and answer, or what the decoder says.
+        """`generate` on tensors, as in transformers: (B, T) prompt and new ids, or the decoder's ids.
 
-        `mask` has a 1 for every real token, wherever the padding stands; without one the padding token tells.
+        `mask` is 1 for real tokens, with padding on either side; without it the padding token marks padding.
         """
-        from .speaking import generate_ids
-
-        return generate_ids(self, ids, mask, settings, assistant)
+        return text_generator(self, settings, assistant).generate_ids(ids, mask)
 
     def cost(
         self, batch: int = 1, length: int = 128, *, target: int | None = None, training: bool = False

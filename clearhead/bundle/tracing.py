@@ -8,15 +8,15 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import InputError
-from ..generate import Hypothesis
-from ..generate.settings import several
+from ..generate import GenerationResult, Hypothesis
+from ..generate.settings import as_tuple
 from ..lens.tokens import Token, of_encoding, of_ids
 from ..lens.trace import Fed, Trace, trace_ids
 from ..lens.tree import Branch, Tree
 from ..nn.model import PairModel, SingleModel
 from ..nn.positions import Learned
 from .bundle import Bundle
-from .speaking import Speaking, Told
+from .generation import text_generator
 
 Text = str | Sequence[int] | Tensor
 
@@ -38,10 +38,10 @@ def trace(
     made = _pair(bundle, text, target) if isinstance(model, PairModel) else _single(bundle, text, target)
     if not asked and not (isinstance(model, PairModel) and target is None):
         return _traced(bundle, made)
-    told = _said(bundle, made, limit, beams)
-    best = _traced(bundle, _with(bundle, made, told.hypotheses[0]))
+    result = _generate(bundle, made, limit, beams)
+    best = _traced(bundle, _with(bundle, made, result.hypotheses[0]))
     if beams is not None:
-        best.tree = _tree(bundle, made, told)
+        best.tree = _tree(bundle, made, result)
     return best
 
 
@@ -86,14 +86,16 @@ def _pair(bundle: Bundle, text: Text, target: Text | None) -> Fed:
     if target is not None and not isinstance(target, str):
         fed, words = _read(bundle, target)
         return Fed(ids, tokens, None, fed, words)
-    settings = Speaking(bundle, {}).settings
-    start = several(settings.decoder_start_token_id)
+    settings = text_generator(bundle, {}).settings
+    start = as_tuple(settings.decoder_start_token_id)
     if not start:
-        raise InputError("nothing says which token the decoder starts with; pass ids for text and target")
-    said, words = _read(bundle, target) if target is not None else ([], [])
-    if said and said[-1] in settings.ends:
-        said, words = said[:-1], words[:-1]
-    return Fed(ids, tokens, None, [*start, *said], [*of_ids(start, bundle.tokenizer), *words], len(start))
+        raise InputError("the decoder's start token is unknown; pass ids for text and target")
+    target_ids, words = _read(bundle, target) if target is not None else ([], [])
+    if target_ids and target_ids[-1] in settings.ends:
+        target_ids, words = target_ids[:-1], words[:-1]
+    return Fed(
+        ids, tokens, None, [*start, *target_ids], [*of_ids(start, bundle.tokenizer), *words], len(start)
+    )
 
 
 def _read(bundle: Bundle, text: Text, *, specials: bool = True) -> tuple[list[int], list[Token]]:
@@ -109,32 +111,32 @@ def _read(bundle: Bundle, text: Text, *, specials: bool = True) -> tuple[list[in
     return ids, tokens
 
 
-def _said(bundle: Bundle, fed: Fed, limit: int, beams: int | None) -> Told:
-    """What the model says by itself, best first, and every hypothesis that beam search looked at."""
+def _generate(bundle: Bundle, fed: Fed, limit: int, beams: int | None) -> GenerationResult:
+    """What the model generates, best first, and every hypothesis that beam search considered."""
     given: dict[str, Any] = {"max_new_tokens": limit, "do_sample": False, "num_beams": beams or 1}
     given["num_return_sequences"] = beams or 1
-    return Speaking(bundle, given).told([list(fed.ids)], 1, record=beams is not None)[0]
+    return text_generator(bundle, given).generate_batch([list(fed.ids)], 1, record=beams is not None)[0]
 
 
 def _with(bundle: Bundle, fed: Fed, answer: Hypothesis) -> Fed:
-    """What was fed and what was said after it."""
+    """The input with the generated ids after it."""
     if fed.target_ids is not None:
-        whole = [*fed.target_ids, *answer.said]
+        whole = [*fed.target_ids, *answer.text_ids]
         tokens = of_ids(whole, bundle.tokenizer)
         return Fed(fed.ids, fed.tokens, None, whole, tokens, prompt=len(fed.target_ids))
-    whole = [*fed.ids, *answer.said]
+    whole = [*fed.ids, *answer.text_ids]
     tokens = [*fed.tokens, *of_ids(whole, bundle.tokenizer)[len(fed.ids) :]]
     return Fed(whole, tokens, prompt=len(fed.ids))
 
 
-def _tree(bundle: Bundle, fed: Fed, told: Told) -> Tree:
+def _tree(bundle: Bundle, fed: Fed, result: GenerationResult) -> Tree:
     branches = [
         Branch(n.id, n.parent, n.step, of_ids([n.token], bundle.tokenizer)[0], n.logprob, n.score, n.fate)
-        for n in told.tree
+        for n in result.tree
     ]
 
-    def retrace(said: list[int]) -> Trace:
-        return _traced(bundle, _with(bundle, fed, Hypothesis(said, [], 0.0, "length")))
+    def retrace(ids: list[int]) -> Trace:
+        return _traced(bundle, _with(bundle, fed, Hypothesis(ids, [], 0.0, "length")))
 
-    scored = [(answer.said, answer.score) for answer in told.hypotheses]
+    scored = [(answer.text_ids, answer.score) for answer in result.hypotheses]
     return Tree(branches, scored, retrace)

@@ -108,10 +108,10 @@ def _reply(bundle: Bundle, messages: list[dict[str, str]], settings: dict[str, A
 
 def _roomy(bundle: Bundle, settings: dict[str, Any]) -> dict[str, Any]:
     """A reply is longer than a continuation, unless the checkpoint or the person says how long."""
-    from ..bundle.speaking import Speaking
+    from ..bundle.generation import text_generator
 
     stored = {"max_new_tokens", "max_length"} & bundle.generation.keys()
-    window = Speaking(bundle, settings).window
-    if stored or "max_new_tokens" in settings or window is not None:
+    limit = text_generator(bundle, settings).max_length
+    if stored or "max_new_tokens" in settings or limit is not None:
         return settings
     return {**settings, "max_new_tokens": ROOM}

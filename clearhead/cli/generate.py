@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from math import exp
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -21,8 +21,7 @@ from .swap import Quantize, Set, edits
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
-    from ..bundle.answer import Answer
-    from ..bundle.speaking import Speaking
+    from ..generate import Answer, TextGenerator
     from ..text.tokenizer import Tokenizer
 
 CHUNK = 128  # lines of a file that are read before the first is answered: like lengths share a batch
@@ -59,34 +58,34 @@ def generate(
     processed, line breaks in the output are written as \\n, so that line k of the output belongs to line k
     of the input.
     """
-    from ..bundle.speaking import Speaking, answer
+    from ..bundle.generation import text_generator
 
     lines = _lines(text, file)
     settings = decoding.settings() | ({} if n is None else {"num_return_sequences": n})
     bundle = opened(model, quantize=quantize, edit=edits(set_))
     helper = opened(draft, quantize=quantize) if draft is not None else None
-    speaking = Speaking(bundle, settings, helper)  # wrong settings are said before anything is read
-    _note(speaking.notes)
-    if show_beams and speaking.settings.num_beams == 1:
+    generator = text_generator(
+        bundle, settings, helper
+    )  # invalid settings are refused before anything is read
+    _note(generator.notes)
+    if show_beams and generator.settings.num_beams == 1:
         raise InputError("--show-beams shows beam search; add --beams 4")
     plain = not (json or show_beams or alternatives or (n or 1) > 1)
     if text is not None and text != "-":
         if plain:
-            _stream(speaking, text)
+            _stream(generator, text)
             return
-        said = answer(bundle, [text], settings, helper, alternatives=alternatives, record=show_beams)[0]
-        _print(bundle, said, show_beams=show_beams, json=json)
+        answer = generator.answers([text], alternatives=alternatives, record=show_beams)[0]
+        _print(bundle, answer, show_beams=show_beams, json=json)
         return
     at_once = text == "-"
-    for said in _answers(
-        bundle, lines, settings, helper, 1 if at_once else batch, alternatives, record=show_beams
-    ):
+    for answer in _answers(generator, lines, 1 if at_once else batch, alternatives, record=show_beams):
         if plain:
-            write(said.text.replace("\n", "\\n") + "\n")
+            write(answer.text.replace("\n", "\\n") + "\n")
         elif json:  # a document per line, so that they can be read one by one
-            print_json(said.to_dict(), indent=None)
+            print_json(answer.to_dict(), indent=None)
         else:
-            _print(bundle, said, show_beams=show_beams, json=False)
+            _print(bundle, answer, show_beams=show_beams, json=False)
 
 
 def _note(notes: Iterable[str]) -> None:
@@ -105,32 +104,24 @@ def _lines(text: str | None, file: str | None) -> Iterable[str]:
     return lines_of(file)
 
 
-def _stream(speaking: Speaking, text: str) -> None:
-    """The answer as it is produced, and how fast it was for whoever watches."""
-    began, known = time.perf_counter(), len(speaking.notes)
-    prompt = speaking.prompts([text])[0]
-    _note(speaking.notes[known:])
-    for piece in speaking.stream(prompt):
+def _stream(generator: TextGenerator, text: str) -> None:
+    """The answer as it is generated; on a terminal also how fast."""
+    began, known = time.perf_counter(), len(generator.notes)
+    prompt = generator.encode_prompts([text])[0]
+    _note(generator.notes[known:])
+    for piece in generator.stream_ids(prompt):
         write(piece)
     write("\n")
-    if ERR.is_terminal and OUT.is_terminal and speaking.tokens:
+    if ERR.is_terminal and OUT.is_terminal and (count := generator.streamed):
         seconds = time.perf_counter() - began
-        ERR.print(f"{speaking.tokens} tokens, {speaking.tokens / seconds:.0f} per second", style="dim")
+        ERR.print(f"{count} tokens, {count / seconds:.0f} per second", style="dim")
 
 
 def _answers(
-    bundle: Bundle,
-    lines: Iterable[str],
-    settings: dict[str, Any],
-    helper: Bundle | None,
-    batch: int,
-    alternatives: int,
-    *,
-    record: bool,
+    generator: TextGenerator, lines: Iterable[str], batch: int, alternatives: int, *, record: bool
 ) -> Iterator[Answer]:
-    """An answer to every line, in order; progress on a terminal, where it is known how many there are."""
-    from ..bundle.answer import Answer
-    from ..bundle.speaking import answer
+    """An answer to every line, in order; with progress on a terminal, if their number is known."""
+    from ..generate import Answer
 
     total = len(lines) if isinstance(lines, list) else None
     columns = (TextColumn("answering"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -139,21 +130,22 @@ def _answers(
         task = progress.add_task("", total=total)
         rest = iter(lines)
         while part := list(islice(rest, CHUNK if batch > 1 else 1)):
-            how: dict[str, Any] = {"batch": batch, "alternatives": alternatives, "record": record}
-            found = iter(answer(bundle, [line for line in part if line.strip()], settings, helper, **how))
+            texts = [line for line in part if line.strip()]
+            answers = generator.answers(texts, batch=batch, alternatives=alternatives, record=record)
+            found = iter(answers)
             # An empty line has an empty answer: line k of the output still answers line k of the input.
             yield from (next(found) if line.strip() else Answer(line, "", (), 0.0, "end") for line in part)
             progress.advance(task, len(part))
 
 
-def _print(bundle: Bundle, said: Answer, *, show_beams: bool, json: bool) -> None:
+def _print(bundle: Bundle, answer: Answer, *, show_beams: bool, json: bool) -> None:
     assert bundle.tokenizer is not None
     if json:
-        print_json(said.to_dict())
+        print_json(answer.to_dict())
         return
     if show_beams:
-        _beams(said, bundle.tokenizer)
-    answers = (said, *said.others)
+        _beams(answer, bundle.tokenizer)
+    answers = (answer, *answer.others)
     for i, each in enumerate(answers):
         line = each.text if len(answers) == 1 else f"{i + 1}  {each.score:8.4f}  {each.text}"
         OUT.print(line, markup=False)
@@ -161,9 +153,9 @@ def _print(bundle: Bundle, said: Answer, *, show_beams: bool, json: bool) -> Non
             _alternatives(each, bundle.tokenizer)
 
 
-def _alternatives(said: Answer, tokenizer: Tokenizer) -> None:
+def _alternatives(answer: Answer, tokenizer: Tokenizer) -> None:
     listing = table("token", "chance", "or else", right=(1,), whole=(0,))
-    for token in said.tokens:
+    for token in answer.tokens:
         others = "  ".join(
             f"{c.text!r} {_percent(c.logprob)}" for c in token.alternatives if c.id != token.id
         )
@@ -176,12 +168,12 @@ def _percent(logprob: float) -> str:
     return f"{100 * exp(logprob):.1f}%"
 
 
-def _beams(said: Answer, tokenizer: Tokenizer) -> None:
+def _beams(answer: Answer, tokenizer: Tokenizer) -> None:
     """Every step: what went on, what ended, and what was left behind, with the text so far."""
     ids: dict[int, list[int]] = {-1: []}
     listing = table("step", "score", "", "hypothesis", right=(0, 1), whole=(0, 1, 2))
     styles = {"kept": "", "finished": "bold green", "pruned": "bright_black"}
-    for node in said.tree:
+    for node in answer.tree:
         ids[node.id] = [*ids[node.parent], node.token]
         words = tokenizer.decode(ids[node.id], specials=True)
         listing.add_row(

@@ -98,7 +98,8 @@ def _manifest(folder: Path) -> dict[str, int] | None:
 
 
 def _about(family: Family, task: Task, spec: Model) -> dict[str, Any]:
-    from ..lens.describe import cache_values, sentence, shape, towers
+    from ..generate.defaults import cache_values
+    from ..lens.describe import sentence, shape, towers
 
     parts = spec.count_parts()
     return {

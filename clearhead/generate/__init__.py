@@ -1,25 +1,27 @@
-"""Generating: a model and a beginning in, ids out. Generators deal in ids, never in text.
+"""Generation: a model and a prompt in, ids or text out.
 
-Prompt, Speaker   a model in the middle of a run            speaker.py, past.py, speculate.py
-Strategy          how the next token is chosen              rows.py, contrastive.py, beams.py
-Filter            what may be chosen                        filters.py, shaping.py
-Stop              when a text has ended                     stops.py
-generate          the loop, an iterator of steps            loop.py
-Settings          all of it under Hugging Face's names      settings.py
+generate, Decoding      the decode loop, an iterator of steps          loop.py
+DecoderRunner           prefill, step, reorder, rollback: the model    runner.py, speculative.py, replay/
+Strategy                how the next token is chosen                   sampling.py, beam_search.py, search.py
+Filter, Stop            what may be chosen, and when to stop           filters.py, search.py
+Settings                all of it under Hugging Face's names           settings.py, checks.py, defaults.py
+Hypothesis, Answer      what comes out                                 results.py
+TextGenerator           model + tokenizer + settings -> text           text.py
 """
 
-from .beams import Beam
-from .contrastive import Contrastive
+from .beam_search import Beam
 from .filters import Filter
 from .loop import Decoding, generate
-from .records import Hypothesis, Node, Row, Step
-from .rows import Greedy, Sample
+from .results import Answer, GenerationResult, Hypothesis, Node, SequenceId, Step, TokenBuffer
+from .runner import DecoderRunner, Prompt
+from .sampling import Contrastive, Greedy, Sample
+from .search import EndTokens, Stop, StopStrings, Strategy
 from .settings import Settings
-from .speaker import Prompt
-from .speculate import Draft
-from .stops import EndTokens, Stop, StopStrings
+from .speculative import Draft
+from .text import PromptLike, TextGenerator
 
 __all__ = [
-    "generate", "Decoding", "Prompt", "Draft", "Step", "Row", "Hypothesis", "Node",
-    "Greedy", "Sample", "Beam", "Contrastive", "Filter", "Stop", "EndTokens", "StopStrings", "Settings",
+    "generate", "Decoding", "DecoderRunner", "Prompt", "Draft", "Strategy", "Greedy", "Sample", "Beam",
+    "Contrastive", "Filter", "Stop", "EndTokens", "StopStrings", "Settings", "Step", "SequenceId", "Node",
+    "TokenBuffer", "Hypothesis", "GenerationResult", "Answer", "PromptLike", "TextGenerator",
 ]  # fmt: skip

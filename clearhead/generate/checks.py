@@ -1,7 +1,7 @@
-"""Checks of single settings: a name and a value in, one line about what is wrong with it out, or nothing.
+"""Checks of single settings: a name and a value in; an error of one line if the value is invalid.
 
-Values come from a caller, or from a generation_config.json that somebody else wrote: both are checked alike,
-for their type and for bounds beyond which no model makes sense and no machine has the memory.
+Values come from a caller, or from a generation_config.json that somebody else wrote. Both are checked for
+their type, and for bounds beyond which no model makes sense and no machine has the memory.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ NUMBERS = {  # from, to; a length of 2**20 to the power of 32 is still a float
 IDS = ("suppress_tokens", "begin_suppress_tokens", "begin")
 
 
-def check(name: str, value: Any, where: str) -> None:
-    """Refuse a value of the wrong kind or size; `where` says which file it stands in."""
+def check_setting(name: str, value: Any, where: str) -> None:
+    """Refuse a value of the wrong type or size; `where` names the file it comes from."""
     expected = _expected(name, value)
     if expected is not None:
         raise InputError(f"{where}{name} is {quoted(value)}, expected {expected}")
 
 
 def _expected(name: str, value: Any) -> str | None:  # noqa: C901 - a table of kinds, one line each
-    """What the setting should have been; None where it is."""
+    """What was expected; None if the value is valid."""
     if name in COUNTS:
         low, high = COUNTS[name]
         return None if _whole(value) and low <= value <= high else f"a whole number from {low} to {high:,}"
@@ -68,7 +68,7 @@ def _whole(value: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    """NaN and infinity are no numbers; nor is a whole number that no float holds."""
+    """Finite, and if it is an int, one that a float can hold."""
     return (_whole(value) and abs(value) < 2**63) or (isinstance(value, float) and math.isfinite(value))
 
 
@@ -81,5 +81,5 @@ def _id(value: Any) -> bool:
 
 
 def _ids(value: Any) -> bool:
-    """The -1 of some files stands for no token and is left out later."""
+    """The -1 in some files stands for no token and is dropped later."""
     return _list(value) and all(_whole(i) and -1 <= i <= LARGEST for i in value)

@@ -1,4 +1,4 @@
-"""The loop: a model, a prompt and rules in; an iterator of steps out, and the answers when it is done.
+"""The decode loop: a model, a prompt and rules in; an iterator of steps out, and the answers when it is done.
 
     run = generate(model, Prompt(ids_BT, mask_BT), strategy=Beam(4), stops=(EndTokens((2,)),), limit=64)
     for step in run: ...                 # or run.finish()
@@ -9,6 +9,7 @@ Shape suffixes: B requests, R rows, T tokens, V vocabulary.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -16,13 +17,11 @@ import torch
 from ..errors import InputError
 from ..nn.model import PairModel, SingleModel
 from .filters import Filter
-from .records import Hypothesis, Step
-from .rows import Greedy
-from .said import Said
-from .search import Rules, Search, Strategy
-from .speaker import Prompt, Speaker, speaker
-from .speculate import Draft, Speculator
-from .stops import Stop
+from .results import GenerationResult, Hypothesis, Node, SequenceId, Step, TokenBuffer
+from .runner import DecoderRunner, Prompt, Runner
+from .sampling import Greedy
+from .search import Rules, Search, Stop, Strategy
+from .speculative import Draft, SpeculativeRunner
 
 
 def generate(
@@ -36,8 +35,14 @@ def generate(
     draft: Draft | None = None,
     alternatives: int = 0,
     record: bool = False,
+    replay: bool = True,
 ) -> Decoding:
-    """Nothing is computed before the first step is asked for. `limit` is one number, or one per request."""
+    """A run; nothing is computed before its first step is asked for.
+
+    `limit` is the number of new tokens, one for all requests or one for each. `alternatives` adds the most
+    likely tokens to every step, `record` every hypothesis that beam search considers. `replay=False` runs the
+    model's Python code for every token, for debugging; the output is the same.
+    """
     requests = len(prompt.ids_BT)
     limits = [limit] * requests if isinstance(limit, int) else list(limit)
     if len(limits) != requests or min(limits) < 1:
@@ -45,7 +50,7 @@ def generate(
             f"limit is {limit}, expected a number above 0, or one for each of {requests} requests"
         )
     rules = Rules(filters, stops, alternatives, record)
-    return Decoding(model, prompt, strategy or Greedy(), rules, limits, draft)
+    return Decoding(model, prompt, strategy or Greedy(), rules, limits, draft, replay=replay)
 
 
 class Decoding:
@@ -59,9 +64,11 @@ class Decoding:
         rules: Rules,
         limits: list[int],
         draft: Draft | None,
+        *,
+        replay: bool = True,
     ) -> None:
         self._model, self._prompt, self._limits, self._draft = model, prompt, limits, draft
-        self._strategy, self._rules = strategy, rules
+        self._strategy, self._rules, self._replay = strategy, rules, replay
         self._search: Search | None = None
 
     @property
@@ -74,36 +81,62 @@ class Decoding:
             pass
         return self.answers
 
+    def collect(self) -> list[GenerationResult]:
+        """Run to the end, and keep the alternatives and search trees that the steps report."""
+        alternatives: dict[SequenceId, list[tuple[list[int], list[float]]]] = defaultdict(list)
+        trees: dict[int, list[Node]] = defaultdict(list)
+        for step in self:
+            if step.alternatives is not None:
+                columns = (x.tolist() for x in step.alternatives)
+                for row, ids, logprobs in zip(step.rows, *columns, strict=True):
+                    alternatives[row].append((ids, logprobs))
+            for node in step.nodes:
+                trees[node.request].append(node)
+        return [
+            GenerationResult(
+                hypotheses,
+                [alternatives.get(SequenceId(i, n), []) for n in range(len(hypotheses))],
+                tuple(trees.get(i, ())),
+            )
+            for i, hypotheses in enumerate(self.answers)
+        ]
+
     def __iter__(self) -> Iterator[Step]:
         with torch.inference_mode():
-            voice = speaker(self._model, self._prompt, room := max(self._limits))
-            if self._draft is not None:
-                helper = speaker(self._draft.model, self._prompt, room)
-                voice = Speculator(voice, helper, self._draft.ahead)
-        steps = self._steps(voice)
+            runner = self._runner()
+        steps = self._steps(runner)
         while True:
-            # Entered anew for each step: a mode must not stay on in the hands of whoever iterates.
+            # Entered anew for each step: the mode must not stay on in the code that iterates.
             with torch.inference_mode():
                 step = next(steps, None)
             if step is None:
                 return
             yield step
 
-    def _steps(self, voice: Speaker) -> Iterator[Step]:
+    def _runner(self) -> Runner:
+        longest = max(self._limits)
+        target = DecoderRunner(self._model, self._prompt, longest, replay=self._replay)
+        if self._draft is None:
+            return target
+        draft = DecoderRunner(self._draft.model, self._prompt, longest, replay=self._replay)
+        return SpeculativeRunner(target, draft, self._draft.ahead)
+
+    def _steps(self, runner: Runner) -> Iterator[Step]:
         requests, rows = len(self._limits), self._strategy.rows
-        logits_RV = voice.hear()
-        first = torch.arange(requests, device=logits_RV.device).repeat_interleave(rows)
-        limits_R = torch.tensor(self._limits, device=logits_RV.device)[first]
-        said = Said(voice.begun_RT[first], voice.real_RT[first], limits_R)
-        search = self._search = self._strategy.search(self._rules, said, voice, requests)
-        going_R, logits_RV = first, logits_RV[first]
+        logits_RV = runner.prefill()
+        # Every request is computed once, then its row is repeated for each beam or sample.
+        going_R = torch.arange(requests, device=logits_RV.device).repeat_interleave(rows)
+        limits_R = torch.tensor(self._limits, device=logits_RV.device)[going_R]
+        tokens = TokenBuffer(runner.prompt_RT[going_R], runner.real_RT[going_R], limits_R)
+        search = self._search = self._strategy.search(self._rules, tokens, runner, requests)
+        logits_RV = logits_RV[going_R]
         if rows > 1:
-            voice.keep(going_R, search.each)
-        voice.follow(search)
+            runner.reorder(going_R, search.rows_per_source)
+        runner.attach(search)
         while True:
-            step, going_R = search.turn(logits_RV)
+            step, going_R = search.choose(logits_RV)
             yield step
             if not len(going_R):
                 return
-            voice.keep(going_R, search.each)
-            logits_RV = voice.say(said.last_R1)
+            runner.reorder(going_R, search.rows_per_source)
+            logits_RV = runner.step(tokens.last_R1)

@@ -1,4 +1,4 @@
-"""What strategies share: the rules of a run, the face of a search, and a few lines of arithmetic.
+"""What strategies share: stop conditions, the rules of a run, the interface of a search, and a fast top-k.
 
 Shape suffixes: R rows, V vocabulary, C candidates, N their last new tokens.
 """
@@ -6,9 +6,9 @@ Shape suffixes: R rows, V vocabulary, C candidates, N their last new tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,23 +16,70 @@ from torch import Tensor
 from ..errors import InputError
 from ..nn.init import generator
 from .filters import Filter
-from .records import Hypothesis, Reason, Step
-from .said import Said
-from .speaker import Speaker
-from .stops import Stop
+from .results import Hypothesis, Reason, Step, TokenBuffer
+from .runner import Runner
 
-NOTHING_LEFT = "the filters leave no token to say; loosen them"
+ALL_MASKED = "every token was masked out by the filters; relax them"
 
-
-BLOCK = 64  # numbers that are compared at once
-FEW = 2**16  # numbers that one pass is quick enough for
+BLOCK = 64  # scores whose maximum is taken at once
+FEW = 2**16  # scores for which one plain pass is fast enough
 
 
-class Largest(NamedTuple):
-    """The best numbers of each row, best first, and where they stand."""
+class TopValues(NamedTuple):
+    """The largest values of each row, largest first, and their indices."""
 
     values: Tensor
     indices: Tensor
+
+
+class Stop:
+    """When a sequence has ended. `lookback` is how many of its last tokens `hit` needs to see."""
+
+    reason: ClassVar[Reason]
+
+    @property
+    def lookback(self) -> int:
+        return 1
+
+    def hit(self, tail_CN: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class EndTokens(Stop):
+    ids: tuple[int, ...]
+    reason: ClassVar[Reason] = "end"
+
+    def hit(self, tail_CN: Tensor) -> Tensor:
+        last_C = tail_CN[:, -1]
+        first, *others = (last_C == i for i in self.ids)
+        return torch.stack([first, *others]).any(0) if others else first
+
+
+@dataclass(frozen=True)
+class StopStrings(Stop):
+    """Ends a sequence once its new text contains one of these; `decode` turns ids into text.
+
+    Each step decodes the last tokens only: as many as the longest string has bytes, plus a few.
+    """
+
+    texts: tuple[str, ...]
+    decode: Callable[[Sequence[int]], str]
+    reason: ClassVar[Reason] = "stop"
+
+    def __post_init__(self) -> None:
+        if not self.texts or not all(self.texts):
+            raise InputError("a stop string must have at least one character")
+
+    @property
+    def lookback(self) -> int:
+        # Every token is at least one byte, except special tokens: leave room for a few of these.
+        return max(len(text.encode()) for text in self.texts) + 8
+
+    def hit(self, tail_CN: Tensor) -> Tensor:
+        tails = [self.decode(ids) for ids in tail_CN.tolist()]
+        found = [any(text in tail for text in self.texts) for tail in tails]
+        return torch.tensor(found, device=tail_CN.device)
 
 
 @dataclass(frozen=True)
@@ -41,18 +88,18 @@ class Rules:
 
     filters: Sequence[Filter] = ()
     stops: Sequence[Stop] = ()
-    alternatives: int = 0  # how many of the likeliest tokens each step tells
-    record: bool = False  # beams: tell every hypothesis that was looked at
+    alternatives: int = 0  # how many of the most likely tokens each step reports
+    record: bool = False  # beam search: report every hypothesis considered
 
-    def filtered(self, scores_RV: Tensor, said: Said) -> Tensor:
+    def apply_filters(self, scores_RV: Tensor, tokens: TokenBuffer) -> Tensor:
         for rule in self.filters:
-            scores_RV = rule(scores_RV, said)
+            scores_RV = rule(scores_RV, tokens)
         return scores_RV
 
-    def ends(self, said: Said, parents_C: Tensor | slice, tokens_C: Tensor) -> Tensor:
-        """Why each candidate has ended: a number for `reason`, below zero where it goes on."""
-        tail_CN = said.tail(parents_C, tokens_C, max((stop.reach for stop in self.stops), default=1))
-        code_C = torch.where(said.left_R[parents_C] <= 1, len(self.stops), -1)
+    def end_codes(self, tokens: TokenBuffer, parents_C: Tensor | slice, tokens_C: Tensor) -> Tensor:
+        """Why each candidate has ended: an index for `reason`, below zero if it continues."""
+        tail_CN = tokens.tail(parents_C, tokens_C, max((stop.lookback for stop in self.stops), default=1))
+        code_C = torch.where(tokens.remaining_R[parents_C] <= 1, len(self.stops), -1)
         for code, stop in reversed(list(enumerate(self.stops))):
             code_C = code_C.masked_fill(stop.hit(tail_CN), code)
         return code_C
@@ -62,44 +109,44 @@ class Rules:
 
 
 class Search:
-    """A strategy in the middle of a run: it decides, and keeps the hypotheses that have ended."""
+    """A strategy in the middle of a run: it chooses tokens and collects the finished hypotheses."""
 
-    each = 1  # how many rows, side by side, share the source of one request
+    rows_per_source = 1  # how many adjacent rows share the source of one request
 
-    def __init__(self, rules: Rules, said: Said, voice: Speaker, requests: int) -> None:
-        self.rules, self.said, self.voice = rules, said, voice
+    def __init__(self, rules: Rules, tokens: TokenBuffer, runner: Runner, requests: int) -> None:
+        self.rules, self.tokens, self.runner = rules, tokens, runner
         self.finished: list[list[Hypothesis]] = [[] for _ in range(requests)]
 
-    def guess(self, logits_RV: Tensor) -> Tensor:
-        raise InputError("a draft cannot guess what this strategy says; use the likeliest token or a draw")
+    def propose(self, logits_RV: Tensor) -> Tensor:
+        raise InputError("speculative decoding supports greedy decoding and sampling: drop num_beams")
 
-    def take_back(self, count: int) -> None:
+    def rollback(self, count: int) -> None:
         raise NotImplementedError
 
-    def left(self) -> int:
-        return int(self.said.left_R.min())
+    def remaining(self) -> int:
+        return int(self.tokens.remaining_R.min())
 
-    def turn(self, logits_RV: Tensor) -> tuple[Step, Tensor]:
-        """One turn: what was decided, and the rows that go on, each with its new token in `said`."""
+    def choose(self, logits_RV: Tensor) -> tuple[Step, Tensor]:
+        """One step: what was chosen, and the rows that continue, each with its new token in `tokens`."""
         raise NotImplementedError
 
 
 class Strategy:
-    """How the next token is chosen: a frozen value; `search` begins a run with it."""
+    """How the next token is chosen: a frozen value; `search` starts a run with it."""
 
     @property
     def rows(self) -> int:
         """How many rows each request needs."""
         return 1
 
-    def search(self, rules: Rules, said: Said, voice: Speaker, requests: int) -> Search:
+    def search(self, rules: Rules, tokens: TokenBuffer, runner: Runner, requests: int) -> Search:
         raise NotImplementedError
 
 
 def gumbel(count: int, seed: int, *purpose: str | int) -> Tensor:
-    """Noise whose winner, added to log-probabilities, is a draw from them (Gumbel 1954)."""
-    race = torch.empty(count, dtype=torch.float64)
-    return -race.exponential_(generator=generator(seed, "sample", *purpose)).log()
+    """Gumbel noise: the argmax of log-probabilities plus noise is a sample from them (Gumbel 1954)."""
+    noise = torch.empty(count, dtype=torch.float64)
+    return -noise.exponential_(generator=generator(seed, "sample", *purpose)).log()
 
 
 def seed_of(seed: int | tuple[int, ...], request: int) -> int:
@@ -110,15 +157,15 @@ def seed_of(seed: int | tuple[int, ...], request: int) -> int:
     return seed[request]
 
 
-def largest(scores_RN: Tensor, count: int) -> Largest:
-    """As `topk`, several times faster on long rows: one quick pass finds the largest number of each block,
-    and the best numbers of a row can only be in the blocks with the largest.
+def fast_topk(scores_RN: Tensor, count: int) -> TopValues:
+    """As `topk`, but several times faster on long rows: one pass takes the maximum of each block, and the top
+    values of a row can only be in the blocks with the largest maxima.
     """
     length = scores_RN.shape[1]
     if count == 1 and scores_RN.numel() < FEW:
-        return Largest(*scores_RN.max(-1, keepdim=True))
+        return TopValues(*scores_RN.max(-1, keepdim=True))
     if length < 16 * BLOCK * count:
-        return Largest(*scores_RN.topk(count))
+        return TopValues(*scores_RN.topk(count))
     rest = length - length % BLOCK
     blocks_RNB = scores_RN[:, :rest].reshape(len(scores_RN), -1, BLOCK)
     blocks_RK = blocks_RNB.amax(-1).topk(count).indices
@@ -127,18 +174,19 @@ def largest(scores_RN: Tensor, count: int) -> Largest:
     tail = torch.arange(rest, length, device=scores_RN.device).expand(len(at_RC), -1)
     at_RC = torch.cat([at_RC, tail], dim=1)
     found = scores_RN.gather(1, at_RC).topk(count)
-    return Largest(found.values, at_RC.gather(1, found.indices))
+    return TopValues(found.values, at_RC.gather(1, found.indices))
 
 
-def likeliest(scores_RV: Tensor) -> Tensor:
-    found = largest(scores_RV, 1)
+def best_token(scores_RV: Tensor) -> Tensor:
+    """The token with the highest score in each row."""
+    found = fast_topk(scores_RV, 1)
     if float(found.values.amin()) == float("-inf"):
-        raise InputError(NOTHING_LEFT)
+        raise InputError(ALL_MASKED)
     return found.indices[:, 0]
 
 
 def check_finite(numbers_R: Tensor) -> None:
-    """Of sums over all tokens: a logit that is no number makes its row's sum so."""
+    """`numbers_R` are sums over all logits of a row: one NaN among them makes the sum NaN."""
     if math.isnan(numbers_R.sum()):
         raise InputError(
             "the model's logits are not finite: its weights are damaged, or overflow in this dtype"

@@ -1,5 +1,5 @@
-"""Settings of a run under the names people know: `generation_config.json` and arguments in; what the loop
-takes out (strategy, filters, stops, limits). Arguments win over the file, the file over the defaults.
+"""Settings of a run under Hugging Face's names: `generation_config.json` and arguments in; strategy, filters,
+stops and limits out, as the loop takes them. Arguments win over the file, the file over the defaults.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..errors import InputError, nearest, quoted
-from .beams import Beam
-from .checks import check
-from .contrastive import Contrastive
+from .beam_search import Beam, EarlyStopping
+from .checks import check_setting
 from .filters import (
     Allowed,
     AtLeast,
@@ -20,19 +19,21 @@ from .filters import (
     Forced,
     ForcedEnd,
     Frequency,
+    MinP,
     NoRepeatNgram,
     Repetition,
     Suppressed,
+    Temperature,
+    TopK,
+    TopP,
+    Typical,
 )
-from .pool import Early
-from .rows import Greedy, Sample
-from .search import Strategy
-from .shaping import MinP, Temperature, TopK, TopP, Typical
-from .stops import EndTokens, Stop, StopStrings
+from .sampling import Contrastive, Greedy, Sample
+from .search import EndTokens, Stop, StopStrings, Strategy
 
-DEFAULT_NEW = 128  # new tokens, where neither an argument nor the checkpoint says how many
+DEFAULT_NEW = 128  # new tokens, if neither an argument nor the checkpoint sets a limit
 
-# Keys of generation_config.json that do not change what is said: plumbing of other libraries.
+# Keys of generation_config.json that do not change the output: options of other libraries.
 HARMLESS = {
     "_from_model_config", "transformers_version", "use_cache", "cache_implementation", "cache_config",
     "max_cache_len", "return_dict_in_generate", "output_attentions", "output_hidden_states",
@@ -42,26 +43,28 @@ HARMLESS = {
 }  # fmt: skip
 # Values that mean "off" for keys that are not known here.
 OFF: tuple[Any, ...] = (None, False, 0, 0.0, 1.0, [], {})
-CALLERS = {"allowed"}  # a function; no file can name one
-DRAWING = ("temperature", "top_k", "top_p", "min_p", "typical_p")
+NOT_IN_FILES = {"allowed"}  # a function
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything a caller may say about a run. Names and meanings are those of Hugging Face's generate."""
+    """The settings of a run. Names and meanings are those of Hugging Face's generate."""
 
     max_new_tokens: int | None = None
-    max_length: int | None = None  # of prompt and answer together; of the decoder's side in a Pair
+    max_length: int | None = (
+        None  # of prompt and new tokens together; of an encoder-decoder the decoder's tokens
+    )
     min_new_tokens: int = 0
     min_length: int = 0
     num_beams: int = 1
     num_beam_groups: int = 1
     diversity_penalty: float = 0.0
     length_penalty: float = 1.0
-    early_stopping: Early = False
+    early_stopping: EarlyStopping = False
     num_return_sequences: int = 1
-    do_sample: bool | None = None  # None: yes, if an argument shapes the draw
-    temperature: float = 1.0  # 0 is the likeliest token
+    do_sample: bool | None = None  # None: yes, if an argument such as top_p or temperature is given
+    temperature: float = 1.0  # 0 is greedy decoding
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
@@ -76,20 +79,20 @@ class Settings:
     begin_suppress_tokens: Sequence[int] = ()
     forced_bos_token_id: int | None = None
     forced_eos_token_id: int | Sequence[int] | None = None
-    begin: Sequence[int] = ()  # what the answer begins with, whatever the model thinks
-    allowed: Callable[[list[int]], Sequence[int]] | None = None  # which tokens may follow these
+    begin: Sequence[int] = ()  # the first new tokens, whatever the model predicts
+    allowed: Callable[[list[int]], Sequence[int]] | None = None  # which tokens may follow these ids
     stop: str | Sequence[str] = ()
-    truncate_source: bool = False  # a source too long for the encoder loses its end instead of being refused
+    truncate_source: bool = False  # cut a source too long for the encoder instead of refusing it
     seed: int | Sequence[int] = 0  # one for all requests, or one for each
-    num_assistant_tokens: int = 5  # how far a draft model looks ahead
+    num_assistant_tokens: int = 5  # how many tokens a draft model proposes at a time
     eos_token_id: int | Sequence[int] | None = None
     pad_token_id: int | None = None
     decoder_start_token_id: int | Sequence[int] | None = None
-    given: frozenset[str] = field(default=frozenset(), repr=False)  # which of these the caller said
+    given: frozenset[str] = field(default=frozenset(), repr=False)  # the names the caller set
 
     @property
     def ends(self) -> tuple[int, ...]:
-        return several(self.eos_token_id)
+        return as_tuple(self.eos_token_id)
 
     @property
     def pad(self) -> int:
@@ -99,68 +102,67 @@ class Settings:
 
     @classmethod
     def read(cls, file: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Settings, list[str]]:
-        """Arguments over the checkpoint's file; and a line for whatever in the file is not known here."""
+        """Arguments over the checkpoint's file; and a note for each unknown key of the file."""
         known = {f.name for f in fields(cls)} - {"given"}
         for name in given:
             if name not in known:
                 raise InputError(f"generate has no setting {name!r}; {nearest(name, known)}")
-        said = {name: value for name, value in given.items() if value is not None}
+        arguments = {name: value for name, value in given.items() if value is not None}
         stored = {"stop" if k == "stop_strings" else k: v for k, v in file.items() if v is not None}
         notes = [
-            f"generation_config.json asks for {quoted(name)} = {quoted(value)}, not known here and left out"
+            f"generation_config.json asks for {quoted(name)} = {quoted(value)}, unknown here and ignored"
             for name, value in stored.items()
             if name not in known | HARMLESS and not _is_off(value)
         ]
-        values = {name: value for name, value in stored.items() if name in known - CALLERS}
+        values = {name: value for name, value in stored.items() if name in known - NOT_IN_FILES}
         for one, two in (("max_new_tokens", "max_length"), ("min_new_tokens", "min_length")):
-            if one in said and two in said:
-                raise InputError(f"{one} and {two} say the same thing in two ways; give one of them")
-            if one in said or two in said:  # an argument of either name wins over both in the file
+            if one in arguments and two in arguments:
+                raise InputError(f"{one} and {two} set the same limit; give one of them")
+            if one in arguments or two in arguments:  # an argument of either name wins over both in the file
                 values = {name: value for name, value in values.items() if name not in (one, two)}
-        for name, value in {**values, **said}.items():
-            check(name, value, "" if name in said else "generation_config.json: ")
-        return cls(**{**values, **said}, given=frozenset(said)), notes
+        for name, value in {**values, **arguments}.items():
+            check_setting(name, value, "" if name in arguments else "generation_config.json: ")
+        return cls(**{**values, **arguments}, given=frozenset(arguments)), notes
 
     def strategy(self) -> Strategy:
-        seed, draws = self.seed if isinstance(self.seed, int) else tuple(self.seed), self._draws
+        seed, samples = self.seed if isinstance(self.seed, int) else tuple(self.seed), self._samples
         if self.penalty_alpha:
-            if draws or self.num_beams > 1 or self.num_return_sequences > 1:
+            if samples or self.num_beams > 1 or self.num_return_sequences > 1:
                 raise InputError(
-                    "contrastive search (penalty_alpha) gives one answer, without beams or a draw"
+                    "contrastive search (penalty_alpha) supports one sequence, without num_beams or do_sample"
                 )
             return Contrastive(self.top_k or 4, self.penalty_alpha)
         if self.num_beams != 1:
             return Beam(
                 self.num_beams, self.length_penalty, self.early_stopping, self.num_return_sequences,
-                self.num_beam_groups, self.diversity_penalty, seed if draws else None,
+                self.num_beam_groups, self.diversity_penalty, seed if samples else None,
             )  # fmt: skip
         if self.num_beam_groups != 1:
             raise InputError(f"{self.num_beam_groups} groups need more than one beam; set num_beams")
-        if draws:
+        if samples:
             return Sample(seed, self.num_return_sequences)
         if self.num_return_sequences != 1:
             raise InputError(
-                f"num_return_sequences is {self.num_return_sequences}, but taking the likeliest token gives "
-                f"one answer; use num_beams or do_sample"
+                f"num_return_sequences is {self.num_return_sequences}, but greedy decoding gives one "
+                f"sequence; use num_beams or do_sample"
             )
         return Greedy()
 
     @property
-    def _draws(self) -> bool:
-        """Whether tokens are drawn: where that is asked for, or where an argument shapes the draw."""
+    def _samples(self) -> bool:
+        """Whether tokens are sampled: if asked for, or if an argument only makes sense with sampling."""
         if self.temperature == 0:
             return False
         plain = Settings()
-        shaped = [n for n in DRAWING if n in self.given and getattr(self, n) != getattr(plain, n)]
+        shaped = [n for n in SAMPLING if n in self.given and getattr(self, n) != getattr(plain, n)]
         if self.penalty_alpha:
             shaped = []  # contrastive search has a use of its own for top_k
         if self.do_sample is False and shaped:
-            raise InputError(f"{shaped[0]} shapes a draw, but do_sample is False; leave one of them out")
+            raise InputError(f"{shaped[0]} needs sampling, but do_sample is False; drop one of them")
         return bool(shaped) if self.do_sample is None else self.do_sample
 
     def filters(self) -> list[Filter]:
         """In the order Hugging Face applies them."""
-        strategy = self.strategy()
         banned = tuple(
             tuple(word) for word in self.bad_words_ids if tuple(word) not in {(e,) for e in self.ends}
         )
@@ -179,17 +181,17 @@ class Settings:
             else None,
             Allowed(self.allowed) if self.allowed is not None else None,
             *(Forced((token,), at) for at, token in enumerate(begin)),
-            ForcedEnd(several(self.forced_eos_token_id)) if self.forced_eos_token_id is not None else None,
+            ForcedEnd(as_tuple(self.forced_eos_token_id)) if self.forced_eos_token_id is not None else None,
             Suppressed(tuple(self.suppress_tokens)) if self.suppress_tokens else None,
             Suppressed(tuple(self.begin_suppress_tokens), at=len(begin))
             if self.begin_suppress_tokens
             else None,
         ]
-        if isinstance(strategy, Sample) or (isinstance(strategy, Beam) and strategy.seed is not None):
-            rules += self._shaping(1 + len(self.ends) if isinstance(strategy, Beam) else 1)
+        if self._samples:  # a beam keeps a token to continue with, next to every end token
+            rules += self._sampling_filters(1 if self.num_beams == 1 else 1 + len(self.ends))
         return [rule for rule in rules if rule is not None]
 
-    def _shaping(self, least: int) -> list[Filter | None]:
+    def _sampling_filters(self, least: int) -> list[Filter | None]:
         return [
             Temperature(self.temperature) if self.temperature != 1 else None,
             TopK(self.top_k, least) if self.top_k else None,
@@ -202,7 +204,7 @@ class Settings:
         stops: list[Stop] = [EndTokens(self.ends)] if self.ends else []
         if texts := self.stop_strings:
             if decode is None:
-                raise InputError("stop strings need a tokenizer, and this model came without one")
+                raise InputError("stop strings need a tokenizer, and this model has none")
             stops.append(StopStrings(texts, decode))
         return stops
 
@@ -210,18 +212,18 @@ class Settings:
     def stop_strings(self) -> tuple[str, ...]:
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
-    def limits(self, lengths: Sequence[int], window: int | None) -> list[int]:
-        """How many new tokens each request may have, after so many, in a model of `window` positions."""
-        return [self._limit(length, window) for length in lengths]
+    def limits(self, lengths: Sequence[int], max_length: int | None) -> list[int]:
+        """New tokens allowed for prompts of these lengths, in a model of `max_length` positions."""
+        return [self._limit(length, max_length) for length in lengths]
 
-    def _limit(self, length: int, window: int | None) -> int:
-        if window is not None and length > window:
+    def _limit(self, length: int, positions: int | None) -> int:
+        if positions is not None and length > positions:
             raise InputError(
-                f"the prompt has {length} tokens, the model {window} positions; shorten the prompt"
+                f"the prompt has {length} tokens, the model {positions} positions; shorten the prompt"
             )
-        # The last token is said but never read again, so it needs no position.
-        room = None if window is None else window - length + 1
-        said = bool(self.given & {"max_new_tokens", "max_length"})
+        # The last token is never fed back into the model, so it needs no position.
+        room = None if positions is None else positions - length + 1
+        explicit = bool(self.given & {"max_new_tokens", "max_length"})
         if self.max_new_tokens is not None:
             wanted = self.max_new_tokens
         elif self.max_length is not None:
@@ -233,10 +235,10 @@ class Settings:
         else:
             wanted = DEFAULT_NEW
         if room is not None and wanted > room:
-            if said:
+            if explicit:
                 raise InputError(
                     f"{length} tokens and {wanted} new ones need {length + wanted - 1} positions, the model "
-                    f"has {window}; ask for at most {room} new tokens, or shorten the prompt"
+                    f"has {positions}; ask for at most {room} new tokens, or shorten the prompt"
                 )
             wanted = room
         return wanted
@@ -246,7 +248,7 @@ def _is_off(value: Any) -> bool:
     return isinstance(value, bool | int | float | list | dict) and value in OFF
 
 
-def several(value: int | Sequence[int] | None) -> tuple[int, ...]:
+def as_tuple(value: int | Sequence[int] | None) -> tuple[int, ...]:
     """One id, several or none, as a tuple."""
     if value is None:
         return ()

@@ -92,25 +92,6 @@ def _mixing(mixer: TokenMixer) -> str:
     return "" if isinstance(mixer.kernel, Softmax) else str(mixer.kernel)
 
 
-def cache_values(spec: Model) -> int:
-    """How many numbers a decoding run keeps per token, keys and values of all decoder layers together."""
-    tower = towers(spec).get("decoder")
-    if tower is None:
-        return 0
-    kept = 0
-    for i in range(tower.depth):
-        attention = tower.pattern[i % len(tower.pattern)].attention
-        kept += _per_token(attention, tower.width) if isinstance(attention, Attention) else 0
-    return kept
-
-
-def _per_token(attention: Attention, width: int) -> int:
-    head = attention.head_width(width)
-    if attention.kernel.build(attention.heads, head).keeps == "state":
-        return 0  # a matrix of constant size, however many tokens there were
-    return (attention.kv_heads or attention.heads) * (head + (attention.value_dim or head))
-
-
 def flat(spec: Any, path: str = "") -> dict[str, Any]:
     """A spec as `{"tower.block.attention.heads": 12, ...}`, kinds included."""
     rows: dict[str, Any] = {path or "model": type(spec).__name__}

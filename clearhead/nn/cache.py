@@ -104,6 +104,18 @@ class Cache:
             raise InputError(f"the cache holds {len(self.real_BK)} rows, this call has {len(real_BT)}")
         self.real_BK = real_BT if self.real_BK is None else torch.cat([self.real_BK, real_BT], dim=1)
 
+    def advance(self, real_BT: Tensor) -> None:
+        """Count tokens whose keys and values were written without the tower, as by a replayed decode step."""
+        self.saw(real_BT)
+        for layer in self.layers:
+            layer.length += real_BT.shape[1]
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, KV | None]:
+        """The first layer's own keys and those of the source: new objects once rows are added or removed."""
+        layer = self.layers[0]
+        return layer.held and layer.held[0], layer.cross
+
     def reorder(self, rows: Tensor, sources: Tensor | None = None) -> None:
         """Keep the given batch rows, in that order (beam search).
 

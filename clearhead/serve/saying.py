@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from ..bundle import Bundle
-from ..bundle.speaking import Speaking
+from ..bundle.generation import text_generator
 from ..generate import Decoding
 
 Id = Annotated[int, Field(ge=0, le=10_000_000)]
@@ -44,10 +44,10 @@ class Settings(BaseModel):
 
 
 def say(bundle: Bundle, asked: Settings, *, record: bool = False) -> Decoding:
-    speaking = Speaking(bundle, asked.under_their_names())
+    generator = text_generator(bundle, asked.under_their_names())
     alternatives = 0 if asked.strategy == "beam" else 10
     prompt = message(asked.text) if asked.chat else asked.text
-    return speaking.run(speaking.prompts([prompt]), alternatives=alternatives, record=record)
+    return generator.decode(generator.encode_prompts([prompt]), alternatives=alternatives, record=record)
 
 
 def message(text: str) -> list[dict[str, str]]:

@@ -124,10 +124,15 @@ class _Fitted(Int8Linear):
 
 
 def fitted_product(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Tensor) -> Tensor:
-    """One call for whoever watches torch's calls: inside, numbers of the input decide about the next call."""
+    """The product with the steps of each row fitted to its range.
+
+    Its torch calls depend on the numbers in the input, so it must not be recorded call by call. It dispatches
+    through torch's `__torch_function__` protocol and thereby is one call for a TorchFunctionMode: that is the
+    documented way to be captured as one call of a decode step (`clearhead/generate/replay/capture.py`).
+    """
     if has_torch_function_unary(x_BTI):
-        watched: Tensor = handle_torch_function(fitted_product, (x_BTI,), x_BTI, matrix, bias_O, sum_O)
-        return watched
+        dispatched: Tensor = handle_torch_function(fitted_product, (x_BTI,), x_BTI, matrix, bias_O, sum_O)
+        return dispatched
     if x_BTI.numel() > x_BTI.shape[-1]:
         return _fit_rows(x_BTI, matrix, bias_O, sum_O)
     low, high = x_BTI.aminmax()

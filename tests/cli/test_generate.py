@@ -139,7 +139,7 @@ def test_a_draft_gives_the_same_answer(folder: str, capsys: pytest.CaptureFixtur
         ([TEXT, "--beams", "0"], "num_beams is 0, expected a whole number from 1"),
         ([TEXT, "--top-p", "1.5"], "top_p is 1.5, expected a number from 0 to 1"),
         ([TEXT, "--n", "3"], "use num_beams or do_sample"),
-        ([TEXT, "--temperature", "0.5", "--no-sample"], "temperature shapes a draw"),
+        ([TEXT, "--temperature", "0.5", "--no-sample"], "temperature needs sampling"),
         ([TEXT, "--max", "5000"], "the model has 128; ask for at most"),
         (["dog " * 200], "the model 128 positions; shorten the prompt"),
         ([TEXT, "--show-beams"], "--show-beams shows beam search; add --beams 4"),

@@ -13,8 +13,8 @@ from references import REFERENCES, Reference
 
 import clearhead as ch
 from clearhead.bundle import Bundle
-from clearhead.generate.pool import Pool
-from clearhead.generate.records import Hypothesis
+from clearhead.generate.beam_search import HypothesisPool
+from clearhead.generate.results import Hypothesis
 
 WIDTHS, PENALTIES, LIMITS = (2, 4), (0.5, 1.0, 2.0), (6, 15)
 
@@ -86,7 +86,7 @@ def test_short_rows_are_filled_up_as_the_reference_fills_them(
 def test_a_pool_closes_when_nothing_better_can_come(
     early: Any, penalty: float, sum_of_logs: float, is_open: bool
 ) -> None:
-    pool = Pool(size=1, early=early, penalty=penalty, limit=16)
-    pool.take(Hypothesis([5] * 4, [-1.0] * 4, -4.0 / 4**penalty, "end"))
+    pool = HypothesisPool(size=1, early=early, penalty=penalty, limit=16)
+    pool.add(Hypothesis([5] * 4, [-1.0] * 4, -4.0 / 4**penalty, "end"))
     pool.close(sum_of_logs, 5)
     assert pool.open == is_open

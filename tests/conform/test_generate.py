@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from references import REFERENCES, Reference
+from replaying import AT_ONCE, DEFAULT, MODES, replayed
 from tolerance import TOLERANCE
 from torch import Tensor
 from zoo import DECODERS, PAIRS, ids
@@ -24,10 +25,10 @@ from clearhead.generate import (
     Prompt,
     Sample,
     Settings,
+    Strategy,
     generate,
-    player,
 )
-from clearhead.generate.search import Strategy
+from clearhead.generate.replay import replayer
 from clearhead.nn import PairModel, SingleModel
 
 ALONE = {  # families and variations whose reference says something else, and why
@@ -88,10 +89,10 @@ class Both:
         return self.ours.generate_ids(ids, mask, **settings)
 
     def scores(self, ids: Tensor, **settings: Any) -> list[float]:
-        said, _ = Settings.read(self.ours.generation, self.plumbing | {"eos_token_id": self.ends} | settings)
+        read, _ = Settings.read(self.ours.generation, self.plumbing | {"eos_token_id": self.ends} | settings)
         start = torch.full((len(ids), 1), 2) if self.pair else None
-        run = generate(self.ours.model, Prompt(ids, None, start), strategy=said.strategy(),
-                       filters=said.filters(), stops=said.stops(None), limit=NEW)  # fmt: skip
+        run = generate(self.ours.model, Prompt(ids, None, start), strategy=read.strategy(),
+                       filters=read.filters(), stops=read.stops(None), limit=NEW)  # fmt: skip
         return [answer.score for answers in run.finish() for answer in answers]
 
 
@@ -105,7 +106,10 @@ def test_the_models_meet_every_setting() -> None:
 
 
 def test_greedy_says_what_the_reference_says(both: Both) -> None:
-    assert torch.equal(both.we_say(both.ids), both.they_say(both.ids).sequences)
+    theirs = both.they_say(both.ids).sequences
+    for mode in MODES:
+        with replayed(mode):
+            assert torch.equal(both.we_say(both.ids), theirs), mode
 
 
 def test_beams_say_what_the_reference_says_and_score_it_alike(both: Both) -> None:
@@ -115,37 +119,28 @@ def test_beams_say_what_the_reference_says_and_score_it_alike(both: Both) -> Non
         settings = {"num_beams": width, "early_stopping": early, "length_penalty": penalty}
         settings["num_return_sequences"] = width
         theirs = both.they_say(both.ids, **settings)
-        assert torch.equal(both.we_say(both.ids, **settings), theirs.sequences), settings
+        for mode in (DEFAULT, AT_ONCE):
+            with replayed(mode):
+                assert torch.equal(both.we_say(both.ids, **settings), theirs.sequences), (mode, settings)
         assert both.scores(both.ids, **settings) == pytest.approx(
             theirs.sequences_scores.tolist(), rel=TOLERANCE[torch.float32], abs=TOLERANCE[torch.float32]
         ), settings
 
 
-def test_short_answers_without_a_tape_are_the_reference_s_too(both: Both, shipped: int) -> None:
-    """As users get them: in all other tests here even nine tokens are worth a tape."""
-    assert shipped > NEW
-    assert_no_tape(both)
-    assert torch.equal(both.we_say(both.ids), both.they_say(both.ids).sequences)
-    settings = {"num_beams": 3, "num_return_sequences": 2}
-    assert torch.equal(both.we_say(both.ids, **settings), both.they_say(both.ids, **settings).sequences)
-
-
 @pytest.mark.parametrize("name", [name for name in EVERYONE if name not in SPEAKS])
-def test_short_answers_of_the_others_are_those_with_a_tape(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """Families that are not compared with a reference: the same tokens with and without."""
-    both = Both(EVERYONE[name], tmp_path)
-    with_tape = both.we_say(both.ids)
-    assert request.getfixturevalue("shipped") > NEW
-    assert_no_tape(both)
-    assert torch.equal(both.we_say(both.ids), with_tape)
+def test_families_without_a_reference_give_the_same_tokens_in_all_modes(name: str, tmp_path: Path) -> None:
+    both, found = Both(EVERYONE[name], tmp_path), []
+    for mode in MODES:
+        with replayed(mode):
+            found.append(both.we_say(both.ids))
+    assert all(torch.equal(ids, found[0]) for ids in found)
 
 
-def assert_no_tape(both: Both) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(player, "tape", lambda *_: pytest.fail("a tape was made of a short answer"))
-        both.we_say(both.ids)
+def test_short_answers_are_not_captured(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the laws above hold both for steps of the model, as users get them here, and for replayed ones."""
+    assert replayer.MIN_STEPS > NEW
+    monkeypatch.setattr(replayer, "compile_replay", lambda *_: pytest.fail("a short answer was captured"))
+    both.we_say(both.ids)
 
 
 def test_prompts_of_unequal_length_get_the_answers_they_get_alone(both: Both) -> None:
@@ -170,6 +165,8 @@ def test_prompts_of_unequal_length_get_the_answers_they_get_alone(both: Both) ->
 
 CORE = {f"decoder/{n}": m for n, m in DECODERS.items()} | {f"pair/{n}": m for n, m in PAIRS.items()}
 core = pytest.mark.parametrize("spec", CORE.values(), ids=CORE)
+# Off and as shipped are the same here: these runs are too short to be captured, unless from the first step.
+both_ways = pytest.mark.parametrize("replay", (DEFAULT, AT_ONCE), indirect=True)
 OTHERS: list[Strategy] = [Beam(3, count=3), Sample(seed=3, count=2), Contrastive(3, 0.5)]
 ROOM = 6
 
@@ -195,6 +192,8 @@ def logits(model: SingleModel | PairModel, source: Tensor, said: list[int]) -> T
 
 
 @core
+@both_ways
+@pytest.mark.usefixtures("replay")
 @torch.no_grad()
 def test_log_probabilities_are_those_of_one_pass_over_the_answer(spec: Any) -> None:
     """So a cache, step by step, changes nothing; and what greedy says is likeliest at every place."""
@@ -210,6 +209,8 @@ def test_log_probabilities_are_those_of_one_pass_over_the_answer(spec: Any) -> N
 
 
 @core
+@both_ways
+@pytest.mark.usefixtures("replay")
 @torch.no_grad()
 def test_a_row_says_the_same_alone_and_in_a_batch(spec: Any) -> None:
     model, source = spec.build(dtype=torch.float64), ids(3, 7)

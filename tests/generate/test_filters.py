@@ -11,20 +11,20 @@ from transformers import LogitsProcessorList
 from transformers.generation import logits_process as theirs
 
 from clearhead.errors import InputError
-from clearhead.generate import filters, shaping
+from clearhead.generate import filters
 from clearhead.generate.filters import Filter
-from clearhead.generate.said import Said
+from clearhead.generate.results import TokenBuffer
 
 VOCAB, START = 23, 4
 
 
-def said(rows: int = 4, new: int = 5, seed: int = 0) -> Said:
+def tokens(rows: int = 4, new: int = 5, seed: int = 0) -> TokenBuffer:
     """A prompt of four tokens and some new ones, with repetitions."""
     key = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, 7, (rows, START + new), generator=key)
-    made = Said(ids[:, :START], torch.ones(rows, START, dtype=torch.bool), torch.full((rows,), 8))
+    made = TokenBuffer(ids[:, :START], torch.ones(rows, START, dtype=torch.bool), torch.full((rows,), 8))
     for token in ids[:, START:].unbind(1):
-        made.add(token, torch.zeros(rows))
+        made.append(token, torch.zeros(rows))
     return made
 
 
@@ -33,18 +33,18 @@ def scores(rows: int = 4, seed: int = 0, spread: float = 3.0) -> Tensor:
 
 
 PAIRS: dict[str, tuple[Filter, Any]] = {
-    "temperature": (shaping.Temperature(0.7), theirs.TemperatureLogitsWarper(0.7)),
-    "top-k": (shaping.TopK(3), theirs.TopKLogitsWarper(3)),
-    "top-k, more than there are": (shaping.TopK(99), theirs.TopKLogitsWarper(99)),
-    "top-k, at least": (shaping.TopK(1, least=3), theirs.TopKLogitsWarper(1, min_tokens_to_keep=3)),
-    "top-p": (shaping.TopP(0.6), theirs.TopPLogitsWarper(0.6)),
-    "top-p, tiny": (shaping.TopP(0.01), theirs.TopPLogitsWarper(0.01)),
-    "top-p, at least": (shaping.TopP(0.1, least=4), theirs.TopPLogitsWarper(0.1, min_tokens_to_keep=4)),
-    "min-p": (shaping.MinP(0.2), theirs.MinPLogitsWarper(0.2)),
-    "min-p, at least": (shaping.MinP(0.9, least=3), theirs.MinPLogitsWarper(0.9, min_tokens_to_keep=3)),
-    "typical": (shaping.Typical(0.5), theirs.TypicalLogitsWarper(0.5)),
+    "temperature": (filters.Temperature(0.7), theirs.TemperatureLogitsWarper(0.7)),
+    "top-k": (filters.TopK(3), theirs.TopKLogitsWarper(3)),
+    "top-k, more than there are": (filters.TopK(99), theirs.TopKLogitsWarper(99)),
+    "top-k, at least": (filters.TopK(1, least=3), theirs.TopKLogitsWarper(1, min_tokens_to_keep=3)),
+    "top-p": (filters.TopP(0.6), theirs.TopPLogitsWarper(0.6)),
+    "top-p, tiny": (filters.TopP(0.01), theirs.TopPLogitsWarper(0.01)),
+    "top-p, at least": (filters.TopP(0.1, least=4), theirs.TopPLogitsWarper(0.1, min_tokens_to_keep=4)),
+    "min-p": (filters.MinP(0.2), theirs.MinPLogitsWarper(0.2)),
+    "min-p, at least": (filters.MinP(0.9, least=3), theirs.MinPLogitsWarper(0.9, min_tokens_to_keep=3)),
+    "typical": (filters.Typical(0.5), theirs.TypicalLogitsWarper(0.5)),
     "typical, at least": (
-        shaping.Typical(0.1, least=3), theirs.TypicalLogitsWarper(0.1, min_tokens_to_keep=3),
+        filters.Typical(0.1, least=3), theirs.TypicalLogitsWarper(0.1, min_tokens_to_keep=3),
     ),
     "repetition": (filters.Repetition(1.7), theirs.RepetitionPenaltyLogitsProcessor(1.7)),
     "encouragement": (filters.Repetition(0.5), theirs.RepetitionPenaltyLogitsProcessor(0.5)),
@@ -96,7 +96,7 @@ def test_every_filter_is_the_reference_s_after_any_number_of_tokens(name: str, n
 
 def assert_as_reference(name: str, seed: int, new: int, spread: float) -> None:
     ours, reference = PAIRS[name]
-    before, now = scores(seed=seed, spread=spread), said(new=new, seed=seed)
+    before, now = scores(seed=seed, spread=spread), tokens(new=new, seed=seed)
     if name == "forced first":  # theirs means the first token of a decoder, whose start is one token
         now.start = now.length - new
         if new:
@@ -126,12 +126,12 @@ def test_a_padded_row_is_filtered_as_it_is_alone(
     flags = torch.arange(START)[None] >= START - real
     limits = torch.tensor([8])
     padded, alone = (
-        Said(ids[:, :START], flags, limits),
-        Said(ids[:, START - real : START], flags[:, -real:], limits),
+        TokenBuffer(ids[:, :START], flags, limits),
+        TokenBuffer(ids[:, START - real : START], flags[:, -real:], limits),
     )
     for now in (padded, alone):
         for token in ids[:, START:].unbind(1):
-            now.add(token, torch.zeros(1))
+            now.append(token, torch.zeros(1))
     assert torch.equal(ours(before, padded), ours(before, alone))
 
 
@@ -141,7 +141,7 @@ def test_every_filter_was_compared() -> None:
 
 def test_frequency_and_presence_are_openai_s() -> None:
     """mu - count * frequency - (count > 0) * presence, over the answer alone."""
-    now, before = said(), scores()
+    now, before = tokens(), scores()
     after = filters.Frequency(each=0.3, once=0.7)(before, now)
     for r in range(4):
         for v in range(VOCAB):
@@ -154,7 +154,7 @@ def test_frequency_and_presence_are_openai_s() -> None:
 def test_padding_was_not_said() -> None:
     """Token 0 fills the row up; neither penalties nor n-grams may take it for text."""
     ids, real = torch.tensor([[0, 0, 5, 6]]), torch.tensor([[False, False, True, True]])
-    now = Said(ids, real, torch.tensor([4]))
+    now = TokenBuffer(ids, real, torch.tensor([4]))
     before = scores(1)
     assert filters.Repetition(2.0)(before, now)[0, 0] == before[0, 0]
     assert not filters.NoRepeatNgram(1)(before, now)[0, 0].isneginf()
@@ -164,11 +164,11 @@ def test_padding_was_not_said() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: shaping.TopP(1.2), "top_p is 1.2, expected a number above 0 and at most 1"),
-        (lambda: shaping.TopP(0.0), "top_p is 0.0"),
-        (lambda: shaping.MinP(-1.0), "min_p is -1.0"),
-        (lambda: shaping.TopK(0), "top_k is 0, expected 1 or more"),
-        (lambda: shaping.Temperature(0.0), "temperature is 0.0, expected a number above 0"),
+        (lambda: filters.TopP(1.2), "top_p is 1.2, expected a number above 0 and at most 1"),
+        (lambda: filters.TopP(0.0), "top_p is 0.0"),
+        (lambda: filters.MinP(-1.0), "min_p is -1.0"),
+        (lambda: filters.TopK(0), "top_k is 0, expected 1 or more"),
+        (lambda: filters.Temperature(0.0), "temperature is 0.0, expected a number above 0"),
         (lambda: filters.Repetition(0.0), "repetition_penalty is 0.0"),
         (lambda: filters.NoRepeatNgram(0), "no_repeat_ngram_size is 0"),
         (lambda: filters.Banned(((),)), "a banned sequence must have at least one token"),

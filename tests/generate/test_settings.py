@@ -6,10 +6,22 @@ import pytest
 
 from clearhead.errors import InputError
 from clearhead.generate import Beam, Contrastive, Greedy, Sample, Settings
-from clearhead.generate.filters import AtLeast, Banned, Filter, Forced, ForcedEnd, Frequency, Repetition
+from clearhead.generate.filters import (
+    AtLeast,
+    Banned,
+    Filter,
+    Forced,
+    ForcedEnd,
+    Frequency,
+    MinP,
+    Repetition,
+    Temperature,
+    TopK,
+    TopP,
+    Typical,
+)
+from clearhead.generate.search import EndTokens, StopStrings
 from clearhead.generate.settings import DEFAULT_NEW
-from clearhead.generate.shaping import MinP, Temperature, TopK, TopP, Typical
-from clearhead.generate.stops import EndTokens, StopStrings
 
 
 def read(file: dict[str, Any] | None = None, **given: Any) -> Settings:
@@ -140,12 +152,12 @@ def test_what_does_not_fit_is_an_error_with_both_numbers(
         ({"temperature": -1}, "temperature is -1, expected a number from 0"),
         ({"temperature": "hot"}, "temperature is 'hot', expected a number"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0, expected a whole number from 1"),
-        ({"max_new_tokens": 5, "max_length": 9}, "max_new_tokens and max_length say the same"),
-        ({"do_sample": False, "top_k": 5}, "top_k shapes a draw, but do_sample is False"),
-        ({"num_return_sequences": 2}, "num_return_sequences is 2, but taking the likeliest token gives one"),
-        ({"num_beams": 2, "num_return_sequences": 3}, "3 answers from 2 beams"),
+        ({"max_new_tokens": 5, "max_length": 9}, "max_new_tokens and max_length set the same limit"),
+        ({"do_sample": False, "top_k": 5}, "top_k needs sampling, but do_sample is False"),
+        ({"num_return_sequences": 2}, "num_return_sequences is 2, but greedy decoding gives one"),
+        ({"num_beams": 2, "num_return_sequences": 3}, "num_return_sequences is 3 with 2 beams"),
         ({"num_beam_groups": 2}, "2 groups need more than one beam"),
-        ({"penalty_alpha": 0.5, "num_beams": 2}, "contrastive search .* gives one answer"),
+        ({"penalty_alpha": 0.5, "num_beams": 2}, "contrastive search .* supports one sequence"),
         ({"eos_token_id": "x"}, "eos_token_id is 'x', expected a token id or several"),
         ({"seed": 1.5}, "seed is 1.5, expected a whole number"),
     ],

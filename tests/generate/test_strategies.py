@@ -13,12 +13,12 @@ from zoo import VOCAB, attention, block, ids, pair, single
 from clearhead import nn as cn
 from clearhead.errors import InputError
 from clearhead.generate import Beam, Contrastive, Draft, EndTokens, Greedy, Prompt, Sample, generate
-from clearhead.generate.filters import AtLeast, Forced, Repetition, Suppressed
+from clearhead.generate.filters import AtLeast, Forced, Repetition, Suppressed, Temperature, TopK
 from clearhead.generate.search import Strategy
-from clearhead.generate.shaping import Temperature, TopK
 from clearhead.nn import PairModel
 from clearhead.nn.kernels import LSH
 
+pytestmark = pytest.mark.usefixtures("replay")
 END = EndTokens((0,))
 CHI2 = {4: 18.467, 5: 20.515}  # by degrees of freedom: exceeded once in a thousand times
 
@@ -259,7 +259,7 @@ def test_a_good_draft_saves_calls() -> None:
     model = single(causal=True).build(dtype=torch.float64)
     calls = []
     model.register_forward_hook(lambda *_: calls.append(1))
-    hidden, model.hidden = model.hidden, lambda *a, **k: (calls.append(1), hidden(*a, **k))[1]
+    states, model.states = model.states, lambda *a, **k: (calls.append(1), states(*a, **k))[1]
     twin = single(causal=True).build(dtype=torch.float64)
     says(model, Greedy(), draft=Draft(twin, 4), limit=21)
     assert len(calls) == 1 + 4  # the prompt, and four looks at five tokens each
@@ -284,7 +284,7 @@ def test_a_draft_is_for_one_answer() -> None:
     other = single(cn.TokenHead(vocab=9), causal=True, embed=cn.Tokens(vocab=9)).build()
     with pytest.raises(InputError, match="one request at a time; given 2"):
         says(model, Greedy(), source=ids(2, 4), draft=Draft(model))
-    with pytest.raises(InputError, match="one answer at a time"):
+    with pytest.raises(InputError, match="supports one sequence: drop num_beams"):
         says(model, Beam(2), draft=Draft(model))
     with pytest.raises(InputError, match="the draft has a vocabulary of 9, the model 31"):
         says(model, Greedy(), source=torch.tensor([[1, 2]]), draft=Draft(other))
@@ -297,7 +297,7 @@ def test_filters_that_leave_nothing_are_named() -> None:
     model = single(causal=True, block=block()).build()
     nothing = (Suppressed(tuple(range(VOCAB))),)
     for strategy in (Greedy(), Sample(), Beam(3), Contrastive()):
-        with pytest.raises(InputError, match="the filters leave no token to say"):
+        with pytest.raises(InputError, match="every token was masked out by the filters"):
             says(model, strategy, filters=nothing)
 
 
@@ -314,10 +314,10 @@ def test_a_damaged_model_is_named() -> None:
     ("wrong", "message"),
     [
         (lambda: Beam(0), "num_beams is 0"),
-        (lambda: Beam(2, count=3), "3 answers from 2 beams"),
+        (lambda: Beam(2, count=3), "num_return_sequences is 3 with 2 beams"),
         (lambda: Beam(4, groups=3), "4 beams cannot be split into 3 equal groups"),
         (lambda: Beam(2, early_stopping="soon"), "early_stopping is 'soon'"),
-        (lambda: Sample(count=0), "0 answers were asked for"),
+        (lambda: Sample(count=0), "num_return_sequences is 0"),
         (lambda: Contrastive(0), "top_k is 0"),
         (lambda: Contrastive(4, 2.0), "penalty_alpha is 2.0"),
     ],
@@ -334,7 +334,7 @@ def test_prompts_that_make_no_sense_are_refused() -> None:
         (single_model, Prompt(torch.zeros(1, 0, dtype=torch.long)), "at least one token"),
         (single_model, Prompt(ids(1, 3), none), "no real token"),
         (single_model, Prompt(ids(1, 3), none[:, :2]), r"the mask is \(1, 2\), the ids \(1, 3\)"),
-        (single_model, Prompt(ids(1, 3), None, ids(1, 1)), "no decoder of its own"),
+        (single_model, Prompt(ids(1, 3), None, ids(1, 1)), "no separate decoder"),
         (pair_model, Prompt(ids(1, 3)), "needs a start token"),
     ):
         with pytest.raises(InputError, match=message):

@@ -88,7 +88,7 @@ class Kernel(nn.Module):
     supports: ClassVar[frozenset[Need]]
     keeps: ClassVar[Literal["keys", "state"]] = "keys"  # what a cache holds for it between two calls
     foresight: ClassVar[bool] = False  # True: later tokens influence which pairs are computed at all (LSH)
-    steady: ClassVar[bool] = False  # True: one key more changes none of its calls, only numbers in them
+    is_replayable: ClassVar[bool] = False  # True: decode steps make the same torch calls, only sizes differ
     why: ClassVar[dict[Need, str]] = {}  # the reason why something is not supported, where it helps
     shares: bool = True  # whether the weights of a query are non-negative and sum to one
 

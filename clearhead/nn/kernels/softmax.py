@@ -57,7 +57,7 @@ class Softmax(SoftmaxSpec):
 
 class SoftmaxKernel(Kernel):
     supports = frozenset({"causal", "mask", "bias", "uneven", "pattern"})
-    steady = True
+    is_replayable = True
 
     def __init__(self, spec: SoftmaxSpec, heads: int) -> None:
         super().__init__()

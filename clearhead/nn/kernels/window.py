@@ -41,7 +41,7 @@ class Window(SoftmaxSpec):
 
 
 class _Window(SoftmaxKernel):
-    steady = False  # whether blocks pay is decided by the length
+    is_replayable = False  # whether blocks pay is decided by the length
 
     def __init__(self, spec: Window, heads: int) -> None:
         super().__init__(spec, heads)

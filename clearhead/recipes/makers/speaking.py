@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...bundle.voice import window
 from ...data.corrupt import NOISES, drop_spans
 from ...generate import EndTokens, Prompt, Sample, generate
-from ...generate.shaping import Temperature
+from ...generate.defaults import max_length
+from ...generate.filters import Temperature
 from ...nn.model import PairModel, SingleModel
 from ...tasks.causal import CausalLM
 from ...tasks.translate import Ids, Pair, TextToText
@@ -151,11 +151,11 @@ def _generation(run: Run, ids: Ids) -> dict[str, Any]:
 
 def _decode(model: PairModel, source: Tensor, mask: Tensor, limit: int, *, ids: Ids) -> list[list[int]]:
     start = source.new_full((len(source), 1), ids.start)
-    positions = window(model.spec.decoder)
+    positions = max_length(model.spec.decoder)
     if positions is not None:  # a model that has not learned to end goes on until there are none left
         limit = min(limit, positions)
     run = generate(model, Prompt(source, mask, start), stops=(EndTokens((ids.end,)),), limit=limit)
-    return [answers[0].said for answers in run.finish()]
+    return [answers[0].text_ids for answers in run.finish()]
 
 
 def _go_on(model: SingleModel, ids: list[int], *, tokenizer: Tokenizer, length: int) -> str:
@@ -164,5 +164,5 @@ def _go_on(model: SingleModel, ids: list[int], *, tokenizer: Tokenizer, length: 
     heat = (Temperature(0.8),)
     limit = min(80, length - len(begin))
     run = generate(model, Prompt(torch.tensor([begin])), strategy=Sample(), filters=heat, limit=limit)
-    said = run.finish()[0][0].said
-    return f"{tokenizer.decode(begin)} … {tokenizer.decode(said)}"
+    new = run.finish()[0][0].text_ids
+    return f"{tokenizer.decode(begin)} … {tokenizer.decode(new)}"

@@ -44,7 +44,7 @@ def routes(studio: Studio) -> APIRouter:
         return {
             "nodes": [{**node._asdict(), "label": names[node.token]} for node in nodes],
             "answers": [
-                {"ids": h.said, "text": _text(bundle, h.said), "score": h.score, "reason": h.reason}
+                {"ids": h.text_ids, "text": _text(bundle, h.text_ids), "score": h.score, "reason": h.reason}
                 for h in run.answers[0]
             ],
             "seconds": seconds,
@@ -70,7 +70,7 @@ def _events(studio: Studio, bundle: Bundle, run: Decoding, asked: Settings) -> I
         return
     seconds = time.perf_counter() - began
     answer = run.answers[0][0]
-    done = {"ids": answer.ids, "text": _text(bundle, answer.said), "reason": answer.reason}
+    done = {"ids": answer.ids, "text": _text(bundle, answer.text_ids), "reason": answer.reason}
     yield _event("done", {**done, "seconds": seconds, "tokens": [t._asdict() for t in tokens(bundle, ids)]})
 
 

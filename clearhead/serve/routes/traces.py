@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ...bundle import Bundle
-from ...bundle.speaking import Speaking
+from ...bundle.generation import text_generator
 from ...errors import InputError
 from ...lens.guesses import logit_lens
 from ...lens.heads import head_scores
@@ -147,7 +147,7 @@ def traced(bundle: Bundle, asked: Asked) -> Trace:
 
 def _traced_chat(bundle: Bundle, asked: Asked) -> Trace:
     """The message as the template writes it, and an answer behind it, where there is one."""
-    ids = list(Speaking(bundle, {}).prompts([message(asked.text)])[0])
+    ids = text_generator(bundle, {}).encode_prompts([message(asked.text)])[0]
     if isinstance(bundle.model, PairModel):
         raise InputError("chat templates are for models that continue a text; leave `chat` out")
     target = asked.target_ids or (bundle.encode(asked.target) if asked.target else None)

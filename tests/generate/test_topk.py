@@ -5,13 +5,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.generate.search import BLOCK, FEW, largest
+from clearhead.generate.search import BLOCK, FEW, fast_topk
 
 GPT2 = 50257  # its last 17 tokens fill no block, and the end token is the very last one
 
 
 def assert_as_topk(scores: torch.Tensor, count: int) -> None:
-    found, wanted = largest(scores, count), scores.topk(count)
+    found, wanted = fast_topk(scores, count), scores.topk(count)
     assert torch.equal(found.values, wanted.values) and torch.equal(found.indices, wanted.indices)
 
 
@@ -40,7 +40,7 @@ def test_winners_are_found_in_any_block_and_in_the_tail_that_fills_none(
         scores[row, at] = torch.arange(count, 0, -1).float()
     assert_as_topk(scores, count)
     for row, at in enumerate(places):
-        assert largest(scores, count).indices[row].tolist() == at
+        assert fast_topk(scores, count).indices[row].tolist() == at
 
 
 @pytest.mark.parametrize("count", [1, 2, 8])
@@ -48,7 +48,7 @@ def test_winners_are_found_in_any_block_and_in_the_tail_that_fills_none(
 def test_the_end_token_of_gpt2_can_win(winner: int, count: int) -> None:
     scores = torch.linspace(0, 1, GPT2).flip(0).repeat(2, 1)
     scores[1, winner] = 2.0
-    assert largest(scores, count).indices[1, 0] == winner
+    assert fast_topk(scores, count).indices[1, 0] == winner
     assert_as_topk(scores, count)
 
 
@@ -59,5 +59,5 @@ def test_neighbours_ends_and_the_rest(at: list[int]) -> None:
     """The whole blocks of a row of this length end at 5056; what stands behind is in none of them."""
     scores = torch.full((1, 64 * BLOCK + 1000), float("-inf"))
     scores[0, at] = torch.tensor([3.0, 2.0, 1.0])
-    assert largest(scores, 3).indices.tolist() == [at]
-    assert largest(scores[:, :10], 2).values.shape == (1, 2)
+    assert fast_topk(scores, 3).indices.tolist() == [at]
+    assert fast_topk(scores[:, :10], 2).values.shape == (1, 2)

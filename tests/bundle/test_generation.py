@@ -10,8 +10,8 @@ from trained import trained, write
 
 import clearhead as ch
 from clearhead.bundle import Bundle
-from clearhead.bundle.answer import Answer
 from clearhead.errors import InputError
+from clearhead.generate import Answer
 from clearhead.text import Tokenizer
 
 TEXTS = ["The quick brown fox", "今天", "Attention is all you need; the rest", "🏳️‍🌈 A"]
@@ -226,7 +226,7 @@ def test_a_model_that_does_not_speak_says_what_it_does(family: str, task: Any, m
         (lambda b: b.generate(""), "the prompt is empty"),
         (lambda b: b.generate(["a", ""]), "the prompt is empty"),
         (lambda b: b.generate("a", batch=0), "batch is 0"),
-        (lambda b: b.answer("a", alternatives=2, num_beams=2), "alternatives are of one row"),
+        (lambda b: b.answer("a", alternatives=2, num_beams=2), "beam search has no alternatives"),
         (lambda b: b.generate("a", temprature=1), "did you mean 'temperature'"),
         (lambda b: b.generate("a", begin=[10**6]), "begin is 1000000, but the vocabulary has"),
         (lambda b: b.generate(["a", "b"], do_sample=True, seed=[1]), "1 seeds for 2 requests"),

@@ -1,0 +1,50 @@
+"""From a bundle to its text generator: the checkpoint's defaults, or an error if the model has none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from ..generate import TextGenerator
+from ..generate.defaults import decoder_of, default_settings, trained_length
+from ..nn.tower import Tower
+
+if TYPE_CHECKING:
+    from .bundle import Bundle
+
+INSTEAD = {  # what a model that does not generate can do
+    "hidden": "gives hidden states: clearhead embed makes sentence vectors of them",
+    "tokens": "fills in masked words: clearhead predict does that",
+    "labels": "labels texts: clearhead predict does that",
+    "tags": "labels tokens: clearhead predict does that",
+    "span": "finds answers in a text: clearhead predict does that",
+    "pair": "says whether two texts follow each other: clearhead predict does that",
+    "pretrain": "fills in masked words: clearhead predict does that",
+}
+
+
+def text_generator(
+    bundle: Bundle, settings: Mapping[str, Any], assistant: Bundle | None = None
+) -> TextGenerator:
+    """A generator with these settings over the checkpoint's own; `assistant` is the draft model's bundle."""
+    tower = _decoder(bundle)
+    if assistant is not None:
+        _decoder(assistant)
+    config = bundle.family.config(bundle.config) if bundle.family else bundle.config
+    return TextGenerator(
+        bundle.model,
+        bundle.tokenizer,
+        settings,
+        defaults=default_settings(bundle.spec, config, bundle.generation, bundle.tokenizer),
+        draft=None if assistant is None else assistant.model,
+        trained_length=trained_length(tower, bundle.config),
+    )
+
+
+def _decoder(bundle: Bundle) -> Tower:
+    found = decoder_of(bundle.spec)
+    if found is None:
+        name = bundle.family.title if bundle.family else "this model"
+        raise InputError(f"{name} cannot generate text; it {INSTEAD[bundle.task]}")
+    return found[0]
