@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import _has_any_global_hook
 
-from ...nn.attention import MultiHead, TokenMixer
+from ...nn.attention import MultiHead, TokenMixerModule
 from ...nn.cache import KV, Cache
-from ...nn.kernels.nearby import width_of
+from ...nn.kernels.window_blocks import width_of
 from ...nn.masks import Window
 from ...nn.tower import Stack
 from .capture import RecordedStep, ReplayFn, compile_replay
@@ -45,7 +45,7 @@ def is_replayable(tower: Stack, capacity: int) -> bool:
     for module in tower.modules():
         if module._forward_hooks or module._forward_pre_hooks:
             return False
-        if isinstance(module, TokenMixer):
+        if isinstance(module, TokenMixerModule):
             if not isinstance(module, MultiHead) or not module.kernel.is_replayable:
                 return False
             rule = getattr(module, "rule", None)
