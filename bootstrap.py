@@ -1,7 +1,7 @@
 """A fresh clone -> a ready .venv: `python3 bootstrap.py demo|dev`. Standard library only.
 
-`demo` installs the package, `dev` also the tools of the tests. A stamp in .venv holds a hash of what it
-was installed from, so a second run returns at once.
+`demo` installs the package with the studio, `dev` also the tools of the tests. A stamp in .venv holds a
+hash of what it was installed from, so a second run returns at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> int:
     if (
         subprocess.call([sys.executable, "-m", "venv", str(VENV)]) != 0
         or _pip("install", "--upgrade", "pip>=25.1") != 0
-        or _pip("install", "-c", "constraints.txt", "-e", ".", *tools) != 0
+        or _pip("install", "-c", "constraints.txt", "-e", ".[studio]", *tools) != 0
     ):
         return _stop("set-up failed; the lines above say where. Fix that and run it again.")
     STAMPS[kind].write_text(wanted)

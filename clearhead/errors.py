@@ -61,7 +61,9 @@ class MissingError(ClearheadError, ImportError):
     """A library that is an extra and not here."""
 
     def __init__(self, package: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs {package}: pip install {package}")
+        clone = package.replace("clearhead[", ".[")  # there the package has no name that pip knows
+        more = f" (in a clone: pip install {clone})" if clone != package else ""
+        super().__init__(f"{purpose} needs {package}: pip install {package}{more}")
 
 
 class UnsupportedError(ClearheadError, NotImplementedError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -29,8 +30,11 @@ def demo(
 
     It is evaluated on held-out sentences, its attention is drawn, and its parts are ablated one by one.
     """
+    import torch
+
     from ..recipes import load_run, prepare
 
+    torch.set_num_threads(1)  # as the recipe trains: two would wait for each other
     words = [f"train.seed={seed}"]
     if steps:
         words += [f"train.steps={steps}", f"train.schedule.warmup={min(40, steps // 10)}"]
@@ -45,7 +49,9 @@ def demo(
     OUT.print(f"[bold]\\[3/5][/] train    {prepared.run.train.steps} steps")
     result = start(prepared, folder)
     if result.status != "done":
-        ERR.print(f"stopped at step {result.step}; go on with: {program()} demo --out {out}", soft_wrap=True)
+        ERR.print(
+            f"stopped at step {result.step}; go on with: {program()} demo --out {quote(out)}", soft_wrap=True
+        )
         raise SystemExit(130 if result.reason == "SIGINT" else 3)
     _scores(prepared)
     OUT.print(f"[bold]\\[4/5][/] saved    {folder}  (a Hugging Face folder)")
@@ -53,12 +59,12 @@ def demo(
     OUT.print(f"               {picture}  where the decoder looks")
     _parts(prepared)
     OUT.print()
-    name = program()
-    OUT.print(f'use      {name} generate {folder} "{MIRRORED}"')
-    OUT.print(f'look     {name} look {folder} "{SENTENCE}" --html')
-    OUT.print(f'ablate   {name} look {folder} "{SENTENCE}" --without positions')
-    OUT.print(f"inspect  {name} inspect {folder}")
-    OUT.print(f"score    {name} eval {folder}")
+    name, folder_ = program(), quote(str(folder))
+    OUT.print(f'use      {name} generate {folder_} "{MIRRORED}"')
+    OUT.print(f'look     {name} look {folder_} "{SENTENCE}" --html')
+    OUT.print(f'ablate   {name} look {folder_} "{SENTENCE}" --without positions')
+    OUT.print(f"inspect  {name} inspect {folder_}")
+    OUT.print(f"score    {name} eval {folder_}")
     OUT.print(f"change   {name} train translate-en-zh --model.encoder_layers 4 --train.steps 1500")
 
 

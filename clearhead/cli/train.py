@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import takewhile
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -172,7 +173,7 @@ def _brief(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def _next(task: str, folder: Path) -> str:
+def _next(task: str, folder: str) -> str:
     """The command that uses a model of this task."""
     ways = {
         "classify": f'predict {folder} "a text"',
@@ -201,9 +202,9 @@ def _report(result: Result, run: Run, *, json: bool) -> None:
         is_best = result.best_step is not None and result.best_step != result.step
         best = f"  (step {result.best_step}, the best on the validation rows)" if is_best else ""
         OUT.print(f"saved      {result.folder}{best}")
-        OUT.print(f"use        {program()} {_next(run.task, result.folder)}", soft_wrap=True)
+        OUT.print(f"use        {program()} {_next(run.task, quote(str(result.folder)))}", soft_wrap=True)
     if result.status != "done":
-        how = f"{program()} train --resume {result.folder}"
+        how = f"{program()} train --resume {quote(str(result.folder))}"
         # Not wrapped: a command is there to be copied.
         ERR.print(f"stopped at step {result.step} ({result.reason}); go on with: {how}", soft_wrap=True)
         sys.exit(130 if result.reason == "SIGINT" else 3)

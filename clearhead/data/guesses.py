@@ -17,7 +17,7 @@ def guesses(columns: Sequence[str], rows: Sequence[Row], note: str) -> Iterator[
     """From what can hardly be mistaken to what is merely possible."""
     yield from _by_structure(columns, rows)
     yield from _by_own_names(columns)
-    texts = [c for c in columns if _is_prose([row.get(c) for row in rows])]
+    texts = [c for c in columns if is_prose([row.get(c) for row in rows])]
     if "no header" in note:
         yield from _by_place(columns, texts, rows)
         return
@@ -82,7 +82,7 @@ def _labels(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -
     named = [column for column in columns if plain(column) in ROLES["label"]]
     for label in sorted(named, key=lambda column: ROLES["label"].index(plain(column))):
         values = [row.get(label) for row in rows]
-        if text and text != label and not any(isinstance(v, list | dict) for v in values) and _few(values):
+        if text and text != label and not any(isinstance(v, list | dict) for v in values) and is_few(values):
             roles = (
                 {"text": text, "second": second, "label": label} if second else {"text": text, "label": label}
             )
@@ -98,7 +98,7 @@ def _by_place(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row])
         if (
             texts
             and column not in texts[:1]
-            and _few(values)
+            and is_few(values)
             and all(WORD.fullmatch(v.strip()) for v in values)
         ):
             labelled = True
@@ -118,7 +118,7 @@ def _named(role: str, columns: Sequence[str]) -> str | None:
     return next((by_name[word] for word in ROLES[role] if word in by_name), None)
 
 
-def _is_prose(values: Sequence[Any]) -> bool:
+def is_prose(values: Sequence[Any]) -> bool:
     """Free text: made of letters, and mostly different from row to row."""
     texts = [value for value in values if isinstance(value, str) and value.strip()]
     written = sum(any(letter.isalpha() for letter in text) for text in texts)
@@ -132,7 +132,7 @@ def _all_begin_alike(texts: Sequence[str]) -> bool:
     return len(texts) > 2 and len(start) == 8 and all(text.startswith(start) for text in texts)
 
 
-def _few(values: Sequence[Any]) -> bool:
+def is_few(values: Sequence[Any]) -> bool:
     """Few enough different values to be classes."""
     different = len(set(map(str, values)))
     return different <= 2 if len(values) < 8 else different <= max(2, len(values) / 4)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 from ..errors import DataError, InputError, nearest
-from .guesses import guesses
+from .guesses import guesses, is_few, is_prose
 from .kinds import KINDS
 from .names import ROLES, plain
 from .source import Row, Source
@@ -53,16 +54,25 @@ def detect(source: Source, mapping: Mapping[str, str] | None = None) -> tuple[Sh
         return (_mapped(columns, mapping),)
     found = [Shape(*guess) for guess in guesses(columns, sample, source.note)]
     if not found:
-        names = ", ".join(columns)[:120]
-        pair = (columns * 2)[:2]
         raise InputError(
-            f"cannot tell what the columns {names} are for; say it: --map text={pair[0]}, "
-            f"or --map prompt={pair[0]} completion={pair[1]}"
+            f"cannot tell what the columns {', '.join(columns)[:120]} are for; name them, such as "
+            f"{advice(columns, sample)}"
         )
     seen: dict[tuple[str, str], Shape] = {}
     for shape in found:
         seen.setdefault((shape.kind, str(shape)), shape)
     return tuple(seen.values())
+
+
+def advice(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """Options to try, by what the columns hold: text first, few different values as labels."""
+    texts = [column for column in columns if is_prose([row.get(column) for row in rows])] or list(columns)
+    labels = [c for c in columns if c not in texts[:1] and is_few([row.get(c) for row in rows])]
+    ways = [{"text": texts[0], "label": label} for label in labels[:1]]
+    ways += [{"src": texts[0], "tgt": texts[1]}] if len(texts) > 1 else [{"text": texts[0]}]
+    return " or ".join(
+        "--map " + " ".join(quote(f"{role}={column}") for role, column in way.items()) for way in ways
+    )
 
 
 def parse_map(words: Sequence[str]) -> dict[str, str]:

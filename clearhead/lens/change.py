@@ -105,9 +105,10 @@ def _sides(model: SingleModel | PairModel, what: str, side: str | None, word: st
         if side not in there:
             raise InputError(f"{word!r}: there is no {side} here; {nearest(side, there)}")
         return (side,)
-    if len(there) > 1 and what not in WHOLE_MODEL:
-        both = ", ".join(f"{name}.{word}" for name in there)
-        raise InputError(f"{word!r}: this model has two towers; say {both}")
+    if len(there) > 1 and what not in WHOLE_MODEL and ":" in word:  # a layer's number is one of a stack
+        names = (*there, "cross") if what == "head" else there
+        both = ", ".join(f"{name}.{word}" for name in names)
+        raise InputError(f"{word!r}: this model has an encoder and a decoder; use one of {both}")
     return there
 
 

@@ -110,7 +110,11 @@ def _held_out(splits: Mapping[str, list[Row]], notes: list[str]) -> dict[str, li
     held = [row for row in rows if is_held_out(_question(row), one_in=ONE_IN)]
     kept = [row for row in rows if not is_held_out(_question(row), one_in=ONE_IN)]
     if not held or not kept:
-        raise DataError(f"{len(rows)} rows are too few to hold some out; give --data.valid FILE")
+        different = len({_question(row) for row in rows})
+        raise DataError(
+            f"{len(rows)} rows with {different} different texts are too few to hold some out "
+            f"(equal texts stay together); give --data.valid FILE"
+        )
     notes.append(f"valid: {len(held):,} of {len(rows):,} rows held out by their text")
     return {**splits, "train": kept, "valid": held}
 

@@ -33,10 +33,19 @@ def facts(shelf: Shelf, entry: Entry, bundle: Bundle) -> dict[str, Any]:
         "vocabulary": vocabulary(bundle),
         "pair": isinstance(bundle.spec, Pair),
         "window": window(bundle),
-        "sample": first_sample(entry) or SAMPLE,
+        "sample": _fitting(bundle, first_sample(entry) or SAMPLE),
         "towers": {side: sentence(tower) for side, tower in sides.items()},
         "kinds": kinds(bundle),
     }
+
+
+def _fitting(bundle: Bundle, text: str) -> str:
+    """As much of a text as the model can read, with room for the tokens around it and an answer."""
+    reach = window(bundle)
+    if reach is None or bundle.tokenizer is None:
+        return text
+    ids = list(bundle.tokenizer.encode(text, specials=False).ids)
+    return text if len(ids) <= reach - 8 else bundle.tokenizer.decode(ids[: max(1, reach // 2)]).strip()
 
 
 def generates(bundle: Bundle) -> bool:

@@ -210,7 +210,7 @@ def first_sample(entry: Entry) -> str | None:
         return None
     for record in reversed(records):
         for sample in record.get("samples") or ():
-            before = str(sample).split(" → ")[0].strip()
+            before = str(sample).split(" → ")[0].split(" … ")[0].strip()  # of a continuation its beginning
             if before:
                 return before
     return None

@@ -165,3 +165,15 @@ def test_the_hint_below_a_picture_can_be_typed(
     found = re.search(r"--without\s+(\S+)\)", out)
     assert found is not None
     assert run(capsys, name, TEXT, "--new", "4", "--without", found[1])[0] == 0
+
+
+def test_parts_of_both_sides_and_what_the_mask_does(
+    loaded: dict[str, Bundle], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for part in ("residual", "norm", "mlp"):
+        assert run(capsys, "translator", TEXT, "--new", "4", "--without", part)[0] == 0
+    code, out, _ = run(capsys, "translator", TEXT, "--new", "4", "--without", "mask")
+    assert code == 0 and "the text is the same; its probabilities moved by" in out
+    assert "decoding adds one token at a time" in " ".join(out.split())
+    code, _, err = run(capsys, "writer", " ")
+    assert code == 2 and "give a text" in err

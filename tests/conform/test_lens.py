@@ -174,7 +174,9 @@ def test_a_part_that_is_not_there_is_one_line(word: str, said: str) -> None:
     model = EVERY["decoder/Learned"].build()
     with pytest.raises(ch.errors.InputError, match=said):
         changed(model, [word])
-    with pytest.raises(ch.errors.InputError, match=r"two towers; say encoder\.head:0\.0"):
+    with pytest.raises(
+        ch.errors.InputError, match=r"use one of encoder\.head:0\.0, decoder\.head:0\.0, cross\.head:0\.0"
+    ):
         changed(EVERY["pair/Learned"].build(), ["head:0.0"])
 
 

@@ -147,10 +147,11 @@ def test_what_the_user_says_comes_first() -> None:
 
 
 def test_columns_nobody_knows_say_what_to_do() -> None:
-    with pytest.raises(
-        InputError, match="cannot tell what the columns one, two are for; say it: --map text=one"
-    ):
+    with pytest.raises(InputError, match="columns one, two are for; name them, such as --map text=one"):
         detect(Memory([{"one": "x", "two": "y"}]))
+    rows = [{"nr": str(i), "review text": f"a film {i}", "my label": "ab"[i % 2]} for i in range(40)]
+    with pytest.raises(InputError, match="--map 'text=review text' 'label=my label'"):
+        detect(Memory(rows))
 
 
 ANSWER = {"question": "q", "context": "abc"}

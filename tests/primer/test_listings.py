@@ -324,3 +324,16 @@ def test_a_decoding_loop_works_at_every_step(kind: int, batch: int) -> None:
         assert_close(states, layer(x, encoded, source_mask, ahead)[0])
         written = torch.cat([written, logits[:, -1:].argmax(-1)], dim=1)
     assert torch.equal(written, primer.greedy_decode(model, src, max_len=8, end_symbol=-1))
+
+
+def test_the_short_way_is_the_torch_primer() -> None:
+    import clearhead.primer as primer
+    from clearhead.primer import MultiHeadAttention, create_masks, greedy_decode
+    from clearhead.primer import torch as long
+
+    assert (MultiHeadAttention, create_masks, greedy_decode) == (
+        long.MultiHeadAttention, long.create_masks, long.greedy_decode,
+    )  # fmt: skip
+    assert "MultiHeadAttention" in dir(primer) and "numpy" in dir(primer)
+    with pytest.raises(AttributeError, match="no attribute 'MultiHed'"):
+        _ = primer.MultiHed

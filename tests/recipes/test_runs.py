@@ -1,6 +1,7 @@
 """Runs from a recipe and a file to a model: prepared, trained, scored, resumed; and what is refused."""
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -346,3 +347,16 @@ def test_a_run_that_ends_early_says_why_and_what_was_saved(
     assert "of 40: 2 validations in a row without a better score (train.patience)" in err
     assert "the best on the validation rows)" in " ".join(said.out.split())
     assert f'predict {tmp_path / "run"} "a text"' in said.out
+
+
+def test_commands_to_copy_are_quoted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "my data"
+    folder.mkdir()
+    file = folder / "rows.tsv"
+    file.write_text("text\tlabel\n" + "".join(f"a film {i}\t{i % 2}\n" for i in range(60)))
+    with pytest.raises(SystemExit):
+        main(["train", "classify", str(file), "--out", str(folder / "run"), "--train.steps=2",
+              "--train.schedule.warmup=1"])  # fmt: skip
+    out = " ".join(capsys.readouterr().out.split())
+    words = shlex.split(out.partition("use ")[2])
+    assert words[-3:] == ["predict", str(folder / "run"), "a text"]

@@ -126,7 +126,16 @@ def before_and_after(found: Comparison, words: str) -> None:
         if side.said is not None:
             OUT.print(f"{name:<7}{side.said}", markup=False)
     moved = "nothing moved" if found.moved == 0 else f"the answer moved by {found.moved:.3g} {found.unit}"
+    same = found.before.said is not None and found.before.said == found.after.said
+    if found.moved and same:
+        moved = f"the text is the same; its probabilities moved by {found.moved:.3g} {found.unit}"
     OUT.print(moved)
+    if same and "mask" in words.split():
+        OUT.print(
+            "Without the mask the text stays the same: decoding adds one token at a time, so there is no "
+            "future to hide. The probabilities are those of the whole text in one pass, where there is.",
+            style="dim",
+        )
 
 
 def said(trace: Trace) -> str:

@@ -86,7 +86,7 @@ def _traced(model: str, text: str | None, wanted: Wanted) -> tuple[Bundle | None
                 f"{model} is a trace that was saved; for another text or a change give the model"
             )
         return None, open_trace(model)
-    if text is None:
+    if text is None or not text.strip():
         raise InputError('give a text to look at: clearhead look FOLDER "the animal was tired"')
     bundle = load(model, edit=edits([word for word in wanted.set if is_edit(word)]))
     trace = bundle.trace(

@@ -157,7 +157,7 @@ def _tower(
         facecolor="none", edgecolor=FAINT, linestyle="--", linewidth=1,
     ))  # fmt: skip
     axes.text(x - WIDE / 2 - 0.1, y - 0.17, times, fontsize=10, va="bottom", color=INK)
-    top = y - STEP + HIGH
+    top = y - 0.2  # of the frame around the layers
     y += 0.25
     for box in _above(tower, head):
         y = _box(axes, x, y, box)

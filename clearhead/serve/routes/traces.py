@@ -173,6 +173,7 @@ def about(bundle: Bundle, held: Held) -> dict[str, Any]:
         "lens": _has_lens(trace),
         "vocabulary": vocabulary(bundle),
         "chat": held.asked["chat"],
+        "notes": list(trace.notes),
     }
 
 

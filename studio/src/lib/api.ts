@@ -72,6 +72,7 @@ export interface TraceInfo {
   lens: boolean; // has words to read at every layer
   vocabulary: string;
   chat: boolean; // the text was a message, and the template wrote the prompt
+  notes: string[]; // what a reader should know: tokens outside the vocabulary
   causal: string[]; // kinds in which no query sees a later key
 }
 export interface Guess {

@@ -14,6 +14,7 @@ interface Kin {
   row: FamilyRow | null;
   children: Kin[];
 }
+const INDENT = 22;
 export type PlacedFamily = HierarchyPointNode<Kin>;
 
 export function descent(rows: FamilyRow[], across: number, down: number): { nodes: PlacedFamily[]; width: number; height: number } {
@@ -22,7 +23,9 @@ export function descent(rows: FamilyRow[], across: number, down: number): { node
   for (const row of [...rows].sort((a, b) => a.year - b.year)) (kin.get(row.parent ?? "") ?? root).children.push(kin.get(row.name)!);
   const first = Math.min(...rows.map((row) => row.year));
   const nodes = (hierarchy(root, (k) => k.children) as PlacedFamily).descendants().filter((n) => n.data.row !== null);
-  for (const n of nodes) n.y = (n.data.row!.year - first) * across;
+  // Parents come before their children. A child of the same year stands further right, so that the line to
+  // its younger siblings does not run through its dot, as if they descended from it.
+  for (const n of nodes) n.y = Math.max((n.data.row!.year - first) * across, n.parent?.data.row ? n.parent.y + INDENT : 0);
   // A line goes on in its own row where the names leave room for it; every branch gets a row of its own.
   let next = 0;
   const put = (n: PlacedFamily, row: number): void => {
@@ -38,7 +41,6 @@ export function descent(rows: FamilyRow[], across: number, down: number): { node
 export function branch(n: PlacedFamily): string {
   const p = n.parent!;
   if (p.x === n.x) return `M${p.y + wide(p) - 14} ${p.x}H${n.y - 2}`;
-  if (n.y - p.y < 12) return `M${p.y + 4} ${p.x + 6}V${n.x - 6}`; // of the same year: one below the other
   const bend = n.x > p.x ? 6 : -6;
   return `M${p.y + 4} ${p.x + Math.sign(bend) * 6}V${n.x - bend}q0 ${bend} 6 ${bend}H${n.y - 2}`;
 }

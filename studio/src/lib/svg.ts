@@ -33,7 +33,8 @@ export const measure = (text: string, size = SIZE): number => Array.from(text).r
 const widest = (labels: string[]): number => labels.reduce((most, label) => Math.max(most, measure(shortened(label, LONGEST))), 20);
 
 function page(width: number, height: number, caption: Caption, paper: Paper, body: string): string {
-  const wide = Math.max(width, 420), letters = Math.floor((wide - 2 * MARGIN) / 7);
+  // The legend is never cut: a narrow picture gets a wide margin.
+  const wide = Math.max(width, 420, 2 * MARGIN + measure(caption.legend ?? "")), letters = Math.floor((wide - 2 * MARGIN) / 7);
   const legend = caption.legend ? `<text x="${MARGIN}" y="${round(height + 14)}" fill="${paper.muted}" font-family="${SANS}" font-size="12">${escaped(caption.legend)}</text>` : "";
   const tall = height + (legend ? 30 : MARGIN);
   return (

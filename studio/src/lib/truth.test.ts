@@ -97,6 +97,14 @@ test("a line of descent is never hidden by a name: it begins behind its parent's
   expect(branch(by("qwen"))).toMatch(/^M[\d.]+ [\d.]+V[\d.]+q0 6 6 6H[\d.]+$/);
 });
 
+test("a child of the same year stands beside the line to its younger siblings, not on it", () => {
+  const row = (name: string, year: number, parent: string | null): FamilyRow => ({ name, title: name, year, parent, mode: "causal", uses: "", sizes: [] });
+  const { nodes } = descent([row("llama", 2023, null), row("mistral", 2023, "llama"), row("qwen", 2024, "llama")], 140, 27);
+  const by = (name: string) => nodes.find((n) => n.data.row!.name === name)!;
+  expect(by("mistral").y - by("llama").y).toBeGreaterThan(12);
+  expect(Number(/^M([\d.]+)/.exec(branch(by("qwen")))![1])).toBeLessThan(by("mistral").y - 4);
+});
+
 const node = (id: number, parent: number, fate: Node["fate"], logprob = -0.1): Node => ({ id, parent, token: id, step: 0, label: `w${id}`, logprob, score: -1, fate });
 
 test("a long search is drawn short: runs are one node, the best answer is on top, and what was pruned beside it shows", () => {

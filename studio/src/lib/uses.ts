@@ -1,4 +1,4 @@
-// What each family is typically used for, as the server says it in English.
+// Words that the server says in English: what each family is used for, and its position scheme.
 import { speech } from "./i18n.svelte";
 
 const CHINESE: Record<string, string> = {
@@ -16,6 +16,21 @@ const CHINESE: Record<string, string> = {
   "translation": "翻译",
   "translation between many languages": "多语言互译",
   "very long texts in little memory": "用很少内存处理超长文本",
+};
+
+// Position schemes, by the word they begin with.
+const SCHEMES: [RegExp, string][] = [
+  [/^sinusoidal/, "正弦位置编码"],
+  [/^learned, (\d+)/, "可学习的位置向量，$1 个"],
+  [/^rotary, theta (\S+)/, "旋转位置编码（RoPE），theta $1"],
+  [/^(\d+) distance buckets/, "相对距离偏置，$1 个桶"],
+  [/^linear distance penalty/, "线性距离惩罚"],
+  [/^none/, "无"],
+];
+
+export const scheme = (english: string): string => {
+  const found = speech.language === "zh" && SCHEMES.find(([begins]) => begins.test(english));
+  return found ? english.replace(found[0], found[1]) : english;
 };
 
 export const uses = (english: string): string => (speech.language === "zh" ? (CHINESE[english] ?? english) : english);
