@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ..errors import InputError, SpecError, UnsupportedError
 from ..spec import Amount, Count, Spec
 from .cache import KV
-from .context import Context, alone
+from .context import Context, context_of
 from .cost import AttentionShape, HiddenShape, PartCost, PositionCost, Rule, linear_cost
 from .counted import counted
 from .kernels import AttentionCall, AttentionKernel, Softmax
@@ -48,7 +48,7 @@ class TokenMixer(Spec):
     def cost(self, shape: HiddenShape, *, causal: bool, positions: PositionCost) -> PartCost:
         """Its input is counted by the block. Without a formula it is counted, and positions do nothing."""
         size = (shape.batch, shape.length, shape.width)
-        run = lambda module, x: module(x, alone(x, Causal() if causal else None))  # noqa: E731
+        run = lambda module, x: module(x, context_of(x, Causal() if causal else None))  # noqa: E731
         return counted(self, lambda: self.build(shape.width), run, [size], shape)
 
 

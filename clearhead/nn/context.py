@@ -42,7 +42,7 @@ class Context:
         return self if self.tap is OFF else replace(self, tap=self.tap.at(name))
 
 
-def alone(x_BTD: Tensor, mask: Mask | None = None) -> Context:
+def context_of(x_BTD: Tensor, mask: Mask | None = None) -> Context:
     """The context of a layer that is called by itself: no positions, no cache, no taps."""
     slots = torch.arange(x_BTD.shape[1], device=x_BTD.device)[None]
     return Context(View(mask or Everyone(), len(x_BTD), slots, slots), BoundPositions())

@@ -28,7 +28,7 @@ from typing import Literal
 Device = Literal["cpu", "cuda"]
 Rule = Literal["open", "causal", "mask"]  # no mask, exactly the triangle, or a rendered mask
 Bias = Literal["none", "fixed", "learned", "asked"]  # asked: learned, and it depends on the queries
-INDEX = 8  # bytes of an index
+INDEX_BYTES = 8  # bytes of an index
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def linear_cost(vectors: int, inputs: int, outputs: int, *, bias: bool) -> PartC
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class CostSettings:
     """What every shape says besides its sizes."""
 
     training: bool = False
@@ -78,7 +78,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CallShape(Setting):
+class CallShape(CostSettings):
     """How a model is called."""
 
     batch: int
@@ -91,7 +91,7 @@ class CallShape(Setting):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HiddenShape(Setting):
+class HiddenShape(CostSettings):
     """Hidden states (batch, length, width) that a part is given."""
 
     batch: int
@@ -108,7 +108,7 @@ class HiddenShape(Setting):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionShape(Setting):
+class AttentionShape(CostSettings):
     """Queries and keys of one layer: all that the cost of a kernel depends on."""
 
     batch: int

@@ -16,16 +16,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ..errors import ClearheadError, UnsupportedError
 from ..spec import Dims, Spec
-from .cost import Bias, HiddenShape, PartCost, PositionCost, Setting
+from .cost import Bias, CostSettings, HiddenShape, PartCost, PositionCost
 from .masks import Causal, Everyone
 from .view import View
 
 if TYPE_CHECKING:
     from .positions import Positions, PositionScheme
 
-M = TypeVar("M", bound=nn.Module)
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 Counted = Literal["here", "elsewhere"]
-DTYPES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
+FLOAT_BY_BYTES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 
 
 class Saved:
@@ -47,10 +47,10 @@ class Saved:
 
 def counted(
     spec: Spec,
-    build: Callable[[], M],
+    build: Callable[[], ModuleT],
     run: Callable[..., Tensor | Sequence[Tensor]],
     shapes: Sequence[tuple[int, ...]],
-    at: Setting,
+    at: CostSettings,
     *,
     inputs_count: Counted = "elsewhere",
     outputs_count: Counted | Literal["saved"] = "elsewhere",
@@ -91,8 +91,10 @@ def counted(
     )
 
 
-def on_meta(build: Callable[[], M], shapes: Sequence[tuple[int, ...]], at: Setting) -> tuple[M, list[Tensor]]:
-    dtype = DTYPES[at.number]
+def on_meta(
+    build: Callable[[], ModuleT], shapes: Sequence[tuple[int, ...]], at: CostSettings
+) -> tuple[ModuleT, list[Tensor]]:
+    dtype = FLOAT_BY_BYTES[at.number]
     with torch.device("meta"):
         module = build().to(dtype).train(at.training)
         return module, [torch.empty(shape, dtype=dtype).requires_grad_() for shape in shapes]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..spec import Amount, Count, Rate, Spec
-from .cost import INDEX, HiddenShape, PartCost, linear_cost
+from .cost import INDEX_BYTES, HiddenShape, PartCost, linear_cost
 from .counted import counted
 from .layers import Linear, Table
 from .norm import Norm
@@ -75,7 +75,7 @@ class Tokens(Embed):
         vectors, inner = shape.vectors, replace(shape, width=self.inner(shape.width))
         cost = PartCost(
             parameters=inner.width * (self.vocab + self.types),
-            saved=INDEX * vectors * (self.types > 0)
+            saved=INDEX_BYTES * vectors * (self.types > 0)
             + shape.dropout_bytes(vectors * inner.width, self.dropout),
         )
         if self.norm is not None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..spec import Count, Rate, Spec
-from .context import Context, alone
+from .context import Context, context_of
 from .cost import HiddenShape, PartCost, linear_cost
 from .counted import counted
 from .layers import Linear
@@ -47,7 +47,7 @@ class FeedForward(Spec):
 
     def cost(self, shape: HiddenShape) -> PartCost:
         size = (shape.batch, shape.length, shape.width)
-        run = lambda module, x: module(x, alone(x))  # noqa: E731
+        run = lambda module, x: module(x, context_of(x))  # noqa: E731
         return counted(self, lambda: self.build(shape.width), run, [size], shape)
 
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from ..errors import SpecError
 from ..spec import Count, Positive, Rate, Spec
-from .cost import INDEX, HiddenShape, PartCost, linear_cost, matmul_cost
-from .counted import DTYPES, counted
+from .cost import INDEX_BYTES, HiddenShape, PartCost, linear_cost, matmul_cost
+from .counted import FLOAT_BY_BYTES, counted
 from .embed import Embed, Tokens
 from .feedforward import ACTIVATION_SAVES, ACTIVATIONS, Activation
 from .layers import Linear
@@ -40,7 +40,7 @@ class Head(Spec):
         A head also counts the states it is given: some keep them, some only what they make of them.
         """
         with torch.device("meta"):
-            table = embed.build(width).to(DTYPES[shape.number]).shared()
+            table = embed.build(width).to(FLOAT_BY_BYTES[shape.number]).shared()
         size = (shape.batch, shape.length, shape.width)
         run = lambda head, x: head(x, None, table)  # noqa: E731
         build = lambda: self.build(shape.width, embed.inner(width))  # noqa: E731
@@ -267,8 +267,8 @@ def _tag_cost(spec: Tags | Span, shape: HiddenShape) -> PartCost:
 def _pooling_bytes(pool: Pool, shape: HiddenShape) -> int:
     """Kept to find the way back from one vector to many: which token was taken, or which are real."""
     if pool in ("first", "last"):
-        return 2 * INDEX * shape.batch
-    return shape.vectors + INDEX * shape.batch * (shape.width if pool == "max" else 1)
+        return 2 * INDEX_BYTES * shape.batch
+    return shape.vectors + INDEX_BYTES * shape.batch * (shape.width if pool == "max" else 1)
 
 
 def _tensors(table: Tensor | tuple[tuple[Tensor, Tensor | None], ...] | None) -> list[Tensor]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, SpecError
 from ..spec import AboveOne, Amount, Count, Dims, Spec
-from .cost import INDEX, HiddenShape, PartCost, PositionCost
+from .cost import INDEX_BYTES, HiddenShape, PartCost, PositionCost
 from .counted import counted_positions
 from .layers import Table
 from .view import View
@@ -84,7 +84,7 @@ class Learned(Positions):
 
     def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
         parameters = shape.width * (self.length + self.offset)
-        return PositionCost(tower=PartCost(parameters=parameters, saved=INDEX * shape.length))
+        return PositionCost(tower=PartCost(parameters=parameters, saved=INDEX_BYTES * shape.length))
 
 
 class _Learned(PositionScheme):
@@ -191,7 +191,7 @@ class RelativeBuckets(Positions):
 
     def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
         pairs = shape.length**2
-        table = PartCost(parameters=self.buckets * dims.heads, saved=INDEX * pairs)
+        table = PartCost(parameters=self.buckets * dims.heads, saved=INDEX_BYTES * pairs)
         return PositionCost(tower=table, bias="learned", shared_bias=shape.number * dims.heads * pairs)
 
 

@@ -1,4 +1,4 @@
-"""Cost: a spec and how it is called in; parameters, operations and bytes out, by closed formulas."""
+"""Cost totals: a spec and how it is called in; parameters, FLOPs and bytes out. Each part says its own."""
 
 from .total import Cost, cost
 

@@ -16,9 +16,9 @@ from ...spec import Dims
 
 @dataclass(frozen=True)
 class BlockCost:
-    """One layer in two halves: norms and dropouts on the stream, and what its sub-layers do inside.
+    """One layer in two halves: norms and dropouts on the hidden states, and the inside of its sub-layers.
 
-    Splitting a layer over devices divides the inside; the stream is whole on each of them.
+    Tensor parallelism divides the inside; the hidden states are whole on each device.
     """
 
     stream: PartCost
@@ -62,7 +62,7 @@ def block(
 
 @dataclass(frozen=True)
 class TowerCost:
-    """The work of a tower by its parts; `blocks` is in the order of the layers, shared ones repeated."""
+    """The cost of a tower by its parts; `blocks` is in the order of the layers, shared ones repeated."""
 
     embed: PartCost
     positions: PartCost
@@ -90,13 +90,13 @@ class TowerCost:
 
     @property
     def flops(self) -> int:
-        return sum(work.flops for work in self._all)
+        return sum(cost.flops for cost in self._all)
 
     @property
     def backward(self) -> int:
         """A tower that recomputes goes through its blocks once more, up to the last tensor it needs."""
         again = sum(layer.all.flops - layer.last for layer in self.blocks) if self.recompute else 0
-        return again + sum(work.backward for work in self._all)
+        return again + sum(cost.backward for cost in self._all)
 
     @property
     def saved(self) -> int:

@@ -1,9 +1,9 @@
 """A model split over devices: a spec, a job and a layout in; one device's bytes, operations and traffic out.
 
-    data      every group of devices has its own rows, and gradients are added up
-    zero      1: the optimiser's numbers, 2: gradients, too, 3: weights, too, are spread over the data groups
-    tensor    every layer's matrices are cut, by heads and by hidden channels; the stream is whole everywhere
-    pipeline  layers are dealt out in stages; parts of a batch follow one another through them
+    data      every group of devices has its own rows, and gradients are summed
+    zero      1: optimiser states, 2: also gradients, 3: also weights are sharded over the data groups
+    tensor    every layer's matrices are cut, by heads and hidden channels; hidden states are whole everywhere
+    pipeline  layers are divided into stages; micro-batches follow one another through them
 
 Bytes are those of the fullest device. Traffic is what one device sends in one step, with ring algorithms.
 """

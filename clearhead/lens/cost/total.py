@@ -103,18 +103,18 @@ def cost(
     call = CallShape(
         batch=batch, length=length, target=target, training=training, number=number, device=device
     )
-    work = whole(spec, replace(call, training=True))
-    counted = _parts(work)
+    parts = whole(spec, replace(call, training=True))
+    counted = _parts(parts)
     total = sum(counted.values())
-    learning = work.flops + work.backward
-    kept = work.head.saved + sum(side.saved for side in work.towers.values())
-    peak = kept + max(side.recomputed for side in work.towers.values())
+    learning = parts.flops + parts.backward
+    kept = parts.head.saved + sum(side.saved for side in parts.towers.values())
+    peak = kept + max(side.recomputed for side in parts.towers.values())
     return Cost(
         batch=batch,
         length=length,
         training=training,
         parts=counted,
-        flops=work.flops if training else whole(spec, call).flops,
+        flops=parts.flops if training else whole(spec, call).flops,
         training_flops=learning,
         weights=number * total,
         gradients=number * total if training else 0,
@@ -140,7 +140,7 @@ def answered(spec: Model, call: CallShape) -> int:
 
 
 def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -> int:
-    """How many numbers a decoding run of this length has kept: keys and values, of the memory, too."""
+    """How many numbers a decoding run of this length has cached: keys and values of both sides."""
     side = spec.decoder if isinstance(spec, Pair) else spec.tower if isinstance(spec, Single) else None
     if side is None or not (side.causal or isinstance(spec, Pair)):
         return 0
@@ -167,14 +167,14 @@ def _table(side: Tower) -> int:
     return side.embed.vocab * side.embed.inner(side.width)
 
 
-def _parts(work: Whole) -> dict[str, int]:
+def _parts(whole: Whole) -> dict[str, int]:
     """By part of the model, a shared table where it stands first: in the encoder."""
     counted = {
         f"{side}.{part}": count
-        for side, tower_cost in work.towers.items()
+        for side, tower_cost in whole.towers.items()
         for part, count in tower_cost.parameters.items()
     }
-    if work.shared:
-        counted["decoder.embed"] -= work.shared
-    counted |= {"head": work.head.parameters, "second": work.second}
+    if whole.shared:
+        counted["decoder.embed"] -= whole.shared
+    counted |= {"head": whole.head.parameters, "second": whole.second}
     return {part: count for part, count in counted.items() if count}

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
-from .kernel import AttentionCall, Kernel, changed
+from .kernel import AttentionCall, Kernel, replaced_output
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class BlockKernel(Kernel):
             plain = q_BHQE.new_zeros(*q_BHQE.shape[:3], call.view.keys)
             for blocks in every:
                 plain = blocks.pattern(call, into=plain)
-            if (answer := changed(tap, plain, call.v_BHKE, dropout)) is not None:
+            if (answer := replaced_output(tap, plain, call.v_BHKE, dropout)) is not None:
                 return answer
         mixed = q_BHQE.new_zeros(*q_BHQE.shape[:3], call.v_BHKE.shape[-1])
         for blocks in every:

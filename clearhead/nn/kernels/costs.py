@@ -1,24 +1,22 @@
-"""What softmax attention costs: torch's fused call, the plain formula beside it, and blocks of either."""
+"""The cost of softmax attention: torch's fused call, the plain formula, and blocks of either."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..cost import AttentionShape, PartCost, matmul_cost
-
-INDEX = 8  # bytes of a slot
+from ..cost import INDEX_BYTES, AttentionShape, PartCost, matmul_cost
 
 
 @dataclass(frozen=True)
 class Dense:
-    """Every query meets every key. `cap` and `sink` are what the fused call cannot do."""
+    """All pairs of queries and keys. `cap` and `sink` are what the fused call cannot do."""
 
     dropout: float = 0.0
     cap: bool = False
     sink: bool = False
 
     def cost(self, at: AttentionShape) -> PartCost:
-        """Scores and mix: two products a head. Backwards the fused call makes the scores once more."""
+        """Scores and weighted values, two products a head; backward, the fused call repeats the scores."""
         rows = at.batch * at.heads
         scores = matmul_cost(rows, at.queries, at.head_dim, at.keys)
         both = scores + matmul_cost(rows, at.queries, at.keys, at.value_dim)
@@ -88,7 +86,7 @@ class Sparse:
         pairs = rows * self.queries * self.keys * lists if Dense(dropout).is_fused(at) else 0
         answer = rows * at.heads * self.queries * at.value_dim if self.into else 0
         slots = self.blocks * (2 * self.queries + 2 * self.lists * self.keys)
-        return at.number * (pairs + answer) + INDEX * slots + self._kept_of_bias(at)
+        return at.number * (pairs + answer) + INDEX_BYTES * slots + self._kept_of_bias(at)
 
     def _kept_of_bias(self, at: AttentionShape) -> int:
         """Of one that learns: all it says of the queries, to pick their keys from, and the mask as flags."""

@@ -3,7 +3,7 @@
     out_i = f(q_i) . sum_j f(k_j) v_j'  /  f(q_i) . sum_j f(k_j)
 
 One sum serves all queries; in a decoder it runs along with the text, and is all that a cache must keep.
-Causal texts are walked through in chunks: within a chunk all pairs, before it the sum; memory is linear.
+Causal texts are scanned in chunks: within a chunk all pairs, before it the sum; memory is linear.
 Shape suffixes: R texts, H heads, T tokens, Q queries, K keys, C tokens of a chunk, F features, E head width.
 """
 
@@ -19,7 +19,7 @@ from ..cache import State
 from ..cost import AttentionShape, PartCost, matmul_cost
 from ..norm import widen
 from .kernel import AttentionCall
-from .per_sequence import PerSequenceKernel, RowInfo, kept
+from .per_sequence import PerSequenceKernel, RowInfo, kept_per_row
 
 CHUNK = 128  # tokens; larger ones make fewer steps and more pairs
 
@@ -54,14 +54,14 @@ def sums_cost(at: AttentionShape, features: int) -> PartCost:
     if not at.causal:
         work = matmul_cost(rows, features, at.keys, value) + matmul_cost(rows, at.queries, features, value)
         numbers = at.keys * (value + 1) + at.queries * (value + 1) + features * value
-        return work + kept(at, numbers + at.queries * at.value_dim)
+        return work + kept_per_row(at, numbers + at.queries * at.value_dim)
     sizes = [min(CHUNK, at.keys - start) for start in range(0, at.keys, CHUNK)]
     squares, sum_ = sum(size**2 for size in sizes), matmul_cost(rows, at.keys, features, value)
     work = matmul_cost(rows, squares, features, 1) + matmul_cost(rows, squares, value, 1) + sum_ + sum_
     unasked = 2 * rows * features * value * (sizes[0] + 2 * sizes[-1])
     numbers = 2 * squares + 2 * at.keys * value + len(sizes) * features * value + 3 * at.keys
     numbers += (at.keys - sizes[-1]) * features + at.keys * at.value_dim
-    return work + PartCost(backward=-unasked) + kept(at, numbers)
+    return work + PartCost(backward=-unasked) + kept_per_row(at, numbers)
 
 
 def first_chunk(at: AttentionShape) -> int:
@@ -85,7 +85,7 @@ class FeatureKernel(PerSequenceKernel):
         if info.real_RK is not None:
             k = k.only(info.real_RK)
         if info.causal:
-            return _divided(_walk(q, k, v, _nothing(k, v))[0])
+            return _divided(_scan(q, k, v, _nothing(k, v))[0])
         top = k.log_RHT1.amax(2, keepdim=True)
         return _divided(q @ (k.scaled(top).mT @ v))
 
@@ -102,12 +102,12 @@ class FeatureKernel(PerSequenceKernel):
         number_BK = view.mask.segments()
         if number_BK is not None:
             k = k.only(number_BK[:, view.start :] >= 0)
-        out, state = _walk(q, k, v, _nothing(k, v) if state is None else state)
+        out, state = _scan(q, k, v, _nothing(k, v) if state is None else state)
         return _divided(out).type_as(call.q_BHQE), state
 
 
-def _walk(q_RHTF: Tensor, k: Features, v_RHTE: Tensor, state: State) -> tuple[Tensor, State]:
-    """Through a text, chunk by chunk, with the sum of all that came before. Nothing to come is looked at.
+def _scan(q_RHTF: Tensor, k: Features, v_RHTE: Tensor, state: State) -> tuple[Tensor, State]:
+    """Causal: over a text chunk by chunk, with the sum of all that came before.
 
     The state is the sum of features times values and the log of its scale: the largest seen so far.
     """

@@ -173,7 +173,7 @@ def _counted(spec: AttentionKernel, at: AttentionShape) -> PartCost:
     )
 
 
-def changed(tap: Tap, plain_BHQK: Tensor, v_BGKE: Tensor, dropout: float = 0.0) -> Tensor | None:
+def replaced_output(tap: Tap, plain_BHQK: Tensor, v_BGKE: Tensor, dropout: float = 0.0) -> Tensor | None:
     """Show the weights to a tap. If it returns others, the output those give; otherwise None.
 
     Recording must not change the output in any digit: unless weights were replaced, the kernel's own

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..cost import AttentionShape, PartCost
 from .features import FeatureKernel, Features, first_chunk, sums_cost
 from .kernel import AttentionKernel, Kernel
-from .per_sequence import kept
+from .per_sequence import kept_per_row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Linear(AttentionKernel):
         features = size * (at.queries + at.keys)
         if at.causal:
             features += size * (at.keys - first_chunk(at))
-        return sums_cost(at, size) + kept(at, size * (at.queries + at.keys) + features)
+        return sums_cost(at, size) + kept_per_row(at, size * (at.queries + at.keys) + features)
 
     def cached(self, at: AttentionShape) -> int:
         """One matrix a head and its scale, however long the text."""

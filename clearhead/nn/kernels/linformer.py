@@ -20,7 +20,7 @@ from ...spec import Count, Directions
 from ..cost import AttentionShape, PartCost, matmul_cost
 from ..layers import Spread
 from .kernel import AttentionKernel, Kernel
-from .per_sequence import PerSequenceKernel, RowInfo, kept
+from .per_sequence import PerSequenceKernel, RowInfo, kept_per_row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,9 @@ class Linformer(AttentionKernel):
         asked = matmul_cost(rows, at.queries, self.rank, both)
         sets = {"kv": 1, "heads": 2, "none": 2 * at.heads}[self.share]
         numbers = both * (at.keys + self.rank + at.queries) + at.queries * self.rank
-        return pressed + asked + kept(at, numbers) + PartCost(parameters=sets * self.length * self.rank)
+        return (
+            pressed + asked + kept_per_row(at, numbers) + PartCost(parameters=sets * self.length * self.rank)
+        )
 
 
 class _Linformer(PerSequenceKernel):

@@ -28,7 +28,7 @@ from ..tap import Tap
 from ..view import View
 from .buckets import Rounds, meet
 from .chunks import check_chunks
-from .kernel import AttentionCall, AttentionKernel, Kernel, Need, changed
+from .kernel import AttentionCall, AttentionKernel, Kernel, Need, replaced_output
 from .sequences import EqualLength, by_length
 
 
@@ -97,7 +97,7 @@ class _LSH(Kernel):
                 seen = rounds.spread(weights, group.slot_NT, view.keys)
                 mine = group.slot_NT[:, None, :, None].expand(-1, heads, -1, -1)
                 plain = group.put(plain, seen.scatter_add(-1, mine, own))
-        answer = None if plain is None else changed(tap, plain, v_BHKE, dropout)
+        answer = None if plain is None else replaced_output(tap, plain, v_BHKE, dropout)
         return mixed if answer is None else answer
 
     def _weights(

@@ -19,7 +19,7 @@ from torch import Tensor
 from ...spec import Block, Repeats
 from ..cost import AttentionShape, PartCost, matmul_cost
 from .kernel import AttentionKernel, Kernel
-from .per_sequence import PerSequenceKernel, RowInfo, kept
+from .per_sequence import PerSequenceKernel, RowInfo, kept_per_row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Nystrom(AttentionKernel):
         numbers = 4 * n * few + n * (2 * at.head_dim + 2 * at.value_dim)
         numbers += 4 * few * at.head_dim + (5 * self.iterations + 3) * few**2
         # Which tokens a landmark stands for has no gradient.
-        return means + PartCost(backward=-means.flops) + scores + inverse + mix + kept(at, numbers)
+        return means + PartCost(backward=-means.flops) + scores + inverse + mix + kept_per_row(at, numbers)
 
 
 class _Nystrom(PerSequenceKernel):

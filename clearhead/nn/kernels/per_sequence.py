@@ -16,7 +16,7 @@ from torch import Tensor
 from ..cost import AttentionShape, PartCost
 from ..norm import widen
 from ..tap import Tap
-from .kernel import AttentionCall, Kernel, changed
+from .kernel import AttentionCall, Kernel, replaced_output
 from .sequences import sequences
 
 
@@ -29,7 +29,7 @@ class RowInfo:
     real_RK: Tensor | None = None  # which keys exist; rows end at different lengths
 
 
-def kept(at: AttentionShape, numbers: int) -> PartCost:
+def kept_per_row(at: AttentionShape, numbers: int) -> PartCost:
     """So many numbers of every head of every row are kept; half precision is widened first."""
     return PartCost(saved=max(at.number, 4) * at.batch * at.heads * numbers if at.training else 0)
 
@@ -47,7 +47,7 @@ class PerSequenceKernel(Kernel):
             v = call.v_BHKE
             each = torch.eye(call.view.keys, dtype=v.dtype, device=v.device).expand(*v.shape[:2], -1, -1)
             implied = self._attend(replace(call, v_BHKE=each))
-            if (other := changed(tap, implied, v)) is not None:
+            if (other := replaced_output(tap, implied, v)) is not None:
                 return other
         return self._attend(call)
 

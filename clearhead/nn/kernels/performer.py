@@ -20,7 +20,7 @@ from ..cost import AttentionShape, PartCost, matmul_cost
 from ..draw import generator
 from .features import FeatureKernel, Features, sums_cost
 from .kernel import AttentionKernel, Kernel
-from .per_sequence import kept
+from .per_sequence import kept_per_row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Performer(AttentionKernel):
         asked = matmul_cost(rows, both, at.head_dim, self.features)
         found = sums_cost(at, self.features) + asked + PartCost(backward=-asked.flops)
         again = 0 if at.causal else at.keys
-        return found + kept(at, at.keys * at.head_dim + self.features * (2 * both + again) + both)
+        return found + kept_per_row(at, at.keys * at.head_dim + self.features * (2 * both + again) + both)
 
     def cached(self, at: AttentionShape) -> int:
         """One matrix a head and its scale, however long the text."""

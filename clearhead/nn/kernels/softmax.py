@@ -20,7 +20,7 @@ from ..norm import capped, widen
 from ..tap import Tap
 from . import costs
 from .costs import Dense, Sparse
-from .kernel import ALL, AttentionCall, AttentionKernel, Kernel, changed, weighed
+from .kernel import ALL, AttentionCall, AttentionKernel, Kernel, replaced_output, weighed
 from .window_blocks import width_of, window_blocks
 
 
@@ -72,7 +72,7 @@ class SoftmaxKernel(Kernel):
             plain = attention_weights(call, cap=self.cap, sink_H=self.sink)
             if self.is_plain:
                 return weighed(tap("pattern", plain), call.v_BHKE, p)
-            if (answer := changed(tap, plain, call.v_BHKE, p)) is not None:
+            if (answer := replaced_output(tap, plain, call.v_BHKE, p)) is not None:
                 return answer
         view, bias = call.view, call.bias
         if blocks := window_blocks(view):

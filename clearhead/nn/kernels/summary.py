@@ -19,7 +19,7 @@ from torch import Tensor
 from ...spec import Block
 from ..cost import AttentionShape, PartCost, matmul_cost
 from .kernel import AttentionKernel, Kernel
-from .per_sequence import PerSequenceKernel, RowInfo, kept
+from .per_sequence import PerSequenceKernel, RowInfo, kept_per_row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Summary(AttentionKernel):
         numbers = asking * (size * (3 * at.head_dim + at.value_dim + size + there) + there * both)
         flags = at.batch * at.heads * asking * size**2 if at.causal else 0
         places = 8 * at.batch * (asking * size + at.queries)
-        found = work + kept(at, numbers + at.queries * at.value_dim)
+        found = work + kept_per_row(at, numbers + at.queries * at.value_dim)
         return found + PartCost(saved=flags + places) if at.training else found
 
 

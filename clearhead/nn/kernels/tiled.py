@@ -28,7 +28,7 @@ from ..cost import AttentionShape, PartCost, matmul_cost
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
-from .kernel import AttentionCall, AttentionKernel, Kernel, changed
+from .kernel import AttentionCall, AttentionKernel, Kernel, replaced_output
 from .softmax import attention_weights
 
 
@@ -63,7 +63,7 @@ class _Tiled(Kernel):
         call = call.repeat_kv()
         view, q_BHQE = call.view, call.q_BHQE
         if tap.wants("pattern"):
-            answer = changed(tap, attention_weights(call), call.v_BHKE)
+            answer = replaced_output(tap, attention_weights(call), call.v_BHKE)
             if answer is not None:
                 return answer
         slots = torch.arange(view.start, view.start + view.queries, device=q_BHQE.device)

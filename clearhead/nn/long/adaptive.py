@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ...errors import InputError, SpecError
 from ...spec import Count, Rate
-from ..cost import INDEX, HiddenShape, PartCost, linear_cost, matmul_cost
+from ..cost import INDEX_BYTES, HiddenShape, PartCost, linear_cost, matmul_cost
 from ..embed import Embed, Embedding, Tokens, check_ids
 from ..heads import WordHead
 from ..layers import Linear, Table
@@ -70,7 +70,7 @@ class Adaptive(Embed):
         flags = vectors * (len(self.sizes) - 1)
         cost = PartCost(saved=shape.dropout_bytes(vectors * width, self.dropout) + flags)
         for size, narrow in zip(self.sizes, self.tables(width), strict=True):
-            cost += PartCost(parameters=narrow * size, saved=INDEX * vectors)
+            cost += PartCost(parameters=narrow * size, saved=INDEX_BYTES * vectors)
             if self.projected(width):
                 cost += linear_cost(vectors, narrow, width, bias=False)
                 cost += PartCost(saved=shape.number * vectors * narrow)

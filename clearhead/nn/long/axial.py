@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...errors import InputError, SpecError
 from ...spec import Dims
-from ..cost import INDEX, HiddenShape, PartCost, PositionCost
+from ..cost import INDEX_BYTES, HiddenShape, PartCost, PositionCost
 from ..positions import Positions, PositionScheme
 
 
@@ -35,7 +35,7 @@ class Axial(Positions):
 
     def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
         (rows, columns), (one, two) = self.shape, self.widths
-        parameters, saved = rows * one + columns * two, 2 * INDEX * shape.length
+        parameters, saved = rows * one + columns * two, 2 * INDEX_BYTES * shape.length
         return PositionCost(tower=PartCost(parameters=parameters, saved=saved))
 
 

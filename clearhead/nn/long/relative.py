@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ...errors import SpecError
 from ...spec import Dims, Rate
-from ..cost import INDEX, HiddenShape, PartCost, PositionCost, matmul_cost
+from ..cost import INDEX_BYTES, HiddenShape, PartCost, PositionCost, matmul_cost
 from ..layers import Linear
 from ..positions import BoundPositions, Positions, PositionScheme, Sinusoidal, waves
 from ..view import View
@@ -59,7 +59,7 @@ class RelativeWaves(Positions):
         vectors = rows * (2 * n + distances + 1) * dims.head_dim
         kept = PartCost(saved=shape.number * (distances * dims.width + vectors + rows * n * distances))
         return PositionCost(
-            tower=PartCost(parameters=parameters, saved=INDEX * n * n),
+            tower=PartCost(parameters=parameters, saved=INDEX_BYTES * n * n),
             layer=waves + scores + kept,
             bias="asked",
             shared_bias=WAVE_BYTES * dims.width * distances,

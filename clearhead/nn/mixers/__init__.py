@@ -1,4 +1,4 @@
-"""What stood in the place of attention before it: recurrent cells and convolutions, in the same block."""
+"""Token mixers that preceded attention, in the same block: recurrent cells and convolutions."""
 
 from .convolution import Convolution
 from .recurrent import Recurrent

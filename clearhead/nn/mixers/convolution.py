@@ -18,7 +18,7 @@ from ..attention import TokenMixer
 from ..cache import State
 from ..cost import HiddenShape, PartCost, PositionCost, linear_cost, matmul_cost
 from ..layers import Spread
-from .walker import Walker, at_end
+from .sequential import SequentialMixer, at_end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Convolution(TokenMixer):
         if self.size < 1:
             raise SpecError(f"Convolution.size is {self.size}, expected 1 or more tokens")
 
-    def build(self, width: int) -> Walker:
+    def build(self, width: int) -> SequentialMixer:
         return _Convolution(self, width)
 
     def state(self, width: int) -> int:
@@ -54,13 +54,13 @@ class _Conv(nn.Conv1d):
         """Left empty on purpose: see layers.py."""
 
 
-class _Convolution(Walker):
+class _Convolution(SequentialMixer):
     def __init__(self, spec: Convolution, width: int) -> None:
         super().__init__(width, width)
         self.conv = _Conv(width, spec.size)
         self.size = spec.size
 
-    def walk(
+    def scan(
         self, x_RLD: Tensor, length_R: Tensor | None, state: State | None, *, causal: bool
     ) -> tuple[Tensor, State]:
         back = self.size - 1 if causal else (self.size - 1) // 2

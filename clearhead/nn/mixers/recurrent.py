@@ -19,7 +19,7 @@ from ..cache import State
 from ..cost import HiddenShape, PartCost, PositionCost, linear_cost, matmul_cost
 from ..kernels.kernel import Need
 from ..layers import Spread
-from .walker import Walker
+from .sequential import SequentialMixer
 
 GATES = {"lstm": 4, "gru": 3}
 LOOP = 7  # numbers that a step of torch's own loop keeps for each of the state: gates, states, what is new
@@ -39,7 +39,7 @@ class Recurrent(TokenMixer):
         if self.hidden is not None and self.hidden < 1:
             raise SpecError(f"Recurrent.hidden is {self.hidden}, expected 1 or more")
 
-    def build(self, width: int) -> Walker:
+    def build(self, width: int) -> SequentialMixer:
         return _Recurrent(self, width)
 
     def state(self, width: int) -> int:
@@ -113,7 +113,7 @@ class _GRU(nn.GRU):
         self.first = Spread((3 * self.hidden_size) ** -0.5, uniform=True)
 
 
-class _Recurrent(Walker):
+class _Recurrent(SequentialMixer):
     def __init__(self, spec: Recurrent, width: int) -> None:
         hidden = spec.hidden or width
         super().__init__((2 if spec.both_ways else 1) * hidden, width)
@@ -128,7 +128,7 @@ class _Recurrent(Walker):
                 "Recurrent(both_ways=True) reads from the end of the text; a decoder reads forwards"
             )
 
-    def walk(
+    def scan(
         self, x_RLD: Tensor, length_R: Tensor | None, state: State | None, *, causal: bool
     ) -> tuple[Tensor, State]:
         before = None if state is None else tuple(part.transpose(0, 1).contiguous() for part in state)

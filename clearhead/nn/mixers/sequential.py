@@ -1,6 +1,6 @@
-"""Walkers: a stream of vectors in, the same stream out, each text walked through from its first token on.
+"""Sequential mixers: hidden states in, hidden states out, each text scanned from its first token on.
 
-Padding and packing are taken away before the walk and put back behind it; a cache keeps the walker's state.
+Padding and packing are removed before the scan and restored after it; a cache keeps the state of the scan.
 Shape suffixes: B batch, T tokens, R texts, L tokens of the longest text, D width.
 """
 
@@ -23,7 +23,7 @@ from ..tap import OFF
 from ..view import View
 
 
-class Walker(TokenMixerModule):
+class SequentialMixer(TokenMixerModule):
     SITES = ("mix", "out")
     supports: ClassVar[frozenset[Need]] = frozenset({"causal", "padding", "documents"})
     keeps: ClassVar[str] = "state"
@@ -32,10 +32,10 @@ class Walker(TokenMixerModule):
         super().__init__()
         self.out = Linear(inner, width)
 
-    def walk(
+    def scan(
         self, x_RLD: Tensor, length_R: Tensor | None, state: State | None, *, causal: bool
     ) -> tuple[Tensor, State]:
-        """Through whole texts, from a state on; behind the end of a text there are zeros."""
+        """Over whole texts, starting from a state; behind the end of a text there are zeros."""
         raise NotImplementedError
 
     def require(self, asked: AbstractSet[Need]) -> None:
@@ -53,23 +53,23 @@ class Walker(TokenMixerModule):
     def _whole(self, x_BTD: Tensor, view: View) -> Tensor:
         found, causal = sequences(view), view.outline.causal
         if found is None:
-            return self.walk(x_BTD, None, None, causal=causal)[0]
+            return self.scan(x_BTD, None, None, causal=causal)[0]
         side = found.keys
-        return side.put(self.walk(side.take(x_BTD), side.length_S, None, causal=causal)[0])
+        return side.put(self.scan(side.take(x_BTD), side.length_S, None, causal=causal)[0])
 
     def _further(self, x_BTD: Tensor, view: View, state: State | None) -> tuple[Tensor, State]:
-        """New tokens only, after all that the state has seen. Rows without any stay as they are."""
+        """New tokens only, continuing from the state. Rows without new tokens keep theirs."""
         if view.outline.packed:
             raise UnsupportedError(
                 "a running state is of one text; packed texts cannot be decoded with a cache"
             )
         found = sequences(view)
         if found is None:
-            return self.walk(x_BTD, None, state, causal=True)
+            return self.scan(x_BTD, None, state, causal=True)
         side, rows = found.queries, found.row_S
         length_R, x_RLD = side.length_S, side.take(x_BTD)
         before = None if state is None else tuple(part[rows] for part in state)
-        mixed, after = self.walk(x_RLD, length_R, before, causal=True)
+        mixed, after = self.scan(x_RLD, length_R, before, causal=True)
         if state is None:
             state = tuple(part.new_zeros(len(x_BTD), *part.shape[1:]) for part in after)
         came = (length_R > 0).nonzero()[:, 0]
