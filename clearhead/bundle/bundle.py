@@ -67,7 +67,7 @@ class Bundle:
 
         `text` may also be a chat: a list of messages, {"role": "user", "content": "hello"}.
         For a list of texts or chats, a list.
-        Settings are those of `generate.Settings`, under Hugging Face's names: max_new_tokens, num_beams,
+        Settings have Hugging Face's names (`generate.GenerationSettings`): max_new_tokens, num_beams,
         do_sample, temperature, top_k, top_p, repetition_penalty, stop, seed, ... `assistant` is a draft
         model for speculative decoding. With num_return_sequences above 1 the texts of a prompt are adjacent.
         """

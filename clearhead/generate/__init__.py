@@ -4,7 +4,7 @@ generate, Decoding      the decode loop, an iterator of steps          loop.py
 DecoderRunner           prefill, step, reorder, rollback: the model    runner.py, speculative.py, replay/
 Strategy                how the next token is chosen                   sampling.py, beam_search.py, search.py
 Filter, Stop            what may be chosen, and when to stop           filters.py, search.py
-Settings                all of it under Hugging Face's names           settings.py, checks.py, defaults.py
+GenerationSettings      all of it under Hugging Face's names           settings.py, checks.py, defaults.py
 Hypothesis, Answer      what comes out                                 results.py
 TextGenerator           model + tokenizer + settings -> text           text.py
 """
@@ -16,12 +16,12 @@ from .results import Answer, GenerationResult, Hypothesis, Node, SequenceId, Ste
 from .runner import DecoderRunner, Prompt
 from .sampling import Contrastive, Greedy, Sample
 from .search import EndTokens, Stop, StopStrings, Strategy
-from .settings import Settings
+from .settings import GenerationSettings
 from .speculative import Draft
 from .text import PromptLike, TextGenerator
 
 __all__ = [
     "generate", "Decoding", "DecoderRunner", "Prompt", "Draft", "Strategy", "Greedy", "Sample", "Beam",
-    "Contrastive", "Filter", "Stop", "EndTokens", "StopStrings", "Settings", "Step", "SequenceId", "Node",
-    "TokenBuffer", "Hypothesis", "GenerationResult", "Answer", "PromptLike", "TextGenerator",
+    "Contrastive", "Filter", "Stop", "EndTokens", "StopStrings", "GenerationSettings", "Step", "SequenceId",
+    "Node", "TokenBuffer", "Hypothesis", "GenerationResult", "Answer", "PromptLike", "TextGenerator",
 ]  # fmt: skip

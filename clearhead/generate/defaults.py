@@ -14,7 +14,7 @@ from ..nn.positions import Learned
 from ..nn.rope import DynamicNTK, Rope
 from ..nn.tower import Tower
 from ..text.tokenizer import Tokenizer
-from .settings import Settings, as_tuple
+from .settings import GenerationSettings, as_tuple
 
 # Settings that older checkpoints keep in config.json instead of generation_config.json.
 LEGACY = (
@@ -82,7 +82,7 @@ def default_settings(
     return {**ids, **older, **{k: v for k, v in generation.items() if v is not None}}
 
 
-def drop_unknown_ids(settings: Settings, vocab: int) -> Settings:
+def drop_unknown_ids(settings: GenerationSettings, vocab: int) -> GenerationSettings:
     """End, suppressed and banned ids outside the vocabulary have no effect; a forced one is an error."""
     for name in ("forced_bos_token_id", "forced_eos_token_id", "begin", "decoder_start_token_id"):
         for token in as_tuple(getattr(settings, name)):

@@ -169,6 +169,9 @@ class _Contrastive(RowSearch):
         super().keep_rows(going_R)
         self._context_RTD = self._context_RTD[going_R]
 
+    def propose(self, logits_RV: Tensor) -> Tensor:
+        raise InputError("speculative decoding does not work with contrastive search: drop penalty_alpha")
+
     def _add_context(self, states_RTD: Tensor) -> None:
         count = states_RTD.shape[1]
         self._context_RTD[:, self._filled : self._filled + count] = F.normalize(states_RTD, dim=-1)

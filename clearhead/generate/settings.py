@@ -48,7 +48,7 @@ SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class GenerationSettings:
     """The settings of a run. Names and meanings are those of Hugging Face's generate."""
 
     max_new_tokens: int | None = None
@@ -101,7 +101,7 @@ class Settings:
         return self.ends[0] if self.ends else 0
 
     @classmethod
-    def read(cls, file: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Settings, list[str]]:
+    def read(cls, file: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[GenerationSettings, list[str]]:
         """Arguments over the checkpoint's file; and a note for each unknown key of the file."""
         known = {f.name for f in fields(cls)} - {"given"}
         for name in given:
@@ -153,7 +153,7 @@ class Settings:
         """Whether tokens are sampled: if asked for, or if an argument only makes sense with sampling."""
         if self.temperature == 0:
             return False
-        plain = Settings()
+        plain = GenerationSettings()
         shaped = [n for n in SAMPLING if n in self.given and getattr(self, n) != getattr(plain, n)]
         if self.penalty_alpha:
             shaped = []  # contrastive search has a use of its own for top_k

@@ -75,9 +75,6 @@ class SpeculativeRunner(Runner):
         if len(rows_R) != 1:
             raise InputError(ONE_SEQUENCE)
 
-    def set_next_logits(self, logits_RV: Tensor) -> None:
-        raise InputError("speculative decoding does not work with contrastive search: drop penalty_alpha")
-
     def _look_ahead(self, new_RT: Tensor) -> None:
         """Propose a few tokens, and have the target read them all."""
         self._proposals = []

@@ -31,7 +31,7 @@ from .results import Answer, Choice, GeneratedToken, GenerationResult, Hypothesi
 from .runner import Prompt
 from .sampling import Sample
 from .search import Strategy
-from .settings import Settings, as_tuple
+from .settings import GenerationSettings, as_tuple
 from .speculative import Draft
 
 PromptLike = str | Sequence[Message]
@@ -71,7 +71,7 @@ class TextGenerator:
             raise InputError("this model cannot generate text: it has no decoder with a head over tokens")
         tower, head = decoder
         self.model, self.tokenizer, self.vocab = model, tokenizer, head.vocab
-        parsed, notes = Settings.read(defaults or {}, settings)
+        parsed, notes = GenerationSettings.read(defaults or {}, settings)
         self.settings = drop_unknown_ids(parsed, head.vocab)
         self.notes = self._settings_notes = tuple(notes)
         self.max_length = max_length(tower)  # of prompt and new tokens together, if it is limited

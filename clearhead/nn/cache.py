@@ -107,8 +107,9 @@ class Cache:
     def advance(self, real_BT: Tensor) -> None:
         """Count tokens whose keys and values were written without the tower, as by a replayed decode step."""
         self.saw(real_BT)
+        count = real_BT.shape[1]
         for layer in self.layers:
-            layer.length += real_BT.shape[1]
+            layer.length += count
 
     @property
     def tensors(self) -> tuple[Tensor | None, KV | None]:

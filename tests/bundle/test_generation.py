@@ -10,8 +10,9 @@ from trained import trained, write
 
 import clearhead as ch
 from clearhead.bundle import Bundle
+from clearhead.bundle.generation import text_generator
 from clearhead.errors import InputError
-from clearhead.generate import Answer
+from clearhead.generate import Answer, GenerationSettings
 from clearhead.text import Tokenizer
 
 TEXTS = ["The quick brown fox", "今天", "Attention is all you need; the rest", "🏳️‍🌈 A"]
@@ -241,6 +242,32 @@ def test_what_cannot_be_is_one_line(gpt: Bundle, call: Any, message: str) -> Non
     with pytest.raises(InputError, match=message) as error:
         call(gpt)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"num_beams": 2, "record": True}, {"do_sample": True, "seed": [3, 4], "alternatives": 2}],
+    ids=str,
+)
+def test_settings_are_read_once_and_the_strategy_is_built_once(
+    gpt: Bundle, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    read, strategy = GenerationSettings.read, GenerationSettings.strategy
+    monkeypatch.setattr(GenerationSettings, "read", lambda *a: (calls.append("read"), read(*a))[1])
+    monkeypatch.setattr(GenerationSettings, "strategy", lambda s: (calls.append("strategy"), strategy(s))[1])
+    gpt.answer(TEXTS[:2], batch=1, max_new_tokens=3, **how)  # two batches
+    assert sorted(calls) == ["read", "strategy"]
+    calls.clear()
+    assert "".join(gpt.stream(TEXTS[0], max_new_tokens=3))
+    assert sorted(calls) == ["read", "strategy"]
+
+
+def test_notes_are_of_one_call(gpt: Bundle) -> None:
+    """A generator may be used again; what was noted about earlier prompts is not repeated."""
+    generator = text_generator(Bundle(**vars(gpt) | {"generation": {"unheard_of": 3}}), {"max_new_tokens": 2})
+    for _ in range(2):
+        assert len(generator.answers(TEXTS)[0].notes) == 1
 
 
 def test_ids_work_without_a_tokenizer_and_text_says_what_is_missing(gpt: Bundle) -> None:

@@ -21,10 +21,10 @@ from clearhead.generate import (
     Beam,
     Contrastive,
     EndTokens,
+    GenerationSettings,
     Greedy,
     Prompt,
     Sample,
-    Settings,
     Strategy,
     generate,
 )
@@ -89,7 +89,9 @@ class Both:
         return self.ours.generate_ids(ids, mask, **settings)
 
     def scores(self, ids: Tensor, **settings: Any) -> list[float]:
-        read, _ = Settings.read(self.ours.generation, self.plumbing | {"eos_token_id": self.ends} | settings)
+        read, _ = GenerationSettings.read(
+            self.ours.generation, self.plumbing | {"eos_token_id": self.ends} | settings
+        )
         start = torch.full((len(ids), 1), 2) if self.pair else None
         run = generate(self.ours.model, Prompt(ids, None, start), strategy=read.strategy(),
                        filters=read.filters(), stops=read.stops(None), limit=NEW)  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from clearhead.errors import InputError
-from clearhead.generate import Beam, Contrastive, Greedy, Sample, Settings
+from clearhead.generate import Beam, Contrastive, GenerationSettings, Greedy, Sample
 from clearhead.generate.filters import (
     AtLeast,
     Banned,
@@ -24,11 +24,11 @@ from clearhead.generate.search import EndTokens, StopStrings
 from clearhead.generate.settings import DEFAULT_NEW
 
 
-def read(file: dict[str, Any] | None = None, **given: Any) -> Settings:
-    return Settings.read(file or {}, given)[0]
+def read(file: dict[str, Any] | None = None, **given: Any) -> GenerationSettings:
+    return GenerationSettings.read(file or {}, given)[0]
 
 
-def kinds(settings: Settings) -> list[type[Filter]]:
+def kinds(settings: GenerationSettings) -> list[type[Filter]]:
     return [type(rule) for rule in settings.filters()]
 
 
@@ -176,7 +176,7 @@ def test_what_a_file_asks_for_and_is_not_known_is_said() -> None:
         "transformers_version": "5.0",
         "epsilon_cutoff": 0.0,
     }
-    _, notes = Settings.read(file, {})
+    _, notes = GenerationSettings.read(file, {})
     assert len(notes) == 1 and "'guidance_scale' = 1.5" in notes[0]
     with pytest.raises(InputError, match=r"generation_config\.json: num_beams is 'four'"):
         read({"num_beams": "four"})

@@ -288,6 +288,8 @@ def test_a_draft_is_for_one_answer() -> None:
         says(model, Beam(2), draft=Draft(model))
     with pytest.raises(InputError, match="the draft has a vocabulary of 9, the model 31"):
         says(model, Greedy(), source=torch.tensor([[1, 2]]), draft=Draft(other))
+    with pytest.raises(InputError, match="does not work with contrastive search: drop penalty_alpha"):
+        says(model, Contrastive(1), draft=Draft(model))
 
 
 # --- what cannot be said ---
