@@ -19,7 +19,7 @@ from ..bundle import Bundle, build
 from ..bundle.edits import parse
 from ..errors import ClearheadError, InputError, nearest
 from ..nn import Mixing, Recurrent, kernels
-from ..recipes import changed, load_run, prepare
+from ..recipes import load_run, prepare, with_overrides
 from ..tasks.classify import Classify
 from ..tasks.task import Task
 from ..train import Trainer, Training
@@ -110,7 +110,7 @@ def _text(change: Mapping[str, Any], setting: Setting) -> tuple[Bundle, Task[Any
         "model.n_layer": setting.depth, "model.n_head": setting.heads, "model.n_positions": setting.length,
         "train.seed": setting.seed,
     }  # fmt: skip
-    run = changed(load_run("gpt-chars"), [f"{name}={value}" for name, value in words.items()])
+    run = with_overrides(load_run("gpt-chars"), [f"{name}={value}" for name, value in words.items()])
     prepared = prepare(replace(run, model={**run.model, "edit": dict(change)}))
     return prepared.bundle, prepared.task
 

@@ -20,7 +20,7 @@ import torch
 from ..bundle import Bundle, build, save
 from ..data.packing import NOTHING
 from ..nn.init import generator
-from ..recipes import changed, load_run, prepare
+from ..recipes import load_run, prepare, with_overrides
 from ..tasks.causal import CausalLM
 from ..tasks.task import Task
 from ..tasks.translate import TextToText
@@ -67,8 +67,8 @@ def ragged(source: str, tokens: int) -> Work:
     sizes = {"d_model": 256, "encoder_layers": 3, "decoder_layers": 3}
     sizes |= {"encoder_ffn_dim": 256, "decoder_ffn_dim": 256}
     words = [f"data.source={source}", f"data.tokens={tokens}", "data.length=128", "tokenizer.vocab=6000"]
-    run = changed(load_run("translate-en-zh"), [*words, "model.max_position_embeddings=160"])
-    run = changed(run, [f"model.{name}={size}" for name, size in sizes.items()])
+    run = with_overrides(load_run("translate-en-zh"), [*words, "model.max_position_embeddings=160"])
+    run = with_overrides(run, [f"model.{name}={size}" for name, size in sizes.items()])
     made = prepare(run)
     assert isinstance(made.task, TextToText)
     ids = made.task.ids

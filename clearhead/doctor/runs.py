@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ClearheadError, InputError, LoadError
-from ..recipes import Run, load_run
-from ..recipes.rows import read
+from ..recipes import SETTINGS_FILE, RunConfig, load_run
+from ..recipes.rows import read_dataset
 from ..store.jsonfile import read_object
 from ..train import checkpoints, read_log, verify
 from . import curves
 from .curves import Curves
 from .finding import Finding
 
-SETTINGS, CONFIG = "settings.yaml", "config.json"
+CONFIG = "config.json"
 LARGER = ("accuracy", "f1", "bleu", "exact")  # scores of which more is better
 
 
@@ -29,12 +29,12 @@ def examine(folder: str | Path) -> list[Finding]:
     if not place.is_dir():
         raise InputError(f"{folder} is no folder; expected a run, such as runs/demo")
     records = read_log(place)
-    if not records and not (place / SETTINGS).is_file():
-        raise InputError(f"{folder} is no run: it has neither metrics.jsonl nor {SETTINGS}")
+    if not records and not (place / SETTINGS_FILE).is_file():
+        raise InputError(f"{folder} is no run: it has neither metrics.jsonl nor {SETTINGS_FILE}")
     found = Curves(
         [r for r in records if "split" not in r], [r for r in records if r.get("split") == "valid"]
     )
-    run = load_run(str(place / SETTINGS)) if (place / SETTINGS).is_file() else None
+    run = load_run(str(place / SETTINGS_FILE)) if (place / SETTINGS_FILE).is_file() else None
     failed = [r for r in records if r.get("split") == "failed"]
     return [
         *_failure(failed),
@@ -55,10 +55,10 @@ def _failure(failed: list[dict[str, Any]]) -> Iterator[Finding]:
         yield Finding("not finite", shown, "wrong", f"{advice}; then clearhead train --resume")
 
 
-def _progress(found: Curves, run: Run | None) -> Iterator[Finding]:
+def _progress(found: Curves, run: RunConfig | None) -> Iterator[Finding]:
     done = int(found.steps[-1]["step"]) if found.steps else 0
     if run is None:
-        yield Finding("steps", f"{done:,} taken; without {SETTINGS} nobody knows of how many")
+        yield Finding("steps", f"{done:,} taken; without {SETTINGS_FILE} nobody knows of how many")
     elif done < run.train.steps:
         said = f"{done:,} of {run.train.steps:,}"
         yield Finding("steps", said, "note", "at work, or stopped: clearhead train --resume goes on")
@@ -66,7 +66,7 @@ def _progress(found: Curves, run: Run | None) -> Iterator[Finding]:
         yield Finding("steps", f"{done:,}, all of them")
 
 
-def _curves(found: Curves, run: Run | None, place: Path) -> Iterator[Finding]:
+def _curves(found: Curves, run: RunConfig | None, place: Path) -> Iterator[Finding]:
     config = _config(place)
     training = run.train if run is not None else None
     yield curves.loss(found, config.get("vocab_size") if _predicts_words(run) else None)
@@ -79,7 +79,7 @@ def _curves(found: Curves, run: Run | None, place: Path) -> Iterator[Finding]:
     yield curves.validation(found, metric, larger=metric in LARGER)
 
 
-def _predicts_words(run: Run | None) -> bool:
+def _predicts_words(run: RunConfig | None) -> bool:
     return run is not None and run.task in ("causal", "translate", "masked", "denoise", "spans")
 
 
@@ -114,12 +114,12 @@ def _checkpoints(place: Path) -> Iterator[Finding]:
         yield Finding("checkpoints", f"of step {said}" if there else said)
 
 
-def _data(found: Curves, run: Run | None) -> Iterator[Finding]:
+def _data(found: Curves, run: RunConfig | None) -> Iterator[Finding]:
     """The rows as the run reads them, and how often each was seen."""
     if run is None or run.data.source is None:
         return
     try:
-        rows = read(run)
+        rows = read_dataset(run)
     except (ClearheadError, OSError) as error:
         where = " ".join(str(error).split())
         yield Finding("data", where, "note", "the file of this run has moved or changed")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import InputError, TrainError, one_line
-from ..recipes import load_run
+from ..recipes import SETTINGS_FILE, load_run
 from ..train.commit import writing
 from ..train.signals import SAVE
 from .shelf import Entry, Shelf
@@ -58,7 +58,7 @@ class Runs:
         ending = self._process(entry)
         if ending is not None:
             ending.wait(30)  # it has let go of its lock, and takes a moment to leave
-        if (entry.path / "settings.yaml").is_file():
+        if (entry.path / SETTINGS_FILE).is_file():
             self._spawn(entry.path, ["train", "--resume", str(entry.path)])
         elif entry.path in self._words:
             self._spawn(entry.path, self._words[entry.path])

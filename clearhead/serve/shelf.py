@@ -14,6 +14,7 @@ from typing import Any
 from ..bundle import Bundle, load
 from ..errors import ClearheadError, InputError, LoadError, SpecError, one_line, reason
 from ..families import of_type
+from ..recipes import SETTINGS_FILE
 from ..store import resolve
 from ..store.jsonfile import read_object
 
@@ -48,7 +49,7 @@ class Entry:
 
     @property
     def is_run(self) -> bool:
-        return (self.path / "metrics.jsonl").is_file() or (self.path / "settings.yaml").is_file()
+        return (self.path / "metrics.jsonl").is_file() or (self.path / SETTINGS_FILE).is_file()
 
     @property
     def is_example(self) -> bool:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..recipes.tree import read_tree
+from ..recipes import SETTINGS_FILE
+from ..recipes.yamlfile import read_yaml
 
 TAIL = 65536  # bytes at the end of a log that tell where it stands
 LOCKS = Path("/proc/locks")
@@ -84,7 +85,7 @@ def _is_held(pid: int) -> bool:
 def settings(folder: Path) -> dict[str, Any]:
     """What the run was asked to do; empty where nobody wrote it down."""
     try:
-        return read_tree(folder / "settings.yaml")
+        return read_yaml(folder / SETTINGS_FILE)
     except InputError:
         return {}
 

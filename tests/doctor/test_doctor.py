@@ -18,7 +18,7 @@ from clearhead.cli.main import main
 from clearhead.doctor import Finding, environment, examine, is_healthy, machine
 from clearhead.errors import TrainingStopped
 from clearhead.lens.cost.machine import Speed
-from clearhead.recipes import changed, load_run
+from clearhead.recipes import load_run, with_overrides
 from clearhead.train import Trainer, Training, checkpoints
 
 STEPS = 100
@@ -47,7 +47,7 @@ def a_run(
     lines = [json.dumps(r) for r in sorted(records, key=lambda r: r["step"])]
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     words = [f"--train.steps={STEPS}", *(f"--train.{name}={value}" for name, value in train.items())]
-    run = changed(load_run("gpt-chars", ["--train.schedule.warmup=10"]), words)
+    run = with_overrides(load_run("gpt-chars", ["--train.schedule.warmup=10"]), words)
     (folder / "settings.yaml").write_text(run.to_yaml())
     return folder
 
@@ -134,7 +134,7 @@ def test_rows_that_are_learned_and_held_out_are_found(tmp_path: Path) -> None:
     run.mkdir()
     a_run(run)
     words = [f"data.source={tmp_path / 'train.jsonl'}", f"data.valid={tmp_path / 'valid.jsonl'}"]
-    settings = changed(load_run(str(run / "settings.yaml")), words)
+    settings = with_overrides(load_run(str(run / "settings.yaml")), words)
     (run / "settings.yaml").write_text(settings.to_yaml())
     finding = found(run, "data")
     assert finding.level == "wrong" and "3 held-out rows are learned" in finding.value

@@ -12,12 +12,10 @@ from ...lens.pictures import curves as curve_picture
 from ...lens.pictures import gradient_strip
 from ...lens.xray import Ray, xray
 from ...nn.tower import Tower
-from ...recipes import Prepared, load_run, prepare
+from ...recipes import SETTINGS_FILE, PreparedRun, load_run, prepare
 from ...train.log import read_log
 from ...train.update import Update
 from ..console import OUT, print_json, table
-
-SETTINGS = "settings.yaml"
 
 
 def curves(folder: str, save: Path | None, *, json: bool) -> None:
@@ -105,11 +103,11 @@ def _ray_facts(ray: Ray) -> dict[str, Any]:
     return {"token": ray.token.label, "id": ray.token.id, "wanted": wanted, "loss": ray.loss}
 
 
-def _prepared(folder: str) -> Prepared:
-    path = Path(folder) / SETTINGS
+def _prepared(folder: str) -> PreparedRun:
+    path = Path(folder) / SETTINGS_FILE
     if not path.is_file():
         raise InputError(
-            f"{folder} is no run: it has no {SETTINGS}; a run is what clearhead train --out makes"
+            f"{folder} is no run: it has no {SETTINGS_FILE}; a run is what clearhead train --out makes"
         )
     return prepare(load_run(str(path)))
 

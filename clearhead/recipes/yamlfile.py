@@ -1,8 +1,8 @@
-"""YAML: a file or a word in, a small tree of plain values out; or one line that says why not.
+"""YAML from untrusted files: a path or a typed value in, plain Python values out, or a one-line error.
 
-A few lines of YAML can stand for a tree of billions of nodes (names that stand for lists of names), and its
-values may be dates, sets or bytes. Settings are none of this: at most ten thousand texts, numbers, lists and
-mappings with names as keys.
+A few lines of YAML can expand to billions of nodes (aliases of lists of aliases), and values may be dates,
+sets or bytes. Settings are none of this: at most ten thousand strings, numbers, lists and mappings with
+string keys.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import yaml
 from ..errors import InputError, quoted, reason
 from ..readfile import read_regular
 
-BYTES = 64 * 2**10  # of a file; the longest recipe has 2,000
-NODES = 10_000
-DEPTH = 50
-LARGEST = 2**63
-# What the library raises: its own errors, and those of Python for a number or a date that is none.
+MAX_BYTES = 64 * 2**10  # of a file; the longest preset has 2,000
+MAX_NODES = 10_000
+MAX_DEPTH = 50
+INT_LIMIT = 2**63
+# What PyYAML raises: its own errors, and those of Python for malformed numbers and dates.
 ERRORS = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe loader in which merged mappings (`<<`) cannot grow without end."""
+    """A safe loader that limits the size of merged mappings (`<<`)."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         super().flatten_mapping(node)
-        if len(node.value) > NODES:
+        if len(node.value) > MAX_NODES:
             raise yaml.YAMLError("it has too many keys")
 
 
-def read_tree(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
     """The settings in a file."""
     try:
-        text = read_regular(path, BYTES).decode("utf-8")
+        text = read_regular(path, MAX_BYTES).decode("utf-8")
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or reason(error)}") from None
     except UnicodeDecodeError as error:
@@ -51,7 +51,7 @@ def read_tree(path: Path) -> dict[str, Any]:
     return tree
 
 
-def read_value(text: str, name: str) -> Any:
+def parse_value(text: str, name: str) -> Any:
     """The value of one setting, as it was typed."""
     try:
         value = yaml.load(text, _Loader)
@@ -64,7 +64,7 @@ def read_value(text: str, name: str) -> Any:
 
 
 def _number(word: str) -> Any:
-    """YAML takes 3e-4 for a word; people mean the number."""
+    """YAML 1.1 reads 3e-4 as a string; people mean the number."""
     try:
         return float(word)
     except ValueError:
@@ -72,13 +72,15 @@ def _number(word: str) -> Any:
 
 
 def _check(tree: Any, where: str) -> None:
-    """Every value is plain. A name that stands for a list counts each time, so the count has an end."""
-    left, found = [(tree, 0)], 0
+    """Check that every value is plain. Aliases count each time, so the walk always ends."""
+    left, count = [(tree, 0)], 0
     while left:
         value, depth = left.pop()
-        found += 1
-        if found > NODES or depth > DEPTH:
-            raise InputError(f"{where} holds more than {NODES:,} values, or more than {DEPTH} in one another")
+        count += 1
+        if count > MAX_NODES or depth > MAX_DEPTH:
+            raise InputError(
+                f"{where} holds more than {MAX_NODES:,} values, or more than {MAX_DEPTH} in one another"
+            )
         if isinstance(value, dict):
             odd = next((key for key in value if not isinstance(key, str)), None)
             if odd is not None:
@@ -94,5 +96,5 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, int):
-        return -LARGEST < value < LARGEST
+        return -INT_LIMIT < value < INT_LIMIT
     return value is None or isinstance(value, str)

@@ -1,8 +1,8 @@
-"""More rows than there are: training rows in; the same rows, changed copies and back-translations out.
+"""Augmentation of a dataset: training rows in; the same rows, perturbed copies and back-translations out.
 
-`data.augment` (see `data.augment.Augment`) makes copies of what the model is shown, with words left out,
-exchanged or mistyped; never of what it is to answer. `data.back` lets a model of the reverse direction
-translate texts of the target language, and those pairs are learned, too.
+`data.augment` (see `data.augment.Augment`) adds copies of rows whose input has words deleted, swapped or
+mistyped; targets stay as they are. `data.back` lets a model of the reverse direction translate texts of the
+target language, and adds those pairs.
 """
 
 from __future__ import annotations
@@ -13,28 +13,29 @@ from typing import Any
 
 from ..bundle import load
 from ..data.augment import Augment, back_translate, read_lexicon
+from ..data.source import Row
 from ..data.sources import read_rows
 from ..errors import InputError, nearest, quoted
-from .rows import Row, Rows
-from .settings import Run
+from .rows import Dataset
+from .settings import RunConfig
 
-# What may be changed in a row of each form; the tags of words do not survive a lost word.
-SHOWN = {"text": "text", "pair": "src", "prompt": "prompt", "label": "text"}
+# The column that may be perturbed, by form of the rows. Not tags: a deleted word would leave its tag behind.
+INPUT_COLUMN = {"text": "text", "pair": "src", "prompt": "prompt", "label": "text"}
 
-COPIES = 1000
+MAX_COPIES = 1000
 
 
-def enlarge(run: Run, rows: Rows) -> Rows:
+def augment(run: RunConfig, rows: Dataset) -> Dataset:
     rows = _copies(run, rows, run.data.augment) if run.data.augment else rows
     return _back(rows, run.data.back) if run.data.back else rows
 
 
-def _copies(run: Run, rows: Rows, given: Mapping[str, Any]) -> Rows:
+def _copies(run: RunConfig, rows: Dataset, given: Mapping[str, Any]) -> Dataset:
     names = ["copies", *(f.name for f in fields(Augment))]
     _known("data.augment", given, names)
-    side = SHOWN.get(rows.shape.form)
+    side = INPUT_COLUMN.get(rows.shape.form)
     if side is None:
-        able = ", ".join(SHOWN)
+        able = ", ".join(INPUT_COLUMN)
         raise InputError(f"rows of {rows.shape.form} cannot be augmented; rows of {able} can")
     settings = {key: value for key, value in given.items() if key != "copies"}
     if "lexicon" in settings:
@@ -45,8 +46,8 @@ def _copies(run: Run, rows: Rows, given: Mapping[str, Any]) -> Rows:
             raise InputError(f"data.augment.{key} is {quoted(value)}; expected a chance from 0 to 1")
     change, train = Augment(**settings), rows.splits["train"]
     copies = given.get("copies", 1)
-    if type(copies) not in (int, float) or not 1 <= copies <= COPIES:
-        raise InputError(f"data.augment.copies is {quoted(copies)}; expected 1 or more, up to {COPIES}")
+    if type(copies) not in (int, float) or not 1 <= copies <= MAX_COPIES:
+        raise InputError(f"data.augment.copies is {quoted(copies)}; expected 1 or more, up to {MAX_COPIES}")
     copies = int(copies)
     new = [
         {**row, side: change(row[side], seed=run.train.seed, row=number, epoch=copy)}
@@ -57,7 +58,7 @@ def _copies(run: Run, rows: Rows, given: Mapping[str, Any]) -> Rows:
     return _with(rows, new, f"train: {len(new):,} changed copies added to {len(train):,} rows")
 
 
-def _back(rows: Rows, given: Mapping[str, Any]) -> Rows:
+def _back(rows: Dataset, given: Mapping[str, Any]) -> Dataset:
     _known("data.back", given, ["model", "texts"])
     if set(given) != {"model", "texts"}:
         raise InputError(
@@ -75,7 +76,7 @@ def _back(rows: Rows, given: Mapping[str, Any]) -> Rows:
     return _with(rows, new, f"train: {len(new):,} pairs by back-translation of {len(texts):,} texts")
 
 
-def _with(rows: Rows, new: list[Row], note: str) -> Rows:
+def _with(rows: Dataset, new: list[Row], note: str) -> Dataset:
     splits = {**rows.splits, "train": [*rows.splits["train"], *new]}
     return replace(rows, splits=splits, notes=(*rows.notes, note))
 

@@ -1,37 +1,47 @@
-"""Tasks of reading: hidden words, labels, tags, answers in a text. Rows and a tokenizer in; a task out."""
+"""Tasks of understanding: masked words, labels, tags, answer spans. Rows and a tokenizer in; a task out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ...data.following import following, sentences
 from ...data.packing import NOTHING
+from ...data.source import Row
 from ...errors import DataError, quoted, shortened
 from ...tasks.answer import Answer, Asked
 from ...tasks.classify import Classify, Labelled, Tag, Tagged
 from ...tasks.masked import Hide, MaskedLM, Pretrain
 from ...text.tokenizer import Tokenizer
-from ..rows import Row, Rows
-from ..settings import Run
-from .maker import MASK, Made, common, encoded, ids_of, pieces, sizes
+from ..rows import Dataset
+from ..settings import RunConfig
+from .builder import (
+    DEFAULT_MASK,
+    BuiltTask,
+    common_arguments,
+    config_of,
+    cut_into_pieces,
+    encode_all,
+    special_ids,
+)
 
-CHAPTER = 50  # sentences
+CHAPTER_SENTENCES = 50
 
 
-def masked(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
-    splits = {name: pieces(tokenizer, split, run.data.length) for name, split in rows.splits.items()}
+def build_masked(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
+    splits = {name: cut_into_pieces(tokenizer, split, run.data.length) for name, split in rows.splits.items()}
     task = MaskedLM(
         splits,
         hide=_hide(run, tokenizer),
-        pad=ids_of(tokenizer).pad,
+        pad=special_ids(tokenizer).pad,
         tokens=run.data.tokens,
-        **common(run, rows),
+        **common_arguments(run, rows),
     )
-    return Made(task, "tokens", sizes(tokenizer))
+    return BuiltTask(task, "tokens", config_of(tokenizer))
 
 
-def pretrain(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
-    """Hidden words, and whether the second text follows the first, as BERT."""
+def build_pretrain(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
+    """BERT's two objectives: masked words, and whether the second text follows the first."""
     splits = {}
     for split, given in rows.splits.items():
         chapters = _chapters([sentences(row["text"]) for row in given])
@@ -45,24 +55,26 @@ def pretrain(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Ma
     task = Pretrain(
         splits,
         hide=_hide(run, tokenizer),
-        pad=ids_of(tokenizer).pad,
+        pad=special_ids(tokenizer).pad,
         start=ends[0].id,
         end=ends[1].id,
         tokens=run.data.tokens,
-        **common(run, rows),
+        **common_arguments(run, rows),
     )
-    return Made(task, "pretrain", sizes(tokenizer))
+    return BuiltTask(task, "pretrain", config_of(tokenizer))
 
 
 def _chapters(texts: list[list[str]]) -> list[list[str]]:
-    """Long texts in parts, a single text in four at least: a stranger must come from another one."""
-    size = CHAPTER if len(texts) > 1 else max(2, min(CHAPTER, len(texts[0]) // 4))
+    """Long texts cut into chapters. A single text gives at least four: a random second sentence
+    must come from another chapter.
+    """
+    size = CHAPTER_SENTENCES if len(texts) > 1 else max(2, min(CHAPTER_SENTENCES, len(texts[0]) // 4))
     return [text[at : at + size] for text in texts for at in range(0, len(text), size)]
 
 
-def _hide(run: Run, tokenizer: Tokenizer) -> Hide:
+def _hide(run: RunConfig, tokenizer: Tokenizer) -> Hide:
     return Hide(
-        mask=tokenizer.mask.id if tokenizer.mask else MASK,
+        mask=tokenizer.mask.id if tokenizer.mask else DEFAULT_MASK,
         vocab=tokenizer.vocab,
         special=tokenizer.specials,
         masking=run.data.masking,
@@ -70,48 +82,55 @@ def _hide(run: Run, tokenizer: Tokenizer) -> Hide:
     )
 
 
-def classify(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
+def build_classify(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
     names = _known("label", (str(row["label"]) for row in rows.splits["train"]), rows.labels)
     splits = {}
     for split, given in rows.splits.items():
-        texts = _cut(encoded(tokenizer, [row["text"] for row in given]), run.data.length, split, notes)
+        texts = _cut(encode_all(tokenizer, [row["text"] for row in given]), run.data.length, split, notes)
         labels = [_number(names, str(row["label"]), "label", split) for row in given]
         splits[split] = [Labelled(ids, label) for ids, label in zip(texts, labels, strict=True)]
     task = Classify(
         splits,
-        pad=ids_of(tokenizer).pad,
+        pad=special_ids(tokenizer).pad,
         tokens=run.data.tokens,
         smoothing=run.data.smoothing,
-        **common(run, rows),
+        **common_arguments(run, rows),
     )
-    return Made(task, "labels", sizes(tokenizer) | {"id2label": {str(i): n for i, n in enumerate(names)}})
+    return BuiltTask(task, "labels", config_of(tokenizer) | _label_config(names))
 
 
-def tag(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
+def build_tag(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
     names = _known("tag", (t for row in rows.splits["train"] for t in row["tags"]), rows.labels)
     splits = {}
     for split, given in rows.splits.items():
         splits[split] = [_tagged(tokenizer, row, names, run.data.length, split) for row in given]
     task = Tag(
-        splits, names=list(names), pad=ids_of(tokenizer).pad, tokens=run.data.tokens,
-        smoothing=run.data.smoothing, **common(run, rows),
+        splits, names=list(names), pad=special_ids(tokenizer).pad, tokens=run.data.tokens,
+        smoothing=run.data.smoothing, **common_arguments(run, rows),
     )  # fmt: skip
-    return Made(task, "tags", sizes(tokenizer) | {"id2label": {str(i): n for i, n in enumerate(names)}})
+    return BuiltTask(task, "tags", config_of(tokenizer) | _label_config(names))
 
 
-def answer(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
+def _label_config(names: Iterable[str]) -> dict[str, Any]:
+    """The label names as config.json has them, by number in text."""
+    return {"id2label": {str(i): name for i, name in enumerate(names)}}
+
+
+def build_answer(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
     splits: dict[str, list[Asked]] = {}
     for split, given in rows.splits.items():
-        asked = [_asked(tokenizer, row, run.data.length) for row in given]
-        splits[split] = [example for example in asked if example is not None]
-        if lost := len(asked) - len(splits[split]):
+        examples = [_qa_example(tokenizer, row, run.data.length) for row in given]
+        splits[split] = [example for example in examples if example is not None]
+        if lost := len(examples) - len(splits[split]):
             notes.append(f"{split}: {lost:,} rows left out, no answer within {run.data.length} tokens")
-    task = Answer(splits, pad=ids_of(tokenizer).pad, tokens=run.data.tokens, **common(run, rows))
-    return Made(task, "span", sizes(tokenizer) | {"id2label": {"0": "first", "1": "last"}})
+    task = Answer(
+        splits, pad=special_ids(tokenizer).pad, tokens=run.data.tokens, **common_arguments(run, rows)
+    )
+    return BuiltTask(task, "span", config_of(tokenizer) | _label_config(("first", "last")))
 
 
-def _asked(tokenizer: Tokenizer, row: Row, length: int) -> Asked | None:
-    """Question and context side by side; None where the answer does not stand in what fits."""
+def _qa_example(tokenizer: Tokenizer, row: Row, length: int) -> Asked | None:
+    """Question and context side by side; None if the answer lies beyond `length` tokens."""
     if not row["answers"]:
         return None
     encoding = tokenizer.encode(row["question"], row["context"])
@@ -129,7 +148,7 @@ def _asked(tokenizer: Tokenizer, row: Row, length: int) -> Asked | None:
 
 
 def _tagged(tokenizer: Tokenizer, row: Row, names: Mapping[str, int], length: int, split: str) -> Tagged:
-    """The first piece of each word carries its tag; special tokens and further pieces carry none."""
+    """The first piece of each word carries its tag; special tokens and later pieces are ignored."""
     ids: list[int] = [tokenizer.cls.id] if tokenizer.cls else []
     tags = [NOTHING] * len(ids)
     for word, name in zip(row["tokens"], row["tags"], strict=True):
@@ -150,17 +169,17 @@ def _cut(texts: list[list[int]], length: int, split: str, notes: list[str]) -> l
 
 
 def _known(what: str, names: Iterable[str], learned: Sequence[str]) -> dict[str, int]:
-    """The number of each name: the model's own if it has learned them, else in alphabetical order."""
-    found = sorted(set(names))
-    if len(found) < 2:
-        raise DataError(f"the training rows have {len(found)} kind of {what}; expected two or more")
-    new = [name for name in found if name not in learned] if learned else []
+    """Names numbered as the loaded model numbers them, if it has names, else in alphabetical order."""
+    distinct = sorted(set(names))
+    if len(distinct) < 2:
+        raise DataError(f"the training rows have {len(distinct)} kind of {what}; expected two or more")
+    new = [name for name in distinct if name not in learned] if learned else []
     if new:
         raise DataError(
             f"the training rows have the {what} {quoted(new[0])}, and the model to go on from knows "
             f"{shortened(', '.join(learned), 80)}; rename them in the file, or train a new model"
         )
-    return {name: i for i, name in enumerate(learned or found)}
+    return {name: i for i, name in enumerate(learned or distinct)}
 
 
 def _number(names: Mapping[str, int], name: str, what: str, split: str) -> int:

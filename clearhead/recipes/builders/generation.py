@@ -1,4 +1,4 @@
-"""Tasks whose answer is text: translation, repair, continuation. Rows and a tokenizer in; a task out."""
+"""Tasks of generation: translation, denoising, language modelling. Rows and a tokenizer in; a task out."""
 
 from __future__ import annotations
 
@@ -19,19 +19,27 @@ from ...nn.model import PairModel, SingleModel
 from ...tasks.causal import CausalLM
 from ...tasks.translate import Ids, Pair, TextToText
 from ...text.tokenizer import Tokenizer
-from ..rows import Rows
-from ..settings import Run
-from .chats import chats
-from .maker import MASK, Made, common, encoded, ids_of, pieces, sizes
+from ..rows import Dataset
+from ..settings import RunConfig
+from .builder import (
+    DEFAULT_MASK,
+    BuiltTask,
+    common_arguments,
+    config_of,
+    cut_into_pieces,
+    encode_all,
+    special_ids,
+)
+from .chats import encode_chats
 
 
-def translate(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
-    ids = ids_of(tokenizer)
+def build_translate(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
+    ids = special_ids(tokenizer)
     one, two = ("src", "tgt") if rows.shape.form == "pair" else ("prompt", "completion")
     splits: dict[str, list[Pair]] = {}
     for name, split in rows.splits.items():
-        # Bare: the task puts start and end around them.
-        sides = (encoded(tokenizer, [row[side] for row in split], specials=False) for side in (one, two))
+        # Without special tokens: the task adds the start and end tokens.
+        sides = (encode_all(tokenizer, [row[side] for row in split], specials=False) for side in (one, two))
         written = [row[two] for row in split]
         pairs = [Pair(source, target, text) for source, target, text in zip(*sides, written, strict=True)]
         if run.data.truncate == "source":
@@ -44,22 +52,22 @@ def translate(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> M
         splits[name] = kept
     task = TextToText(
         splits, ids=ids, tokens=run.data.tokens, text=tokenizer.decode, decode=partial(_decode, ids=ids),
-        language=run.data.language, smoothing=run.data.smoothing, **common(run, rows),
+        language=run.data.language, smoothing=run.data.smoothing, **common_arguments(run, rows),
     )  # fmt: skip
-    return Made(task, "tokens", _pair_config(tokenizer), _generation(run, ids))
+    return BuiltTask(task, "tokens", _pair_config(tokenizer), _generation(run, ids))
 
 
 def _truncated(pairs: list[Pair], length: int, split: str, notes: list[str]) -> list[Pair]:
-    """The beginnings of long sources, with room for the token that ends them."""
+    """Sources cut to `length` tokens, with room for the end token."""
     long = sum(len(pair.source) > length for pair in pairs)
     if long:
         notes.append(f"{split}: {long:,} of {len(pairs):,} sources cut to {length} tokens")
     return [replace(pair, source=pair.source[:length]) for pair in pairs]
 
 
-def denoise(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
-    """BART: one of the five kinds of damage, another each time."""
-    mask = tokenizer.mask.id if tokenizer.mask else MASK
+def build_denoise(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
+    """BART: each time a text comes, one of the five kinds of noise is applied to it."""
+    mask = tokenizer.mask.id if tokenizer.mask else DEFAULT_MASK
 
     def damage(text: Sequence[int], draw: Random) -> tuple[list[int], list[int]]:
         kind = list(NOISES)[int(draw.random() * len(NOISES))]
@@ -68,23 +76,26 @@ def denoise(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Mad
     return _repair(run, rows, tokenizer, damage)
 
 
-def spans(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
-    """T5: the last hundred ids of the vocabulary are its sentinels."""
+def build_spans(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
+    """T5: spans are replaced by sentinels, which are the last hundred ids of the vocabulary."""
     vocab = tokenizer.vocab
     sentinels = range(vocab + 99, vocab - 1, -1)
-    made = _repair(run, rows, tokenizer, lambda text, draw: drop_spans(text, draw, sentinels=sentinels))
-    return Made(made.task, "tokens", {**made.config, "vocab_size": vocab + 100}, made.generation)
+    repair = _repair(run, rows, tokenizer, lambda text, draw: drop_spans(text, draw, sentinels=sentinels))
+    return BuiltTask(repair.task, "tokens", {**repair.config, "vocab_size": vocab + 100}, repair.generation)
 
 
 def _repair(
-    run: Run,
-    rows: Rows,
+    run: RunConfig,
+    rows: Dataset,
     tokenizer: Tokenizer,
     damage: Callable[[Sequence[int], Random], tuple[list[int], list[int]]],
-) -> Made:
-    ids = ids_of(tokenizer)
+) -> BuiltTask:
+    ids = special_ids(tokenizer)
     splits = {
-        name: [Pair(text, text) for text in pieces(tokenizer, split, run.data.length - 2, specials=False)]
+        name: [
+            Pair(text, text)
+            for text in cut_into_pieces(tokenizer, split, run.data.length - 2, specials=False)
+        ]
         for name, split in rows.splits.items()
     }
     task = TextToText(
@@ -93,76 +104,78 @@ def _repair(
         tokens=run.data.tokens,
         corrupt=damage,
         smoothing=run.data.smoothing,
-        **common(run, rows),
+        **common_arguments(run, rows),
     )
-    return Made(task, "tokens", _pair_config(tokenizer), _generation(run, ids))
+    return BuiltTask(task, "tokens", _pair_config(tokenizer), _generation(run, ids))
 
 
-def causal(run: Run, rows: Rows, tokenizer: Tokenizer, notes: list[str]) -> Made:
+def build_causal(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
     splits, trained = _continued(rows, tokenizer)
     task = CausalLM(
         splits,
         length=run.data.length,
         rows=run.data.rows,
-        pad=ids_of(tokenizer).pad,
+        pad=special_ids(tokenizer).pad,
         trained=trained,
         speak=partial(_go_on, tokenizer=tokenizer, length=run.data.length),
-        **common(run, rows),
+        **common_arguments(run, rows),
     )
-    return Made(task, "tokens", sizes(tokenizer))
+    return BuiltTask(task, "tokens", config_of(tokenizer))
 
 
 Split = dict[str, list[list[int]]]
 
 
-def _continued(rows: Rows, tokenizer: Tokenizer) -> tuple[Split, Split | None]:
-    """Plain texts as they are; of prompts the completion is learned, of chats what the assistant says."""
+def _continued(rows: Dataset, tokenizer: Tokenizer) -> tuple[Split, Split | None]:
+    """The texts as ids, and which of them are learned: all of a plain text (None), the completion of a
+    prompt, the assistant's messages of a chat.
+    """
     if rows.shape.form == "text":
         texts = {name: [row["text"] for row in split] for name, split in rows.splits.items()}
-        return {name: encoded(tokenizer, split) for name, split in texts.items()}, None
+        return {name: encode_all(tokenizer, split) for name, split in texts.items()}, None
     splits: Split = {}
     trained: Split = {}
     if rows.shape.form == "messages":
         for name, split in rows.splits.items():
-            flagged = chats(tokenizer, split)
+            flagged = encode_chats(tokenizer, split)
             splits[name], trained[name] = [ids for ids, _ in flagged], [flags for _, flags in flagged]
         return splits, trained
     one, two = ("src", "tgt") if rows.shape.form == "pair" else ("prompt", "completion")
-    end = ids_of(tokenizer).end
+    end = special_ids(tokenizer).end
     for name, split in rows.splits.items():
-        sides = [encoded(tokenizer, [row[side] for row in split]) for side in (one, two)]
+        sides = [encode_all(tokenizer, [row[side] for row in split]) for side in (one, two)]
         pairs = list(zip(*sides, strict=True))
-        splits[name] = [[*asked, *answer, end] for asked, answer in pairs]
-        trained[name] = [[0] * len(asked) + [1] * (len(answer) + 1) for asked, answer in pairs]
+        splits[name] = [[*prompt, *completion, end] for prompt, completion in pairs]
+        trained[name] = [[0] * len(prompt) + [1] * (len(completion) + 1) for prompt, completion in pairs]
     return splits, trained
 
 
 def _pair_config(tokenizer: Tokenizer) -> dict[str, Any]:
-    ids = ids_of(tokenizer)
-    return {**sizes(tokenizer), "decoder_start_token_id": ids.start, "forced_eos_token_id": None}
+    ids = special_ids(tokenizer)
+    return {**config_of(tokenizer), "decoder_start_token_id": ids.start, "forced_eos_token_id": None}
 
 
-def _generation(run: Run, ids: Ids) -> dict[str, Any]:
-    said = {"pad_token_id": ids.pad, "eos_token_id": ids.end, "decoder_start_token_id": ids.start}
-    # A model that has learned from the beginnings of long texts is used in the same way.
+def _generation(run: RunConfig, ids: Ids) -> dict[str, Any]:
+    ids_by_name = {"pad_token_id": ids.pad, "eos_token_id": ids.end, "decoder_start_token_id": ids.start}
+    # A model trained on truncated sources also truncates them when it generates.
     long = {"truncate_source": True} if run.data.truncate == "source" else {}
-    return {**said, **long, "max_length": run.data.length}
+    return {**ids_by_name, **long, "max_length": run.data.length}
 
 
 def _decode(model: PairModel, source: Tensor, mask: Tensor, limit: int, *, ids: Ids) -> list[list[int]]:
     start = source.new_full((len(source), 1), ids.start)
     positions = window(model.spec.decoder)
-    if positions is not None:  # a model that has not learned to end goes on until there are none left
+    if positions is not None:  # an untrained model never emits the end token; stop at the last position
         limit = min(limit, positions)
     run = generate(model, Prompt(source, mask, start), stops=(EndTokens((ids.end,)),), limit=limit)
     return [answers[0].said for answers in run.finish()]
 
 
 def _go_on(model: SingleModel, ids: list[int], *, tokenizer: Tokenizer, length: int) -> str:
-    """The beginning of a text, and how the model goes on: drawn, as language models are used."""
+    """The first tokens of a text and a sampled continuation."""
     begin = ids[: min(16, length // 4)]
     heat = (Temperature(0.8),)
     limit = min(80, length - len(begin))
     run = generate(model, Prompt(torch.tensor([begin])), strategy=Sample(), filters=heat, limit=limit)
-    said = run.finish()[0][0].said
-    return f"{tokenizer.decode(begin)} … {tokenizer.decode(said)}"
+    continuation = run.finish()[0][0].said
+    return f"{tokenizer.decode(begin)} … {tokenizer.decode(continuation)}"
