@@ -13,8 +13,8 @@ from torch import Tensor
 from ..errors import InputError, quoted
 from ..generate import Beam, Decoding, Draft, Hypothesis, Node, Prompt, Row, Settings, generate
 from ..generate.settings import several
-from ..heap import free_memory
 from ..lens.describe import cache_values
+from ..malloc import available_memory
 from ..nn.model import Pair, PairModel
 from ..text.pieces import Encoding, unknown_note
 from ..text.streaming import Cutter, Detokenizer
@@ -214,7 +214,7 @@ class Speaking:
         weight = next(self.model.parameters())
         per_token = cache_values(self.bundle.spec) * weight.element_size() + 16  # its id and log-probability
         needed = requests * each * (length * per_token + 8 * self.vocab)
-        free = free_memory() if weight.device.type == "cpu" else None
+        free = available_memory() if weight.device.type == "cpu" else None
         if free is not None and needed > free:
             raise InputError(
                 f"{requests * each:,} sequences of up to {length:,} tokens need {needed / 1e9:,.1f} GB, and "

@@ -17,7 +17,7 @@ from .swap import Edits, Set, edits
 
 if TYPE_CHECKING:
     from ..recipes import PreparedRun, RunConfig
-    from ..train import Result
+    from ..train import TrainingResult
 
 Flag = Annotated[bool, Parameter(negative="")]
 
@@ -73,14 +73,16 @@ def train(
     _report(result, run, json=json)
 
 
-def start(prepared: PreparedRun, folder: Path) -> Result:
+def start(prepared: PreparedRun, folder: Path) -> TrainingResult:
     """Train, with the settings beside the model; a run that is refused leaves those it found."""
     from ..recipes import SETTINGS_FILE
-    from ..train import Trainer, watching
+    from ..train import Trainer, default_progress
 
     run = prepared.run
     files = {SETTINGS_FILE: run.to_yaml()}
-    return Trainer(prepared.bundle, prepared.task, run.train, folder, progress=watching(), files=files).run()
+    return Trainer(
+        prepared.bundle, prepared.task, run.train, folder, progress=default_progress(), files=files
+    ).run()
 
 
 def _starting(run: RunConfig, folder: str | None, edit: Edits) -> RunConfig:
@@ -180,7 +182,7 @@ def _next(task: str, folder: Path) -> str:
     return ways.get(task, f'generate {folder} "a text"')
 
 
-def _report(result: Result, run: RunConfig, *, json: bool) -> None:
+def _report(result: TrainingResult, run: RunConfig, *, json: bool) -> None:
     facts: dict[str, Any] = {
         "status": result.status,
         "reason": result.reason,

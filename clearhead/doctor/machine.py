@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from ..heap import free_memory
 from ..lens.cost.machine import measure
+from ..malloc import available_memory
 from .finding import Finding
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox", "microsoft-edge", "safari")
@@ -107,7 +107,7 @@ def _speed() -> Finding:
 
 def _memory() -> Finding:
     page = os.sysconf("SC_PAGE_SIZE")
-    free, there = free_memory() or 0, os.sysconf("SC_PHYS_PAGES") * page
+    free, there = available_memory() or 0, os.sysconf("SC_PHYS_PAGES") * page
     said = f"{free / 1e9:.1f} GB of {there / 1e9:.1f} GB free"
     if free < SMALL:
         return Finding("memory", said, "note", "close other programs, or train with smaller batches")

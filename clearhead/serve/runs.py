@@ -17,8 +17,8 @@ from typing import Literal
 
 from ..errors import InputError, TrainError, one_line
 from ..recipes import SETTINGS_FILE, load_run
-from ..train.commit import writing
-from ..train.signals import SAVE
+from ..train.atomic_write import disk_errors
+from ..train.signals import SAVE_SIGNAL
 from .shelf import Entry, Shelf
 from .watch import catches, worker
 
@@ -46,7 +46,7 @@ class Runs:
             raise InputError("name a recipe of the shelf; a file of your own is trained in the terminal")
         folder = self._free(name or recipe)
         self._words[folder] = ["train", recipe, *words, "--out", str(folder)]
-        with writing(folder):
+        with disk_errors(folder):
             folder.mkdir(parents=True)
             self._spawn(folder, self._words[folder])
             return self._entry(folder)
@@ -96,9 +96,9 @@ class Runs:
 
     def _save(self, entry: Entry, pid: int) -> None:
         """A checkpoint at the next step, and the run goes on; a paused one takes that step when resumed."""
-        if SAVE is None or not catches(pid, SAVE):
+        if SAVE_SIGNAL is None or not catches(pid, SAVE_SIGNAL):
             raise TrainError(f"{entry.name} cannot save on request yet; try again after its first step")
-        os.kill(pid, SAVE)
+        os.kill(pid, SAVE_SIGNAL)
 
     def starting(self, entry: Entry) -> bool:
         """Whether a process that was started here is on its way to its first step: it takes its lock only

@@ -11,10 +11,9 @@ from ...lens.gradients import gradients as norms
 from ...lens.pictures import curves as curve_picture
 from ...lens.pictures import gradient_strip
 from ...lens.xray import Ray, xray
-from ...nn.tower import Tower
 from ...recipes import SETTINGS_FILE, PreparedRun, load_run, prepare
 from ...train.log import read_log
-from ...train.update import Update
+from ...train.optimizer_step import OptimizerStep, hidden_size
 from ..console import OUT, print_json, table
 
 
@@ -46,9 +45,8 @@ def gradients(folder: str, save: Path | None, *, json: bool) -> None:
     """The gradient of the run's first batch at its present weights, as training would compute it."""
     prepared = _prepared(folder)
     bundle, training = load(folder), prepared.run.train
-    width = [node.width for node in bundle.spec.nodes() if isinstance(node, Tower)][-1]
-    update = Update(bundle.model.train(), prepared.task, training, width)
-    measured = update.gradients(1, 1.0, lambda: False)
+    update = OptimizerStep(bundle.model.train(), prepared.task, training, hidden_size(bundle.spec))
+    measured = update.compute_gradients(1, 1.0, lambda: False)
     found = norms(bundle.model)
     loss = float("nan") if measured is None else measured[0]
     path = gradient_strip(found, f"{folder}: gradient norms").save(save) if save is not None else None

@@ -26,18 +26,18 @@ from clearhead.train import (
 )
 from clearhead.train.checkpoint import read_weights
 from clearhead.train.optim import Optimizer
-from clearhead.train.state import State
-from clearhead.train.update import NotFinite, Update
+from clearhead.train.optimizer_step import NonFiniteError, OptimizerStep
+from clearhead.train.state import TrainingState
 
 
 def never() -> bool:
     return False
 
 
-def exact_update(parts: int, **settings: object) -> Update:
+def exact_update(parts: int, **settings: object) -> OptimizerStep:
     """In float64, without dropout: what is left is the arithmetic of parts."""
     model = toy_bundle(dropout=0.0, dtype=torch.float64).model
-    return Update(model, Toy(rows=8, parts=parts), Training(steps=9, micro=parts, **settings), 16)
+    return OptimizerStep(model, Toy(rows=8, parts=parts), Training(steps=9, micro=parts, **settings), 16)
 
 
 @pytest.mark.parametrize("parts", [2, 4, 8])
@@ -45,7 +45,10 @@ def test_parts_of_ragged_lengths_have_the_gradients_of_the_whole(parts: int) -> 
     whole, split = exact_update(1), exact_update(parts)
     counts = [split.task.batch(1, micro).targets for micro in range(parts)]
     assert len(set(counts)) > 1, "all parts have as many targets; the test would prove nothing"
-    (one, count), (two, counted) = whole.gradients(1, 1.0, never), split.gradients(1, 1.0, never)
+    (one, count), (two, counted) = (
+        whole.compute_gradients(1, 1.0, never),
+        split.compute_gradients(1, 1.0, never),
+    )
     assert count == counted == sum(counts)
     assert abs(one - two) < 1e-12
     for name, parameter in whole.parameters.items():
@@ -58,7 +61,7 @@ def test_parts_of_ragged_lengths_have_the_gradients_of_the_whole(parts: int) -> 
 def test_three_steps_in_parts_are_three_steps_of_the_whole(optimizer: Optimizer) -> None:
     runs = [exact_update(parts, lr=1e-2, optimizer=optimizer, clip=0.5) for parts in (1, 4)]
     for step in (1, 2, 3):
-        one, two = (run.take(step, State(), never) for run in runs)
+        one, two = (run.run(step, TrainingState(), never) for run in runs)
         assert abs(one.loss - two.loss) < 1e-12 and abs(one.grad_norm - two.grad_norm) < 1e-12
     for name, parameter in runs[0].parameters.items():
         assert_close(parameter, runs[1].parameters[name])
@@ -67,8 +70,8 @@ def test_three_steps_in_parts_are_three_steps_of_the_whole(optimizer: Optimizer)
 def test_clipping_is_torchs_and_the_norm_before_it_is_told() -> None:
     ours, theirs = (exact_update(1, clip=0.05, lr=0.1, optimizer=SGD()) for _ in range(2))
     before = {name: p.detach().clone() for name, p in ours.parameters.items()}
-    measured = ours.take(1, State(), never)
-    theirs.gradients(1, 1.0, never)
+    measured = ours.run(1, TrainingState(), never)
+    theirs.compute_gradients(1, 1.0, never)
     norm = nn.utils.clip_grad_norm_(theirs.parameters.values(), 0.05)
     assert measured.grad_norm == float(norm) > 0.05
     moved = [(before[name] - p.detach()) / 0.1 for name, p in ours.parameters.items()]
@@ -95,11 +98,11 @@ def test_a_step_moves_the_weights_by_the_rate_of_its_number_and_logs_it(name: st
     width = bundle.spec.tower.width
     wanted = [training.schedule.rate(n, peak=0.1, steps=steps, width=width) for n in range(1, steps + 1)]
     assert len(set(wanted[:4])) == 4, "one rate for all steps would prove nothing"
-    twin = Update(toy_bundle(dropout=0.0, dtype=torch.float64).model, Toy(), training, width)
+    twin = OptimizerStep(toy_bundle(dropout=0.0, dtype=torch.float64).model, Toy(), training, width)
     Trainer(bundle, Toy(), training, tmp_path).run()
     assert [record["lr"] for record in read_log(tmp_path)] == wanted
     for step, (path, rate) in enumerate(zip(checkpoints(tmp_path).values(), wanted, strict=True), 1):
-        twin.gradients(step, 1.0, never)
+        twin.compute_gradients(step, 1.0, never)
         after = read_weights(bundle, path)
         with torch.no_grad():
             for parameter_name, parameter in twin.parameters.items():
@@ -137,12 +140,12 @@ def test_a_part_without_targets_adds_nothing_and_a_step_without_any_is_refused()
             return Rows(rows.ids_BT, rows.real_BT & (micro in full))
 
     model = toy_bundle(dropout=0.0).model
-    update = Update(model, Hollow(), Training(steps=1, micro=2), 16)
+    update = OptimizerStep(model, Hollow(), Training(steps=1, micro=2), 16)
     full = {1}
-    assert math.isfinite(update.take(1, State(), never).loss)
+    assert math.isfinite(update.run(1, TrainingState(), never).loss)
     full = set()
     with pytest.raises(TrainError, match="step 1 has no real target in any of its 2 batches"):
-        update.take(1, State(), never)
+        update.run(1, TrainingState(), never)
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
@@ -165,11 +168,11 @@ def test_half_precision_learns_and_the_weights_stay_whole(precision: str, tmp_pa
 
 
 def test_float16_takes_the_step_again_at_a_smaller_scale() -> None:
-    update = Update(toy_bundle().model, Toy(), Training(steps=1, precision="float16"), 16)
-    state = State(scale=2.0**30)
-    measured = update.take(1, state, never)
+    update = OptimizerStep(toy_bundle().model, Toy(), Training(steps=1, precision="float16"), 16)
+    state = TrainingState(scale=2.0**30)
+    measured = update.run(1, state, never)
     assert state.retried > 0 and state.scale == 2.0 ** (30 - state.retried)
-    plain = Update(toy_bundle().model, Toy(), Training(steps=1), 16).take(1, State(), never)
+    plain = OptimizerStep(toy_bundle().model, Toy(), Training(steps=1), 16).run(1, TrainingState(), never)
     assert abs(measured.grad_norm - plain.grad_norm) < 0.05 * plain.grad_norm
 
 
@@ -234,7 +237,7 @@ def test_a_number_that_is_not_finite_stops_before_the_weights_change(where: str,
 
 
 def test_a_norm_that_overflows_is_named_when_every_gradient_is_finite() -> None:
-    update = Update(toy_bundle().model, Toy(), Training(steps=1), 16)
+    update = OptimizerStep(toy_bundle().model, Toy(), Training(steps=1), 16)
     before = hash_of(update.model)
 
     class Huge(Toy):
@@ -242,8 +245,8 @@ def test_a_norm_that_overflows_is_named_when_every_gradient_is_finite() -> None:
             return super().loss(model, batch) * 1e30
 
     update.task = Huge()
-    with pytest.raises(NotFinite, match="the norm of all gradients is inf"):
-        update.take(1, State(), never)
+    with pytest.raises(NonFiniteError, match="the norm of all gradients is inf"):
+        update.run(1, TrainingState(), never)
     assert hash_of(update.model) == before
 
 
@@ -253,8 +256,10 @@ def test_dropout_is_a_function_of_seed_step_and_part() -> None:
             return super().batch(1, 0)
 
     def loss(seed: int, step: int, micro: int = 1) -> float:
-        update = Update(toy_bundle(0.5).model.train(), Same(), Training(steps=9, seed=seed, micro=micro), 16)
-        return update.gradients(step, 1.0, never)[0]
+        update = OptimizerStep(
+            toy_bundle(0.5).model.train(), Same(), Training(steps=9, seed=seed, micro=micro), 16
+        )
+        return update.compute_gradients(step, 1.0, never)[0]
 
     assert loss(0, 1) == loss(0, 1)
     assert len({loss(0, 1), loss(0, 2), loss(1, 1), loss(0, 1, micro=2)}) == 4

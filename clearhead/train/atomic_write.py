@@ -1,10 +1,9 @@
-"""Commits: files in, a checkpoint folder out that is whole or not there; and the proof that it is whole.
+"""Atomic writing of checkpoint folders: after a crash a folder is either complete or not there.
 
-    .tmp-...  ->  files, each synced  ->  MANIFEST.json, synced  ->  one rename  ->  read again  ->  prune
+    .tmp-...  ->  files, each synced  ->  MANIFEST.json, synced  ->  one rename  ->  verified  ->  prune
 
-A folder that goes is renamed to .del-... first; names with .tmp- and .del- are removed at the next start.
-
-There is no pointer to the latest one: the newest folder whose manifest is right is the latest.
+A folder that is removed is renamed to .del-... first; leftover .tmp- and .del- names are removed at the next
+start. There is no pointer to the latest checkpoint: it is the newest folder whose manifest verifies.
 """
 
 from __future__ import annotations
@@ -21,25 +20,25 @@ from ..errors import LoadError, SaveError, one_line, reason, shortened
 from ..store.manifest import seal, verify
 from ..store.place import sync_file, sync_folder
 
-NAME = re.compile(r"checkpoint-([0-9]{6,18})")
+CHECKPOINT_NAME = re.compile(r"checkpoint-([0-9]{6,18})")
 Warn = Callable[[str], None]
-LINE = 280  # characters of a warning
+MAX_WARNING = 280  # characters of a warning
 
 
-def commit(folder: Path, step: int, fill: Callable[[Path], None]) -> Path:
-    """`fill` is given a folder to make and write into; what it wrote becomes `checkpoint-NNNNNN`."""
-    target = folder / name_of(step)
+def write_atomically(folder: Path, step: int, fill: Callable[[Path], None]) -> Path:
+    """`fill` creates the folder it is given and writes into it; the result becomes `checkpoint-NNNNNN`."""
+    target = folder / checkpoint_name(step)
     aside = folder / f".tmp-{target.name}-{os.getpid()}"
     try:
         shutil.rmtree(aside, ignore_errors=True)
         fill(aside)
         _seal(aside, step)
-        if os.path.lexists(target):  # a broken one: a whole one would have been resumed from
+        if os.path.lexists(target):  # a broken one: an intact one would have been resumed from
             _discard(target)
         os.rename(aside, target)
         sync_folder(folder)
         verify(target)
-    except Exception as error:  # a full disk has many names; ours is one line
+    except Exception as error:  # a full disk raises many kinds of errors; report it in one line
         cause = error.__cause__ if isinstance(error, SaveError) and error.__cause__ else error
         message = f"{target} was not saved: {reason(cause)}; earlier checkpoints are as they were"
         raise SaveError(one_line(message)) from error
@@ -48,13 +47,13 @@ def commit(folder: Path, step: int, fill: Callable[[Path], None]) -> Path:
     return target
 
 
-def name_of(step: int) -> str:
+def checkpoint_name(step: int) -> str:
     return f"checkpoint-{step:06d}"
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """A disk that fails, in one line."""
+def disk_errors(path: Path) -> Iterator[None]:
+    """Report errors of the disk in one line."""
     try:
         yield
     except OSError as error:
@@ -62,38 +61,38 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def checkpoints(folder: Path) -> dict[int, Path]:
-    """Checkpoint folders by step, oldest first, whole or not."""
-    found = {path: NAME.fullmatch(path.name) for path in folder.iterdir() if path.is_dir()}
-    return dict(sorted((int(match[1]), path) for path, match in found.items() if match))
+    """Checkpoint folders by step, oldest first, intact or not."""
+    matches = {path: CHECKPOINT_NAME.fullmatch(path.name) for path in folder.iterdir() if path.is_dir()}
+    return dict(sorted((int(match[1]), path) for path, match in matches.items() if match))
 
 
-def newest(folder: Path, warn: Warn) -> Path | None:
-    """The newest checkpoint that is whole; each newer one that is not is named."""
+def newest_checkpoint(folder: Path, warn: Warn) -> Path | None:
+    """The newest intact checkpoint; warns of each newer one that is broken."""
     for path in reversed(checkpoints(folder).values()):
-        if whole(path, warn):
+        if is_intact(path, warn):
             return path
     return None
 
 
-def whole(checkpoint: Path, warn: Warn) -> bool:
+def is_intact(checkpoint: Path, warn: Warn) -> bool:
     try:
         verify(checkpoint)
     except LoadError as error:
-        warn(shortened(f"{checkpoint.name} is broken and left out: {error}", LINE))
+        warn(shortened(f"{checkpoint.name} is broken and left out: {error}", MAX_WARNING))
         return False
     return True
 
 
-def prune(folder: Path, keep: set[int]) -> None:
+def prune_checkpoints(folder: Path, keep: set[int]) -> None:
     for step, path in checkpoints(folder).items():
         if step not in keep:
-            with writing(folder):
+            with disk_errors(folder):
                 _discard(path)
 
 
-def sweep(folder: Path) -> None:
-    """Remove what a process that died left behind, here and where the finished model is put together."""
-    with writing(folder):
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a crashed process left behind, here and beside the folder, where models are staged."""
+    with disk_errors(folder):
         left = [path for path in folder.iterdir() if path.name.startswith((".tmp-", ".del-"))]
     own = f".tmp-{folder.name}-"
     with suppress(OSError):  # a parent that may not be listed
@@ -103,7 +102,7 @@ def sweep(folder: Path) -> None:
 
 
 def _seal(folder: Path, step: int) -> None:
-    """Sync every file, write down what it is, and sync that, too."""
+    """Sync every file, then write and sync the manifest."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in paths:
         sync_file(path)
@@ -113,14 +112,14 @@ def _seal(folder: Path, step: int) -> None:
 
 
 def _discard(path: Path) -> None:
-    """Renamed first: a folder half removed is never taken for a checkpoint. No two names are the same."""
+    """Rename, then remove: a half-removed folder must never look like a checkpoint."""
     doomed = path.with_name(f".del-{path.name}-{os.getpid()}-{token_hex(4)}")
     os.rename(path, doomed)
     _remove(doomed)
 
 
 def _remove(path: Path) -> None:
-    """A folder with all that is in it, a file, or a link but not what it points at."""
+    """Remove a folder with its content, a file, or a link (not its target)."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,4 +1,4 @@
-"""Exactness: numbers in, randomness out; and the switches under which the same numbers give the same bits."""
+"""Determinism: seeded random generators, and the switches under which equal inputs give equal bits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..nn.draw import generator
 
 @contextmanager
 def seeded(device: torch.device, seed: int, *purpose: str | int) -> Iterator[None]:
-    """torch's own generators set to a key, for dropout; as they were afterwards."""
+    """Seed torch's global generators, which dropout uses, and restore them afterwards."""
     key = generator(seed, *purpose).initial_seed()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.default_generator.manual_seed(key)
@@ -31,7 +31,7 @@ def seeded(device: torch.device, seed: int, *purpose: str | int) -> Iterator[Non
 
 
 @contextmanager
-def repeatable(threads: int | None) -> Iterator[None]:
+def deterministic(threads: int | None) -> Iterator[None]:
     """A fixed number of threads, and of two algorithms the one whose sums have an order."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before = torch.get_num_threads()
@@ -39,7 +39,7 @@ def repeatable(threads: int | None) -> Iterator[None]:
     warn = torch.is_deterministic_algorithms_warn_only_enabled()
     fill = memory.fill_uninitialized_memory  # type: ignore[attr-defined]
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
-    # Filling new memory costs time, and finds bugs rather than order.
+    # Filling uninitialised memory costs time and does not affect determinism.
     memory.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if threads is not None:
         torch.set_num_threads(threads)
@@ -51,8 +51,8 @@ def repeatable(threads: int | None) -> Iterator[None]:
         memory.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
 
 
-def environment(device: torch.device) -> dict[str, Any]:
-    """What else the bits depend on; a resumption elsewhere is close, and not the same."""
+def environment_facts(device: torch.device) -> dict[str, Any]:
+    """What else the bits depend on: in another environment a resumed run is close, not bit-identical."""
     return {
         "torch": torch.__version__,
         "build": sha256(torch.__config__.show().encode()).hexdigest()[:16],
@@ -65,8 +65,8 @@ def environment(device: torch.device) -> dict[str, Any]:
     }
 
 
-def commit_of_code() -> str | None:
-    """The git commit of the folder this code lies in, if there is one."""
+def git_commit() -> str | None:
+    """The git commit of this code, if it is in a repository."""
     with suppress(OSError, subprocess.SubprocessError):
         words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
         return subprocess.run(words, capture_output=True, check=True, text=True, timeout=5).stdout.strip()

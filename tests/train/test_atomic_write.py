@@ -15,7 +15,7 @@ from clearhead.errors import LoadError, SaveError
 from clearhead.store import write as _write  # noqa: F401 (so that the module below is there to patch)
 from clearhead.store.manifest import MANIFEST
 from clearhead.train import Trainer, Training, checkpoint, checkpoints, verify
-from clearhead.train.commit import commit
+from clearhead.train.atomic_write import write_atomically
 
 write_module = __import__("sys").modules["clearhead.store.write"]
 # Everything that touches the disk.
@@ -200,9 +200,9 @@ def test_a_commit_that_reads_back_wrong_is_an_error(tmp_path: Path, monkeypatch:
         (folder / "a.txt").write_text("a")
 
     monkeypatch.setattr(os, "rename", rename)
-    verify(commit(tmp_path, 2, fill))
+    verify(write_atomically(tmp_path, 2, fill))
     with pytest.raises(SaveError, match=r"checkpoint-000003 was not saved: .*a\.txt is not what was saved"):
-        commit(tmp_path, 3, fill)
+        write_atomically(tmp_path, 3, fill)
 
 
 @pytest.mark.parametrize("place", ["file", "below a file"])

@@ -1,4 +1,4 @@
-"""One update: the batch of a step in, changed weights out; or, if a number is not finite, nothing changed."""
+"""One optimizer step: its batch in, updated weights out; if a number is not finite, nothing changes."""
 
 from __future__ import annotations
 
@@ -13,75 +13,90 @@ from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from ..errors import TrainError
-from ..nn.model import PairModel, SingleModel
+from ..nn.model import Model, PairModel, SingleModel
+from ..nn.tower import Tower
 from ..tasks import Task
-from .average import trained
-from .exact import seeded
+from .average import trainable_parameters
+from .determinism import seeded
 from .settings import Training
-from .state import State
+from .state import TrainingState
 
 Halt = Callable[[], bool]
-LARGEST, GROWTH = 2.0**16, 2000  # of the loss scale, and the steps without overflow before it doubles
+# Loss scaling for float16: its largest value, and the steps without overflow after which it doubles.
+MAX_LOSS_SCALE, SCALE_GROWTH_INTERVAL = 2.0**16, 2000
 
 
 @dataclass(frozen=True)
-class Measured:
+class StepMetrics:
     loss: float  # the mean over all real targets of the step
     lr: float
     grad_norm: float  # before clipping
     targets: int
 
 
-class NotFinite(Exception):  # noqa: N818 (a message between two rooms, never shown)
-    """The first tensor that is not finite; raised before any weight has changed."""
+class NonFiniteError(Exception):
+    """Names the first tensor that is not finite; raised before any weight has changed.
+
+    Internal: the training loop turns it into a `TrainingStopped`.
+    """
 
     def __init__(self, tensor: str, value: float) -> None:
         super().__init__(f"{tensor} is {value}")
         self.tensor, self.value = tensor, value
 
 
-class Update:
+def hidden_size(spec: Model) -> int:
+    """The width that schedules such as Noam scale by: the decoder's, where there are two towers."""
+    return [node.width for node in spec.nodes() if isinstance(node, Tower)][-1]
+
+
+class OptimizerStep:
+    """Computes the gradient of a step in micro-batches, and lets the optimizer update the weights."""
+
     def __init__(
         self, model: SingleModel | PairModel, task: Task[Any], training: Training, width: int
     ) -> None:
         self.model, self.task, self.training, self.width = model, task, training, width
-        self.parameters = trained(model)
+        self.parameters = trainable_parameters(model)
         if not self.parameters:
             raise TrainError("no parameter of this model is to be trained; all are frozen")
         self.device = next(iter(self.parameters.values())).device
         self.optimizer = training.optimizer.build(model)
-        self.scaled = training.precision == "float16"
+        self.uses_loss_scale = training.precision == "float16"
         if training.precision != "float32" and not torch.amp.is_autocast_available(self.device.type):
             raise TrainError(f"{self.device.type} cannot train in {training.precision}; choose float32")
 
-    def take(self, step: int, state: State, halt: Halt) -> Measured | None:
-        """The update of a step; None if `halt` said so, and then nothing has changed."""
+    def run(self, step: int, state: TrainingState, halt: Halt) -> StepMetrics | None:
+        """Compute gradients, clip them, update the weights. None if `halt` said so: nothing has changed."""
         while True:
-            found = self.gradients(step, state.scale, halt)
-            if found is None:
+            loss_and_count = self.compute_gradients(step, state.scale, halt)
+            if loss_and_count is None:
                 return None
-            total = get_total_norm([p.grad for p in self._with_gradient() if p.grad is not None])
+            total = get_total_norm([p.grad for p in self._parameters_with_gradient() if p.grad is not None])
             norm = float(total)
             if math.isfinite(norm):
                 break
-            if not self.scaled or state.scale <= 1:
-                raise self._bad(norm)
-            # Too large for float16: the same batch again, with a smaller factor. No batch is left out.
+            if not self.uses_loss_scale or state.scale <= 1:
+                raise self._non_finite_gradient(norm)
+            # Overflow in float16: the same batch again with half the loss scale. No batch is skipped.
             state.scale, state.steady, state.retried = state.scale / 2, 0, state.retried + 1
         if self.training.clip is not None:
-            clip_grads_with_norm_(self._with_gradient(), self.training.clip, total)
+            clip_grads_with_norm_(self._parameters_with_gradient(), self.training.clip, total)
         lr = self.training.rate(self.width, step)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         state.steady += 1
-        if self.scaled and state.steady == GROWTH and state.scale < LARGEST:
+        if self.uses_loss_scale and state.steady == SCALE_GROWTH_INTERVAL and state.scale < MAX_LOSS_SCALE:
             state.scale, state.steady = state.scale * 2, 0
-        return Measured(found[0], lr, norm, found[1])
+        loss, targets = loss_and_count
+        return StepMetrics(loss, lr, norm, targets)
 
-    def gradients(self, step: int, scale: float, halt: Halt) -> tuple[float, int] | None:
-        """Fill the gradients of the mean loss over all parts of a batch; give that loss and the count."""
+    def compute_gradients(self, step: int, scale: float, halt: Halt) -> tuple[float, int] | None:
+        """Accumulate the gradient of the mean loss over all micro-batches; returns that loss and the number
+        of targets, or None if `halt` said so.
+        """
         self.optimizer.zero_grad(set_to_none=True)
         batches = [self.task.batch(step, micro) for micro in range(self.training.micro)]
         targets = sum(batch.targets for batch in batches)
@@ -100,11 +115,11 @@ class Update:
                 value = float(loss.detach())
                 if not math.isfinite(value):
                     self.optimizer.zero_grad(set_to_none=True)
-                    raise NotFinite("loss", value)
-                (loss / targets * scale if self.scaled else loss / targets).backward()
+                    raise NonFiniteError("loss", value)
+                (loss / targets * scale if self.uses_loss_scale else loss / targets).backward()
             total += value
-        if self.scaled:
-            for parameter in self._with_gradient():
+        if self.uses_loss_scale:
+            for parameter in self._parameters_with_gradient():
                 assert parameter.grad is not None
                 parameter.grad.div_(scale)
         return total / targets, targets
@@ -114,15 +129,15 @@ class Update:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=getattr(torch, self.training.precision))
 
-    def _with_gradient(self) -> list[nn.Parameter]:
+    def _parameters_with_gradient(self) -> list[nn.Parameter]:
         return [p for p in self.parameters.values() if p.grad is not None]
 
-    def _bad(self, norm: float) -> NotFinite:
-        """The first parameter whose gradient is not finite; none, if only their sum of squares is not."""
+    def _non_finite_gradient(self, norm: float) -> NonFiniteError:
+        """The first parameter whose gradient is not finite, or the norm if only the norm overflowed."""
         for name, parameter in self.parameters.items():
             if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
                 odd = parameter.grad[~parameter.grad.isfinite()]
                 self.optimizer.zero_grad(set_to_none=True)
-                return NotFinite(name, float(odd[0]))
+                return NonFiniteError(name, float(odd[0]))
         self.optimizer.zero_grad(set_to_none=True)
-        return NotFinite("the norm of all gradients", norm)
+        return NonFiniteError("the norm of all gradients", norm)
