@@ -20,7 +20,7 @@ from ..bundle.edits import parse
 from ..errors import ClearheadError, InputError, nearest
 from ..nn import Mixing, Recurrent, kernels
 from ..recipes import load_run, prepare, with_overrides
-from ..tasks.classify import Classify
+from ..tasks.classification import TextClassification
 from ..tasks.task import Task
 from ..train import Trainer, Training
 from ..train.schedule import Cosine
@@ -93,7 +93,9 @@ def _puzzle(name: str, change: Mapping[str, Any], setting: Setting) -> tuple[Bun
     splits = {
         split: puzzles.rows(name, split, n, setting.length, setting.seed) for split, n in counts.items()
     }
-    task = Classify(splits, pad=puzzles.PAD, tokens=setting.rows * setting.length, seed=setting.seed)
+    task = TextClassification(
+        splits, pad=puzzles.PAD, tokens=setting.rows * setting.length, seed=setting.seed
+    )
     labels = {str(i): str(i) for i in range(puzzles.PUZZLES[name][1])}
     bundle = build(
         "bert", task="labels", seed=setting.seed, edit=change, vocab_size=puzzles.VOCAB, id2label=labels,

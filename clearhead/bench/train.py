@@ -18,12 +18,12 @@ from typing import Any
 import torch
 
 from ..bundle import Bundle, build, save
-from ..data.packing import NOTHING
+from ..data.packing import IGNORE_INDEX
 from ..nn.init import generator
 from ..recipes import load_run, prepare, with_overrides
 from ..tasks.causal import CausalLM
 from ..tasks.task import Task
-from ..tasks.translate import TextToText
+from ..tasks.text_to_text import TextToText
 from ..train import Trainer, Training
 from .task import Kind
 from .turns import Say
@@ -131,7 +131,7 @@ class _Counted:
     def batch(self, step: int, micro: int) -> Any:
         batch = self._task.batch(step, micro)
         source = int(batch.mask_BT.sum()) if hasattr(batch, "mask_BT") else 0
-        self._real.append(source + int((batch.labels_BT != NOTHING).sum()))
+        self._real.append(source + int((batch.labels_BT != IGNORE_INDEX).sum()))
         return batch
 
 
@@ -153,7 +153,7 @@ def theirs(work: Work, steps: int, folder: Path, *, group: bool) -> float:
     def collate(rows: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
         real.append(sum(len(side) for row in rows for side in _sides(row)))
         source, mask = _filled([row["input_ids"] for row in rows], work.pad)
-        labels, _ = _filled([row["labels"] for row in rows], NOTHING)
+        labels, _ = _filled([row["labels"] for row in rows], IGNORE_INDEX)
         return {"input_ids": source, "attention_mask": mask, "labels": labels}
 
     arguments = transformers.TrainingArguments(

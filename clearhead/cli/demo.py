@@ -62,7 +62,7 @@ def demo(
 def _scores(prepared: PreparedRun) -> None:
     from ..nn.model import PairModel
     from ..tasks.metrics import bleu_signature
-    from ..tasks.translate import TextToText
+    from ..tasks.text_to_text import TextToText
 
     task, model = prepared.task, prepared.bundle.model.eval()
     assert isinstance(task, TextToText) and isinstance(model, PairModel)

@@ -26,7 +26,7 @@ def evaluate(
     from ..bundle import load
     from ..recipes import SETTINGS_FILE, load_run, prepare
     from ..tasks.metrics import bleu_signature
-    from ..tasks.translate import TextToText
+    from ..tasks.text_to_text import TextToText
 
     folder = Path(run)
     if not (folder / SETTINGS_FILE).is_file():

@@ -135,7 +135,7 @@ def _list(*, json: bool) -> None:
 def _plan(prepared: PreparedRun, folder: Path) -> None:
     run, bundle = prepared.run, prepared.bundle
     rows = " · ".join(f"{len(split):,} {name}" for name, split in prepared.rows.splits.items())
-    ERR.print(f"data       {run.data.source} · {prepared.rows.shape} · {rows}", markup=False)
+    ERR.print(f"data       {run.data.source} · {prepared.rows.schema} · {rows}", markup=False)
     for note in prepared.notes:
         ERR.print(f"           {note}", markup=False)
     vocabulary = f" · {bundle.tokenizer.vocab:,} tokens" if bundle.tokenizer else ""

@@ -17,11 +17,13 @@ from typing import TypeVar
 
 from ..errors import InputError
 from .files import File
-from .order import draws
+from .shuffling import generator_for
 
 HAN = "\u3400-\u9fff\uf900-\ufaff"
-WORDS = re.compile(r"\S+")
-CHARACTERS = re.compile(rf"[{HAN}]|[^\s{HAN}]+")  # Chinese ones by themselves, words of other scripts whole
+WORD_PATTERN = re.compile(r"\S+")
+CHARACTER_PATTERN = re.compile(
+    rf"[{HAN}]|[^\s{HAN}]+"
+)  # Chinese ones by themselves, words of other scripts whole
 LONG_WORD = 4  # characters; Chinese words seldom have more, clauses do
 Lexicon = Mapping[str, Sequence[str]]
 Item = TypeVar("Item")
@@ -47,9 +49,9 @@ class Augment:
             )
 
     def __call__(self, text: str, *, seed: int, row: int, epoch: int) -> str:
-        chance = draws(seed, "augment", row, epoch)
+        chance = generator_for(seed, "augment", row, epoch)
         # Asked once, of the whole text: what is left of it later may be a single word without a space.
-        parts = WORDS if is_segmented(text) else CHARACTERS
+        parts = WORD_PATTERN if is_segmented(text) else CHARACTER_PATTERN
         if self.synonyms:
             text = replace_synonyms(text, self.synonyms, chance, self.lexicon, parts)
         if self.delete:
@@ -62,7 +64,7 @@ class Augment:
         self, ids: Sequence[int], *, seed: int, row: int, epoch: int, special: Collection[int] = ()
     ) -> list[int]:
         """The same for token ids: some deleted, some swapped. `special` ones stay as and where they are."""
-        chance = draws(seed, "augment", row, epoch)
+        chance = generator_for(seed, "augment", row, epoch)
         free = [i for i, token in enumerate(ids) if token not in special]
         gone = {free[i] for i in _chosen(len(free), self.delete, chance)}
         left = [i for i in range(len(ids)) if i not in gone]
@@ -107,7 +109,7 @@ def replace_synonyms(text: str, rate: float, chance: Random, lexicon: Lexicon, p
         return chosen.capitalize() if found[0][:1].isupper() else chosen
 
     whole = rf"(?<!\w)(?:{words})(?!\w)"
-    if parts is CHARACTERS:  # A Latin word is whole; a Chinese one stands anywhere.
+    if parts is CHARACTER_PATTERN:  # A Latin word is whole; a Chinese one stands anywhere.
         whole = rf"(?<![^\W{HAN}])(?:{words})(?![^\W{HAN}])|(?=[{HAN}])(?:{words})"
     return re.sub(whole, other, text, flags=re.I)
 

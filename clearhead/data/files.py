@@ -20,9 +20,9 @@ from ..errors import DataError, InputError
 from ..readfile import open_regular
 from .unpack import PACKED, unpack
 
-LONGEST = 64 * 2**20  # bytes of one line; beyond that somebody forgot the line breaks
+MAX_LINE_BYTES = 64 * 2**20  # bytes of one line; beyond that somebody forgot the line breaks
 BOM = b"\xef\xbb\xbf"
-FREQUENT = frozenset(
+COMMON_CHINESE = frozenset(
     "的一是不了人我在有他这這中大来來上国國个個到说說们們为為子和你地出道也时時年得就那要下以生会會"
 )
 
@@ -77,10 +77,10 @@ class File:
         start, number = self.start, 0
         with self.handle() as file:
             file.seek(start)
-            while line := file.readline(LONGEST + 1):
+            while line := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
-                if len(line) > LONGEST:
-                    limit = f"longer than {LONGEST // 2**20} MB"
+                if len(line) > MAX_LINE_BYTES:
+                    limit = f"longer than {MAX_LINE_BYTES // 2**20} MB"
                     raise DataError(f"{self.name} line {number} is {limit}; expected one row per line")
                 yield start, self.text(line, number)
                 start += len(line)
@@ -136,7 +136,7 @@ def _guess(sample: bytes, head: bytes) -> str | None:
         text = sample.decode(encoding, "ignore")
         beyond = [letter for letter in text if ord(letter) > 127]
         if beyond:
-            scores[encoding] = sum(letter in FREQUENT for letter in beyond) / len(beyond)
+            scores[encoding] = sum(letter in COMMON_CHINESE for letter in beyond) / len(beyond)
     best = max(scores, key=lambda encoding: scores[encoding], default=None)
     return best if best is not None and scores[best] > 0.05 else None
 

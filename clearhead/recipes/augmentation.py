@@ -33,10 +33,10 @@ def augment(run: RunConfig, rows: Dataset) -> Dataset:
 def _copies(run: RunConfig, rows: Dataset, given: Mapping[str, Any]) -> Dataset:
     names = ["copies", *(f.name for f in fields(Augment))]
     _known("data.augment", given, names)
-    side = INPUT_COLUMN.get(rows.shape.form)
+    side = INPUT_COLUMN.get(rows.schema.form)
     if side is None:
         able = ", ".join(INPUT_COLUMN)
-        raise InputError(f"rows of {rows.shape.form} cannot be augmented; rows of {able} can")
+        raise InputError(f"rows of {rows.schema.form} cannot be augmented; rows of {able} can")
     settings = {key: value for key, value in given.items() if key != "copies"}
     if "lexicon" in settings:
         _named("data.augment.lexicon", settings["lexicon"])
@@ -64,8 +64,8 @@ def _back(rows: Dataset, given: Mapping[str, Any]) -> Dataset:
         raise InputError(
             "data.back needs both: model, a folder that translates back; texts, a file of targets"
         )
-    if rows.shape.form != "pair":
-        raise InputError(f"back-translation makes pairs of texts; the rows here are {rows.shape.form}")
+    if rows.schema.form != "pair":
+        raise InputError(f"back-translation makes pairs of texts; the rows here are {rows.schema.form}")
     for key in ("model", "texts"):
         _named(f"data.back.{key}", given[key])
     reverse = load(str(given["model"]))

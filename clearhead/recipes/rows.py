@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data.documents import documents
-from ..data.heldout import is_held_out
-from ..data.kinds import KINDS, BlankError
-from ..data.shapes import Shape, detect
+from ..data.detect import Schema, detect_schemas
+from ..data.documents import documents, is_held_out
+from ..data.schema import ROW_KINDS, BlankError
 from ..data.source import Row, Source
 from ..data.sources import read_splits
 from ..errors import DataError, InputError
@@ -33,7 +32,7 @@ HOLD_OUT_ONE_IN = 20  # without a validation split, every twentieth text is held
 @dataclass(frozen=True)
 class Dataset:
     splits: Mapping[str, list[Row]]
-    shape: Shape
+    schema: Schema
     hashes: Mapping[str, str]
     notes: tuple[str, ...]
     labels: tuple[str, ...] = ()  # the label names of the model to fine-tune, by class index
@@ -61,13 +60,13 @@ def read_dataset(run: RunConfig) -> Dataset:
     return Dataset(splits, shape, hashes, tuple(notes))
 
 
-def _fitting(run: RunConfig, source: Source) -> Shape:
-    shapes = detect(source, run.data.map)
+def _fitting(run: RunConfig, source: Source) -> Schema:
+    shapes = detect_schemas(source, run.data.map)
     for shape in shapes:  # most likely first
         if shape.form in TASK_FORMS[run.task]:
             return shape
     wanted = " or ".join(TASK_FORMS[run.task])
-    roles = " ".join(f"{role}=COLUMN" for role in KINDS[TASK_FORMS[run.task][0]].roles)
+    roles = " ".join(f"{role}=COLUMN" for role in ROW_KINDS[TASK_FORMS[run.task][0]].roles)
     columns = ", ".join(source.columns)[:120]
     raise InputError(
         f"the rows look like {shapes[0]}, and {run.task} needs {wanted}; say which columns these are: "
@@ -75,7 +74,7 @@ def _fitting(run: RunConfig, source: Source) -> Shape:
     )
 
 
-def _canonical(source: Source, shape: Shape, split: str, notes: list[str]) -> list[Row]:
+def _canonical(source: Source, shape: Schema, split: str, notes: list[str]) -> list[Row]:
     rows, blank = [], 0
     for number in range(len(source)):
         try:

@@ -9,37 +9,37 @@ from ..lens.describe import sentence, towers
 from ..nn.heads import WordHead
 from ..nn.model import Pair
 from ..nn.positions import Learned
-from .shelf import Entry, Shelf, first_sample
+from .registry import ModelEntry, ModelRegistry, first_sample
 
-SAMPLE = "The cat sat on the mat because it was tired."
+SAMPLE_TEXT = "The cat sat on the mat because it was tired."
 
 
-def facts(shelf: Shelf, entry: Entry, bundle: Bundle) -> dict[str, Any]:
+def facts(registry: ModelRegistry, entry: ModelEntry, bundle: Bundle) -> dict[str, Any]:
     sides = towers(bundle.spec)
     family = bundle.family
     stored = sum(p.numel() * p.element_size() for p in bundle.model.parameters())
     return {
         "id": entry.id,
         "name": entry.name,
-        "where": shelf.where(entry),
+        "where": registry.where(entry),
         "title": family.title if family else type(bundle.spec).__name__,
         "mode": family.mode if family else "",
         "task": bundle.task,
         "parameters": bundle.parameters,
         "bytes": stored,
         "text": bundle.tokenizer is not None,
-        "generates": generates(bundle),
+        "generates": can_generate(bundle),
         "chat": has_template(bundle),
         "vocabulary": vocabulary(bundle),
         "pair": isinstance(bundle.spec, Pair),
-        "window": window(bundle),
-        "sample": first_sample(entry) or SAMPLE,
+        "window": max_text_length(bundle),
+        "sample": first_sample(entry) or SAMPLE_TEXT,
         "towers": {side: sentence(tower) for side, tower in sides.items()},
-        "kinds": kinds(bundle),
+        "kinds": attention_kinds(bundle),
     }
 
 
-def generates(bundle: Bundle) -> bool:
+def can_generate(bundle: Bundle) -> bool:
     """Whether it writes text: words come out, one after another."""
     head = getattr(bundle.spec, "head", None)
     return isinstance(head, WordHead) and "decoder" in towers(bundle.spec)
@@ -47,7 +47,9 @@ def generates(bundle: Bundle) -> bool:
 
 def has_template(bundle: Bundle) -> bool:
     """Whether its checkpoint says how a conversation is written."""
-    return generates(bundle) and bundle.tokenizer is not None and bundle.tokenizer.chat_template is not None
+    return (
+        can_generate(bundle) and bundle.tokenizer is not None and bundle.tokenizer.chat_template is not None
+    )
 
 
 def vocabulary(bundle: Bundle) -> str:
@@ -55,13 +57,13 @@ def vocabulary(bundle: Bundle) -> str:
     return bundle.tokenizer.fingerprint if bundle.tokenizer else ""
 
 
-def window(bundle: Bundle) -> int | None:
+def max_text_length(bundle: Bundle) -> int | None:
     """The longest text it can read; None where nothing but patience limits it."""
     lengths = [t.positions.length for t in towers(bundle.spec).values() if isinstance(t.positions, Learned)]
     return min(lengths, default=None)
 
 
-def kinds(bundle: Bundle) -> list[dict[str, Any]]:
+def attention_kinds(bundle: Bundle) -> list[dict[str, Any]]:
     """The kinds of attention, and how many layers, heads and key/value heads each has."""
     sides = towers(bundle.spec)
     found = [("self", next(iter(sides.values())), "attention")]
@@ -75,7 +77,7 @@ def kinds(bundle: Bundle) -> list[dict[str, Any]]:
     return rows
 
 
-def causal(bundle: Bundle) -> list[str]:
+def causal_kinds(bundle: Bundle) -> list[str]:
     """The kinds in which no query sees a later key."""
     if isinstance(bundle.spec, Pair):
         return ["decoder"]

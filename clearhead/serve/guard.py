@@ -16,9 +16,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LARGEST = 2 * 2**20  # bytes of a request
+MAX_REQUEST_BYTES = 2 * 2**20  # bytes of a request
 SAFE = ("GET", "HEAD")
-EVERYONE = ("0.0.0.0", "::")  # listening on every address of this machine
+ALL_INTERFACES = ("0.0.0.0", "::")  # listening on every address of this machine
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -47,7 +47,7 @@ class TooLargeError(HTTPException):
     """A body beyond the limit, however its length was announced. FastAPI lets only its own kind through."""
 
     def __init__(self) -> None:
-        super().__init__(413, f"the request is larger than {LARGEST:,} bytes")
+        super().__init__(413, f"the request is larger than {MAX_REQUEST_BYTES:,} bytes")
 
 
 class Guard:
@@ -93,8 +93,8 @@ class Guard:
             return 403, "only the studio's own page may change things"
         if headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
             return 415, "a request carries JSON (content-type: application/json)"
-        if int(headers.get("content-length") or 0) > LARGEST:
-            return 413, f"the request is larger than {LARGEST:,} bytes"
+        if int(headers.get("content-length") or 0) > MAX_REQUEST_BYTES:
+            return 413, f"the request is larger than {MAX_REQUEST_BYTES:,} bytes"
         return None
 
     def _knows_key(self, headers: Headers) -> bool:
@@ -110,7 +110,7 @@ def _counted(receive: Receive) -> Receive:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        if seen > LARGEST:
+        if seen > MAX_REQUEST_BYTES:
             raise TooLargeError()
         return message
 
@@ -125,7 +125,7 @@ def addresses(host: str, port: int) -> list[str]:
     """What a browser may call us: the names of this machine's own loop, and the host we were told to be; or,
     where we listen to everyone, every address of this machine."""
     names = {"127.0.0.1", "localhost", "[::1]"}
-    names |= own_addresses() if host in EVERYONE else {_bracketed(host)}
+    names |= own_addresses() if host in ALL_INTERFACES else {_bracketed(host)}
     return [f"{name}:{port}" for name in names] + (list(names) if port == 80 else [])
 
 

@@ -25,15 +25,15 @@ from ..lens.tokens import Token
 from ..lens.trace import Trace, trace_ids
 from ..nn.model import PairModel, SingleModel
 from ..nn.tap import Recorder
-from .answers import guesses, said
+from .answers import decoded_target, top_predictions
 
-Part = Literal["scale", "mask", "positions", "residual"]
-TOKENS, NUMBERS = 12, 8  # rows and columns shown
-LISTED = 200  # tokens of a text that are written out
+RemovablePart = Literal["scale", "mask", "positions", "residual"]
+SHOWN_TOKENS, SHOWN_COLUMNS = 12, 8  # rows and columns shown
+MAX_LISTED_TOKENS = 200  # tokens of a text that are written out
 
 
 def lesson(
-    bundle: Bundle, trace: Trace, kind: Kind, layer: int, head: int, off: Sequence[Part]
+    bundle: Bundle, trace: Trace, kind: Kind, layer: int, head: int, off: Sequence[RemovablePart]
 ) -> dict[str, Any]:
     if not 0 <= layer < trace.layers(kind) or not 0 <= head < trace.heads(kind):
         raise InputError(f"there is no head {layer}.{head} in {kind} attention")
@@ -43,10 +43,12 @@ def lesson(
     return {
         "steps": _Lesson(model, now, kind, layer, head).steps(),
         "off": list(off),
-        "before": guesses(trace),
-        "after": guesses(now),
-        "said": said(bundle, trace),
-        "then": said(bundle, replace(bundle, model=model).trace(list(trace.fed.ids))) if off else "",
+        "before": top_predictions(trace),
+        "after": top_predictions(now),
+        "said": decoded_target(bundle, trace),
+        "then": decoded_target(bundle, replace(bundle, model=model).trace(list(trace.fed.ids)))
+        if off
+        else "",
     }
 
 
@@ -85,7 +87,7 @@ class _Lesson:
                   self._wide("+ out", self.seen[f"{self.part}.out"]), self._wide("→", self.seen[after])),
             _step("feedforward", self.seen["ff.hidden"].shape, self._wide("hidden", self.seen["ff.hidden"]),
                   self._wide("out", self.seen["ff.out"])),
-            {"key": "logits", "shape": list(self.trace.answer.shape), "guesses": guesses(self.trace)},
+            {"key": "logits", "shape": list(self.trace.answer.shape), "guesses": top_predictions(self.trace)},
         ]  # fmt: skip
 
     def _front(self) -> tuple[Tensor, Tensor, str]:
@@ -110,16 +112,16 @@ class _Lesson:
         return [{"side": side, "count": len(texts[side]), "tokens": _tokens(texts[side])} for side in sides]
 
     def _wide(self, name: str, x_TD: Tensor, labels: list[str] | None = None) -> dict[str, Any]:
-        shown = (self.rows if labels is None else labels)[:TOKENS]
-        return _matrix(name, x_TD[:TOKENS, :NUMBERS], shown, None, x_TD.shape)
+        shown = (self.rows if labels is None else labels)[:SHOWN_TOKENS]
+        return _matrix(name, x_TD[:SHOWN_TOKENS, :SHOWN_COLUMNS], shown, None, x_TD.shape)
 
     def _square(self, name: str, x_QK: Tensor) -> dict[str, Any]:
-        rows, columns = self.rows[:TOKENS], self.columns[:TOKENS]
-        return _matrix(name, x_QK[:TOKENS, :TOKENS], rows, columns, x_QK.shape)
+        rows, columns = self.rows[:SHOWN_TOKENS], self.columns[:SHOWN_TOKENS]
+        return _matrix(name, x_QK[:SHOWN_TOKENS, :SHOWN_TOKENS], rows, columns, x_QK.shape)
 
 
 def _tokens(tokens: list[Token]) -> list[dict[str, Any]]:
-    return [token._asdict() for token in tokens[:LISTED]]
+    return [token._asdict() for token in tokens[:MAX_LISTED_TOKENS]]
 
 
 def _step(key: str, shape: Sequence[int], *matrices: dict[str, Any], **more: Any) -> dict[str, Any]:

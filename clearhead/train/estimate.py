@@ -19,7 +19,7 @@ import torch
 
 from ..bundle import Bundle
 from ..tasks import Task
-from ..tasks.translate import Decode, TextToText
+from ..tasks.text_to_text import Decode, TextToText
 from ..tune import layout
 from .determinism import deterministic
 from .optimizer_step import OptimizerStep, hidden_size

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ...data.source import Row
 from ...families import Task as Head
 from ...tasks.task import Task
-from ...tasks.translate import Ids
+from ...tasks.text_to_text import SpecialIds
 from ...text.tokenizer import Tokenizer
 from ..rows import Dataset
 from ..settings import RunConfig
@@ -35,12 +35,12 @@ class TaskBuilder:
     lower: bool = False
 
 
-def special_ids(tokenizer: Tokenizer) -> Ids:
+def special_ids(tokenizer: Tokenizer) -> SpecialIds:
     def number(name: str, otherwise: int) -> int:
         special = getattr(tokenizer, name)
         return special.id if special is not None else otherwise
 
-    return Ids(
+    return SpecialIds(
         pad=number("pad", DEFAULT_PAD), start=number("bos", DEFAULT_BOS), end=number("eos", DEFAULT_EOS)
     )
 

@@ -17,7 +17,7 @@ from ...generate import EndTokens, Prompt, Sample, generate
 from ...generate.shaping import Temperature
 from ...nn.model import PairModel, SingleModel
 from ...tasks.causal import CausalLM
-from ...tasks.translate import Ids, Pair, TextToText
+from ...tasks.text_to_text import SpecialIds, TextPair, TextToText
 from ...text.tokenizer import Tokenizer
 from ..rows import Dataset
 from ..settings import RunConfig
@@ -35,13 +35,13 @@ from .chats import encode_chats
 
 def build_translate(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
     ids = special_ids(tokenizer)
-    one, two = ("src", "tgt") if rows.shape.form == "pair" else ("prompt", "completion")
-    splits: dict[str, list[Pair]] = {}
+    one, two = ("src", "tgt") if rows.schema.form == "pair" else ("prompt", "completion")
+    splits: dict[str, list[TextPair]] = {}
     for name, split in rows.splits.items():
         # Without special tokens: the task adds the start and end tokens.
         sides = (encode_all(tokenizer, [row[side] for row in split], specials=False) for side in (one, two))
         written = [row[two] for row in split]
-        pairs = [Pair(source, target, text) for source, target, text in zip(*sides, written, strict=True)]
+        pairs = [TextPair(source, target, text) for source, target, text in zip(*sides, written, strict=True)]
         if run.data.truncate == "source":
             pairs = _truncated(pairs, run.data.length - 1, name, notes)
         kept = [p for p in pairs if max(len(p.source), len(p.target)) < run.data.length]
@@ -57,7 +57,7 @@ def build_translate(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: 
     return BuiltTask(task, "tokens", _pair_config(tokenizer), _generation(run, ids))
 
 
-def _truncated(pairs: list[Pair], length: int, split: str, notes: list[str]) -> list[Pair]:
+def _truncated(pairs: list[TextPair], length: int, split: str, notes: list[str]) -> list[TextPair]:
     """Sources cut to `length` tokens, with room for the end token."""
     long = sum(len(pair.source) > length for pair in pairs)
     if long:
@@ -93,7 +93,7 @@ def _repair(
     ids = special_ids(tokenizer)
     splits = {
         name: [
-            Pair(text, text)
+            TextPair(text, text)
             for text in cut_into_pieces(tokenizer, split, run.data.length - 2, specials=False)
         ]
         for name, split in rows.splits.items()
@@ -117,7 +117,7 @@ def build_causal(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: lis
         rows=run.data.rows,
         pad=special_ids(tokenizer).pad,
         trained=trained,
-        speak=partial(_go_on, tokenizer=tokenizer, length=run.data.length),
+        continue_text=partial(_continue_text, tokenizer=tokenizer, length=run.data.length),
         **common_arguments(run, rows),
     )
     return BuiltTask(task, "tokens", config_of(tokenizer))
@@ -130,17 +130,17 @@ def _continued(rows: Dataset, tokenizer: Tokenizer) -> tuple[Split, Split | None
     """The texts as ids, and which of them are learned: all of a plain text (None), the completion of a
     prompt, the assistant's messages of a chat.
     """
-    if rows.shape.form == "text":
+    if rows.schema.form == "text":
         texts = {name: [row["text"] for row in split] for name, split in rows.splits.items()}
         return {name: encode_all(tokenizer, split) for name, split in texts.items()}, None
     splits: Split = {}
     trained: Split = {}
-    if rows.shape.form == "messages":
+    if rows.schema.form == "messages":
         for name, split in rows.splits.items():
             flagged = encode_chats(tokenizer, split)
             splits[name], trained[name] = [ids for ids, _ in flagged], [flags for _, flags in flagged]
         return splits, trained
-    one, two = ("src", "tgt") if rows.shape.form == "pair" else ("prompt", "completion")
+    one, two = ("src", "tgt") if rows.schema.form == "pair" else ("prompt", "completion")
     end = special_ids(tokenizer).end
     for name, split in rows.splits.items():
         sides = [encode_all(tokenizer, [row[side] for row in split]) for side in (one, two)]
@@ -155,14 +155,16 @@ def _pair_config(tokenizer: Tokenizer) -> dict[str, Any]:
     return {**config_of(tokenizer), "decoder_start_token_id": ids.start, "forced_eos_token_id": None}
 
 
-def _generation(run: RunConfig, ids: Ids) -> dict[str, Any]:
+def _generation(run: RunConfig, ids: SpecialIds) -> dict[str, Any]:
     ids_by_name = {"pad_token_id": ids.pad, "eos_token_id": ids.end, "decoder_start_token_id": ids.start}
     # A model trained on truncated sources also truncates them when it generates.
     long = {"truncate_source": True} if run.data.truncate == "source" else {}
     return {**ids_by_name, **long, "max_length": run.data.length}
 
 
-def _decode(model: PairModel, source: Tensor, mask: Tensor, limit: int, *, ids: Ids) -> list[list[int]]:
+def _decode(
+    model: PairModel, source: Tensor, mask: Tensor, limit: int, *, ids: SpecialIds
+) -> list[list[int]]:
     start = source.new_full((len(source), 1), ids.start)
     positions = window(model.spec.decoder)
     if positions is not None:  # an untrained model never emits the end token; stop at the last position
@@ -171,7 +173,7 @@ def _decode(model: PairModel, source: Tensor, mask: Tensor, limit: int, *, ids: 
     return [answers[0].said for answers in run.finish()]
 
 
-def _go_on(model: SingleModel, ids: list[int], *, tokenizer: Tokenizer, length: int) -> str:
+def _continue_text(model: SingleModel, ids: list[int], *, tokenizer: Tokenizer, length: int) -> str:
     """The first tokens of a text and a sampled continuation."""
     begin = ids[: min(16, length // 4)]
     heat = (Temperature(0.8),)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...data.following import following, sentences
-from ...data.packing import NOTHING
+from ...data.next_sentence import sentence_pairs, sentences
+from ...data.packing import IGNORE_INDEX
 from ...data.source import Row
 from ...errors import DataError, quoted, shortened
-from ...tasks.answer import Answer, Asked
-from ...tasks.classify import Classify, Labelled, Tag, Tagged
-from ...tasks.masked import Hide, MaskedLM, Pretrain
+from ...tasks.classification import LabelledExample, TaggedExample, TextClassification, TokenClassification
+from ...tasks.masked import BertPretraining, MaskedLM, TokenMasking
+from ...tasks.question_answering import QAExample, QuestionAnswering
 from ...text.tokenizer import Tokenizer
 from ..rows import Dataset
 from ..settings import RunConfig
@@ -46,13 +46,13 @@ def build_pretrain(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: l
     for split, given in rows.splits.items():
         chapters = _chapters([sentences(row["text"]) for row in given])
         ids = [[list(tokenizer.encode(s, specials=False).ids) for s in chapter] for chapter in chapters]
-        splits[split] = following(ids, length=run.data.length - 3, seed=run.train.seed)
+        splits[split] = sentence_pairs(ids, length=run.data.length - 3, seed=run.train.seed)
     ends = (tokenizer.cls or tokenizer.bos, tokenizer.sep or tokenizer.eos)
     if ends[0] is None or ends[1] is None:
         raise DataError(
             "the tokenizer has no tokens for the beginning and the end of a text; pretrain needs both"
         )
-    task = Pretrain(
+    task = BertPretraining(
         splits,
         hide=_hide(run, tokenizer),
         pad=special_ids(tokenizer).pad,
@@ -72,8 +72,8 @@ def _chapters(texts: list[list[str]]) -> list[list[str]]:
     return [text[at : at + size] for text in texts for at in range(0, len(text), size)]
 
 
-def _hide(run: RunConfig, tokenizer: Tokenizer) -> Hide:
-    return Hide(
+def _hide(run: RunConfig, tokenizer: Tokenizer) -> TokenMasking:
+    return TokenMasking(
         mask=tokenizer.mask.id if tokenizer.mask else DEFAULT_MASK,
         vocab=tokenizer.vocab,
         special=tokenizer.specials,
@@ -88,8 +88,8 @@ def build_classify(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: l
     for split, given in rows.splits.items():
         texts = _cut(encode_all(tokenizer, [row["text"] for row in given]), run.data.length, split, notes)
         labels = [_number(names, str(row["label"]), "label", split) for row in given]
-        splits[split] = [Labelled(ids, label) for ids, label in zip(texts, labels, strict=True)]
-    task = Classify(
+        splits[split] = [LabelledExample(ids, label) for ids, label in zip(texts, labels, strict=True)]
+    task = TextClassification(
         splits,
         pad=special_ids(tokenizer).pad,
         tokens=run.data.tokens,
@@ -104,7 +104,7 @@ def build_tag(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[s
     splits = {}
     for split, given in rows.splits.items():
         splits[split] = [_tagged(tokenizer, row, names, run.data.length, split) for row in given]
-    task = Tag(
+    task = TokenClassification(
         splits, names=list(names), pad=special_ids(tokenizer).pad, tokens=run.data.tokens,
         smoothing=run.data.smoothing, **common_arguments(run, rows),
     )  # fmt: skip
@@ -117,19 +117,19 @@ def _label_config(names: Iterable[str]) -> dict[str, Any]:
 
 
 def build_answer(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
-    splits: dict[str, list[Asked]] = {}
+    splits: dict[str, list[QAExample]] = {}
     for split, given in rows.splits.items():
         examples = [_qa_example(tokenizer, row, run.data.length) for row in given]
         splits[split] = [example for example in examples if example is not None]
         if lost := len(examples) - len(splits[split]):
             notes.append(f"{split}: {lost:,} rows left out, no answer within {run.data.length} tokens")
-    task = Answer(
+    task = QuestionAnswering(
         splits, pad=special_ids(tokenizer).pad, tokens=run.data.tokens, **common_arguments(run, rows)
     )
     return BuiltTask(task, "span", config_of(tokenizer) | _label_config(("first", "last")))
 
 
-def _qa_example(tokenizer: Tokenizer, row: Row, length: int) -> Asked | None:
+def _qa_example(tokenizer: Tokenizer, row: Row, length: int) -> QAExample | None:
     """Question and context side by side; None if the answer lies beyond `length` tokens."""
     if not row["answers"]:
         return None
@@ -144,21 +144,23 @@ def _qa_example(tokenizer: Tokenizer, row: Row, length: int) -> Asked | None:
         return None
     texts = [one["text"] for one in row["answers"]]
     ids, types = list(encoding.ids)[:length], list(encoding.types)[:length]
-    return Asked(ids, types, spans, row["context"], texts, inside[0], inside[-1])
+    return QAExample(ids, types, spans, row["context"], texts, inside[0], inside[-1])
 
 
-def _tagged(tokenizer: Tokenizer, row: Row, names: Mapping[str, int], length: int, split: str) -> Tagged:
+def _tagged(
+    tokenizer: Tokenizer, row: Row, names: Mapping[str, int], length: int, split: str
+) -> TaggedExample:
     """The first piece of each word carries its tag; special tokens and later pieces are ignored."""
     ids: list[int] = [tokenizer.cls.id] if tokenizer.cls else []
-    tags = [NOTHING] * len(ids)
+    tags = [IGNORE_INDEX] * len(ids)
     for word, name in zip(row["tokens"], row["tags"], strict=True):
         pieces = list(tokenizer.encode(word, specials=False).ids) or [
             tokenizer.unk.id if tokenizer.unk else 0
         ]
         ids += pieces
-        tags += [_number(names, name, "tag", split), *[NOTHING] * (len(pieces) - 1)]
+        tags += [_number(names, name, "tag", split), *[IGNORE_INDEX] * (len(pieces) - 1)]
     end = [tokenizer.sep.id] if tokenizer.sep else []
-    return Tagged(ids[: length - 1] + end, tags[: length - 1] + [NOTHING] * len(end))
+    return TaggedExample(ids[: length - 1] + end, tags[: length - 1] + [IGNORE_INDEX] * len(end))
 
 
 def _cut(texts: list[list[int]], length: int, split: str, notes: list[str]) -> list[list[int]]:

@@ -19,13 +19,13 @@ from ...nn.model import Model, Pair
 from ...nn.tower import Tower
 from ..studio import Studio
 
-Name = Annotated[str, Field(min_length=1, max_length=60)]
+SizeName = Annotated[str, Field(min_length=1, max_length=60)]
 
 
 class Sliders(BaseModel):
     """A named size, changed: how deep, how wide, how many heads; and a call to count."""
 
-    name: Name
+    name: SizeName
     depth: int | None = Field(default=None, ge=1, le=256)
     width: int | None = Field(default=None, ge=8, le=32_768)
     heads: int | None = Field(default=None, ge=1, le=256)
@@ -35,9 +35,9 @@ class Sliders(BaseModel):
     training: bool = False
 
 
-class Two(BaseModel):
-    one: Name
-    two: Name
+class ComparedSizes(BaseModel):
+    one: SizeName
+    two: SizeName
     length: int = Field(default=128, ge=1, le=65_536)
 
 
@@ -68,7 +68,7 @@ def routes(studio: Studio) -> APIRouter:
         }
 
     @router.post("/families/diff")
-    def diff(two: Two) -> dict[str, Any]:
+    def diff(two: ComparedSizes) -> dict[str, Any]:
         """Which choices differ, and what each alone does to the first."""
         (_, one), (_, other) = _spec(two.one), _spec(two.two)
         rows = [

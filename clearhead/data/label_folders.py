@@ -8,13 +8,13 @@ from pathlib import Path
 
 from ..errors import DataError
 from .files import File
-from .names import split_of
+from .schema import split_of
 from .source import Row, Source
 
 UNLABELLED = "unsup"  # IMDB's texts without a label
 
 
-class Labelled(Source):
+class LabelFolders(Source):
     """One file is one row; its folder is its label. A file is opened when its row is asked for."""
 
     def __init__(self, folder: Path, labels: Sequence[Path]) -> None:
@@ -62,7 +62,7 @@ def _labels(folder: Path) -> list[Path]:
     return [path for path in inside if path.name != UNLABELLED and any(path.glob("*.txt"))]
 
 
-def _source(folder: Path, labels: list[Path]) -> Labelled:
+def _source(folder: Path, labels: list[Path]) -> LabelFolders:
     if len(labels) < 2:
         raise DataError(f"{folder} has texts of one label, {labels[0].name}; expected two folders or more")
-    return Labelled(folder, labels)
+    return LabelFolders(folder, labels)

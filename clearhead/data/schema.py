@@ -1,4 +1,4 @@
-"""Kinds of rows: a raw row and the columns that play its roles in, one canonical row out; or what is wrong.
+"""The schema of rows: names that columns go by, kinds of rows, and reading a row into its canonical form.
 
 The canonical forms are seven: {text}, {src, tgt}, {prompt, completion}, {messages}, {text, second, label},
 {tokens, tags}, {question, context, answers}. Alpaca rows become prompts, ShareGPT rows become messages.
@@ -7,24 +7,79 @@ The canonical forms are seven: {text}, {src, tgt}, {prompt, completion}, {messag
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import DataError
 from .source import Row
 
+# The first word of each list is the role's own name. Lower case; `-` and spaces are read as `_`.
+_ROLES = {
+    "text": "text content sentence sentence1 sentence_a premise document body review tweet comment paragraph "
+    "文本 内容 句子",
+    "second": "second sentence2 sentence_b hypothesis text2 text_pair",
+    "label": "label labels category class sentiment gold_label entailment_judgment topic intent "
+    "标签 类别 分类",
+    "src": "src source source_text article document dialogue input_text 原文",
+    "tgt": "tgt target target_text summary highlights abstract translation 译文 摘要",
+    "prompt": "prompt question query input intent rewritten_intent problem title text 问题 提问 输入",
+    "completion": "completion answer response output reply snippet code solution canonical_solution "
+    "答案 回答 回复 输出",
+    "messages": "messages conversation dialog chat",
+    "conversations": "conversations conversation",
+    "instruction": "instruction",
+    "input": "input",
+    "output": "output",
+    "tokens": "tokens words",
+    "tags": "tags ner_tags pos_tags labels ner tag",
+    "question": "question query 问题",
+    "context": "context passage paragraph 文章",
+    "answers": "answers answer 答案",
+}
+ROLE_NAMES = {role: tuple(words.split()) for role, words in _ROLES.items()}
+KNOWN_COLUMNS = frozenset(word for words in ROLE_NAMES.values() for word in words) | {"id", "idx", "index"}
+LANGUAGE_CODE_LIST = """
+ar bg bn ca cs cy da de el en es et eu fa fi fr ga gl he hi hr hu hy id is it ja ka kk ko lt lv mk ms mt nb nl
+no pl pt ro ru sk sl sq sr sv sw ta te th tl tr uk ur vi zh cmn eng deu fra rus jpn kor spa
+"""
+LANGUAGE_CODES = frozenset(LANGUAGE_CODE_LIST.split())
+SPLIT_WORDS = {
+    "train": ("train", "training", "trn"),
+    "valid": ("valid", "val", "validation", "dev", "eval", "heldout"),
+    "test": ("test", "testing", "tst"),
+}
+
+
+def normalised_name(name: str) -> str:
+    """A column's name as it is compared: `Source Text` is `source_text`."""
+    return re.sub(r"[\s-]+", "_", name.strip().casefold())
+
+
+def is_language_code(suffix: str) -> bool:
+    """`en`, `zh`, and with a region or a script: `zh_CN`, `zh-Hans`."""
+    found = re.fullmatch(r"([a-z]{2,3})([_-]([a-z]{2}|[a-z]{4}))?", suffix.lower())
+    return found is not None and found[1] in LANGUAGE_CODES
+
+
+def split_of(name: str) -> str | None:
+    """train, valid or test, by the words of a file's name."""
+    words = re.split(r"[^a-z]+", name.lower())
+    return next((split for split, known in SPLIT_WORDS.items() if any(word in known for word in words)), None)
+
+
 Columns = Mapping[str, str]  # role -> column
-SPEAKERS = {
+CHAT_ROLES = {
     "human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
     "bot": "assistant", "model": "assistant", "system": "system", "developer": "system", "tool": "tool",
 }  # fmt: skip
 
 
 class BlankError(DataError):
-    """A row with nothing in it: it is left out. Any other fault must be mended."""
+    """A row without content: it is skipped. Any other fault must be fixed by the user."""
 
 
-class Kind(NamedTuple):
+class RowKind(NamedTuple):
     name: str
     form: str  # the canonical form
     roles: tuple[str, ...]
@@ -95,7 +150,7 @@ def _messages(role: str, speaker: str, words: str) -> Callable[[Row, Columns], R
 
 
 def _message(turn: Row, speaker: str, words: str) -> Row:
-    who = SPEAKERS.get(str(turn.get(speaker)).lower())
+    who = CHAT_ROLES.get(str(turn.get(speaker)).lower())
     if who is None:
         raise DataError(f"a message of {turn.get(speaker)!r:.40}; expected system, user, assistant or tool")
     return {"role": who, "content": _text({words: turn.get(words)}, {words: words}, words)[words]}
@@ -152,17 +207,17 @@ def _span(answer: Row, context: str) -> Row:
     return {"text": text, "start": start}
 
 
-KINDS = {
+ROW_KINDS = {
     kind.name: kind
     for kind in (
-        Kind("messages", "messages", ("messages",), _messages("messages", "role", "content")),
-        Kind("sharegpt", "messages", ("conversations",), _messages("conversations", "from", "value")),
-        Kind("tags", "tags", ("tokens", "tags"), _tags),
-        Kind("answer", "answer", ("question", "context", "answers"), _answer),
-        Kind("alpaca", "prompt", ("instruction", "output"), _alpaca, ("input",)),
-        Kind("prompt", "prompt", ("prompt", "completion"), _texts("prompt", "completion")),
-        Kind("pair", "pair", ("src", "tgt"), _texts("src", "tgt")),
-        Kind("label", "label", ("text", "label"), _label, ("second",)),
-        Kind("text", "text", ("text",), _texts("text")),
+        RowKind("messages", "messages", ("messages",), _messages("messages", "role", "content")),
+        RowKind("sharegpt", "messages", ("conversations",), _messages("conversations", "from", "value")),
+        RowKind("tags", "tags", ("tokens", "tags"), _tags),
+        RowKind("answer", "answer", ("question", "context", "answers"), _answer),
+        RowKind("alpaca", "prompt", ("instruction", "output"), _alpaca, ("input",)),
+        RowKind("prompt", "prompt", ("prompt", "completion"), _texts("prompt", "completion")),
+        RowKind("pair", "pair", ("src", "tgt"), _texts("src", "tgt")),
+        RowKind("label", "label", ("text", "label"), _label, ("second",)),
+        RowKind("text", "text", ("text",), _texts("text")),
     )
 }

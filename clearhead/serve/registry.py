@@ -1,4 +1,4 @@
-"""The shelf: folders, GGUF files and hub ids in, ids out. Only here is an id of the page a path."""
+"""The model registry: folders, GGUF files and hub ids in, ids for the page out. Only it maps ids to paths."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from ..store import resolve
 from ..store.jsonfile import read_object
 
 EXAMPLE = Path(__file__).parent / "example"  # a translator of 194 thousand parameters, made by our own recipe
-OPEN = 3  # bundles kept in memory
-MOST = 200  # folders listed
-NAMELESS = ("model", "final", "best", "checkpoint", "main")  # folders that say nothing without their parent
-CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-HUB_CACHE = re.compile(r"/models--([^/]+)/snapshots/[^/]+$")  # where the hub's library keeps what it fetched
+MAX_OPEN_BUNDLES = 3  # in memory at once
+MAX_ENTRIES = 200  # folders listed
+GENERIC_NAMES = ("model", "final", "best", "checkpoint", "main")  # shown with their parent's name
+CHECKPOINT_FOLDER = re.compile(r"checkpoint-(\d+)")
+HUB_CACHE = re.compile(r"/models--([^/]+)/snapshots/[^/]+$")  # the cache of huggingface_hub
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w./-]+)?")
-LARGEST = 65_536  # the largest number in an attention kernel that is tried on for size
+MAX_KERNEL_NUMBER = 65_536  # the largest number allowed in a typed attention kernel
 
 
-class UnknownError(ClearheadError):
-    """An id that stands for nothing here: mistyped, or of a server that was restarted since."""
+class UnknownIdError(ClearheadError):
+    """An id that is not registered: mistyped, or of a server that has been restarted since."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class ModelEntry:
     id: str
     path: Path
 
@@ -42,10 +42,12 @@ class Entry:
         hub = HUB_CACHE.search(self.path.as_posix())
         if hub:
             return hub[1].replace("--", "/")
-        match = CHECKPOINT.fullmatch(self.path.name)
+        match = CHECKPOINT_FOLDER.fullmatch(self.path.name)
         if match:
             return f"{self.path.parent.name} · {int(match[1])}"
-        return f"{self.path.parent.name}/{self.path.name}" if self.path.name in NAMELESS else self.path.name
+        return (
+            f"{self.path.parent.name}/{self.path.name}" if self.path.name in GENERIC_NAMES else self.path.name
+        )
 
     @property
     def is_run(self) -> bool:
@@ -73,16 +75,16 @@ class Entry:
             return None
 
     def checkpoints(self) -> list[tuple[int, Path]]:
-        found = [(CHECKPOINT.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*")]
+        found = [(CHECKPOINT_FOLDER.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*")]
         return sorted((int(m[1]), path) for m, path in found if m and (path / "config.json").is_file())
 
 
-class Shelf:
-    """What was found or opened. Bundles are loaded when first used; the least used one leaves."""
+class ModelRegistry:
+    """Models and runs that were found or opened. Bundles are loaded on first use and evicted by recency."""
 
     def __init__(self, given: Iterable[str] = (), *, home: Path | None = None) -> None:
         self.home = (home or Path.cwd()).resolve()
-        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._entries: OrderedDict[str, ModelEntry] = OrderedDict()
         self._bundles: OrderedDict[tuple[str, str | None], Bundle] = OrderedDict()
         self._lock = threading.Lock()
         for path in given:
@@ -94,8 +96,8 @@ class Shelf:
         """Where runs that are started from the page go."""
         return self.home / "runs"
 
-    def put(self, path: str | Path) -> Entry:
-        """What the user named: a model, or a run that may become one. Takes what `clearhead.load` takes."""
+    def put(self, path: str | Path) -> ModelEntry:
+        """Register what the user named: a model, or a run. Accepts what `clearhead.load` accepts."""
         try:
             place = self._place(str(path))
         except ClearheadError:
@@ -112,7 +114,7 @@ class Shelf:
         return self._entries[entry.id]
 
     def _place(self, name: str) -> Path:
-        """A path as the user would type it; what exists here wins over what the hub may have."""
+        """Resolve a path as typed by the user; local paths win over hub ids."""
         path = Path(name).expanduser()
         path = path if path.is_absolute() else self.home / path
         if path.is_dir() or (path.suffix == ".gguf" and path.is_file()):
@@ -130,19 +132,19 @@ class Shelf:
         )
 
     def scan(self) -> None:
-        """Look into ./runs and the folder the studio was started in, one level deep; then at the example."""
+        """Register the content of ./runs and of the working folder, one level deep, and the example."""
         for root in (self.runs, self.home, EXAMPLE):
             for folder in sorted(root.iterdir()) if root.is_dir() else ():
                 entry = self._entry(folder)
-                if len(self._entries) < MOST and (entry.is_model or entry.is_run):
+                if len(self._entries) < MAX_ENTRIES and (entry.is_model or entry.is_run):
                     with self._lock:
                         self._entries.setdefault(entry.id, entry)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[ModelEntry]:
         with self._lock:
             return iter(list(self._entries.values()))
 
-    def find(self, id: str) -> Entry:
+    def find(self, id: str) -> ModelEntry:
         with self._lock:
             found = self._entries.get(id)
         if found is not None:
@@ -151,13 +153,15 @@ class Shelf:
             for _, path in entry.checkpoints():
                 if self._entry(path).id == id:
                     return self._entry(path)
-        raise UnknownError(f"no model or run is called {one_line(id)!r} here; choose one on the home screen")
+        raise UnknownIdError(
+            f"no model or run is called {one_line(id)!r} here; choose one on the home screen"
+        )
 
     def id_of(self, path: Path) -> str:
         return self._entry(path).id
 
     def bundle(self, id: str, kernel: str | None = None) -> Bundle:
-        """The model of an id; with another attention kernel in the place of its own, where one is named."""
+        """The bundle of an id, with its attention kernel replaced if one is given."""
         entry, key = self.find(id), (id, kernel)
         with self._lock:
             if key in self._bundles:
@@ -166,33 +170,34 @@ class Shelf:
         bundle = _with_kernel(entry, kernel) if kernel else load(entry.path)
         with self._lock:
             self._bundles[key] = bundle
-            while len(self._bundles) > OPEN:
+            while len(self._bundles) > MAX_OPEN_BUNDLES:
                 self._bundles.popitem(last=False)
         return bundle
 
     def forget(self, id: str) -> None:
-        """A run was written anew: its bundle is read again when it is next used."""
+        """Drop the cached bundle of a run that has been rewritten; it is loaded again on next use."""
         with self._lock:
             for key in [key for key in self._bundles if key[0] == id]:
                 del self._bundles[key]
 
-    def _entry(self, path: Path) -> Entry:
+    def _entry(self, path: Path) -> ModelEntry:
         digest = hashlib.sha256(str(path).encode()).hexdigest()[:6]
         name = (
-            re.sub(r"[^a-z0-9]+", "-", Entry("", path).name.split("/")[-1].lower()).strip("-")[:40] or "model"
+            re.sub(r"[^a-z0-9]+", "-", ModelEntry("", path).name.split("/")[-1].lower()).strip("-")[:40]
+            or "model"
         )
-        return Entry(f"{name}-{digest}", path)
+        return ModelEntry(f"{name}-{digest}", path)
 
-    def where(self, entry: Entry) -> str:
+    def where(self, entry: ModelEntry) -> str:
         """The folder as the user would type it."""
         path = entry.path
         return str(path.relative_to(self.home)) if path.is_relative_to(self.home) else str(path)
 
 
-def _with_kernel(entry: Entry, kernel: str) -> Bundle:
-    """A kernel is typed by hand; one that needs more memory than there is must not take the studio down."""
-    if any(int(number) > LARGEST for number in re.findall(r"\d{1,20}", kernel)):
-        raise InputError(one_line(f"{kernel} has a number above {LARGEST:,}; choose a smaller one"))
+def _with_kernel(entry: ModelEntry, kernel: str) -> Bundle:
+    """The kernel is typed by the user; one that needs too much memory must not crash the studio."""
+    if any(int(number) > MAX_KERNEL_NUMBER for number in re.findall(r"\d{1,20}", kernel)):
+        raise InputError(one_line(f"{kernel} has a number above {MAX_KERNEL_NUMBER:,}; choose a smaller one"))
     try:
         return load(entry.path, edit={"Attention.kernel": kernel})
     except (MemoryError, RuntimeError, ValueError) as error:
@@ -201,8 +206,8 @@ def _with_kernel(entry: Entry, kernel: str) -> Bundle:
         raise InputError(one_line(f"{kernel} cannot be built here: {reason(error)}")) from None
 
 
-def first_sample(entry: Entry) -> str | None:
-    """A text the run itself was shown: what stands before the arrow in its last samples."""
+def first_sample(entry: ModelEntry) -> str | None:
+    """A text from the run's own data: the part before the arrow in its last samples."""
     from ..train.log import read_log
 
     try:

@@ -10,26 +10,25 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ..data.packing import NOTHING
+from ..data.packing import IGNORE_INDEX
 from ..errors import InputError
 from ..nn.model import SingleModel
-from .bucketed import AnyModel, Bucketed
+from .bucketed import AnyModel, BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, class_loss
 from .metrics import label_scores, tag_scores
-from .padded import padded, real
 from .task import Better
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledExample:
     ids: Sequence[int]
     label: int
 
 
 @dataclass(frozen=True)
-class Tagged:
+class TaggedExample:
     ids: Sequence[int]
-    tags: Sequence[int]  # one per id, NOTHING at special tokens and at pieces after the first of a word
+    tags: Sequence[int]  # one per id, IGNORE_INDEX at special tokens and at pieces after the first of a word
 
 
 @dataclass(frozen=True)
@@ -40,14 +39,14 @@ class LabelBatch:
 
     @property
     def targets(self) -> int:
-        return int((self.labels != NOTHING).sum())
+        return int((self.labels != IGNORE_INDEX).sum())
 
 
-X = TypeVar("X", bound=Labelled | Tagged)
+X = TypeVar("X", bound=LabelledExample | TaggedExample)
 
 
-class _Labelling(Bucketed[X, LabelBatch]):
-    """What both share: rows of ids, and an answer with one class each."""
+class _Labelling(BucketedTask[X, LabelBatch]):
+    """What both share: rows of ids, and a class for each text or token."""
 
     def __init__(
         self,
@@ -80,55 +79,55 @@ class _Labelling(Bucketed[X, LabelBatch]):
 
     def collate(self, examples: Sequence[X], key: int) -> LabelBatch:
         rows = [x.ids for x in examples]
-        return LabelBatch(padded(rows, self.pad), real(rows), self.labels(examples))
+        return LabelBatch(pad_ids(rows, self.pad), padding_mask(rows), self.labels(examples))
 
-    def summed(self, model: AnyModel, batch: LabelBatch, smoothing: Smoothing) -> Tensor:
+    def summed_loss(self, model: AnyModel, batch: LabelBatch, smoothing: Smoothing) -> Tensor:
         return class_loss(_answers(model, batch), batch.labels, smoothing)
 
     def samples(self, model: AnyModel) -> list[str]:
         return []
 
 
-class Classify(_Labelling[Labelled]):
-    """One label a text."""
+class TextClassification(_Labelling[LabelledExample]):
+    """One label per text."""
 
     @property
     def better(self) -> Better:
         return Better("accuracy", larger=True)
 
-    def labels(self, examples: Sequence[Labelled]) -> Tensor:
+    def labels(self, examples: Sequence[LabelledExample]) -> Tensor:
         return torch.tensor([x.label for x in examples])
 
     @torch.no_grad()
-    def measures(self, model: AnyModel, split: str) -> dict[str, float]:
-        said: list[int] = []
-        wanted: list[int] = []
+    def metrics(self, model: AnyModel, split: str) -> dict[str, float]:
+        predictions: list[int] = []
+        references: list[int] = []
         for batch in self.batches(split):
-            said += _answers(model, batch).argmax(-1).tolist()
-            wanted += batch.labels.tolist()
-        return label_scores(said, wanted)
+            predictions += _answers(model, batch).argmax(-1).tolist()
+            references += batch.labels.tolist()
+        return label_scores(predictions, references)
 
 
-class Tag(_Labelling[Tagged]):
-    """One label a token; `names` are the tags by number, as B-PER."""
+class TokenClassification(_Labelling[TaggedExample]):
+    """One label per token; `names` are the tags by class index, such as B-PER."""
 
     @property
     def better(self) -> Better:
         return Better("f1", larger=True)
 
-    def labels(self, examples: Sequence[Tagged]) -> Tensor:
-        return padded([x.tags for x in examples], NOTHING)
+    def labels(self, examples: Sequence[TaggedExample]) -> Tensor:
+        return pad_ids([x.tags for x in examples], IGNORE_INDEX)
 
     @torch.no_grad()
-    def measures(self, model: AnyModel, split: str) -> dict[str, float]:
-        said: list[list[str]] = []
-        wanted: list[list[str]] = []
+    def metrics(self, model: AnyModel, split: str) -> dict[str, float]:
+        predictions: list[list[str]] = []
+        references: list[list[str]] = []
         for batch in self.batches(split):
             for guess, truth in zip(_answers(model, batch).argmax(-1), batch.labels, strict=True):
-                kept = truth != NOTHING
-                said.append([self.names[i] for i in guess[kept].tolist()])
-                wanted.append([self.names[i] for i in truth[kept].tolist()])
-        return tag_scores(said, wanted)
+                kept = truth != IGNORE_INDEX
+                predictions.append([self.names[i] for i in guess[kept].tolist()])
+                references.append([self.names[i] for i in truth[kept].tolist()])
+        return tag_scores(predictions, references)
 
 
 def _answers(model: AnyModel, batch: LabelBatch) -> Tensor:

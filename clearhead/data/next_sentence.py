@@ -12,26 +12,26 @@ from itertools import chain
 from typing import NamedTuple
 
 from ..errors import DataError
-from .order import draws
+from .shuffling import generator_for
 
-Ids = list[int]
+TokenIds = list[int]
 # A blank line, or the end of a sentence: Latin ones need a space behind, Chinese ones none.
-END = re.compile(r"\n\s*\n|(?<=[.!?])\s+|(?<=[。！？])")
+SENTENCE_END = re.compile(r"\n\s*\n|(?<=[.!?])\s+|(?<=[。！？])")
 
 
-class Following(NamedTuple):
-    first: Ids
-    second: Ids
+class SentencePair(NamedTuple):
+    first: TokenIds
+    second: TokenIds
     follows: bool
 
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text, without the white space around them; its lines where nothing ends one."""
-    found = [sentence.strip() for sentence in END.split(text) if sentence and sentence.strip()]
+    found = [sentence.strip() for sentence in SENTENCE_END.split(text) if sentence and sentence.strip()]
     return found if len(found) > 1 else [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def following(documents: Sequence[Sequence[Ids]], *, length: int, seed: int) -> list[Following]:
+def sentence_pairs(documents: Sequence[Sequence[TokenIds]], *, length: int, seed: int) -> list[SentencePair]:
     """Pairs of together at most `length` ids; every sentence is used once as it stands."""
     pieces = [list(_pieces(document, length)) for document in documents]
     pairs = [(d, i) for d, document in enumerate(pieces) for i in range(len(document))]
@@ -43,7 +43,7 @@ def following(documents: Sequence[Sequence[Ids]], *, length: int, seed: int) -> 
     made = []
     for d, i in pairs:
         first, second = pieces[d][i]
-        chance = draws(seed, "following", d, i)
+        chance = generator_for(seed, "following", d, i)
         follows = chance.random() < 0.5
         if not follows:
             other, at = pairs[int(chance.random() * len(pairs))]
@@ -51,13 +51,13 @@ def following(documents: Sequence[Sequence[Ids]], *, length: int, seed: int) -> 
                 other, at = pairs[int(chance.random() * len(pairs))]
             follows = other == d  # one document alone has no stranger to offer
             second = second if follows else pieces[other][at][1][: length - len(first)]
-        made.append(Following(first, second, follows))
+        made.append(SentencePair(first, second, follows))
     return made
 
 
-def _pieces(document: Sequence[Ids], length: int) -> Iterator[tuple[Ids, Ids]]:
+def _pieces(document: Sequence[TokenIds], length: int) -> Iterator[tuple[TokenIds, TokenIds]]:
     """Neighbouring sentences, as many as fit, divided in the middle."""
-    held: list[Ids] = []
+    held: list[TokenIds] = []
     for sentence in document:
         cut = sentence[: length // 2]  # two sentences always fit
         if held and sum(map(len, held)) + len(cut) > length:
@@ -67,7 +67,7 @@ def _pieces(document: Sequence[Ids], length: int) -> Iterator[tuple[Ids, Ids]]:
     yield from _halves(held)
 
 
-def _halves(held: list[Ids]) -> Iterator[tuple[Ids, Ids]]:
+def _halves(held: list[TokenIds]) -> Iterator[tuple[TokenIds, TokenIds]]:
     if len(held) > 1:
         middle = len(held) // 2
         yield list(chain(*held[:middle])), list(chain(*held[middle:]))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clearhead.data import BlankError, Memory, detect, parse_map
+from clearhead.data import BlankError, InMemorySource, detect_schemas, parse_map
 from clearhead.errors import DataError, InputError
 
 CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
@@ -100,7 +100,7 @@ SHAPES = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_shape_is_told_from_the_rows(name: str) -> None:
     rows, kind, columns, canonical = SHAPES[name]
-    shape, *_ = detect(Memory(rows))
+    shape, *_ = detect_schemas(InMemorySource(rows))
     assert (shape.kind, dict(shape.columns)) == (kind, columns)
     assert shape.reason
     if canonical is not None:
@@ -108,40 +108,45 @@ def test_the_shape_is_told_from_the_rows(name: str) -> None:
     assert shape.problem(rows[0]) is None
 
 
-def headless(*columns: list[str]) -> Memory:
+def headless(*columns: list[str]) -> InMemorySource:
     rows = [{f"column{i}": v for i, v in enumerate(row, 1)} for row in zip(*columns, strict=True)]
-    return Memory(rows, note="no header")
+    return InMemorySource(rows, note="no header")
 
 
 def test_two_columns_without_names_are_a_label_or_a_pair() -> None:
     films, moods = [f"{i} films were shown" for i in range(20)], ["good", "bad"] * 10
-    assert str(detect(headless(films, moods))[0]) == "label (text=column1, label=column2)"
+    assert str(detect_schemas(headless(films, moods))[0]) == "label (text=column1, label=column2)"
     chinese = [f"第{i}部电影" for i in range(20)]
-    assert str(detect(headless(films, chinese))[0]) == "pair (src=column1, tgt=column2)"
-    assert str(detect(headless(["Hi.", "Run."], ["嗨。", "跑。"]))[0]) == "pair (src=column1, tgt=column2)"
+    assert str(detect_schemas(headless(films, chinese))[0]) == "pair (src=column1, tgt=column2)"
+    assert (
+        str(detect_schemas(headless(["Hi.", "Run."], ["嗨。", "跑。"]))[0])
+        == "pair (src=column1, tgt=column2)"
+    )
     credits = [f"CC-BY 2.0 (France) #{i}" for i in range(20)]
-    assert str(detect(headless(credits, films, chinese))[0]) == "pair (src=column2, tgt=column3)"
+    assert str(detect_schemas(headless(credits, films, chinese))[0]) == "pair (src=column2, tgt=column3)"
     files = ["a.po"] * 20
-    assert str(detect(headless(files, films, chinese))[0]) == "pair (src=column2, tgt=column3)"
+    assert str(detect_schemas(headless(files, films, chinese))[0]) == "pair (src=column2, tgt=column3)"
 
 
 def test_other_readings_are_told() -> None:
     rows = SHAPES["faq"][0]
-    assert [str(shape) for shape in detect(Memory(rows))] == [
+    assert [str(shape) for shape in detect_schemas(InMemorySource(rows))] == [
         "prompt (prompt=question, completion=answer)",
         "label (text=question, label=category)",
     ]
 
 
 def test_what_the_user_says_comes_first() -> None:
-    rows = Memory([{"a": "x", "b": "y", "answer": "z"}])
-    shape, *others = detect(rows, parse_map(["prompt=a"]))
+    rows = InMemorySource([{"a": "x", "b": "y", "answer": "z"}])
+    shape, *others = detect_schemas(rows, parse_map(["prompt=a"]))
     assert str(shape) == "prompt (prompt=a, completion=answer)" and not others
     assert shape.read(rows[0]) == {"prompt": "x", "completion": "z"}
-    assert str(detect(rows, {"text": "b"})[0]) == "text (text=b)"
-    assert str(detect(Memory([{"a": "x", "b": "y"}]), {"src": "b"})[0]) == "pair (src=b, tgt=a)"
+    assert str(detect_schemas(rows, {"text": "b"})[0]) == "text (text=b)"
     assert (
-        str(detect(Memory([{"a": "x", "b": "y"}]), {"text": "b", "label": "a"})[0])
+        str(detect_schemas(InMemorySource([{"a": "x", "b": "y"}]), {"src": "b"})[0]) == "pair (src=b, tgt=a)"
+    )
+    assert (
+        str(detect_schemas(InMemorySource([{"a": "x", "b": "y"}]), {"text": "b", "label": "a"})[0])
         == "label (text=b, label=a)"
     )
 
@@ -150,7 +155,7 @@ def test_columns_nobody_knows_say_what_to_do() -> None:
     with pytest.raises(
         InputError, match="cannot tell what the columns one, two are for; say it: --map text=one"
     ):
-        detect(Memory([{"one": "x", "two": "y"}]))
+        detect_schemas(InMemorySource([{"one": "x", "two": "y"}]))
 
 
 ANSWER = {"question": "q", "context": "abc"}
@@ -197,7 +202,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("name", "row", "error", "words"), FAULTS)
 def test_what_is_wrong_with_a_row_is_named(name: str, row: dict, error, words: str) -> None:
-    shape, *_ = detect(Memory(SHAPES[name][0]))
+    shape, *_ = detect_schemas(InMemorySource(SHAPES[name][0]))
     with pytest.raises(DataError, match=words) as caught:
         shape.read(row)
     assert type(caught.value) is error
@@ -206,5 +211,5 @@ def test_what_is_wrong_with_a_row_is_named(name: str, row: dict, error, words: s
 
 
 def test_a_question_without_an_answer_is_fine() -> None:
-    shape, *_ = detect(Memory(SHAPES["answer"][0]))
+    shape, *_ = detect_schemas(InMemorySource(SHAPES["answer"][0]))
     assert shape.read(ANSWER | {"answers": {"text": [], "answer_start": []}})["answers"] == []

@@ -1,4 +1,4 @@
-"""Saying: a bundle, a text and decoding settings in; a run of the one decoding loop out."""
+"""Generation requests: a bundle and a request in; a running decoding loop out."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..bundle import Bundle
 from ..bundle.speaking import Speaking
 from ..generate import Decoding
 
-Id = Annotated[int, Field(ge=0, le=10_000_000)]
+TokenId = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
-class Settings(BaseModel):
+class GenerateRequest(BaseModel):
     """How to decode. `forced` are the first new tokens, chosen by hand; the rest is the model's."""
 
     model: str = Field(min_length=1, max_length=120)
@@ -27,7 +27,7 @@ class Settings(BaseModel):
     seed: int = Field(default=0, ge=0, le=2**31)
     beams: int = Field(default=4, ge=2, le=16)
     length_penalty: float = Field(default=1.0, ge=-5, le=5)
-    forced: list[Id] = Field(default=[], max_length=512)
+    forced: list[TokenId] = Field(default=[], max_length=512)
     chat: bool = False  # the text is a message; the checkpoint's template writes the prompt
 
     def under_their_names(self) -> dict[str, Any]:
@@ -43,13 +43,13 @@ class Settings(BaseModel):
         return given
 
 
-def say(bundle: Bundle, asked: Settings, *, record: bool = False) -> Decoding:
-    speaking = Speaking(bundle, asked.under_their_names())
-    alternatives = 0 if asked.strategy == "beam" else 10
-    prompt = message(asked.text) if asked.chat else asked.text
+def start_decoding(bundle: Bundle, request: GenerateRequest, *, record: bool = False) -> Decoding:
+    speaking = Speaking(bundle, request.under_their_names())
+    alternatives = 0 if request.strategy == "beam" else 10
+    prompt = as_chat(request.text) if request.chat else request.text
     return speaking.run(speaking.prompts([prompt]), alternatives=alternatives, record=record)
 
 
-def message(text: str) -> list[dict[str, str]]:
+def as_chat(text: str) -> list[dict[str, str]]:
     """A conversation of one message."""
     return [{"role": "user", "content": text}]

@@ -1,7 +1,7 @@
-"""Watching runs: a run folder in, its records as events out, live. The folder is the only source.
+"""The status of runs: a run folder in; its status, and its records as live events, out.
 
-So a run that was started in a terminal, yesterday, or by somebody else shows in the same way, and closing the
-page loses nothing.
+The folder is the only source, so runs started in a terminal or by another user are shown in the same way, and
+closing the page loses nothing.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..errors import InputError
 from ..recipes import SETTINGS_FILE
 from ..recipes.yamlfile import read_yaml
 
-TAIL = 65536  # bytes at the end of a log that tell where it stands
+TAIL_BYTES = 65536  # of the log, to find its last record
 LOCKS = Path("/proc/locks")
 
 
 def status(folder: Path, *, starting: bool = False) -> dict[str, Any]:
-    """Where a run stands: its last step, how many there will be, whether somebody is at work in it.
+    """The status of a run, its last step and its number of steps.
 
-    `starting`: a process was begun for it that does not hold the lock yet.
+    `starting`: a process was started for it that does not hold the lock yet.
     """
-    steps, step, pid = _steps(folder), _last(folder), worker(folder)
+    steps, step, pid = _steps(folder), _last(folder), training_process(folder)
     if not folder.exists():
         word = "gone"
     elif pid is not None and _is_held(pid):
@@ -48,7 +48,7 @@ def _never_began(folder: Path) -> bool:
     return metrics.is_file() and metrics.stat().st_size == 0 and not (folder / "config.json").is_file()
 
 
-def catches(pid: int, number: int) -> bool:
+def handles_signal(pid: int, number: int) -> bool:
     """Whether a process has a handler for a signal; without one the signal would end it."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -58,11 +58,11 @@ def catches(pid: int, number: int) -> bool:
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
-def worker(folder: Path) -> int | None:
-    """The process that trains here: it holds a lock on the folder while it lives.
+def training_process(folder: Path) -> int | None:
+    """The id of the process that trains here: it holds a lock on the folder as long as it runs.
 
-    The system's list of locks is read. Trying to take the lock would get in the way of a trainer that is just
-    starting, and a number in a file may by now be somebody else's.
+    This reads the system's list of locks. Trying to take the lock could make a starting trainer fail, and a
+    process id stored in a file may have been reused.
     """
     try:
         inode = (folder / ".lock").stat().st_ino
@@ -82,8 +82,8 @@ def _is_held(pid: int) -> bool:
         return False
 
 
-def settings(folder: Path) -> dict[str, Any]:
-    """What the run was asked to do; empty where nobody wrote it down."""
+def read_settings(folder: Path) -> dict[str, Any]:
+    """The settings of a run; empty if they cannot be read."""
     try:
         return read_yaml(folder / SETTINGS_FILE)
     except InputError:
@@ -93,13 +93,13 @@ def settings(folder: Path) -> dict[str, Any]:
 async def events(
     folder: Path, after: int, starting: Callable[[], bool] = lambda: False
 ) -> AsyncIterator[str]:
-    """Records as server-sent events; an event's id is its line, so a reader goes on where it was cut off.
+    """Records as server-sent events; an event's id is its line number, so a client can reconnect.
 
-    Ends with `end` when nobody is at work in the folder and everything has been said.
+    Ends with `end` when no process trains in the folder and all records have been sent.
     """
     line, offset, quiet = 0, 0, 0
     while True:
-        alive = worker(folder) is not None or starting()
+        alive = training_process(folder) is not None or starting()
         text, size = _read(folder / "metrics.jsonl", offset)
         if size < offset:  # the run was begun anew, or resumed from before what was written last
             line, offset, after = 0, 0, 0
@@ -124,7 +124,7 @@ async def events(
 
 
 def _read(path: Path, offset: int) -> tuple[bytes, int]:
-    """Whole lines behind an offset, and how long the file is."""
+    """The complete lines after an offset, and the size of the file."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -144,7 +144,7 @@ def _record(raw: bytes) -> dict[str, Any] | None:
 
 
 def _steps(folder: Path) -> int | None:
-    train = settings(folder).get("train")
+    train = read_settings(folder).get("train")
     steps = train.get("steps") if isinstance(train, dict) else None
     return steps if isinstance(steps, int) else None
 
@@ -153,7 +153,7 @@ def _last(folder: Path) -> int | None:
     """The step of the last whole line."""
     try:
         with (folder / "metrics.jsonl").open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
             lines = file.read().splitlines()
     except OSError:
         return None

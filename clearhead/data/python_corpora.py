@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from .heldout import divide
+from .documents import split_by_hash
 
 Splits = dict[str, list[dict[str, Any]]]
-ENOUGH = 4_000_000  # characters of source; the library has several times as many
-FOR_PAIRS = 10_000_000  # few functions have a docstring
-LONGEST = 100_000  # characters of one file; beyond that it is a table
+CODE_CHARACTERS = 4_000_000  # characters of source; the library has several times as many
+DOCSTRING_CHARACTERS = 10_000_000  # few functions have a docstring
+MAX_FILE_CHARACTERS = 100_000  # characters of one file; beyond that it is a table
 SKIPPED = {
     "test",
     "tests",
@@ -39,19 +39,19 @@ def topics(seed: int) -> Splits:
     except ImportError:
         raise DataError("this Python came without pydoc_data; install the full standard library") from None
     rows = ({"text": text.strip(), "topic": name} for name, text in sorted(texts.items()))
-    return divide(rows, "text", one_in=8)
+    return split_by_hash(rows, "text", one_in=8)
 
 
 def code(seed: int) -> Splits:
     """A sample of the source files, the same for a version of Python."""
-    rows = ({"text": text, "path": name} for name, text in _sources(ENOUGH))
-    return divide(rows, "text", one_in=12)
+    rows = ({"text": text, "path": name} for name, text in _sources(CODE_CHARACTERS))
+    return split_by_hash(rows, "text", one_in=12)
 
 
 def docstrings(seed: int) -> Splits:
     """The first paragraph of a function's docstring -> its signature."""
-    rows = (pair for _, text in _sources(FOR_PAIRS) for pair in _pairs(text))
-    return divide(rows, "src", one_in=12)
+    rows = (pair for _, text in _sources(DOCSTRING_CHARACTERS) for pair in _pairs(text))
+    return split_by_hash(rows, "src", one_in=12)
 
 
 def _sources(enough: int) -> Iterator[tuple[str, str]]:
@@ -68,10 +68,10 @@ def _sources(enough: int) -> Iterator[tuple[str, str]]:
     for path in sorted(paths, key=lambda path: hashlib.sha256(path.as_posix().encode()).digest()):
         try:
             with tokenize.open(root / path) as file:  # heeds the coding line
-                text = file.read(LONGEST + 1)
+                text = file.read(MAX_FILE_CHARACTERS + 1)
         except (OSError, SyntaxError, UnicodeDecodeError):
             continue
-        if text.strip() and len(text) <= LONGEST:
+        if text.strip() and len(text) <= MAX_FILE_CHARACTERS:
             yield path.as_posix(), text
             total += len(text)
         if total > enough:

@@ -1,4 +1,4 @@
-"""Answers as spans: question and context as ids in; where the answer begins and ends, EM and F1, out."""
+"""Extractive question answering: question and context in; the answer span, exact match and F1 out."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..nn.model import SingleModel
-from .bucketed import AnyModel, Bucketed
+from .bucketed import AnyModel, BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, class_loss
 from .metrics import answer_scores
-from .padded import padded, real
 from .task import Better
 
-LONGEST = 30  # tokens of an answer
+MAX_ANSWER_TOKENS = 30  # tokens of an answer
 
 
 @dataclass(frozen=True)
-class Asked:
-    """`spans` are the characters of each context token (None elsewhere); `first` and `last` the answer's."""
+class QAExample:
+    """`spans` are the character offsets of context tokens (None for others); the answer is tokens `first` to
+    `last`.
+    """
 
     ids: Sequence[int]
     types: Sequence[int] | None
@@ -44,10 +45,10 @@ class SpanBatch:
         return int(self.ends_B2.numel())
 
 
-class Answer(Bucketed[Asked, SpanBatch]):
+class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
     def __init__(
         self,
-        splits: Mapping[str, Sequence[Asked]],
+        splits: Mapping[str, Sequence[QAExample]],
         *,
         pad: int,
         tokens: int,
@@ -62,30 +63,30 @@ class Answer(Bucketed[Asked, SpanBatch]):
     def better(self) -> Better:
         return Better("f1", larger=True)
 
-    def size(self, example: Asked) -> tuple[int, ...]:
+    def size(self, example: QAExample) -> tuple[int, ...]:
         return (len(example.ids),)
 
-    def collate(self, examples: Sequence[Asked], key: int) -> SpanBatch:
+    def collate(self, examples: Sequence[QAExample], key: int) -> SpanBatch:
         rows = [x.ids for x in examples]
         typed = [x.types for x in examples if x.types is not None]
-        types = padded(typed, 0) if len(typed) == len(rows) else None
+        types = pad_ids(typed, 0) if len(typed) == len(rows) else None
         ends = torch.tensor([[x.first, x.last] for x in examples])
-        return SpanBatch(padded(rows, self.pad), real(rows), types, ends)
+        return SpanBatch(pad_ids(rows, self.pad), padding_mask(rows), types, ends)
 
-    def summed(self, model: AnyModel, batch: SpanBatch, smoothing: Smoothing) -> Tensor:
+    def summed_loss(self, model: AnyModel, batch: SpanBatch, smoothing: Smoothing) -> Tensor:
         scores_B2T = self._scores(model, batch).mT
         return class_loss(scores_B2T, batch.ends_B2, smoothing)
 
     @torch.no_grad()
-    def measures(self, model: AnyModel, split: str) -> dict[str, float]:
-        said: list[str] = []
-        wanted: list[Sequence[str]] = []
+    def metrics(self, model: AnyModel, split: str) -> dict[str, float]:
+        predictions: list[str] = []
+        references: list[Sequence[str]] = []
         for batch, rows in zip(self.batches(split), self.order(split), strict=True):
             for scores, i in zip(self._scores(model, batch), rows, strict=True):
                 example = self.splits[split][i]
-                said.append(best_span(scores, example))
-                wanted.append(example.answers)
-        return answer_scores(said, wanted)
+                predictions.append(best_span(scores, example))
+                references.append(example.answers)
+        return answer_scores(predictions, references)
 
     def samples(self, model: AnyModel) -> list[str]:
         return []
@@ -97,12 +98,12 @@ class Answer(Bucketed[Asked, SpanBatch]):
         return scores_BT2.masked_fill(batch.mask_BT[..., None] == 0, torch.finfo(scores_BT2.dtype).min)
 
 
-def best_span(scores_T2: Tensor, example: Asked) -> str:
-    """The text of the most likely span inside the context that is not longer than LONGEST tokens."""
+def best_span(scores_T2: Tensor, example: QAExample) -> str:
+    """The text of the most likely span inside the context, of at most MAX_ANSWER_TOKENS tokens."""
     length = len(example.ids)
     inside = torch.tensor([span is not None for span in example.spans])
     pairs = scores_T2[:length, 0][:, None] + scores_T2[:length, 1][None, :]
-    near = torch.ones(length, length, dtype=torch.bool).triu().tril(LONGEST - 1)
+    near = torch.ones(length, length, dtype=torch.bool).triu().tril(MAX_ANSWER_TOKENS - 1)
     allowed = near & inside[:, None] & inside[None, :]
     if not bool(allowed.any()):
         return ""
