@@ -12,9 +12,9 @@ from random import Random
 
 from ..tasks.classification import LabelledExample
 
-PAD, START = 0, 1
+PAD_ID, START = 0, 1
 FIRST = 4  # the first id that means something in a puzzle
-WORDS, NOISE = 8, 20  # words to recall, and kinds of noise
+RECALL_WORDS, NOISE = 8, 20  # words to recall, and kinds of noise
 OPERATIONS: tuple[Callable[[list[int]], int], ...] = (
     max,
     min,
@@ -26,8 +26,8 @@ VOCAB = 40
 
 
 def recall(draw: Random, length: int) -> LabelledExample:
-    ids = [START] + [FIRST + WORDS + draw.randrange(NOISE) for _ in range(length - 1)]
-    word = draw.randrange(WORDS)
+    ids = [START] + [FIRST + RECALL_WORDS + draw.randrange(NOISE) for _ in range(length - 1)]
+    word = draw.randrange(RECALL_WORDS)
     ids[draw.randrange(3 * length // 4, length)] = FIRST + word
     return LabelledExample(ids, word)
 
@@ -51,7 +51,7 @@ def _expression(draw: Random, depth: int) -> tuple[list[int], int]:
 
 
 Puzzle = Callable[[Random, int], LabelledExample]
-PUZZLES: dict[str, tuple[Puzzle, int]] = {"recall": (recall, WORDS), "listops": (listops, 10)}
+PUZZLES: dict[str, tuple[Puzzle, int]] = {"recall": (recall, RECALL_WORDS), "listops": (listops, 10)}
 
 
 def rows(name: str, split: str, count: int, length: int, seed: int) -> list[LabelledExample]:

@@ -101,12 +101,12 @@ def replace_synonyms(text: str, rate: float, chance: Random, lexicon: Lexicon, p
         return text
     words = "|".join(re.escape(word) for word in known)
 
-    def other(found: re.Match[str]) -> str:
+    def other(match: re.Match[str]) -> str:
         if chance.random() >= rate:
-            return found[0]
-        choices = lexicon.get(found[0]) or lexicon.get(found[0].lower()) or [found[0]]
+            return match[0]
+        choices = lexicon.get(match[0]) or lexicon.get(match[0].lower()) or [match[0]]
         chosen = choices[_below(len(choices), chance)]
-        return chosen.capitalize() if found[0][:1].isupper() else chosen
+        return chosen.capitalize() if match[0][:1].isupper() else chosen
 
     whole = rf"(?<!\w)(?:{words})(?!\w)"
     if parts is CHARACTER_PATTERN:  # A Latin word is whole; a Chinese one stands anywhere.
@@ -116,20 +116,20 @@ def replace_synonyms(text: str, rate: float, chance: Random, lexicon: Lexicon, p
 
 def swap_words(text: str, rate: float, chance: Random, parts: re.Pattern[str]) -> str:
     """With some words in the place of their neighbours."""
-    found = list(parts.finditer(text))
-    if not found:
+    matches = list(parts.finditer(text))
+    if not matches:
         return text
-    words = _swapped([word[0] for word in found], rate, chance)
-    gaps = [text[a.end() : b.start()] for a, b in pairwise(found)]
+    words = _swapped([word[0] for word in matches], rate, chance)
+    gaps = [text[a.end() : b.start()] for a, b in pairwise(matches)]
     inside = "".join(word + gap for word, gap in zip(words, [*gaps, ""], strict=True))
-    return text[: found[0].start()] + inside + text[found[-1].end() :]
+    return text[: matches[0].start()] + inside + text[matches[-1].end() :]
 
 
 def mistype(text: str, rate: float, chance: Random, parts: re.Pattern[str]) -> str:
     """With a slip of the finger in some words of two letters (or Chinese characters) and more."""
 
-    def slip(found: re.Match[str]) -> str:
-        word = found[0]
+    def slip(match: re.Match[str]) -> str:
+        word = match[0]
         if len(word) < 2 or chance.random() >= rate:
             return word
         i = _below(len(word) - 1, chance)

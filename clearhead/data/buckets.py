@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import DataError, InputError
-from .shuffling import Ints, epoch_order, hashed_numbers
+from .shuffling import IntArray, epoch_order, hashed_numbers
 
-BatchPlan = list[Ints]
+BatchPlan = list[IntArray]
 MAX_PADDING_SHARE = 0.05  # a batch that is at least half full is closed rather than padded more than this
 
 
@@ -29,7 +29,7 @@ class Buckets:
 
     def __init__(self, lengths: ArrayLike, *, tokens: int, seed: int, rows: int | None = None) -> None:
         table = np.asarray(lengths, dtype=np.int64)
-        self.lengths: Ints = table[:, None] if table.ndim == 1 else table
+        self.lengths: IntArray = table[:, None] if table.ndim == 1 else table
         if self.lengths.ndim != 2 or not self.lengths.size:
             raise InputError(f"lengths of shape {table.shape}; expected (rows,) or (rows, sides)")
         if self.lengths.min() < 0 or (rows is not None and rows < 1):
@@ -46,7 +46,7 @@ class Buckets:
         """Batches in an epoch; the same in every one."""
         return len(self._begins)
 
-    def batch(self, step: int) -> Ints:
+    def batch(self, step: int) -> IntArray:
         """The rows of step 1, 2, ...; epochs follow each other without a gap."""
         if step < 1:
             raise InputError(f"step is {step}; steps start at 1")
@@ -64,7 +64,7 @@ class Buckets:
         batches = np.split(rows, self._begins[1:])
         return [batches[i] for i in epoch_order(self.seed, epoch, len(batches), "batches")]
 
-    def _sort_keys(self) -> list[Ints]:
+    def _sort_keys(self) -> list[IntArray]:
         """By the side that is longest overall, then by the others, alternately ascending and descending
         (a snake order), so that neighbouring rows are always similar.
         """
@@ -102,7 +102,7 @@ class Buckets:
 
 def pad(
     rows: Sequence[Sequence[int]], value: int, *, side: Literal["right", "left"] = "right"
-) -> tuple[Ints, NDArray[np.bool_]]:
+) -> tuple[IntArray, NDArray[np.bool_]]:
     """ids_BT, padded with `value`, and real_BT: True for tokens, False for padding."""
     width = max(map(len, rows), default=0)
     ids = np.full((len(rows), width), value, dtype=np.int64)

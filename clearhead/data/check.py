@@ -1,4 +1,4 @@
-"""Checking data before anything runs: a source in, a report out of what a model would learn from it."""
+"""Checks of a data source before training: a source in; a report about its rows out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tally import RowNumbers, Tally, format_row_numbers
 
 @dataclass(frozen=True)
 class LengthSummary:
-    """How long the texts of one role are, and how many rows fall into eight equal steps from min to max."""
+    """The lengths of the texts of one role, with a histogram of eight equal bins from min to max."""
 
     min: int
     median: int
@@ -29,7 +29,7 @@ class LengthSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class DataReport:
-    """`wrong` must be mended; empty rows are left out, over-long ones cut, duplicates kept."""
+    """`wrong` rows must be fixed; empty rows are skipped, over-long ones truncated, duplicates kept."""
 
     files: dict[str, str]  # name -> sha256
     rows: int

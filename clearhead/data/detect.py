@@ -53,8 +53,8 @@ def detect_schemas(source: Source, mapping: Mapping[str, str] | None = None) -> 
     columns, sample = source.columns, _sample(source)
     if mapping:
         return (_mapped(columns, mapping),)
-    found = [Schema(*guess) for guess in guess_schemas(columns, sample, source.note)]
-    if not found:
+    schemas = [Schema(*guess) for guess in guess_schemas(columns, sample, source.note)]
+    if not schemas:
         names = ", ".join(columns)[:120]
         pair = (columns * 2)[:2]
         raise InputError(
@@ -62,8 +62,8 @@ def detect_schemas(source: Source, mapping: Mapping[str, str] | None = None) -> 
             f"or --map prompt={pair[0]} completion={pair[1]}"
         )
     seen: dict[tuple[str, str], Schema] = {}
-    for shape in found:
-        seen.setdefault((shape.kind, str(shape)), shape)
+    for schema in schemas:
+        seen.setdefault((schema.kind, str(schema)), schema)
     return tuple(seen.values())
 
 
@@ -93,13 +93,13 @@ def _mapped(columns: Sequence[str], mapping: Mapping[str, str]) -> Schema:
         for role in (*kind.roles, *kind.optional):
             by_name = next((c for c in left if normalised_name(c) in ROLE_NAMES[role]), None)
             only = left[0] if len(left) == 1 and role in kind.roles else None
-            found = by_name or only
-            if role not in filled and found:
-                filled[role] = found
-                left.remove(found)
+            column_of_role = by_name or only
+            if role not in filled and column_of_role:
+                filled[role] = column_of_role
+                left.remove(column_of_role)
         if all(role in filled for role in kind.roles):
-            said = " ".join(f"{role}={column}" for role, column in mapping.items())
-            return Schema(kind.name, filled, f"you said {said}")
+            typed = " ".join(f"{role}={column}" for role, column in mapping.items())
+            return Schema(kind.name, filled, f"you said {typed}")
     given, wanted = ", ".join(mapping), _completions(mapping)
     raise InputError(f"--map gives {given}; {wanted} as well, from the columns {', '.join(columns)[:100]}")
 
@@ -136,8 +136,8 @@ def guess_schemas(columns: Sequence[str], rows: Sequence[Row], note: str) -> Ite
     if note == "parallel files":
         yield "pair", {"src": columns[0], "tgt": columns[1]}, "two files side by side"
     for kind, roles in (("prompt", ("prompt", "completion")), ("pair", ("src", "tgt"))):
-        found = {role: _named(role, columns) for role in roles}
-        named = {role: column for role, column in found.items() if column}
+        by_role = {role: _named(role, columns) for role in roles}
+        named = {role: column for role, column in by_role.items() if column}
         if len(set(named.values())) == 2 and set(named.values()) <= set(texts):
             yield kind, named, f"the columns are called {' and '.join(named.values())}"
     yield from _labels(columns, texts, rows)

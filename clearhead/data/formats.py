@@ -15,7 +15,7 @@ from .unpack import PACKED
 
 
 def suffix_of(name: str) -> str:
-    """What a name says of its format, packing aside; `train.en.txt` and `a.conll.txt` say en and conll."""
+    """The format suffix of a name without compression; `en` of train.en.txt, `conll` of a.conll.txt."""
     parts = name.lower().split(".")[1:]
     while parts and f".{parts[-1]}" in PACKED:
         parts.pop()
@@ -25,12 +25,12 @@ def suffix_of(name: str) -> str:
 
 
 def read_source(file: File) -> Source:
-    """A suffix nobody knows is read as plain text, which it must then be."""
+    """Read a file by its suffix; one with an unknown suffix must be plain text."""
     return READERS.get(suffix_of(file.path.name), read_text)(file)
 
 
 def read_text(file: File) -> Source:
-    """Every line is a row, blank ones included: they part paragraphs, and parallel files count them."""
+    """Every line is a row, blank ones included: they separate paragraphs, and parallel files need them."""
     begins = ((start, number) for number, (start, _) in enumerate(file.lines(), 1))
     return FileSource(file, ["text"], begins, lambda text, line: {"text": text})
 

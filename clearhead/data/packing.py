@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from .shuffling import Ints, epoch_order
+from .shuffling import IntArray, epoch_order
 
 IGNORE_INDEX = -100  # the label of tokens that have none: the default ignore_index of torch's cross-entropy
 
@@ -29,9 +29,9 @@ class DocumentSlice(NamedTuple):
 class Packed(NamedTuple):
     """R rows of T tokens."""
 
-    ids_RT: Ints
-    labels_RT: Ints
-    documents_RT: Ints
+    ids_RT: IntArray
+    labels_RT: IntArray
+    documents_RT: IntArray
 
     @property
     def waste(self) -> float:

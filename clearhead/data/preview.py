@@ -1,4 +1,4 @@
-"""Preview: one canonical row in, what a model reads of it out, stretch by stretch: trained on or not."""
+"""Preview: one canonical row in; its text in segments out, each with whether the loss counts it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Segment = tuple[str, bool]  # a piece of text, and whether the loss counts it
 
 
 def preview(form: str, row: Row, tokenizer: Tokenizer | None = None) -> list[Segment]:
-    """With a tokenizer the stretches are its tokens, and what is written ends with its end token."""
-    stretches = [stretch for stretch in RENDERERS[form](row) if stretch[0]]
+    """With a tokenizer the segments are its tokens, and generated text ends with its end token."""
+    segments = [segment for segment in RENDERERS[form](row) if segment[0]]
     if tokenizer is None:
-        return stretches
+        return segments
     tokens = [
         (piece.text, trained)
-        for text, trained in stretches
+        for text, trained in segments
         for piece in tokenizer.encode(text, specials=False).tokens
         if piece.part == 1  # a character that is split over tokens is shown once
     ]
@@ -26,7 +26,7 @@ def preview(form: str, row: Row, tokenizer: Tokenizer | None = None) -> list[Seg
 
 
 def row_texts(form: str, row: Row) -> dict[str, str]:
-    """The texts of a row by role, whose lengths count."""
+    """The texts of a row by role, as far as their lengths matter."""
     if form == "messages":
         return {"messages": "\n".join(message["content"] for message in row["messages"])}
     if form == "tags":
@@ -54,9 +54,9 @@ def _answer(row: Row) -> list[Segment]:
 
 def _messages(row: Row) -> list[Segment]:
     return [
-        stretch
+        segment
         for message in row["messages"]
-        for stretch in (
+        for segment in (
             (f"{message['role']}: ", False),
             (message["content"], message["role"] == "assistant"),
             ("\n", False),

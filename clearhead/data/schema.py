@@ -58,8 +58,8 @@ def normalised_name(name: str) -> str:
 
 def is_language_code(suffix: str) -> bool:
     """`en`, `zh`, and with a region or a script: `zh_CN`, `zh-Hans`."""
-    found = re.fullmatch(r"([a-z]{2,3})([_-]([a-z]{2}|[a-z]{4}))?", suffix.lower())
-    return found is not None and found[1] in LANGUAGE_CODES
+    match = re.fullmatch(r"([a-z]{2,3})([_-]([a-z]{2}|[a-z]{4}))?", suffix.lower())
+    return match is not None and match[1] in LANGUAGE_CODES
 
 
 def split_of(name: str) -> str | None:

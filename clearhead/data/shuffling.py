@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 
-Ints = NDArray[np.int64]
+IntArray = NDArray[np.int64]
 GOLDEN = 0x9E3779B97F4A7C15  # SplitMix64 (Steele 2014)
 
 
@@ -39,14 +39,14 @@ def hashed_numbers(seed: int, *purpose: str | int, count: int) -> NDArray[np.uin
     return mixed
 
 
-def epoch_order(seed: int, epoch: int, count: int, purpose: str = "rows") -> Ints:
+def epoch_order(seed: int, epoch: int, count: int, purpose: str = "rows") -> IntArray:
     """The rows 0 to count - 1 in the order of this epoch."""
     hashed = hashed_numbers(seed, "order", purpose, epoch, count=count)
-    shuffled: Ints = np.argsort(hashed, kind="stable").astype(np.int64)
+    shuffled: IntArray = np.argsort(hashed, kind="stable").astype(np.int64)
     return shuffled
 
 
-def rows_of_step(seed: int, step: int, *, count: int, size: int) -> Ints:
+def rows_of_step(seed: int, step: int, *, count: int, size: int) -> IntArray:
     """The rows of step 1, 2, ...: always `size` of them, and every row once before any row twice.
 
     The last batch of an epoch is filled up with the first rows of the next.
@@ -65,6 +65,6 @@ def rows_of_step(seed: int, step: int, *, count: int, size: int) -> Ints:
 
 
 @lru_cache(4)
-def _kept(seed: int, epoch: int, count: int) -> Ints:
+def _kept(seed: int, epoch: int, count: int) -> IntArray:
     """`epoch_order`, cached: it is needed at every step of an epoch."""
     return epoch_order(seed, epoch, count)

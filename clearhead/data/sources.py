@@ -26,7 +26,8 @@ def read_rows(given: FileName | Sequence[FileName], *, split: str | None = None)
     splits = read_splits(given)
     wanted = split or ("train" if "train" in splits else next(iter(splits)))
     if wanted not in splits:
-        raise InputError(f"there is no split {wanted!r} in {_told(given)}; {nearest(wanted, splits)}")
+        names = str(given) if isinstance(given, str | os.PathLike) else ", ".join(map(str, given))
+        raise InputError(f"there is no split {wanted!r} in {names}; {nearest(wanted, splits)}")
     return splits[wanted]
 
 
@@ -57,7 +58,8 @@ def _folder(folder: Path) -> dict[str, Source]:
     if not files and (labelled := labelled_folders(folder)):
         return labelled
     if not files:
-        raise DataError(f"{folder} has no data in it; expected files such as train.jsonl, or {_known()}")
+        known = ", ".join(f".{suffix}" for suffix in READERS)
+        raise DataError(f"{folder} has no data in it; expected files such as train.jsonl, or {known}")
     by_split: dict[str, list[Path]] = {}
     for path in files:
         by_split.setdefault(split_of(path.name) or "rest", []).append(path)
@@ -113,11 +115,3 @@ def _must_exist(path: Path) -> None:
     hint = nearest(path.name, [*there, *CORPORA])
     hint = hint if hint.startswith("did") else f"built in: {', '.join(CORPORA)}"
     raise InputError(f"there is no file or folder {str(path)!r}; {hint}")
-
-
-def _known() -> str:
-    return ", ".join(f".{suffix}" for suffix in READERS)
-
-
-def _told(given: FileName | Sequence[FileName]) -> str:
-    return str(given) if isinstance(given, str | os.PathLike) else ", ".join(map(str, given))

@@ -1,4 +1,4 @@
-"""Tallying: rows go by, what there is to say about them stays."""
+"""Statistics of a data source, collected in one pass over its rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNK_ROWS = 1000
 
 
 class Tally:
-    """What is counted while the rows go by; the rows themselves are not kept."""
+    """Statistics of rows; the rows themselves are not kept."""
 
     def __init__(self, schema: Schema, tokenizer: Tokenizer | None, limit: int | None) -> None:
         self.schema, self.tokenizer, self.limit = schema, tokenizer, limit
@@ -55,7 +55,7 @@ class Tally:
                 self.wrong.setdefault(str(fault), []).append(number)
 
     def _measure(self, chunk: list[tuple[int, Row]]) -> None:
-        """A pair is two inputs, each with all the length to itself; elsewhere all texts stand in one row."""
+        """The two texts of a pair are separate inputs; elsewhere all texts of a row share one input."""
         form, parts = self.schema.form, [row_texts(self.schema.form, row) for _, row in chunk]
         sides = []
         for role in parts[0]:

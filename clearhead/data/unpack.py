@@ -1,4 +1,4 @@
-"""Unpacking: a .gz or .xz file in, its bytes in a temporary file out; what would fill the disk is refused.
+"""Decompression: a .gz or .xz file in, its bytes in a temporary file out; decompression bombs are refused.
 
 A few hundred kilobytes can unpack to gigabytes. Texts that people wrote become 3 to 20 times as long, logs
 that repeat themselves up to some 100 times; gzip can reach 1,000 and xz 7,000. So beyond 64 MB a file may not
@@ -26,7 +26,7 @@ READ, WRITE = 2**16, 2**20
 
 
 def unpack(packed: BinaryIO, path: Path, name: str) -> int:
-    """A descriptor of the unpacked bytes, in a file that vanishes when it is closed."""
+    """A descriptor of the unpacked bytes, in a temporary file that is removed when it is closed."""
     parts = _gzip_parts if path.suffix.lower() == ".gz" else _xz_parts
     whole = os.fstat(packed.fileno()).st_size
     free = shutil.disk_usage(tempfile.gettempdir()).free
@@ -84,7 +84,7 @@ def _xz_parts(packed: BinaryIO) -> Iterator[bytes]:
 
 
 def _next_member(unused: bytes, ahead: bytes, packed: BinaryIO) -> bytes:
-    """Where the next member begins: behind zeros, which some tapes and tools fill up with."""
+    """The beginning of the next member, after zero padding that some tools write."""
     data = unused + ahead
     while not (data := data.lstrip(b"\0")):
         if not (data := packed.read(READ)):

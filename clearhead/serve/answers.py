@@ -24,7 +24,8 @@ def top_predictions(trace: Trace, top: int = TOP_PREDICTIONS) -> list[dict[str, 
     best = chance.topk(min(top, len(chance)))
     pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
     is_word = trace.answer.ndim > 1 and trace.answer.shape[-1] > 2
-    return [{"id": i, "text": _name(trace, i) if is_word else f"{i}", "p": p} for i, p in pairs]
+    labels = {i: of_ids([i], trace.tokenizer)[0].label if is_word else f"{i}" for i in best.indices.tolist()}
+    return [{"id": i, "text": labels[i], "p": p} for i, p in pairs]
 
 
 def without_head(bundle: Bundle, trace: Trace, kind: Kind, layer: int, head: int) -> dict[str, Any]:
@@ -57,7 +58,3 @@ def _change(before: Trace, after: Trace) -> float:
     if not before.about.has_head:
         return float((after.answer - before.answer).norm() / before.answer.norm())
     return float((after.answer.float().softmax(-1) - before.answer.float().softmax(-1)).abs().max())
-
-
-def _name(trace: Trace, token: int) -> str:
-    return of_ids([token], trace.tokenizer)[0].label

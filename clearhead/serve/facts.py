@@ -1,4 +1,4 @@
-"""Facts about a model: a bundle in, what the page needs to know of it out."""
+"""Facts about a model: a bundle in; its description for the page out."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ def facts(registry: ModelRegistry, entry: ModelEntry, bundle: Bundle) -> dict[st
 
 
 def can_generate(bundle: Bundle) -> bool:
-    """Whether it writes text: words come out, one after another."""
+    """Whether it generates text: it has a decoder and a token head."""
     head = getattr(bundle.spec, "head", None)
     return isinstance(head, WordHead) and "decoder" in towers(bundle.spec)
 
 
 def has_template(bundle: Bundle) -> bool:
-    """Whether its checkpoint says how a conversation is written."""
+    """Whether its checkpoint has a chat template."""
     return (
         can_generate(bundle) and bundle.tokenizer is not None and bundle.tokenizer.chat_template is not None
     )
 
 
 def vocabulary(bundle: Bundle) -> str:
-    """Models with the same one understand each other's token ids."""
+    """A fingerprint of the vocabulary; models with the same one share token ids."""
     return bundle.tokenizer.fingerprint if bundle.tokenizer else ""
 
 
 def max_text_length(bundle: Bundle) -> int | None:
-    """The longest text it can read; None where nothing but patience limits it."""
+    """The longest text it can read, in tokens; None for position schemes without a limit."""
     lengths = [t.positions.length for t in towers(bundle.spec).values() if isinstance(t.positions, Learned)]
     return min(lengths, default=None)
 
@@ -66,11 +66,11 @@ def max_text_length(bundle: Bundle) -> int | None:
 def attention_kinds(bundle: Bundle) -> list[dict[str, Any]]:
     """The kinds of attention, and how many layers, heads and key/value heads each has."""
     sides = towers(bundle.spec)
-    found = [("self", next(iter(sides.values())), "attention")]
+    sites = [("self", next(iter(sides.values())), "attention")]
     if isinstance(bundle.spec, Pair):
-        found += [("decoder", sides["decoder"], "attention"), ("cross", sides["decoder"], "cross")]
+        sites += [("decoder", sides["decoder"], "attention"), ("cross", sides["decoder"], "cross")]
     rows = []
-    for kind, tower, name in found:
+    for kind, tower, name in sites:
         spec = getattr(tower.pattern[0], name)
         groups = spec.kv_heads or spec.heads
         rows.append({"kind": kind, "layers": tower.depth, "heads": spec.heads, "groups": groups})
@@ -78,7 +78,7 @@ def attention_kinds(bundle: Bundle) -> list[dict[str, Any]]:
 
 
 def causal_kinds(bundle: Bundle) -> list[str]:
-    """The kinds in which no query sees a later key."""
+    """The kinds of attention that are causal."""
     if isinstance(bundle.spec, Pair):
         return ["decoder"]
     return ["self"] if "decoder" in towers(bundle.spec) else []

@@ -14,9 +14,10 @@ from typing import Any
 from ..bundle import Bundle, load
 from ..errors import ClearheadError, InputError, LoadError, SpecError, one_line, reason
 from ..families import of_type
+from ..readfile import read_object
 from ..recipes import SETTINGS_FILE
 from ..store import resolve
-from ..store.jsonfile import read_object
+from ..train.log import METRICS_FILE, read_log
 
 EXAMPLE = Path(__file__).parent / "example"  # a translator of 194 thousand parameters, made by our own recipe
 MAX_OPEN_BUNDLES = 3  # in memory at once
@@ -51,7 +52,7 @@ class ModelEntry:
 
     @property
     def is_run(self) -> bool:
-        return (self.path / "metrics.jsonl").is_file() or (self.path / SETTINGS_FILE).is_file()
+        return (self.path / METRICS_FILE).is_file() or (self.path / SETTINGS_FILE).is_file()
 
     @property
     def is_example(self) -> bool:
@@ -75,8 +76,8 @@ class ModelEntry:
             return None
 
     def checkpoints(self) -> list[tuple[int, Path]]:
-        found = [(CHECKPOINT_FOLDER.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*")]
-        return sorted((int(m[1]), path) for m, path in found if m and (path / "config.json").is_file())
+        matches = [(CHECKPOINT_FOLDER.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*")]
+        return sorted((int(m[1]), path) for m, path in matches if m and (path / "config.json").is_file())
 
 
 class ModelRegistry:
@@ -146,9 +147,9 @@ class ModelRegistry:
 
     def find(self, id: str) -> ModelEntry:
         with self._lock:
-            found = self._entries.get(id)
-        if found is not None:
-            return found
+            entry_of_id = self._entries.get(id)
+        if entry_of_id is not None:
+            return entry_of_id
         for entry in self.entries():  # a checkpoint of a run has an id of its own
             for _, path in entry.checkpoints():
                 if self._entry(path).id == id:
@@ -156,6 +157,10 @@ class ModelRegistry:
         raise UnknownIdError(
             f"no model or run is called {one_line(id)!r} here; choose one on the home screen"
         )
+
+    def checkpoints(self, entry: ModelEntry) -> list[dict[str, Any]]:
+        """The id and step of each checkpoint of a run, as the page reads them."""
+        return [{"id": self.id_of(path), "step": step} for step, path in entry.checkpoints()]
 
     def id_of(self, path: Path) -> str:
         return self._entry(path).id
@@ -208,8 +213,6 @@ def _with_kernel(entry: ModelEntry, kernel: str) -> Bundle:
 
 def first_sample(entry: ModelEntry) -> str | None:
     """A text from the run's own data: the part before the arrow in its last samples."""
-    from ..train.log import read_log
-
     try:
         records: list[dict[str, Any]] = read_log(entry.path)
     except (OSError, ValueError):

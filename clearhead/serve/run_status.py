@@ -16,6 +16,7 @@ from typing import Any
 from ..errors import InputError
 from ..recipes import SETTINGS_FILE
 from ..recipes.yamlfile import read_yaml
+from ..train.log import METRICS_FILE
 
 TAIL_BYTES = 65536  # of the log, to find its last record
 LOCKS = Path("/proc/locks")
@@ -44,7 +45,7 @@ def status(folder: Path, *, starting: bool = False) -> dict[str, Any]:
 
 def _never_began(folder: Path) -> bool:
     """A run that ended before its first step, and left no model."""
-    metrics = folder / "metrics.jsonl"
+    metrics = folder / METRICS_FILE
     return metrics.is_file() and metrics.stat().st_size == 0 and not (folder / "config.json").is_file()
 
 
@@ -100,7 +101,7 @@ async def events(
     line, offset, quiet = 0, 0, 0
     while True:
         alive = training_process(folder) is not None or starting()
-        text, size = _read(folder / "metrics.jsonl", offset)
+        text, size = _read(folder / METRICS_FILE, offset)
         if size < offset:  # the run was begun anew, or resumed from before what was written last
             line, offset, after = 0, 0, 0
             yield "event: restart\ndata: {}\n\n"
@@ -152,7 +153,7 @@ def _steps(folder: Path) -> int | None:
 def _last(folder: Path) -> int | None:
     """The step of the last whole line."""
     try:
-        with (folder / "metrics.jsonl").open("rb") as file:
+        with (folder / METRICS_FILE).open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
             lines = file.read().splitlines()
     except OSError:

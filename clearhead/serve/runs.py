@@ -18,6 +18,7 @@ from typing import Literal
 from ..errors import InputError, TrainError, one_line
 from ..recipes import SETTINGS_FILE, load_run
 from ..train.atomic_write import disk_errors
+from ..train.log import METRICS_FILE
 from ..train.signals import SAVE_SIGNAL
 from .registry import ModelEntry, ModelRegistry
 from .run_status import handles_signal, training_process
@@ -51,7 +52,8 @@ class RunManager:
         with disk_errors(folder):
             folder.mkdir(parents=True)
             self._spawn(folder, self._words[folder])
-            return self._entry(folder)
+            (folder / METRICS_FILE).touch()  # now it is a run, one without steps yet
+            return self.registry.put(folder)
 
     def resume(self, entry: ModelEntry) -> None:
         """Resume a stopped run; one that ended before it wrote its settings is started again."""
@@ -133,10 +135,6 @@ class RunManager:
             if not folder.exists():
                 return folder
         raise InputError(f"there are a thousand runs called {plain}; choose another name")
-
-    def _entry(self, folder: Path) -> ModelEntry:
-        (folder / "metrics.jsonl").touch()  # from here on it is a run, if one of no steps yet
-        return self.registry.put(folder)
 
     def _spawn(self, folder: Path, words: list[str]) -> None:
         with (folder / PROCESS_LOG).open("ab") as log:

@@ -1,4 +1,4 @@
-"""The studio behind the page: what every route may use."""
+"""The state behind the page that all routes share: the model registry, the compute queue and the runs."""
 
 from __future__ import annotations
 

@@ -13,10 +13,9 @@ from ..data.buckets import Buckets, pad
 from ..errors import DataError
 from ..nn.model import PairModel, SingleModel
 from .losses import Smoothing
-from .task import Batch
+from .task import B
 
 E = TypeVar("E")
-B = TypeVar("B", bound=Batch)
 AnyModel = SingleModel | PairModel
 
 

@@ -16,8 +16,8 @@ from .. import store
 from ..bundle import Bundle, save
 from ..bundle.saving import saved_weights
 from ..errors import ClearheadError, LoadError, SpecError, TrainError, one_line, quoted, reason
+from ..readfile import read_object
 from ..spec import Spec
-from ..store.jsonfile import read_object
 from ..store.manifest import seal
 from ..store.shards import is_weights
 from ..store.tensors import Tensors
@@ -33,7 +33,7 @@ def write_model(bundle: Bundle, folder: Path) -> None:
     if bundle.family is not None:
         save(bundle, folder)
         return
-    store.write(
+    store.write_folder(
         folder,
         config={"model_type": "clearhead", "spec": bundle.spec.to_dict()},
         tensors={name: p.detach() for name, p in bundle.model.named_parameters()},
@@ -91,7 +91,7 @@ def read_tensors(checkpoint: Path, prefix: str) -> Weights:
 
 def read_weights(bundle: Bundle, checkpoint: Path) -> Weights:
     """The weights of a checkpoint that this bundle wrote, under the names of our modules."""
-    tensors = store.read(checkpoint).tensors
+    tensors = store.read_folder(checkpoint).tensors
     try:
         return saved_weights(bundle, tensors)
     except ClearheadError:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..readfile import open_regular
-from ..store.place import write_file
+from ..store.atomic import write_file_atomically
 from .atomic_write import disk_errors
 
 Record = dict[str, Any]
@@ -70,7 +70,7 @@ def _cut(path: Path, step: int) -> None:
     whole = _bytes(path)
     kept = b"".join(line for line in _whole_lines(whole) if json.loads(line)["step"] <= step)
     if kept != whole:
-        write_file(path, kept)
+        write_file_atomically(path, kept)
 
 
 def _lines(path: Path) -> list[bytes]:

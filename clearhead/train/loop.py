@@ -15,7 +15,7 @@ import torch
 
 from ..bundle import Bundle
 from ..errors import TrainError, TrainingStopped, nearest, one_line
-from ..store.place import write_file
+from ..store.atomic import write_file_atomically
 from ..tasks import Task
 from ..tune import layout
 from .atomic_write import disk_errors
@@ -73,7 +73,7 @@ class TrainingLoop:
         """Write the first files. All checks have passed by now; settings are written before the log."""
         for name, text in files.items():
             with disk_errors(self.folder / name):
-                write_file(self.folder / name, text.encode("utf-8"))
+                write_file_atomically(self.folder / name, text.encode("utf-8"))
         self.log = MetricsLog(self.folder, self.state.step)
 
     def run(self, listener: Callable[[Record], None] | None) -> TrainingResult:

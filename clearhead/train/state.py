@@ -71,7 +71,7 @@ def restore_optimizer(
     """The inverse of `optimizer_tensors`."""
     parameters = trainable_parameters(model)
     wanted = _names_of_moments(optimizer)
-    found: dict[str, set[str]] = {}
+    restored: dict[str, set[str]] = {}
     for full, value in stored.items():
         name, _, key = full.removeprefix("optimizer.").rpartition("/")
         if name not in parameters:
@@ -83,11 +83,11 @@ def restore_optimizer(
             raise LoadError(
                 f"state.safetensors has {quoted(key)} of {name}, which is none of this optimiser's"
             )
-        found.setdefault(name, set()).add(key)
+        restored.setdefault(name, set()).add(key)
         # torch keeps the step count on the CPU.
         device = value.device if value.ndim == 0 else parameter.device
         optimizer.state[parameter][key] = value.to(device, copy=True)
-    for name, keys in found.items():
+    for name, keys in restored.items():
         if keys != wanted:
             missing = ", ".join(sorted(wanted - keys))
             raise LoadError(f"state.safetensors lacks {missing} of {name}")

@@ -12,7 +12,7 @@ import pytest
 from toy import Toy, full_training, remains, strays, toy_bundle
 
 from clearhead.errors import LoadError, SaveError
-from clearhead.store import write as _write  # noqa: F401 (so that the module below is there to patch)
+from clearhead.store import write_folder as _write  # noqa: F401 (so that the module below is there to patch)
 from clearhead.store.manifest import MANIFEST
 from clearhead.train import Trainer, Training, checkpoint, checkpoints, verify
 from clearhead.train.atomic_write import write_atomically

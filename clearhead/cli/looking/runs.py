@@ -12,13 +12,13 @@ from ...lens.pictures import curves as curve_picture
 from ...lens.pictures import gradient_strip
 from ...lens.xray import Ray, xray
 from ...recipes import SETTINGS_FILE, PreparedRun, load_run, prepare
-from ...train.log import read_log
+from ...train.log import METRICS_FILE, read_log
 from ...train.optimizer_step import OptimizerStep, hidden_size
 from ..console import OUT, print_json, table
 
 
 def curves(folder: str, save: Path | None, *, json: bool) -> None:
-    records = read_log(folder) if Path(folder, "metrics.jsonl").is_file() else []
+    records = read_log(folder) if Path(folder, METRICS_FILE).is_file() else []
     if not records:
         raise InputError(f"{folder} has no metrics.jsonl; a run folder is what clearhead train --out makes")
     path = curve_picture(records, str(folder)).save(save) if save is not None else None

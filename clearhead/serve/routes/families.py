@@ -53,7 +53,7 @@ def routes(studio: Studio) -> APIRouter:
         """The spec as boxes, and what a call of it costs. Nothing is built."""
         family, spec = _spec(sliders.name)
         changed = _changed(spec, sliders)
-        told = cost(changed, batch=sliders.batch, length=sliders.length, training=sliders.training)
+        total = cost(changed, batch=sliders.batch, length=sliders.length, training=sliders.training)
         sides = {side: _tower(tower) for side, tower in towers(changed).items()}
         first = next(iter(towers(changed).values()))
         head = type(getattr(changed, "head", None)).__name__
@@ -63,7 +63,7 @@ def routes(studio: Studio) -> APIRouter:
             "towers": sides,
             "head": None if head == "NoneType" else head,
             "pair": isinstance(changed, Pair),
-            "cost": told.to_dict(),
+            "cost": total.to_dict(),
             "at": {key: shape(first)[key] for key in ("width", "heads", "hidden")} | {"depth": first.depth},
         }
 

@@ -11,7 +11,7 @@ from ... import __version__
 from ...errors import LoadError, one_line
 from ...recipes import RECIPES
 from ..facts import facts
-from ..registry import ModelEntry, ModelRegistry
+from ..registry import ModelEntry
 from ..run_status import status
 from ..studio import Studio
 
@@ -73,7 +73,7 @@ def _card(studio: Studio, entry: ModelEntry) -> dict[str, Any]:
         "where": registry.where(entry),
         "kind": "example" if entry.is_example else "run" if entry.is_run else "model",
         "family": entry.family(),
-        "checkpoints": _checkpoints(registry, entry),
+        "checkpoints": registry.checkpoints(entry),
         **status(entry.path, starting=studio.runs.starting(entry)),
     }
 
@@ -82,7 +82,3 @@ def _rank(card: dict[str, Any]) -> int:
     return (
         0 if card["status"] in ("starting", "training", "paused") else 2 if card["kind"] == "example" else 1
     )
-
-
-def _checkpoints(registry: ModelRegistry, entry: ModelEntry) -> list[dict[str, Any]]:
-    return [{"id": registry.id_of(path), "step": step} for step, path in entry.checkpoints()]

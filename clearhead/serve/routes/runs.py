@@ -39,7 +39,7 @@ def routes(studio: Studio) -> APIRouter:
     @router.get("/runs/{id}")
     def about(id: str) -> dict[str, Any]:
         entry = registry.find(id)
-        points = [{"id": registry.id_of(path), "step": step} for step, path in entry.checkpoints()]
+        points = registry.checkpoints(entry)
         return {
             "id": id,
             "name": entry.name,

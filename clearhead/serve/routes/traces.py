@@ -59,8 +59,8 @@ def routes(studio: Studio) -> APIRouter:
             bundle = studio.registry.bundle(request.model, request.edit)
             began = time.perf_counter()
             cached = queue.cache(traced(bundle, request), request.model_dump(), began)
-            told = {**about(bundle, cached), "own": _own(bundle, cached)}
-            return {**told, "seconds": _pass(bundle, cached.trace)} if request.timed else told
+            facts = {**about(bundle, cached), "own": _own(bundle, cached)}
+            return {**facts, "seconds": _pass(bundle, cached.trace)} if request.timed else facts
 
     @router.get("/{id}/overview")
     def overview(id: str, kind: Kind = "self") -> Response:
@@ -253,8 +253,8 @@ def _within(what: str, number: int, count: int) -> int:
 def _once(cached: CachedTrace, key: Any, make: Any) -> bytes:
     if key not in cached.parts:
         cached.parts[key] = make()
-    made: bytes = cached.parts[key]
-    return made
+    content: bytes = cached.parts[key]
+    return content
 
 
 def _overview(trace: Trace, kind: Kind) -> bytes:
