@@ -14,12 +14,13 @@ import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .errors import LoadError, reason
+from .errors import LoadError, quoted, reason
 
 LIMIT = 64 * 2**20  # bytes; the largest tokenizer.json and index files have about half of that
+CONFIG_LIMIT = 4 * 2**20  # bytes of a config; 20,000 label names take one of them
 # Values in one JSON file. Parsed, each takes up to a hundred bytes: a small file could fill the memory. The
 # index of the largest models has a tenth of this.
-MOST_VALUES = 10**6
+MAX_JSON_VALUES = 10**6
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -55,8 +56,8 @@ def read_file(path: Path, limit: int = LIMIT) -> bytes:
 
 def parse_json(data: bytes, where: object) -> Any:
     """JSON in UTF-8; `where` is the file it stood in, for the error."""
-    if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
-        raise LoadError(f"{where} holds more than {MOST_VALUES:,} values; expected far fewer")
+    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_JSON_VALUES:
+        raise LoadError(f"{where} holds more than {MAX_JSON_VALUES:,} values; expected far fewer")
     try:
         return json.loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -64,3 +65,16 @@ def parse_json(data: bytes, where: object) -> Any:
         raise LoadError(message) from error
     except (ValueError, RecursionError) as error:
         raise LoadError(f"{where} is not valid JSON: {reason(error)}; mend it, or fetch it again") from error
+
+
+def read_json(path: Path, limit: int = CONFIG_LIMIT) -> Any:
+    """Whatever the file holds."""
+    return parse_json(read_file(path, limit), path)
+
+
+def read_object(path: Path, limit: int = CONFIG_LIMIT) -> dict[str, Any]:
+    """A file whose outermost thing must be an object with named values."""
+    value = read_json(path, limit)
+    if not isinstance(value, dict):
+        raise LoadError(f"{path} holds {quoted(value)}; expected an object: {{...}}")
+    return value

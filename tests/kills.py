@@ -19,7 +19,7 @@ import torch
 from toy import Toy, full_training, remains, strays, toy_bundle
 
 from clearhead.train import Trainer, checkpoint, checkpoints
-from clearhead.train.commit import newest
+from clearhead.train.atomic_write import newest_checkpoint
 
 torch.set_num_threads(1)
 SETTINGS = {"steps": 40, "save_every": 4, "valid_every": 10}
@@ -94,7 +94,9 @@ def main(home: Path, by_chance: int, inside: int) -> dict[str, int]:
         if killed:
             plan.pop()
             kills += 1
-            saved += newest(folder, lambda line: sys.exit(line)) is not None if folder.exists() else 0
+            saved += (
+                newest_checkpoint(folder, lambda line: sys.exit(line)) is not None if folder.exists() else 0
+            )
         if killed and plan:
             continue
         live(folder)
@@ -121,7 +123,7 @@ def at_every_touch(home: Path) -> dict[str, int]:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(first, folder)
         killed = live(folder, touch=touch)
-        if newest(folder, lambda line: sys.exit(line)) is None:
+        if newest_checkpoint(folder, lambda line: sys.exit(line)) is None:
             raise SystemExit(f"no whole checkpoint after touch {touch}")
         live(folder)
         same += remains(folder) == wanted and not strays(folder)

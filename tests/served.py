@@ -13,7 +13,7 @@ uvicorn = pytest.importorskip("uvicorn", reason=why)
 pytest.importorskip("fastapi", reason=why)
 
 from clearhead.serve.app import create_app  # noqa: E402 (only where its libraries are)
-from clearhead.serve.shelf import Shelf  # noqa: E402
+from clearhead.serve.registry import ModelRegistry  # noqa: E402
 from clearhead.serve.studio import Studio  # noqa: E402
 
 
@@ -24,7 +24,7 @@ class Served:
     home: Path
 
     def id(self, name: str) -> str:
-        return next(entry.id for entry in self.studio.shelf.entries() if entry.path.name == name)
+        return next(entry.id for entry in self.studio.registry.entries() if entry.path.name == name)
 
 
 class serving:  # noqa: N801 (used as `with serving(home)`)
@@ -33,7 +33,7 @@ class serving:  # noqa: N801 (used as `with serving(home)`)
         self.listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.listening.bind(("127.0.0.1", port))
         port = self.listening.getsockname()[1]
-        studio = Studio(Shelf(folders, home=home))
+        studio = Studio(ModelRegistry(folders, home=home))
         app = create_app(studio, port=port, key=key)
         config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=0, lifespan="off")
         self.server = uvicorn.Server(config)

@@ -16,7 +16,7 @@ import clearhead
 from clearhead.bundle import Bundle
 from clearhead.nn.draw import generator
 from clearhead.tasks import Better
-from clearhead.train import Training, checkpoints, determined, read_log
+from clearhead.train import Training, checkpoints, read_log, without_timing
 
 VOCAB = 19
 LOSS = Better("loss", larger=False)
@@ -93,7 +93,7 @@ def remains(folder: Path) -> dict[str, Any]:
         for path in [folder / "model.safetensors", *last.glob("*.safetensors")]
     }
     state = json.loads((last / "state.json").read_text())["state"]
-    return {"weights": weights, "state": state, "log": list(map(determined, read_log(folder)))}
+    return {"weights": weights, "state": state, "log": list(map(without_timing, read_log(folder)))}
 
 
 def strays(folder: Path) -> list[str]:

@@ -1,1 +1,1 @@
-"""Benches: ours beside its peers, the same work in turns, in one run; figures out."""
+"""Benchmarks: Clearhead beside other libraries, the same work in turns, in one run."""

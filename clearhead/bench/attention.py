@@ -35,11 +35,10 @@ from ..nn.context import Context
 from ..nn.cost import CallShape, PositionCost
 from ..nn.draw import generator
 from ..nn.init import initialise
-from .memory import peak
-from .turns import Say, fair_clock, in_turns
+from .timing import Say, fair_clock, measure_in_turns, peak_tensor_bytes
 
 SOFTMAX = "Softmax"
-VARIANTS = (
+ATTENTION_VARIANTS = (
     SOFTMAX, "Tiled", "Window(128)", "Longformer(64)", "BigBird", "LSH", "Linear", "Performer(256)",
     "Linformer(256)", "Nystrom(64)", "Summary(128)", "Recurrent", "Recurrent('gru')", "Convolution",
 )  # fmt: skip
@@ -47,7 +46,7 @@ LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerSize:
     """What all variants share."""
 
     width: int = 256
@@ -57,7 +56,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Point:
+class AttentionPoint:
     variant: str
     length: int
     forward: float  # seconds
@@ -69,22 +68,22 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Result:
-    points: list[Point]
+class AttentionBenchmark:
+    points: list[AttentionPoint]
     refused: dict[str, str]  # a variant, and the sentence in which it said no
     skipped: dict[str, int]  # a variant, and the length at which it would have taken too long
 
-    def of(self, variant: str) -> list[Point]:
+    def of(self, variant: str) -> list[AttentionPoint]:
         return [point for point in self.points if point.variant == variant]
 
 
-def measure(
-    variants: Sequence[str], lengths: Sequence[int], layer: Layer, *, rounds: int, limit: float, say: Say
-) -> Result:
+def measure_attention(
+    variants: Sequence[str], lengths: Sequence[int], layer: LayerSize, *, rounds: int, limit: float, say: Say
+) -> AttentionBenchmark:
     if not lengths or min(lengths) < 1:
         raise InputError(f"lengths are {list(lengths)}; expected numbers of tokens, 1 or more")
-    mixers = {name: chosen(name, layer, max(lengths)) for name in variants}
-    points: list[Point] = []
+    mixers = {name: parse_variant(name, layer, max(lengths)) for name in variants}
+    points: list[AttentionPoint] = []
     refused: dict[str, str] = {}
     skipped: dict[str, int] = {}
     for length in sorted(lengths):
@@ -103,10 +102,10 @@ def measure(
                 refused[name] = str(error)
                 calls.pop(name, None)
         points += _points(calls, mixers, layer, length, rounds, say)
-    return Result(points, refused, skipped)
+    return AttentionBenchmark(points, refused, skipped)
 
 
-def chosen(word: str, layer: Layer, longest: int) -> TokenMixer:
+def parse_variant(word: str, layer: LayerSize, longest: int) -> TokenMixer:
     """A variant by its word: a kernel of attention, or another mixer."""
     spec = parse(word)
     if isinstance(spec, kernels.Linformer):
@@ -118,7 +117,9 @@ def chosen(word: str, layer: Layer, longest: int) -> TokenMixer:
     return spec
 
 
-def crossover(result: Result, variant: str, of: Callable[[Point], float]) -> float | None:
+def crossover(
+    result: AttentionBenchmark, variant: str, of: Callable[[AttentionPoint], float]
+) -> float | None:
     """From which length on a variant needs less than softmax; 0: always, None: nowhere that was measured."""
     base = {point.length: of(point) for point in result.of(SOFTMAX)}
     ratios = [(p.length, log(of(p) / base[p.length])) for p in result.of(variant) if p.length in base]
@@ -139,7 +140,9 @@ class Growth:
     mean: float
 
 
-def growth(result: Result, variant: str, of: Callable[[Point], float], start: int = 2048) -> Growth | None:
+def growth_per_doubling(
+    result: AttentionBenchmark, variant: str, of: Callable[[AttentionPoint], float], start: int = 2048
+) -> Growth | None:
     """Over the doublings from `start` tokens on; `None` where fewer than two lengths were run."""
     points = [p for p in result.of(variant) if p.length >= start]
     steps = [of(b) / of(a) for a, b in pairwise(points) if b.length == 2 * a.length]
@@ -149,7 +152,7 @@ def growth(result: Result, variant: str, of: Callable[[Point], float], start: in
 class _Call:
     """One layer over one text of noise, ready to be run."""
 
-    def __init__(self, spec: TokenMixer, layer: Layer, length: int) -> None:
+    def __init__(self, spec: TokenMixer, layer: LayerSize, length: int) -> None:
         with torch.device("meta"):
             module: TokenMixerModule = spec.build(layer.width)
         module = module.to_empty(device="cpu")
@@ -181,21 +184,21 @@ class _Call:
 
 
 def _points(
-    calls: dict[str, _Call], mixers: dict[str, TokenMixer], layer: Layer, length: int, rounds: int, say: Say
-) -> list[Point]:
+    calls: dict[str, _Call], mixers: dict[str, TokenMixer], layer: LayerSize, length: int, rounds: int, say: Say
+) -> list[AttentionPoint]:
     if not calls:
         return []
     clock = fair_clock()
-    forward = in_turns({name: call.forward for name, call in calls.items()}, rounds, say, clock)
-    both = in_turns({name: call.both for name, call in calls.items()}, rounds, say, clock)
+    forward = measure_in_turns({name: call.forward for name, call in calls.items()}, rounds, say, clock)
+    both = measure_in_turns({name: call.both for name, call in calls.items()}, rounds, say, clock)
     return [
-        Point(
+        AttentionPoint(
             name,
             length,
             1 / forward[name],
             1 / both[name],
-            peak(call.forward),
-            peak(call.both),
+            peak_tensor_bytes(call.forward),
+            peak_tensor_bytes(call.both),
             _predicted(mixers[name], layer, length),
             _counted(call),
         )
@@ -203,7 +206,7 @@ def _points(
     ]
 
 
-def _too_long(points: Sequence[Point], name: str, length: int, limit: float) -> bool:
+def _too_long(points: Sequence[AttentionPoint], name: str, length: int, limit: float) -> bool:
     """Whether the next length would take longer than the limit, if it goes on as it went."""
     before = [point for point in points if point.variant == name]
     if not before:
@@ -214,7 +217,7 @@ def _too_long(points: Sequence[Point], name: str, length: int, limit: float) -> 
     return last.both * max(step, rate) > limit
 
 
-def _predicted(spec: TokenMixer, layer: Layer, length: int) -> int | None:
+def _predicted(spec: TokenMixer, layer: LayerSize, length: int) -> int | None:
     shape = CallShape(batch=layer.batch, length=length).hidden(layer.width)
     if isinstance(spec, Recurrent):  # its gates see the token and the state; then the way back to the stream
         hidden, gates = spec.hidden or layer.width, 4 if spec.cell == "lstm" else 3

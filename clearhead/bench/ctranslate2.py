@@ -14,20 +14,20 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from .peers import quiet
-from .task import Decoder, Task
+from .task import Decoder, DecodeTask
+from .timing import quiet_libraries
 
 
 @dataclass(frozen=True)
-class Converted:
+class ConvertedModel:
     folder: Path
     kind: str  # what it computes in: "float32" or "int8"
     words: list[str]  # it speaks in words; ours are numbers
     translates: bool  # an encoder-decoder; otherwise it goes on from the prompt
 
 
-def converted(folder: Path, kind: str, vocab: int, *, translates: bool) -> Converted:
-    with quiet():
+def convert_folder(folder: Path, kind: str, vocab: int, *, translates: bool) -> ConvertedModel:
+    with quiet_libraries():
         library: Any = import_module("ctranslate2")
     words = [f"w{i}" for i in range(vocab)]
     if translates:
@@ -40,15 +40,15 @@ def converted(folder: Path, kind: str, vocab: int, *, translates: bool) -> Conve
         def load_tokenizer(self, *_: Any, **__: Any) -> Any:
             return _Words(words)
 
-    with quiet():
+    with quiet_libraries():
         Converter(str(folder)).convert(str(out), quantization=kind)
-    return Converted(out, kind, words, translates)
+    return ConvertedModel(out, kind, words, translates)
 
 
-class Apart:
+class CTranslate2Process:
     """The other process: it opens the model once, then decodes as often as it is asked."""
 
-    def __init__(self, model: Converted, ids: list[list[int]], task: Task, cores: int) -> None:
+    def __init__(self, model: ConvertedModel, ids: list[list[int]], task: DecodeTask, cores: int) -> None:
         given = (model, ids, task, cores)
         self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_open, initargs=given)
 
@@ -62,21 +62,21 @@ class Apart:
 _opened: list[Decoder] = []  # there: what `_open` made
 
 
-def _open(model: Converted, ids: list[list[int]], task: Task, cores: int) -> None:
+def _open(model: ConvertedModel, ids: list[list[int]], task: DecodeTask, cores: int) -> None:
     library: Any = import_module("ctranslate2")
     rows = [[model.words[i] for i in row] for row in ids]
-    made = (library.Translator if model.translates else library.Generator)(
+    engine = (library.Translator if model.translates else library.Generator)(
         str(model.folder), device="cpu", compute_type=model.kind, inter_threads=1, intra_threads=cores
     )
 
     def translate() -> list[list[int]]:
         lengths = {"min_decoding_length": task.tokens, "max_decoding_length": task.tokens}
-        found = made.translate_batch(rows, beam_size=task.beams, **lengths)
+        found = engine.translate_batch(rows, beam_size=task.beams, **lengths)
         return [[int(word[1:]) for word in each.hypotheses[0]] for each in found]
 
     def go_on() -> list[list[int]]:
         lengths = {"min_length": task.tokens, "max_length": task.tokens}
-        found = made.generate_batch(rows, beam_size=task.beams, include_prompt_in_result=False, **lengths)
+        found = engine.generate_batch(rows, beam_size=task.beams, include_prompt_in_result=False, **lengths)
         return [list(each.sequences_ids[0]) for each in found]
 
     _opened.append(translate if model.translates else go_on)

@@ -23,52 +23,55 @@ from ..nn.heads import TokenHead
 from ..nn.init import generator
 from ..nn.model import PairModel
 from ..tune.quantize import KINDS
-from .ctranslate2 import Apart, converted
-from .peers import quiet
-from .task import Decoder, Task
-from .turns import Say, Work, in_turns, installed
+from .ctranslate2 import CTranslate2Process, convert_folder
+from .task import Decoder, DecodeTask
+from .timing import Say, TimedCall, installed, measure_in_turns, quiet_libraries
 
-PEERS = ("transformers", "ctranslate2")
+DECODE_PEERS = ("transformers", "ctranslate2")
 PAUSE = 0.3  # seconds before each turn: the threads of whoever worked last spin for a while, then sleep
 
 
 @dataclass(frozen=True)
-class Result:
+class DecodeBenchmark:
     speeds: dict[str, float]  # new tokens a second, by side
     alike: dict[str, float]  # the share of tokens that are the same as ours in float32
     peers: dict[str, str]
     missing: list[str]
 
 
-def compare(model: str, task: Task, *, rounds: int, cores: int, say: Say) -> Result:
-    peers, missing = installed(PEERS)
+def compare_decoding(model: str, task: DecodeTask, *, rounds: int, cores: int, say: Say) -> DecodeBenchmark:
+    peers, missing = installed(DECODE_PEERS)
     with TemporaryDirectory() as scratch, ExitStack() as open_:
         bundle = _model(model)
         folder = Path(scratch) / "model"
         save(bundle, folder)
         vocab = _vocab(bundle)
         ids = torch.randint(4, vocab - 4, (task.batch, task.prompt), generator=generator(0, "bench"))
-        sides = {"clearhead": ours(load(folder), ids, task)}
+        sides = {"clearhead": clearhead_decoder(load(folder), ids, task)}
         for kind in KINDS:
-            sides[f"clearhead {kind}"] = ours(load(folder, quantize=kind), ids, task)
+            sides[f"clearhead {kind}"] = clearhead_decoder(load(folder, quantize=kind), ids, task)
         if "transformers" in peers:
             say("opening transformers")
-            sides["transformers"] = transformers(folder, ids, task)
+            sides["transformers"] = transformers_decoder(folder, ids, task)
         if "transformers" in peers and "ctranslate2" in peers:
             for name, kind in (("ctranslate2", "float32"), ("ctranslate2 int8", "int8")):
                 say(f"converting for {name}")
                 try:
-                    theirs = converted(folder, kind, vocab, translates=isinstance(bundle.model, PairModel))
-                    sides[name] = open_.enter_context(Apart(theirs, ids.tolist(), task, cores))
+                    theirs = convert_folder(
+                        folder, kind, vocab, translates=isinstance(bundle.model, PairModel)
+                    )
+                    sides[name] = open_.enter_context(CTranslate2Process(theirs, ids.tolist(), task, cores))
                 except Exception as error:  # a peer may fail in any way; the others are measured all the same
                     missing.append(f"{name} ({type(error).__name__}: {str(error).splitlines()[0][:80]})")
-        said = {name: side() for name, side in sides.items()}
-        speeds = in_turns({name: _counted(side) for name, side in sides.items()}, rounds, say, pause=PAUSE)
-    alike = {name: _alike(rows, said["clearhead"]) for name, rows in said.items()}
-    return Result(speeds, alike, peers, missing)
+        decoded = {name: side() for name, side in sides.items()}
+        speeds = measure_in_turns(
+            {name: _token_counter(side) for name, side in sides.items()}, rounds, say, pause=PAUSE
+        )
+    alike = {name: _alike(rows, decoded["clearhead"]) for name, rows in decoded.items()}
+    return DecodeBenchmark(speeds, alike, peers, missing)
 
 
-def ours(bundle: Bundle, ids_BT: Tensor, task: Task) -> Decoder:
+def clearhead_decoder(bundle: Bundle, ids_BT: Tensor, task: DecodeTask) -> Decoder:
     def decode() -> list[list[int]]:
         rows = bundle.generate_ids(ids_BT, torch.ones_like(ids_BT), **task.settings)
         return _new(rows, task)
@@ -76,14 +79,14 @@ def ours(bundle: Bundle, ids_BT: Tensor, task: Task) -> Decoder:
     return decode
 
 
-def transformers(folder: Path, ids_BT: Tensor, task: Task) -> Decoder:
-    with quiet():
+def transformers_decoder(folder: Path, ids_BT: Tensor, task: DecodeTask) -> Decoder:
+    with quiet_libraries():
         library: Any = import_module("transformers")
         kind = getattr(library, library.AutoConfig.from_pretrained(folder).architectures[0])
         model = kind.from_pretrained(folder, local_files_only=True).eval()
 
     def decode() -> list[list[int]]:
-        with quiet(), torch.inference_mode():
+        with quiet_libraries(), torch.inference_mode():
             rows = model.generate(ids_BT, attention_mask=torch.ones_like(ids_BT), **task.settings)
         return _new(rows, task)
 
@@ -107,13 +110,13 @@ def _vocab(bundle: Bundle) -> int:
     return head.vocab
 
 
-def _new(rows: Tensor, task: Task) -> list[list[int]]:
+def _new(rows: Tensor, task: DecodeTask) -> list[list[int]]:
     """The new tokens are the last ones, whether the prompt or a start token stands before them."""
     return [row[-task.tokens :] for row in rows.tolist()]
 
 
-def _counted(decode: Decoder) -> Work:
-    return lambda: sum(map(len, decode()))
+def _token_counter(decode: Decoder) -> TimedCall:
+    return lambda: sum(map(len, decode()))  # a function of its own binds `decode`; a loop would not
 
 
 def _alike(rows: list[list[int]], wanted: list[list[int]]) -> float:

@@ -19,9 +19,9 @@ from ..errors import ClearheadError
 from ..nn.kernels import AttentionKernel
 from ..nn.model import PairModel
 from ..nn.positions import Learned
-from .turns import Say
+from .timing import Say
 
-TEXT = (
+DRIFT_TEXT = (
     "It was a bright cold day in spring, and the clocks of the old town were striking one after the other. "
     "The man who sold apples at the corner of the market had not come, and nobody knew why. His stall stood "
     "there as he had left it the evening before, with the scales, the paper bags and a small dog that looked "
@@ -40,26 +40,26 @@ class Drift:
 def drifts(
     folder: str, variants: Sequence[str], text: str | None, say: Say
 ) -> tuple[dict[str, Drift], dict[str, str]]:
-    """By kernel; and the sentences of those that this model cannot have. Other variants are passed over."""
+    """The drift of each kernel, and the errors of those that this model does not support."""
     base = load(folder, dtype="float32")
-    inputs = _inputs(base, text or TEXT)
+    inputs = _inputs(base, text or DRIFT_TEXT)
     states, answer = _run(base, inputs)
-    found: dict[str, Drift] = {}
+    drift_of: dict[str, Drift] = {}
     refused: dict[str, str] = {}
     for word in (word for word in variants if isinstance(parse(word), AttentionKernel)):
         say(f"drift: {word}")
         try:
-            moved, said = _run(load(folder, dtype="float32", edit={"Attention.kernel": word}), inputs)
+            moved, moved_answer = _run(load(folder, dtype="float32", edit={"Attention.kernel": word}), inputs)
         except ClearheadError as error:
             refused[word] = str(error)
             continue
         away = float((moved - states).norm() / states.norm())
-        found[word] = Drift(away, *_answers(answer, said))
-    return found, refused
+        drift_of[word] = Drift(away, *_answers(answer, moved_answer))
+    return drift_of, refused
 
 
 def _inputs(bundle: Bundle, text: str) -> tuple[Tensor, ...]:
-    """The text where there is a tokenizer, and as much of it as fits; otherwise ids that were drawn."""
+    """The beginning of the text, as much as fits; random ids for a model without a tokenizer."""
     sample = Sample.of(bundle, rows=1, length=128)
     ids = sample.ids_BT
     if bundle.tokenizer is not None:
@@ -74,7 +74,7 @@ def _run(bundle: Bundle, inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _answers(one: Tensor, two: Tensor) -> tuple[float | None, float | None]:
-    """Only of logits over many classes: hidden states and vectors have no likeliest."""
+    """Divergence in bits and agreement of the top token; None for outputs that are not token logits."""
     if one.ndim != 3 or one.shape[-1] < 10:
         return None, None
     before, after = one.log_softmax(-1), two.log_softmax(-1)

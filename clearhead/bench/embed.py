@@ -21,10 +21,9 @@ from torch import Tensor
 
 from ..bundle import load
 from ..errors import InputError
-from .peers import quiet
-from .turns import Say, in_turns, installed
+from .timing import Say, installed, measure_in_turns, quiet_libraries
 
-PEERS = ("sentence-transformers",)
+EMBED_PEERS = ("sentence-transformers",)
 Embedder = Callable[[Sequence[str]], Tensor]
 
 
@@ -38,7 +37,7 @@ class Rated:
 
 
 @dataclass(frozen=True)
-class Result:
+class EmbedBenchmark:
     speeds: dict[str, float]  # texts a second
     cosine: dict[str, float]  # the least cosine with the reference's vector of the same text
     spearman: dict[str, float]  # times 100, where rated pairs were given
@@ -46,8 +45,10 @@ class Result:
     missing: list[str]
 
 
-def compare(folder: str, texts: Sequence[str], pairs: Sequence[Rated], *, rounds: int, say: Say) -> Result:
-    peers, missing = installed(PEERS)
+def compare_embedding(
+    folder: str, texts: Sequence[str], pairs: Sequence[Rated], *, rounds: int, say: Say
+) -> EmbedBenchmark:
+    peers, missing = installed(EMBED_PEERS)
     sides: dict[str, Embedder] = {
         "clearhead": load(folder).embed,
         "clearhead int8": load(folder, quantize="int8").embed,
@@ -55,7 +56,7 @@ def compare(folder: str, texts: Sequence[str], pairs: Sequence[Rated], *, rounds
     if not missing:
         say("opening sentence-transformers")
         sides["sentence-transformers"] = sentence_transformers(folder)
-    speeds = in_turns({name: _counted(side, texts) for name, side in sides.items()}, rounds, say)
+    speeds = measure_in_turns({name: _counted(side, texts) for name, side in sides.items()}, rounds, say)
     vectors = {name: side(texts) for name, side in sides.items()}
     reference = vectors.get("sentence-transformers", vectors["clearhead"])
     cosine = {name: float(F.cosine_similarity(found, reference).min()) for name, found in vectors.items()}
@@ -63,11 +64,11 @@ def compare(folder: str, texts: Sequence[str], pairs: Sequence[Rated], *, rounds
     for name, side in sides.items() if pairs else ():
         say(f"ranking {len(pairs):,} pairs: {name}")
         scores[name] = ranked(side, pairs)
-    return Result(speeds, cosine, scores, peers, missing)
+    return EmbedBenchmark(speeds, cosine, scores, peers, missing)
 
 
 def sentence_transformers(folder: str) -> Embedder:
-    with quiet():
+    with quiet_libraries():
         library: Any = import_module("sentence_transformers")
         model = library.SentenceTransformer(folder, local_files_only=True, device="cpu")
     return lambda texts: torch.from_numpy(model.encode(list(texts), show_progress_bar=False))
@@ -97,8 +98,8 @@ def read_rated(path: Path) -> list[Rated]:
 
 def _ranks(values: Tensor) -> Tensor:
     """Ranks from 0; equal values share the mean of theirs."""
-    found: tuple[Tensor, Tensor, Tensor] = torch.unique(values, return_inverse=True, return_counts=True)
-    _, inverse, counts = found
+    unique: tuple[Tensor, Tensor, Tensor] = torch.unique(values, return_inverse=True, return_counts=True)
+    _, inverse, counts = unique
     return (counts.cumsum(0) - (counts + 1) / 2)[inverse].double()
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from ..tasks.classify import Labelled
+from ..tasks.classification import LabelledExample
 
-PAD, START = 0, 1
+PAD_ID, START = 0, 1
 FIRST = 4  # the first id that means something in a puzzle
-WORDS, NOISE = 8, 20  # words to recall, and kinds of noise
+RECALL_WORDS, NOISE = 8, 20  # words to recall, and kinds of noise
 OPERATIONS: tuple[Callable[[list[int]], int], ...] = (
     max,
     min,
@@ -25,19 +25,19 @@ DIGITS, CLOSE = FIRST, FIRST + 10
 VOCAB = 40
 
 
-def recall(draw: Random, length: int) -> Labelled:
-    ids = [START] + [FIRST + WORDS + draw.randrange(NOISE) for _ in range(length - 1)]
-    word = draw.randrange(WORDS)
+def recall(draw: Random, length: int) -> LabelledExample:
+    ids = [START] + [FIRST + RECALL_WORDS + draw.randrange(NOISE) for _ in range(length - 1)]
+    word = draw.randrange(RECALL_WORDS)
     ids[draw.randrange(3 * length // 4, length)] = FIRST + word
-    return Labelled(ids, word)
+    return LabelledExample(ids, word)
 
 
-def listops(draw: Random, length: int) -> Labelled:
+def listops(draw: Random, length: int) -> LabelledExample:
     """As deep and as long as fits; expressions that came out too long are drawn again."""
     while True:
         ids, value = _expression(draw, depth=3)
         if length // 3 < len(ids) < length:
-            return Labelled([START, *ids], value)
+            return LabelledExample([START, *ids], value)
 
 
 def _expression(draw: Random, depth: int) -> tuple[list[int], int]:
@@ -50,10 +50,10 @@ def _expression(draw: Random, depth: int) -> tuple[list[int], int]:
     return ids, OPERATIONS[number]([value for _, value in parts])
 
 
-Puzzle = Callable[[Random, int], Labelled]
-PUZZLES: dict[str, tuple[Puzzle, int]] = {"recall": (recall, WORDS), "listops": (listops, 10)}
+Puzzle = Callable[[Random, int], LabelledExample]
+PUZZLES: dict[str, tuple[Puzzle, int]] = {"recall": (recall, RECALL_WORDS), "listops": (listops, 10)}
 
 
-def rows(name: str, split: str, count: int, length: int, seed: int) -> list[Labelled]:
+def rows(name: str, split: str, count: int, length: int, seed: int) -> list[LabelledExample]:
     draw = Random(f"{seed}/{name}/{split}")
     return [PUZZLES[name][0](draw, length) for _ in range(count)]

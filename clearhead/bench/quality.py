@@ -19,24 +19,23 @@ from ..bundle import Bundle, build
 from ..bundle.edits import parse
 from ..errors import ClearheadError, InputError, nearest
 from ..nn import AttentionKernel, Recurrent, kernels
-from ..recipes import changed, load_run, prepare
-from ..tasks.classify import Classify
+from ..recipes import load_run, prepare, with_overrides
+from ..tasks.classification import TextClassification
 from ..tasks.task import Task
 from ..train import Trainer, Training
 from ..train.schedule import Cosine
 from . import puzzles
-from .memory import peak
-from .task import TASKS, Setting
-from .turns import Say, fair_clock
+from .task import QUALITY_TASKS, QualitySettings
+from .timing import Say, fair_clock, peak_tensor_bytes
 
-VARIANTS = (
+QUALITY_VARIANTS = (
     "Softmax", "Window(8)", "Longformer(8, always=(0,))", "LSH(chunk=8)", "Linear", "Performer(64)",
     "Linformer(16)", "Nystrom(8)", "Summary(8)", "Recurrent", "Recurrent('gru')", "Convolution",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Learned:
+class TrainedVariant:
     task: str
     variant: str
     parameters: int
@@ -46,27 +45,28 @@ class Learned:
     memory: int  # bytes that one step holds at most
 
 
-def learn(
-    tasks: Sequence[str], variants: Sequence[str], setting: Setting, say: Say
-) -> tuple[list[Learned], dict[str, str]]:
-    """What was learned, and the sentences of those that could not try."""
+def train_variants(
+    tasks: Sequence[str], variants: Sequence[str], setting: QualitySettings, say: Say
+) -> tuple[list[TrainedVariant], dict[str, str]]:
+    """Every variant trained on every task, and the errors of those that do not support it."""
     for name in tasks:
-        if name not in TASKS:
-            raise InputError(f"there is no task {name!r}; {nearest(name, TASKS)}")
-    found: list[Learned] = []
+        if name not in QUALITY_TASKS:
+            raise InputError(f"there is no task {name!r}; {nearest(name, QUALITY_TASKS)}")
+    trained: list[TrainedVariant] = []
     refused: dict[str, str] = {}
     for name in tasks:
         for variant in variants:
             say(f"{name}: {variant}")
             try:
-                bundle, task = _made(name, variant, setting)
-                found.append(_learned(name, variant, bundle, task, setting))
+                change = variant_edit(variant, setting.length, causal=name == "text")
+                build = _text(change, setting) if name == "text" else _puzzle(name, change, setting)
+                trained.append(_train(name, variant, *build, setting))
             except ClearheadError as error:
                 refused[f"{name}, {variant}"] = str(error)
-    return found, refused
+    return trained, refused
 
 
-def edit(word: str, length: int, *, causal: bool) -> dict[str, Any]:
+def variant_edit(word: str, length: int, *, causal: bool) -> dict[str, Any]:
     """A variant as a change of a model: another kernel in its attention, or something in its place."""
     spec = parse(word)
     if isinstance(spec, kernels.Linformer):
@@ -76,24 +76,21 @@ def edit(word: str, length: int, *, causal: bool) -> dict[str, Any]:
     return {"Attention.kernel" if isinstance(spec, AttentionKernel) else "Block.attention": spec}
 
 
-def _training(setting: Setting) -> Training:
+def _training(setting: QualitySettings) -> Training:
     schedule = Cosine(warmup=min(20, setting.steps - 1), minimum=setting.lr / 20)
     return Training(
         steps=setting.steps, lr=setting.lr, schedule=schedule, seed=setting.seed, save_every=setting.steps
     )
 
 
-def _made(name: str, variant: str, setting: Setting) -> tuple[Bundle, Task[Any]]:
-    change = edit(variant, setting.length, causal=name == "text")
-    return _text(change, setting) if name == "text" else _puzzle(name, change, setting)
-
-
-def _puzzle(name: str, change: Mapping[str, Any], setting: Setting) -> tuple[Bundle, Task[Any]]:
+def _puzzle(name: str, change: Mapping[str, Any], setting: QualitySettings) -> tuple[Bundle, Task[Any]]:
     counts = {"train": setting.rows * min(setting.steps, 500), "valid": 400}
     splits = {
         split: puzzles.rows(name, split, n, setting.length, setting.seed) for split, n in counts.items()
     }
-    task = Classify(splits, pad=puzzles.PAD, tokens=setting.rows * setting.length, seed=setting.seed)
+    task = TextClassification(
+        splits, pad=puzzles.PAD_ID, tokens=setting.rows * setting.length, seed=setting.seed
+    )
     labels = {str(i): str(i) for i in range(puzzles.PUZZLES[name][1])}
     bundle = build(
         "bert", task="labels", seed=setting.seed, edit=change, vocab_size=puzzles.VOCAB, id2label=labels,
@@ -104,19 +101,21 @@ def _puzzle(name: str, change: Mapping[str, Any], setting: Setting) -> tuple[Bun
     return bundle, task
 
 
-def _text(change: Mapping[str, Any], setting: Setting) -> tuple[Bundle, Task[Any]]:
+def _text(change: Mapping[str, Any], setting: QualitySettings) -> tuple[Bundle, Task[Any]]:
     words = {
         "data.length": setting.length, "data.rows": setting.rows, "model.n_embd": setting.width,
         "model.n_layer": setting.depth, "model.n_head": setting.heads, "model.n_positions": setting.length,
         "train.seed": setting.seed,
     }  # fmt: skip
-    run = changed(load_run("gpt-chars"), [f"{name}={value}" for name, value in words.items()])
+    run = with_overrides(load_run("gpt-chars"), [f"{name}={value}" for name, value in words.items()])
     prepared = prepare(replace(run, model={**run.model, "edit": dict(change)}))
     return prepared.bundle, prepared.task
 
 
-def _learned(name: str, variant: str, bundle: Bundle, task: Task[Any], setting: Setting) -> Learned:
-    memory = peak(lambda: _step(bundle, task))
+def _train(
+    name: str, variant: str, bundle: Bundle, task: Task[Any], setting: QualitySettings
+) -> TrainedVariant:
+    memory = peak_tensor_bytes(lambda: _step(bundle, task))
     bundle.model.zero_grad(set_to_none=True)
     stamps: list[float] = []
     with TemporaryDirectory() as folder:
@@ -125,7 +124,7 @@ def _learned(name: str, variant: str, bundle: Bundle, task: Task[Any], setting: 
         Trainer(bundle, task, _training(setting), Path(folder) / "run", log=log).run()
     scores = dict(task.score(bundle.model.eval(), "valid"))
     tokens = setting.rows * setting.length * (len(stamps) - 1)
-    return Learned(
+    return TrainedVariant(
         name,
         variant,
         bundle.parameters,

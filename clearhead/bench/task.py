@@ -1,4 +1,4 @@
-"""What the benches do, in values that need no torch, so that `clearhead bench ... --help` is quick."""
+"""Settings of the benchmarks, as values that need no torch, so that `clearhead bench ... --help` is quick."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["ragged", "dense"]
-"""Training rows: pairs of texts of all lengths, or full rows."""
+TrainingRows = Literal["ragged", "dense"]
+"""Rows of the training benchmark: pairs of texts of all lengths, or full rows."""
 
-TASKS = ("recall", "listops", "text")
-"""What the quality bench learns."""
+QUALITY_TASKS = ("recall", "listops", "text")
+"""Tasks of the quality benchmark."""
 
 Decoder = Callable[[], list[list[int]]]
-"""Decodes once and gives the new ids of each row."""
+"""Decodes once and returns the new ids of each row."""
 
 
 @dataclass(frozen=True)
-class Task:
-    """What everyone does: go on from `prompt` random ids (or translate them), `tokens` new ones, per row."""
+class DecodeTask:
+    """The work of each side: `tokens` new ids per row after a prompt (or source) of `prompt` random ids."""
 
     batch: int
     beams: int
@@ -33,8 +33,8 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What every variant of the quality bench shares."""
+class QualitySettings:
+    """What all variants of the quality benchmark share."""
 
     steps: int = 200
     length: int = 64

@@ -18,22 +18,22 @@ from typing import Any
 import torch
 
 from ..bundle import Bundle, build, save
-from ..data.packing import NOTHING
+from ..data.packing import IGNORE_INDEX
 from ..nn.init import generator
-from ..recipes import changed, load_run, prepare
+from ..recipes import load_run, prepare, with_overrides
 from ..tasks.causal import CausalLM
 from ..tasks.task import Task
-from ..tasks.translate import TextToText
+from ..tasks.text_to_text import TextToText
 from ..train import Trainer, Training
-from .task import Kind
-from .turns import Say
+from .task import TrainingRows
+from .timing import Say
 
-PEERS = ("transformers", "accelerate")  # the second is what the first's trainer cannot do without
-PLAIN, GROUPED = "transformers", "transformers, by length"
+TRAIN_PEERS = ("transformers", "accelerate")  # the second is what the first's trainer cannot do without
+UNGROUPED, GROUPED = "transformers", "transformers, by length"
 
 
 @dataclass(frozen=True)
-class Work:
+class TrainingWork:
     """What both sides train: a model, its task, and the same examples as rows of theirs."""
 
     bundle: Bundle
@@ -43,16 +43,18 @@ class Work:
     pad: int
 
 
-def compare(
-    kind: Kind, *, source: str, tokens: int, steps: int, rounds: int, peers: bool, say: Say
+def compare_training(
+    kind: TrainingRows, *, source: str, tokens: int, steps: int, rounds: int, peers: bool, say: Say
 ) -> dict[str, float]:
     """Real tokens a second by name, the median of the rounds; ours is "clearhead"."""
     work = ragged(source, tokens) if kind == "ragged" else dense(tokens)
-    sides: dict[str, Callable[[Path], float]] = {"clearhead": lambda folder: ours(work, steps, folder)}
+    sides: dict[str, Callable[[Path], float]] = {
+        "clearhead": lambda folder: train_clearhead(work, steps, folder)
+    }
     if peers:
-        sides[PLAIN] = lambda folder: theirs(work, steps, folder, group=False)
+        sides[UNGROUPED] = lambda folder: train_transformers(work, steps, folder, group=False)
     if peers and kind == "ragged":
-        sides[GROUPED] = lambda folder: theirs(work, steps, folder, group=True)
+        sides[GROUPED] = lambda folder: train_transformers(work, steps, folder, group=True)
     speeds: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(1, rounds + 1):
         for name, run in sides.items():
@@ -62,32 +64,32 @@ def compare(
     return {name: median(found) for name, found in speeds.items()}
 
 
-def ragged(source: str, tokens: int) -> Work:
+def ragged(source: str, tokens: int) -> TrainingWork:
     """A small encoder-decoder on pairs of texts."""
     sizes = {"d_model": 256, "encoder_layers": 3, "decoder_layers": 3}
     sizes |= {"encoder_ffn_dim": 256, "decoder_ffn_dim": 256}
     words = [f"data.source={source}", f"data.tokens={tokens}", "data.length=128", "tokenizer.vocab=6000"]
-    run = changed(load_run("translate-en-zh"), [*words, "model.max_position_embeddings=160"])
-    run = changed(run, [f"model.{name}={size}" for name, size in sizes.items()])
-    made = prepare(run)
-    assert isinstance(made.task, TextToText)
-    ids = made.task.ids
+    run = with_overrides(load_run("translate-en-zh"), [*words, "model.max_position_embeddings=160"])
+    run = with_overrides(run, [f"model.{name}={size}" for name, size in sizes.items()])
+    prepared = prepare(run)
+    assert isinstance(prepared.task, TextToText)
+    ids = prepared.task.ids
     rows = [
         {"input_ids": [*pair.source, ids.end], "labels": [*pair.target, ids.end]}
-        for pair in made.task.splits["train"]
+        for pair in prepared.task.splits["train"]
     ]
     batch = _fitting([tuple(map(len, row.values())) for row in rows], tokens)
-    return Work(made.bundle, made.task, rows, batch, ids.pad)
+    return TrainingWork(prepared.bundle, prepared.task, rows, batch, ids.pad)
 
 
-def dense(tokens: int, length: int = 256) -> Work:
+def dense(tokens: int, length: int = 256) -> TrainingWork:
     """A small GPT-2 on rows of one length."""
     bundle = build("gpt2", vocab_size=8000, n_embd=256, n_layer=4, n_head=8, n_positions=length)
     rows = max(1, tokens // length)
     ids = torch.randint(1, 8000, (rows * 64, length), generator=generator(0, "bench"))
     texts = ids.tolist()
     task = CausalLM({"train": texts}, length=length, rows=rows, pad=0)
-    return Work(bundle, task, [{"input_ids": text, "labels": text} for text in texts], rows, 0)
+    return TrainingWork(bundle, task, [{"input_ids": text, "labels": text} for text in texts], rows, 0)
 
 
 def _fitting(sizes: Sequence[tuple[int, ...]], tokens: int) -> int:
@@ -105,7 +107,7 @@ def _fitting(sizes: Sequence[tuple[int, ...]], tokens: int) -> int:
     return rows
 
 
-def ours(work: Work, steps: int, folder: Path) -> float:
+def train_clearhead(work: TrainingWork, steps: int, folder: Path) -> float:
     """Real tokens a second from the end of the first step on, by the clock on the wall."""
     real: list[int] = []
     stamps: list[float] = []
@@ -131,11 +133,11 @@ class _Counted:
     def batch(self, step: int, micro: int) -> Any:
         batch = self._task.batch(step, micro)
         source = int(batch.mask_BT.sum()) if hasattr(batch, "mask_BT") else 0
-        self._real.append(source + int((batch.labels_BT != NOTHING).sum()))
+        self._real.append(source + int((batch.labels_BT != IGNORE_INDEX).sum()))
         return batch
 
 
-def theirs(work: Work, steps: int, folder: Path, *, group: bool) -> float:
+def train_transformers(work: TrainingWork, steps: int, folder: Path, *, group: bool) -> float:
     """The same for transformers' Trainer with its padding collator."""
     transformers: Any = import_module("transformers")
     transformers.logging.set_verbosity_error()
@@ -153,7 +155,7 @@ def theirs(work: Work, steps: int, folder: Path, *, group: bool) -> float:
     def collate(rows: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
         real.append(sum(len(side) for row in rows for side in _sides(row)))
         source, mask = _filled([row["input_ids"] for row in rows], work.pad)
-        labels, _ = _filled([row["labels"] for row in rows], NOTHING)
+        labels, _ = _filled([row["labels"] for row in rows], IGNORE_INDEX)
         return {"input_ids": source, "attention_mask": mask, "labels": labels}
 
     arguments = transformers.TrainingArguments(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..data.order import order
+from ..data.shuffling import epoch_order
 from ..lens.change import everywhere
 from ..nn.model import PairModel
 from .bundle import Bundle
@@ -60,5 +60,5 @@ def shuffled(texts: Sequence[str], seed: int) -> list[str]:
     rows = []
     for row, text in enumerate(texts):
         words = text.split()
-        rows.append(" ".join(words[i] for i in order(seed, row, len(words), "words")))
+        rows.append(" ".join(words[i] for i in epoch_order(seed, row, len(words), "words")))
     return rows

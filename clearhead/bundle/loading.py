@@ -19,7 +19,7 @@ from ..nn.init import initialise
 from ..nn.model import Model
 from ..nn.tower import Tower
 from ..readfile import read_file
-from ..store import read, resolve
+from ..store import read_folder, resolve
 from ..text.tokenizer import Tokenizer
 from ..tune import layout
 from ..tune.quantize import quantize as rounded
@@ -136,7 +136,7 @@ class _Found:
 
 
 def _folder(path: Path) -> _Found:
-    found = read(path)
+    found = read_folder(path)
     files = {name: read_file(path / name) for name in CARRIED if (path / name).exists()}
     tokenizer = Tokenizer.read(path)
     return _Found(found.config, found.tensors, tokenizer, found.generation, found.pooling, files)

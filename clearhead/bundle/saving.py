@@ -12,7 +12,7 @@ from .. import weights
 from ..errors import InputError, SpecError
 from ..families import Family
 from ..families.family import modern
-from ..store import write
+from ..store import write_folder
 from ..tune.quantize import is_quantized
 from .bundle import Bundle
 from .making import EXTRA, added, spec_of
@@ -31,7 +31,7 @@ def save(bundle: Bundle, folder: str | Path) -> None:
             "this model was built from a spec and belongs to no family, so no config.json can describe it; "
             "build it by the name of a family: build('gpt2', n_layer=2)"
         )
-    write(
+    write_folder(
         folder,
         config=_config(bundle, family),
         tensors=_tensors(bundle, family),

@@ -13,11 +13,11 @@ from .bench_decode import print_footer
 from .console import ERR, OUT, amount, print_json, table
 
 if TYPE_CHECKING:
-    from ..bench.attention import Growth, Layer, Point, Result
+    from ..bench.attention import AttentionBenchmark, AttentionPoint, Growth, LayerSize
     from ..bench.drift import Drift
     from ..lens.pictures.canvas import Picture
 
-FIGURES: dict[str, Callable[[Point], float]] = {
+FIGURES: dict[str, Callable[[AttentionPoint], float]] = {
     "forward, ms": lambda p: 1e3 * p.forward,
     "forward and backward, ms": lambda p: 1e3 * p.both,
     "memory forward, MB": lambda p: p.forward_memory / 1e6,
@@ -49,19 +49,21 @@ def attention(
     json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
     """One layer with each attention kernel: time, memory and FLOPs by length, and the crossover."""
-    from ..bench.attention import LENGTHS, SOFTMAX, VARIANTS, Layer, measure
+    from ..bench.attention import ATTENTION_VARIANTS, LENGTHS, SOFTMAX, LayerSize, measure_attention
     from ..bench.drift import drifts
-    from ..bench.turns import machine, threads
+    from ..bench.timing import describe_machine, set_threads
 
     for name, value in {"width": width, "heads": heads, "batch": batch}.items():
         if value < 1:
             raise InputError(f"--{name} is {value}, expected 1 or more")
-    names = list(dict.fromkeys((SOFTMAX, *(variants or VARIANTS))))
-    cores, layer = threads(threads_), Layer(width, heads, batch, causal)
+    names = list(dict.fromkeys((SOFTMAX, *(variants or ATTENTION_VARIANTS))))
+    cores, layer = set_threads(threads_), LayerSize(width, heads, batch, causal)
     with ERR.status("building") as status:
-        result = measure(names, lengths or LENGTHS, layer, rounds=rounds, limit=limit, say=status.update)
+        result = measure_attention(
+            names, lengths or LENGTHS, layer, rounds=rounds, limit=limit, say=status.update
+        )
         away = drifts(model, [n for n in names if n != SOFTMAX], text, status.update) if model else ({}, {})
-    line = machine(cores, {}) + ("; processor time" if cores == 1 else "")
+    line = describe_machine(cores, {}) + ("; processor time" if cores == 1 else "")
     if save is not None:
         _draw(result, layer).save(save)
     if json:
@@ -89,7 +91,7 @@ def attention(
     print_footer(line, rounds, [])
 
 
-def _by_length(what: str, result: Result, of: Callable[[Point], float]) -> None:
+def _by_length(what: str, result: AttentionBenchmark, of: Callable[[AttentionPoint], float]) -> None:
     lengths = sorted({point.length for point in result.points})
     listing = table(what, *(f"{n:,}" for n in lengths), right=tuple(range(1, len(lengths) + 1)), whole=(0,))
     for name in dict.fromkeys(point.variant for point in result.points):
@@ -99,8 +101,8 @@ def _by_length(what: str, result: Result, of: Callable[[Point], float]) -> None:
     OUT.print()
 
 
-def _summary(result: Result) -> None:
-    from ..bench.attention import SOFTMAX, crossover, growth
+def _summary(result: AttentionBenchmark) -> None:
+    from ..bench.attention import SOFTMAX, crossover, growth_per_doubling
 
     longest = max(point.length for point in result.points)
     headings = [f"at {longest:,}", "predicted", "counted", "x2 time", "x2 memory", "pays from"]
@@ -108,7 +110,10 @@ def _summary(result: Result) -> None:
     for name in dict.fromkeys(point.variant for point in result.points):
         last = result.of(name)[-1]
         row = [amount(n) if n is not None else "·" for n in (last.predicted, last.counted)]
-        row += [_times(growth(result, name, of)) for of in (lambda p: p.both, lambda p: p.both_memory)]
+        row += [
+            _times(growth_per_doubling(result, name, of))
+            for of in (lambda p: p.both, lambda p: p.both_memory)
+        ]
         row.append("" if name == SOFTMAX else _from(crossover(result, name, lambda p: p.both)))
         listing.add_row(name, *row)
     OUT.print(listing)
@@ -143,8 +148,10 @@ def _from(length: float | None) -> str:
     return "not here" if length is None else "always" if length == 0 else f"{length:,.0f}"
 
 
-def _facts(result: Result, away: dict[str, Drift], layer: Layer, line: str) -> dict[str, object]:
-    from ..bench.attention import SOFTMAX, crossover, growth
+def _facts(
+    result: AttentionBenchmark, away: dict[str, Drift], layer: LayerSize, line: str
+) -> dict[str, object]:
+    from ..bench.attention import SOFTMAX, crossover, growth_per_doubling
 
     names = dict.fromkeys(point.variant for point in result.points)
     return {
@@ -161,7 +168,7 @@ def _facts(result: Result, away: dict[str, Drift], layer: Layer, line: str) -> d
         },
         "growth": {
             name: {
-                what: vars(found) if (found := growth(result, name, of)) else None
+                what: vars(found) if (found := growth_per_doubling(result, name, of)) else None
                 for what, of in (
                     ("forward", lambda p: p.forward),
                     ("both", lambda p: p.both),
@@ -176,7 +183,7 @@ def _facts(result: Result, away: dict[str, Drift], layer: Layer, line: str) -> d
     }
 
 
-def _draw(result: Result, layer: Layer) -> Picture:
+def _draw(result: AttentionBenchmark, layer: LayerSize) -> Picture:
     from ..bench.attention import SOFTMAX
     from ..lens.pictures.growth import growth as drawn
 

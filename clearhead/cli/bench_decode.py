@@ -24,18 +24,18 @@ def decode(
     json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
     """Tokens per second in float32 and int8, transformers and CTranslate2, on the same weights."""
-    from ..bench.decode import compare
-    from ..bench.task import Task
-    from ..bench.turns import machine, threads
+    from ..bench.decode import compare_decoding
+    from ..bench.task import DecodeTask
+    from ..bench.timing import describe_machine, set_threads
 
     for name, value in {"batch": batch, "beams": beams, "prompt": prompt, "tokens": tokens}.items():
         if value < 1:
             raise InputError(f"--{name} is {value}, expected 1 or more")
-    cores = threads(threads_)
-    task = Task(batch, beams, prompt, tokens)
+    cores = set_threads(threads_)
+    task = DecodeTask(batch, beams, prompt, tokens)
     with ERR.status("building the model") as status:
-        result = compare(model, task, rounds=rounds, cores=cores, say=status.update)
-    line = machine(cores, result.peers)
+        result = compare_decoding(model, task, rounds=rounds, cores=cores, say=status.update)
+    line = describe_machine(cores, result.peers)
     if json:
         print_json({"model": model, "machine": line, "rounds": rounds, **vars(task), **vars(result)})
         return

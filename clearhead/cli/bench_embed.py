@@ -28,18 +28,18 @@ def embed(
     json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
     """Ours in float32 and int8, and sentence-transformers, on the same texts: texts a second."""
-    from ..bench.embed import compare, read_rated
-    from ..bench.turns import machine, threads
+    from ..bench.embed import compare_embedding, read_rated
+    from ..bench.timing import describe_machine, set_threads
 
     rated = [row for each in pairs for row in read_rated(Path(each))]
     texts = lines_of(file) if file else [text for row in rated for text in (row.one, row.two)]
     texts = texts[:count]
     if not texts:
         raise InputError("nothing to embed; give a file with one text a line, or --pairs")
-    cores = threads(threads_)
+    cores = set_threads(threads_)
     with ERR.status("loading") as status:
-        result = compare(model, texts, rated, rounds=rounds, say=status.update)
-    line = machine(cores, result.peers)
+        result = compare_embedding(model, texts, rated, rounds=rounds, say=status.update)
+    line = describe_machine(cores, result.peers)
     if json:
         print_json({"model": model, "machine": line, "rounds": rounds, "texts": len(texts), **vars(result)})
         return

@@ -8,26 +8,28 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ..bench.task import TASKS, Setting
+from ..bench.task import QUALITY_TASKS, QualitySettings
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
 
 if TYPE_CHECKING:
-    from ..bench.quality import Learned
+    from ..bench.quality import TrainedVariant
     from ..lens.pictures.canvas import Picture
 
 
 def quality(
     *variants: Annotated[str, Parameter(help="such as Softmax 'Window(16)' Linear; default: all")],
-    tasks: Annotated[tuple[str, ...], Parameter(help="recall, listops, text", consume_multiple=True)] = TASKS,
-    steps: Annotated[int, Parameter(help="training steps for each")] = Setting.steps,
-    length: Annotated[int, Parameter(help="sequence length")] = Setting.length,
-    rows: Annotated[int, Parameter(help="batch size")] = Setting.rows,
-    width: int = Setting.width,
-    depth: int = Setting.depth,
-    heads: int = Setting.heads,
-    lr: float = Setting.lr,
-    seed: int = Setting.seed,
+    tasks: Annotated[
+        tuple[str, ...], Parameter(help="recall, listops, text", consume_multiple=True)
+    ] = QUALITY_TASKS,
+    steps: Annotated[int, Parameter(help="training steps for each")] = QualitySettings.steps,
+    length: Annotated[int, Parameter(help="sequence length")] = QualitySettings.length,
+    rows: Annotated[int, Parameter(help="batch size")] = QualitySettings.rows,
+    width: int = QualitySettings.width,
+    depth: int = QualitySettings.depth,
+    heads: int = QualitySettings.heads,
+    lr: float = QualitySettings.lr,
+    seed: int = QualitySettings.seed,
     save: Annotated[Path | None, Parameter(help="a picture: .png, .svg or .pdf")] = None,
     threads_: Annotated[
         int | None, Parameter(name="--threads", help="number of threads (default: all cores)")
@@ -35,8 +37,8 @@ def quality(
     json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
     """The same small model, data and steps with each: loss, accuracy, speed and memory."""
-    from ..bench.quality import VARIANTS, learn
-    from ..bench.turns import machine, threads
+    from ..bench.quality import QUALITY_VARIANTS, train_variants
+    from ..bench.timing import describe_machine, set_threads
 
     sizes = {"steps": steps, "rows": rows, "width": width, "depth": depth, "heads": heads}
     for name, value in sizes.items():
@@ -44,11 +46,11 @@ def quality(
             raise InputError(f"--{name} is {value}, expected 1 or more")
     if length < 24:
         raise InputError(f"--length is {length}, expected 24 or more: there would be nothing to look far for")
-    cores = threads(threads_)
-    setting = Setting(steps, length, rows, width, depth, heads, lr, seed)
+    cores = set_threads(threads_)
+    setting = QualitySettings(steps, length, rows, width, depth, heads, lr, seed)
     with ERR.status("building") as status:
-        found, refused = learn(tasks, variants or VARIANTS, setting, status.update)
-    line = machine(cores, {}) + ("; processor time" if cores == 1 else "")
+        found, refused = train_variants(tasks, variants or QUALITY_VARIANTS, setting, status.update)
+    line = describe_machine(cores, {}) + ("; processor time" if cores == 1 else "")
     if save is not None and found:
         _draw(found).save(save)
     if json:
@@ -67,7 +69,7 @@ def quality(
     OUT.print(line, style="dim")
 
 
-def _task(name: str, rows: list[Learned]) -> None:
+def _task(name: str, rows: list[TrainedVariant]) -> None:
     is_text = rows[0].accuracy is None
     heading = "perplexity" if is_text else "accuracy"
     listing = table(
@@ -83,7 +85,7 @@ def _task(name: str, rows: list[Learned]) -> None:
     OUT.print()
 
 
-def _draw(found: list[Learned]) -> Picture:
+def _draw(found: list[TrainedVariant]) -> Picture:
     from ..lens.pictures.bars import bars
 
     panels: dict[str, dict[str, tuple[float, str]]] = {}

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..bench.task import Kind
+from ..bench.task import TrainingRows
 from ..errors import InputError
 from .bench_decode import print_footer, print_speeds
 from .console import ERR, print_json
@@ -14,7 +14,7 @@ from .console import ERR, print_json
 
 def train(
     kind: Annotated[
-        Kind, Parameter(help="ragged: pairs of all lengths; dense: rows without padding")
+        TrainingRows, Parameter(help="ragged: pairs of all lengths; dense: rows without padding")
     ] = "ragged",
     *,
     source: Annotated[
@@ -29,16 +29,16 @@ def train(
     json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
 ) -> None:
     """The same model on the same rows with as many tokens a batch: real tokens, not padding, in a second."""
-    from ..bench.train import PEERS, compare
-    from ..bench.turns import installed, machine, threads
+    from ..bench.timing import describe_machine, installed, set_threads
+    from ..bench.train import TRAIN_PEERS, compare_training
 
     for name, value, least in (("tokens", tokens, 200), ("steps", steps, 2), ("rounds", rounds, 1)):
         if value < least:
             raise InputError(f"--{name} is {value}, expected {least} or more")
-    cores = threads(threads_)
-    peers, missing = installed(PEERS)
+    cores = set_threads(threads_)
+    peers, missing = installed(TRAIN_PEERS)
     with ERR.status("building the model") as status:
-        speeds = compare(
+        speeds = compare_training(
             kind,
             source=source,
             tokens=tokens,
@@ -47,7 +47,7 @@ def train(
             peers=not missing,
             say=status.update,
         )
-    line = machine(cores, peers)
+    line = describe_machine(cores, peers)
     if json:
         print_json({"kind": kind, "machine": line, "rounds": rounds, "speeds": speeds, "missing": missing})
         return

@@ -14,7 +14,7 @@ from ..errors import ClearheadError, DataError, InputError
 from .console import OUT, print_json
 
 if TYPE_CHECKING:
-    from ..data import Report
+    from ..data import DataReport
     from ..text import Tokenizer
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -43,11 +43,13 @@ def check_files(
     FILES may be .txt .tsv .csv .json .jsonl .parquet .conll, compressed with gzip or xz; two parallel files;
     a folder; or a built-in corpus such as grammar-en-zh.
     """
-    from ..data import check, parse_map, read_rows
+    from ..data import check_data, parse_map, read_rows
 
     try:
         source = read_rows(files[0] if len(files) == 1 else list(files), split=split)
-        report = check(source, mapping=parse_map(map or []), tokenizer=_tokenizer(tokenizer), length=length)
+        report = check_data(
+            source, mapping=parse_map(map or []), tokenizer=_tokenizer(tokenizer), length=length
+        )
     except DataError as error:
         _unusable(error)
     if json:
@@ -74,11 +76,11 @@ def _tokenizer(folder: str | None) -> Tokenizer | None:
     return found
 
 
-def _print(report: Report, name: str) -> None:
+def _print(report: DataReport, name: str) -> None:
     columns = _listed(report.columns, ", ")
     about = [f"{report.rows:,} rows", report.encoding, f"columns: {columns}", report.note]
     OUT.print(f"[bold]{escape(name)}[/] · {escape(' · '.join(filter(None, about)))}")
-    OUT.print(f"looks like   [bold]{escape(str(report.shape))}[/]  {escape(report.shape.reason)}")
+    OUT.print(f"looks like   [bold]{escape(str(report.schema))}[/]  {escape(report.schema.reason)}")
     for other in report.others[:3]:
         OUT.print(f"or else      {escape(str(other))}  {escape(other.reason)}")
     for role, lengths in report.lengths.items():
@@ -102,15 +104,18 @@ def _listed(names: Sequence[str], separator: str, most: int = 12) -> str:
     return separator.join(name[: 2 * WIDEST] for name in names[:most]) + more
 
 
-def _problems(report: Report) -> list[str]:
-    from ..data import numbered
+def _problems(report: DataReport) -> list[str]:
+    from ..data import format_row_numbers
 
-    faults = [f"{what} ({numbered(rows)})" for what, rows in (*report.wrong.items(), *report.empty.items())]
+    faults = [
+        f"{what} ({format_row_numbers(rows)})"
+        for what, rows in (*report.wrong.items(), *report.empty.items())
+    ]
     if report.duplicates:
-        faults.append(f"{len(report.duplicates):,} duplicates ({numbered(report.duplicates)})")
+        faults.append(f"{len(report.duplicates):,} duplicates ({format_row_numbers(report.duplicates)})")
     if report.over_long:
         cut = f"{len(report.over_long):,} longer than {report.limit:,} {report.unit}, to be cut"
-        faults.append(f"{cut} ({numbered(report.over_long)})")
+        faults.append(f"{cut} ({format_row_numbers(report.over_long)})")
     return faults
 
 

@@ -12,7 +12,7 @@ from .console import ERR, OUT, program, table
 from .train import start
 
 if TYPE_CHECKING:
-    from ..recipes import Prepared
+    from ..recipes import PreparedRun
 
 # Held out, and so is its mirror image: the two have the same words and opposite meanings.
 SENTENCE = "three brave dogs help the old horse in the park today"
@@ -68,10 +68,10 @@ def demo(
     OUT.print(f"change   {name} train translate-en-zh --model.encoder_layers 4 --train.steps 1500")
 
 
-def _scores(prepared: Prepared) -> None:
+def _scores(prepared: PreparedRun) -> None:
     from ..nn.model import PairModel
     from ..tasks.metrics import bleu_signature
-    from ..tasks.translate import TextToText
+    from ..tasks.text_to_text import TextToText
 
     task, model = prepared.task, prepared.bundle.model.eval()
     assert isinstance(task, TextToText) and isinstance(model, PairModel)
@@ -88,7 +88,7 @@ def _scores(prepared: Prepared) -> None:
         OUT.print(f"               {mark} {row['src']} → {text}")
 
 
-def _parts(prepared: Prepared) -> None:
+def _parts(prepared: PreparedRun) -> None:
     """What is left of the translations without each part, measured now, on this model."""
     from ..bundle.ablation import ablations
 
@@ -108,7 +108,7 @@ def _parts(prepared: Prepared) -> None:
     )
 
 
-def _picture(prepared: Prepared, folder: Path) -> Path:
+def _picture(prepared: PreparedRun, folder: Path) -> Path:
     """Which English word each Chinese letter came from, for one sentence of the grammar."""
     from ..lens.pictures import chinese_font
 

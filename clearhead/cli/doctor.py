@@ -27,13 +27,13 @@ def doctor(
 
     Exit code 0 if there are no problems or only notes, 1 if something is wrong.
     """
-    from ..doctor import environment, examine, is_healthy
+    from ..doctor import check_machine, check_run, is_healthy
 
     if run is None:
         with ERR.status("looking at this machine"):
-            findings = environment()
+            findings = check_machine()
     else:
-        findings = examine(run)
+        findings = check_run(run)
     if json:
         print_json({"healthy": is_healthy(findings), "findings": [vars(finding) for finding in findings]})
     else:

@@ -11,7 +11,6 @@ from cyclopts import Parameter
 from ..errors import InputError
 from .console import ERR, OUT, print_json
 from .swap import Quantize, Set, edits
-from .train import SETTINGS
 
 
 def evaluate(
@@ -25,14 +24,14 @@ def evaluate(
 ) -> None:
     """Evaluate a run with the metrics of its task: perplexity, BLEU, accuracy, F1 and others."""
     from ..bundle import load
-    from ..recipes import load_run, prepare
+    from ..recipes import SETTINGS_FILE, load_run, prepare
     from ..tasks.metrics import bleu_signature
-    from ..tasks.translate import TextToText
+    from ..tasks.text_to_text import TextToText
 
     folder = Path(run)
-    if not (folder / SETTINGS).is_file():
-        raise InputError(f"{run} is no run: it has no {SETTINGS}")
-    settings = load_run(str(folder / SETTINGS))
+    if not (folder / SETTINGS_FILE).is_file():
+        raise InputError(f"{run} is no run: it has no {SETTINGS_FILE}")
+    settings = load_run(str(folder / SETTINGS_FILE))
     if file is not None:  # the training rows stay: they decide which labels there are
         settings = replace(settings, data=replace(settings.data, valid=file))
         split = "valid"

@@ -16,7 +16,7 @@ from cyclopts import App, CycloptsError
 
 from .. import __version__
 from ..errors import ClearheadError, one_line
-from ..heap import keep_memory
+from ..malloc import disable_trim
 
 app = App(
     name="clearhead",
@@ -50,7 +50,7 @@ for name, purpose in COMMANDS.items():
 
 
 def main(words: list[str] | None = None) -> NoReturn:
-    keep_memory()
+    disable_trim()
     try:
         app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except (ClearheadError, CycloptsError) as error:

@@ -52,11 +52,11 @@ def studio(
         from ..serve.app import create_app
     except ImportError:
         raise MissingError("'clearhead[studio]'", "the studio's server") from None
-    from ..serve.shelf import Shelf
+    from ..serve.registry import ModelRegistry
     from ..serve.studio import Studio
 
     key = _key(host, key_file, no_key=no_key)
-    made = Studio(Shelf(models))
+    made = Studio(ModelRegistry(models))
     listening = _listen(host, port)
     number = listening.getsockname()[1]
     name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host

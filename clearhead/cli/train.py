@@ -17,10 +17,9 @@ from .console import ERR, OUT, amount, print_json, program, table
 from .swap import Edits, Set, edits
 
 if TYPE_CHECKING:
-    from ..recipes import Prepared, Run
-    from ..train import Result
+    from ..recipes import PreparedRun, RunConfig
+    from ..train import TrainingResult
 
-SETTINGS = "settings.yaml"
 Flag = Annotated[bool, Parameter(negative="")]
 WORDS = (
     "RECIPE [FILE] and any setting as a dotted option: --data.length 256, --tokenizer.vocab 8000, "
@@ -53,7 +52,7 @@ def train(
 ) -> None:
     """Train a recipe on its built-in corpus or on your file. Ctrl-C saves; --resume continues bit for bit."""
     from ..data import parse_map
-    from ..recipes import changed, prepare
+    from ..recipes import prepare, with_overrides
 
     if list_:
         _list(json=json)
@@ -66,7 +65,7 @@ def train(
         run = replace(run, data=replace(run.data, map=parse_map(map)))
     changes = [f"--train.seed={seed}"] if seed is not None else []
     changes += [f"--train.time_budget={time_budget}"] if time_budget is not None else []
-    run = changed(run, changes)
+    run = with_overrides(run, changes)
     if print_config:
         OUT.print(run.to_yaml(), end="", markup=False)
         return
@@ -79,29 +78,32 @@ def train(
     _report(result, run, json=json)
 
 
-def start(prepared: Prepared, folder: Path) -> Result:
+def start(prepared: PreparedRun, folder: Path) -> TrainingResult:
     """Train, with the settings beside the model; a run that is refused leaves those it found."""
-    from ..train import Trainer, watching
+    from ..recipes import SETTINGS_FILE
+    from ..train import Trainer, default_progress
 
     run = prepared.run
-    files = {SETTINGS: run.to_yaml()}
-    return Trainer(prepared.bundle, prepared.task, run.train, folder, progress=watching(), files=files).run()
+    files = {SETTINGS_FILE: run.to_yaml()}
+    return Trainer(
+        prepared.bundle, prepared.task, run.train, folder, progress=default_progress(), files=files
+    ).run()
 
 
-def _starting(run: Run, folder: str | None, edit: Edits) -> Run:
+def _starting(run: RunConfig, folder: str | None, edit: Edits) -> RunConfig:
     """The run with another model to start from, or with other choices in it."""
     model: dict[str, Any] = run.model if folder is None else {"family": folder}
     return replace(run, model={**model, "edit": {**model.get("edit", {}), **edit}} if edit else model)
 
 
-def _fresh(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[Run, Path]:
-    from ..recipes import RECIPES, load_run
+def _fresh(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[RunConfig, Path]:
+    from ..recipes import RECIPES, SETTINGS_FILE, load_run
 
     if from_ is not None and not Path(from_).is_dir():
         raise InputError(f"--from names a model's folder; there is none called {from_}")
     plain = list(takewhile(lambda word: not word.startswith("--") and "=" not in word, words[:2]))
-    if not plain and from_ is not None and (Path(from_) / SETTINGS).is_file():
-        run = load_run(str(Path(from_) / SETTINGS), words)  # as it was trained
+    if not plain and from_ is not None and (Path(from_) / SETTINGS_FILE).is_file():
+        run = load_run(str(Path(from_) / SETTINGS_FILE), words)  # as it was trained
         return run, Path(out or f"runs/{Path(from_).name}-again")
     if not plain:
         raise InputError(f"name a recipe: {', '.join(RECIPES)} (clearhead train --list says more)")
@@ -112,13 +114,13 @@ def _fresh(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[
     return load_run(plain[0], settings), Path(out or f"runs/{name}")
 
 
-def _resumed(folder: str, words: tuple[str, ...]) -> tuple[Run, Path]:
-    from ..recipes import load_run
+def _resumed(folder: str, words: tuple[str, ...]) -> tuple[RunConfig, Path]:
+    from ..recipes import SETTINGS_FILE, load_run
 
     path = Path(folder)
-    if not (path / SETTINGS).is_file():
-        raise InputError(f"{folder} is no run: it has no {SETTINGS}")
-    return load_run(str(path / SETTINGS), words), path
+    if not (path / SETTINGS_FILE).is_file():
+        raise InputError(f"{folder} is no run: it has no {SETTINGS_FILE}")
+    return load_run(str(path / SETTINGS_FILE), words), path
 
 
 def _list(*, json: bool) -> None:
@@ -135,10 +137,10 @@ def _list(*, json: bool) -> None:
     OUT.print(listing)
 
 
-def _plan(prepared: Prepared, folder: Path) -> None:
+def _plan(prepared: PreparedRun, folder: Path) -> None:
     run, bundle = prepared.run, prepared.bundle
     rows = " · ".join(f"{len(split):,} {name}" for name, split in prepared.rows.splits.items())
-    ERR.print(f"data       {run.data.source} · {prepared.rows.shape} · {rows}", markup=False)
+    ERR.print(f"data       {run.data.source} · {prepared.rows.schema} · {rows}", markup=False)
     for note in prepared.notes:
         ERR.print(f"           {note}", markup=False)
     vocabulary = f" · {bundle.tokenizer.vocab:,} tokens" if bundle.tokenizer else ""
@@ -150,7 +152,7 @@ def _plan(prepared: Prepared, folder: Path) -> None:
     )
 
 
-def _estimate(prepared: Prepared, *, json: bool) -> None:
+def _estimate(prepared: PreparedRun, *, json: bool) -> None:
     """How long it would take here: some steps are taken and one validation made, and thrown away."""
     from ..train.estimate import estimate
 
@@ -185,7 +187,7 @@ def _next(task: str, folder: str) -> str:
     return ways.get(task, f'generate {folder} "a text"')
 
 
-def _report(result: Result, run: Run, *, json: bool) -> None:
+def _report(result: TrainingResult, run: RunConfig, *, json: bool) -> None:
     facts: dict[str, Any] = {
         "status": result.status,
         "reason": result.reason,

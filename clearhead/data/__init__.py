@@ -1,49 +1,48 @@
 """Files -> batches of plain numbers. Nothing here imports torch."""
 
 from .augment import Augment, back_translate, read_lexicon
-from .buckets import Buckets
-from .check import Lengths, Report, check
+from .buckets import Buckets, pad
+from .check import DataReport, LengthSummary, check_data
 from .corpora import CORPORA, Corpus, read_corpus
+from .detect import Schema, detect_schemas, parse_map
 from .documents import documents
-from .kinds import BlankError
-from .order import batch, draws, key, noise, order
-from .packing import Packed, Piece, pack
-from .packing import plan as plan_rows
-from .padding import pad
+from .packing import DocumentSlice, Packed, pack
+from .packing import plan_rows as plan_rows
 from .preview import preview
-from .shapes import Shape, detect, parse_map
-from .source import Memory, Source
+from .schema import BlankError
+from .shuffling import derive_seed, epoch_order, generator_for, hashed_numbers, rows_of_step
+from .source import InMemorySource, Source
 from .sources import read_rows, read_splits
-from .tally import numbered
+from .tally import format_row_numbers
 
 __all__ = [
     "read_rows",
     "read_splits",
     "Source",
-    "Memory",
+    "InMemorySource",
     "CORPORA",
     "Corpus",
     "read_corpus",
-    "detect",
-    "Shape",
+    "detect_schemas",
+    "Schema",
     "BlankError",
     "parse_map",
-    "check",
-    "Report",
-    "Lengths",
+    "check_data",
+    "DataReport",
+    "LengthSummary",
     "preview",
-    "numbered",
+    "format_row_numbers",
     "documents",
-    "order",
-    "batch",
-    "key",
-    "draws",
-    "noise",
+    "epoch_order",
+    "rows_of_step",
+    "derive_seed",
+    "generator_for",
+    "hashed_numbers",
     "Buckets",
     "plan_rows",
     "pack",
     "Packed",
-    "Piece",
+    "DocumentSlice",
     "pad",
     "Augment",
     "back_translate",

@@ -17,11 +17,13 @@ from typing import TypeVar
 
 from ..errors import InputError
 from .files import File
-from .order import draws
+from .shuffling import generator_for
 
 HAN = "\u3400-\u9fff\uf900-\ufaff"
-WORDS = re.compile(r"\S+")
-CHARACTERS = re.compile(rf"[{HAN}]|[^\s{HAN}]+")  # Chinese ones by themselves, words of other scripts whole
+WORD_PATTERN = re.compile(r"\S+")
+CHARACTER_PATTERN = re.compile(
+    rf"[{HAN}]|[^\s{HAN}]+"
+)  # Chinese ones by themselves, words of other scripts whole
 LONG_WORD = 4  # characters; Chinese words seldom have more, clauses do
 Lexicon = Mapping[str, Sequence[str]]
 Item = TypeVar("Item")
@@ -47,9 +49,9 @@ class Augment:
             )
 
     def __call__(self, text: str, *, seed: int, row: int, epoch: int) -> str:
-        chance = draws(seed, "augment", row, epoch)
+        chance = generator_for(seed, "augment", row, epoch)
         # Asked once, of the whole text: what is left of it later may be a single word without a space.
-        parts = WORDS if is_segmented(text) else CHARACTERS
+        parts = WORD_PATTERN if is_segmented(text) else CHARACTER_PATTERN
         if self.synonyms:
             text = replace_synonyms(text, self.synonyms, chance, self.lexicon, parts)
         if self.delete:
@@ -62,7 +64,7 @@ class Augment:
         self, ids: Sequence[int], *, seed: int, row: int, epoch: int, special: Collection[int] = ()
     ) -> list[int]:
         """The same for token ids: some deleted, some swapped. `special` ones stay as and where they are."""
-        chance = draws(seed, "augment", row, epoch)
+        chance = generator_for(seed, "augment", row, epoch)
         free = [i for i, token in enumerate(ids) if token not in special]
         gone = {free[i] for i in _chosen(len(free), self.delete, chance)}
         left = [i for i in range(len(ids)) if i not in gone]
@@ -99,35 +101,35 @@ def replace_synonyms(text: str, rate: float, chance: Random, lexicon: Lexicon, p
         return text
     words = "|".join(re.escape(word) for word in known)
 
-    def other(found: re.Match[str]) -> str:
+    def other(match: re.Match[str]) -> str:
         if chance.random() >= rate:
-            return found[0]
-        choices = lexicon.get(found[0]) or lexicon.get(found[0].lower()) or [found[0]]
+            return match[0]
+        choices = lexicon.get(match[0]) or lexicon.get(match[0].lower()) or [match[0]]
         chosen = choices[_below(len(choices), chance)]
-        return chosen.capitalize() if found[0][:1].isupper() else chosen
+        return chosen.capitalize() if match[0][:1].isupper() else chosen
 
     whole = rf"(?<!\w)(?:{words})(?!\w)"
-    if parts is CHARACTERS:  # A Latin word is whole; a Chinese one stands anywhere.
+    if parts is CHARACTER_PATTERN:  # A Latin word is whole; a Chinese one stands anywhere.
         whole = rf"(?<![^\W{HAN}])(?:{words})(?![^\W{HAN}])|(?=[{HAN}])(?:{words})"
     return re.sub(whole, other, text, flags=re.I)
 
 
 def swap_words(text: str, rate: float, chance: Random, parts: re.Pattern[str]) -> str:
     """With some words in the place of their neighbours."""
-    found = list(parts.finditer(text))
-    if not found:
+    matches = list(parts.finditer(text))
+    if not matches:
         return text
-    words = _swapped([word[0] for word in found], rate, chance)
-    gaps = [text[a.end() : b.start()] for a, b in pairwise(found)]
+    words = _swapped([word[0] for word in matches], rate, chance)
+    gaps = [text[a.end() : b.start()] for a, b in pairwise(matches)]
     inside = "".join(word + gap for word, gap in zip(words, [*gaps, ""], strict=True))
-    return text[: found[0].start()] + inside + text[found[-1].end() :]
+    return text[: matches[0].start()] + inside + text[matches[-1].end() :]
 
 
 def mistype(text: str, rate: float, chance: Random, parts: re.Pattern[str]) -> str:
     """With a slip of the finger in some words of two letters (or Chinese characters) and more."""
 
-    def slip(found: re.Match[str]) -> str:
-        word = found[0]
+    def slip(match: re.Match[str]) -> str:
+        word = match[0]
         if len(word) < 2 or chance.random() >= rate:
             return word
         i = _below(len(word) - 1, chance)

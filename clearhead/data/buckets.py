@@ -1,33 +1,35 @@
-"""Buckets: lengths in, batches of at most so many padded tokens out, rows of like length together.
+"""Bucketing: lengths in, batches of a limited number of padded tokens out, rows of similar length together.
 
-Rows are sorted by length, ties at random; where the batches begin follows from the lengths alone. So every
-epoch has as many batches, and the rows of a step are a function of (seed, step): nothing to remember.
+Rows are sorted by length, ties at random; where batches begin depends on the lengths alone. So every epoch
+has the same number of batches, and the rows of a step are a function of (seed, step).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ..errors import DataError, InputError
-from .order import Ints, noise, order
+from .shuffling import IntArray, epoch_order, hashed_numbers
 
-Plan = list[Ints]
-SLACK = 0.05  # a batch that is half full is closed rather than padded more than this
+BatchPlan = list[IntArray]
+MAX_PADDING_SHARE = 0.05  # a batch that is at least half full is closed rather than padded more than this
 
 
 class Buckets:
     """`lengths` is one number per row, or one column per side for pairs; the budget counts all sides.
 
     A batch costs (number of rows) x (the longest of each side, added up), and never more than `tokens`.
-    Each row comes once per epoch, with other rows of its length and in another place every time.
+    Each row comes once per epoch, each time with other rows of its length and at another place.
     """
 
     def __init__(self, lengths: ArrayLike, *, tokens: int, seed: int, rows: int | None = None) -> None:
         table = np.asarray(lengths, dtype=np.int64)
-        self.lengths: Ints = table[:, None] if table.ndim == 1 else table
+        self.lengths: IntArray = table[:, None] if table.ndim == 1 else table
         if self.lengths.ndim != 2 or not self.lengths.size:
             raise InputError(f"lengths of shape {table.shape}; expected (rows,) or (rows, sides)")
         if self.lengths.min() < 0 or (rows is not None and rows < 1):
@@ -44,7 +46,7 @@ class Buckets:
         """Batches in an epoch; the same in every one."""
         return len(self._begins)
 
-    def batch(self, step: int) -> Ints:
+    def batch(self, step: int) -> IntArray:
         """The rows of step 1, 2, ...; epochs follow each other without a gap."""
         if step < 1:
             raise InputError(f"step is {step}; steps start at 1")
@@ -56,15 +58,15 @@ class Buckets:
         padded = sum(len(rows) * int(self.lengths[rows].max(0).sum()) for rows in self.plan(0))
         return 1 - int(self.lengths.sum()) / max(padded, 1)
 
-    def _plan(self, epoch: int) -> Plan:
-        ties = noise(self.seed, "ties", epoch, count=len(self.lengths))
+    def _plan(self, epoch: int) -> BatchPlan:
+        ties = hashed_numbers(self.seed, "ties", epoch, count=len(self.lengths))
         rows = np.lexsort((ties, *self._keys)).astype(np.int64)
         batches = np.split(rows, self._begins[1:])
-        return [batches[i] for i in order(self.seed, epoch, len(batches), "batches")]
+        return [batches[i] for i in epoch_order(self.seed, epoch, len(batches), "batches")]
 
-    def _sort_keys(self) -> list[Ints]:
-        """By the side that is longest over all, and inside of that by the others, up and down in turn:
-        where one strip meets the next, its neighbours are alike.
+    def _sort_keys(self) -> list[IntArray]:
+        """By the side that is longest overall, then by the others, alternately ascending and descending
+        (a snake order), so that neighbouring rows are always similar.
         """
         first, *others = np.argsort(-self.lengths.sum(0), kind="stable")
         main = self.lengths[:, first]
@@ -72,13 +74,15 @@ class Buckets:
         return [*(turn * self.lengths[:, side] for side in reversed(others)), main]
 
     def _cut(self, lengths: list[list[int]]) -> list[int]:
-        """Where batches begin in the sorted rows: before they are too large, or half full and too ragged."""
+        """Where batches begin in the sorted rows: before one is too large, or half full and too ragged."""
         begins, real, longest = [0], 0, [0] * len(lengths[0])
         for i, row in enumerate(lengths):
             count = i - begins[-1]
             grown = [max(pair) for pair in zip(longest, row, strict=True)]
             cost = (count + 1) * sum(grown)
-            ragged = real + sum(row) < (1 - SLACK) * cost and 2 * count * sum(longest) > self.tokens
+            ragged = (
+                real + sum(row) < (1 - MAX_PADDING_SHARE) * cost and 2 * count * sum(longest) > self.tokens
+            )
             if count and (cost > self.tokens or ragged or count == self.rows):
                 begins.append(i)
                 grown, real = row, 0
@@ -89,8 +93,21 @@ class Buckets:
         totals = self.lengths.sum(1)
         over = np.flatnonzero(totals > self.tokens)
         if len(over):
-            told = ", ".join(str(row + 1) for row in over[:5]) + (", ..." if len(over) > 5 else "")
+            numbers = ", ".join(str(row + 1) for row in over[:5]) + (", ..." if len(over) > 5 else "")
             raise DataError(
                 f"{len(over):,} of {len(totals):,} rows do not fit into a batch of {self.tokens:,} tokens "
-                f"(row {told}; the longest has {totals.max():,}); raise the budget, or cut the rows"
+                f"(row {numbers}; the longest has {totals.max():,}); raise the budget, or cut the rows"
             )
+
+
+def pad(
+    rows: Sequence[Sequence[int]], value: int, *, side: Literal["right", "left"] = "right"
+) -> tuple[IntArray, NDArray[np.bool_]]:
+    """ids_BT, padded with `value`, and real_BT: True for tokens, False for padding."""
+    width = max(map(len, rows), default=0)
+    ids = np.full((len(rows), width), value, dtype=np.int64)
+    real = np.zeros((len(rows), width), dtype=np.bool_)
+    for i, row in enumerate(rows):
+        place = slice(0, len(row)) if side == "right" else slice(width - len(row), width)
+        ids[i, place], real[i, place] = row, True
+    return ids, real

@@ -1,4 +1,4 @@
-"""Checking data before anything runs: a source in, a report out of what a model would learn from it."""
+"""Checks of a data source before training: a source in; a report about its rows out."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 
 from ..errors import InputError
 from ..text import Tokenizer
-from .preview import Stretch
-from .shapes import Shape, detect
+from .detect import Schema, detect_schemas
+from .preview import Segment
 from .source import Source
-from .tally import Rows, Tally, numbered
+from .tally import RowNumbers, Tally, format_row_numbers
 
 
 @dataclass(frozen=True)
-class Lengths:
-    """How long the texts of one role are, and how many rows fall into eight equal steps from min to max."""
+class LengthSummary:
+    """The lengths of the texts of one role, with a histogram of eight equal bins from min to max."""
 
     min: int
     median: int
@@ -28,60 +28,60 @@ class Lengths:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """`wrong` must be mended; empty rows are left out, over-long ones cut, duplicates kept."""
+class DataReport:
+    """`wrong` rows must be fixed; empty rows are skipped, over-long ones truncated, duplicates kept."""
 
     files: dict[str, str]  # name -> sha256
     rows: int
     encoding: str
     note: str
     columns: tuple[str, ...]
-    shape: Shape
-    others: tuple[Shape, ...]
+    schema: Schema
+    others: tuple[Schema, ...]
     unit: str  # tokens or characters
-    lengths: dict[str, Lengths]
+    lengths: dict[str, LengthSummary]
     limit: int | None
-    empty: dict[str, Rows]  # what is empty -> which rows
-    wrong: dict[str, Rows]  # what is wrong -> which rows
-    over_long: Rows
-    duplicates: Rows
+    empty: dict[str, RowNumbers]  # what is empty -> which rows
+    wrong: dict[str, RowNumbers]  # what is wrong -> which rows
+    over_long: RowNumbers
+    duplicates: RowNumbers
     labels: dict[str, int]
-    first: list[Stretch]
+    first: list[Segment]
     usable: int  # rows
     why: str  # the data cannot be used; empty if it can
 
     def to_dict(self) -> dict[str, Any]:
         plain = asdict(self)
-        for name in ("shape", "others"):
+        for name in ("schema", "others"):
             del plain[name]
         shapes = [
             {"kind": s.kind, "columns": dict(s.columns), "reason": s.reason}
-            for s in (self.shape, *self.others)
+            for s in (self.schema, *self.others)
         ]
         return plain | {"shape": shapes[0], "others": shapes[1:]}
 
 
-def check(
+def check_data(
     source: Source,
     *,
     mapping: Mapping[str, str] | None = None,
     tokenizer: Tokenizer | None = None,
     length: int | None = None,
-) -> Report:
+) -> DataReport:
     """Reads every row once. `length` is what the model takes: tokens, or characters without a tokenizer."""
     if length is not None and length < 1:
         raise InputError(f"length is {length}; expected at least 1")
-    shape, *others = detect(source, mapping)
+    schema, *others = detect_schemas(source, mapping)
     limit = length or (tokenizer.model_max_length if tokenizer else None)
-    tally = Tally(shape, tokenizer, limit)
+    tally = Tally(schema, tokenizer, limit)
     tally.count(source)
-    return Report(
+    return DataReport(
         files=source.hashes(),
         rows=len(source),
         encoding=source.encoding,
         note=source.note,
         columns=source.columns,
-        shape=shape,
+        schema=schema,
         others=tuple(others),
         unit="tokens" if tokenizer else "characters",
         lengths={role: _summary(np.array(values)) for role, values in tally.lengths.items()},
@@ -102,14 +102,14 @@ def _why(source: Source, tally: Tally) -> str:
         what, rows = max(tally.wrong.items(), key=lambda item: len(item[1]))
         others = sum(map(len, tally.wrong.values())) - len(rows)
         more = f"; {others:,} more rows have other faults" if others else ""
-        return f"{source.where(rows[0] - 1)}: {what} ({numbered(rows)}){more}; mend or remove them"
+        return f"{source.where(rows[0] - 1)}: {what} ({format_row_numbers(rows)}){more}; mend or remove them"
     if not tally.usable:
         what, rows = next(iter(tally.empty.items()))
-        return f"there is nothing to train on: {what} ({numbered(rows)})"
+        return f"there is nothing to train on: {what} ({format_row_numbers(rows)})"
     return ""
 
 
-def _summary(values: np.ndarray[Any, Any]) -> Lengths:
+def _summary(values: np.ndarray[Any, Any]) -> LengthSummary:
     counts, _ = np.histogram(values, bins=8)
     middle, high = (int(np.percentile(values, share, method="lower")) for share in (50, 95))
-    return Lengths(int(values.min()), middle, high, int(values.max()), tuple(counts.tolist()))
+    return LengthSummary(int(values.min()), middle, high, int(values.max()), tuple(counts.tolist()))

@@ -9,10 +9,11 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import InputError, nearest
-from . import grammar, interpreter
-from .source import Memory, Source
+from . import grammar, python_corpora
+from .source import InMemorySource, Source
 
 PYTHON = platform.python_version()
+_TRAIN, _HELD_OUT, _SENTENCES = grammar.TRAIN_PAIRS, grammar.HELD_OUT_PAIRS, grammar.SENTENCES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ CORPORA = {
             name="grammar-en-zh",
             about="English to Chinese by a small grammar: who does what to whom follows from the order",
             shape="pair",
-            size=f"{grammar.TRAIN:,} train / {grammar.HELD_OUT} held-out pairs of {grammar.SENTENCES:,}",
+            size=f"{_TRAIN:,} train / {_HELD_OUT} held-out pairs of {_SENTENCES:,}",
             split="a twentieth of all combinations of words, in any order, is held out, whatever the seed",
             licence="Apache-2.0",
             make=grammar.make,
@@ -49,7 +50,7 @@ CORPORA = {
             size="about 80 topics, half a million characters",
             split="an eighth of the topics, by hash",
             licence="PSF-2.0",
-            make=interpreter.topics,
+            make=python_corpora.topics,
         ),
         Corpus(
             name="python-code",
@@ -58,7 +59,7 @@ CORPORA = {
             size="a sample of about 4 million characters",
             split="a twelfth of the files, by hash",
             licence="PSF-2.0",
-            make=interpreter.code,
+            make=python_corpora.code,
         ),
         Corpus(
             name="python-docstrings",
@@ -67,7 +68,7 @@ CORPORA = {
             size="a few thousand pairs",
             split="a twelfth of the docstrings, by hash",
             licence="PSF-2.0",
-            make=interpreter.docstrings,
+            make=python_corpora.docstrings,
         ),
     )
 }
@@ -78,7 +79,7 @@ def read_corpus(name: str, *, seed: int = 0) -> dict[str, Source]:
     if name not in CORPORA:
         raise InputError(f"there is no built-in corpus {name!r}; {nearest(name, CORPORA)}")
     return {
-        split: Memory(rows, name=f"{name} ({split})", note="built in")
+        split: InMemorySource(rows, name=f"{name} ({split})", note="built in")
         for split, rows in _made(name, seed).items()
     }
 

@@ -14,23 +14,25 @@ from random import Random
 from typing import NamedTuple
 
 from ..errors import InputError
-from .packing import NOTHING
+from .packing import IGNORE_INDEX
 
 Ids = list[int]
 
 
-class Masked(NamedTuple):
+class MaskedIds(NamedTuple):
     ids: Ids
-    labels: Ids  # the token that was there where one is asked for, NOTHING elsewhere
+    labels: Ids  # the token that was there where one is asked for, IGNORE_INDEX elsewhere
 
 
 def mask_words(
     ids: Sequence[int], draw: Random, *, mask: int, vocab: int, special: frozenset[int], share: float = 0.15
-) -> Masked:
+) -> MaskedIds:
     """`share` of the ordinary tokens are asked for: 80 % hidden, 10 % another word, 10 % as they are."""
     ordinary = [i for i, token in enumerate(ids) if token not in special]
-    chosen = sample(ordinary, max(1, round(share * len(ordinary))), draw) if ordinary else []
-    damaged, labels = list(ids), [NOTHING] * len(ids)
+    chosen = (
+        sample_without_replacement(ordinary, max(1, round(share * len(ordinary))), draw) if ordinary else []
+    )
+    damaged, labels = list(ids), [IGNORE_INDEX] * len(ids)
     for i in chosen:
         labels[i] = ids[i]
         chance = draw.random()
@@ -38,7 +40,7 @@ def mask_words(
             damaged[i] = mask
         elif chance < 0.9:
             damaged[i] = _ordinary(draw, vocab, special)
-    return Masked(damaged, labels)
+    return MaskedIds(damaged, labels)
 
 
 def drop_spans(
@@ -89,7 +91,7 @@ def noise_permute(ids: Sequence[int], draw: Random, mask: int, share: float) -> 
     """Pieces of the text in another order; a piece is about a tenth of it, and no less than a token."""
     size = max(1, len(ids) // 10)
     pieces = [list(ids[at : at + size]) for at in range(0, len(ids), size)]
-    return [token for piece in sample(pieces, len(pieces), draw) for token in piece]
+    return [token for piece in sample_without_replacement(pieces, len(pieces), draw) for token in piece]
 
 
 def noise_rotate(ids: Sequence[int], draw: Random, mask: int, share: float) -> Ids:
@@ -106,7 +108,7 @@ NOISES: dict[str, Callable[[Sequence[int], Random, int, float], Ids]] = {
 }
 
 
-def sample(things: Sequence[object], count: int, draw: Random) -> list:  # type: ignore[type-arg]
+def sample_without_replacement(things: Sequence[object], count: int, draw: Random) -> list:  # type: ignore[type-arg]
     """`count` of the things, each at most once, in random order; by `random()` alone, which never changes."""
     left = list(things)
     if count > len(left):
@@ -126,5 +128,5 @@ def _ordinary(draw: Random, vocab: int, special: frozenset[int]) -> int:
 
 def _parts(total: int, count: int, draw: Random) -> list[int]:
     """`count` whole numbers of one or more that add up to `total`."""
-    cuts = sorted(sample(range(1, total), count - 1, draw))
+    cuts = sorted(sample_without_replacement(range(1, total), count - 1, draw))
     return [end - start for start, end in zip([0, *cuts], [*cuts, total], strict=True)]

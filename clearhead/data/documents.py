@@ -1,15 +1,18 @@
-"""Documents: a source of plain text in, the texts that a language model reads as one piece out."""
+"""Rows as documents, and which of them are held out: a source of text in, texts and splits out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
 
-from .shapes import Shape
-from .source import Source
+from .detect import Schema
+from .source import Row, Source
 
 
-def documents(source: Source, shape: Shape, by: Literal["row", "paragraph", "file"] = "row") -> Iterator[str]:
+def documents(
+    source: Source, shape: Schema, by: Literal["row", "paragraph", "file"] = "row"
+) -> Iterator[str]:
     """By `row` each row is a text; by `paragraph` up to a blank row; by `file` all of a file."""
     lines: list[str] = []
     place = ""
@@ -26,3 +29,17 @@ def documents(source: Source, shape: Shape, by: Literal["row", "paragraph", "fil
             lines.append(text)
     if any(line.strip() for line in lines):
         yield "\n".join(lines)
+
+
+def is_held_out(text: str, *, one_in: int) -> bool:
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "little") % one_in == 0
+
+
+def split_by_hash(rows: Iterable[Mapping[str, Any]], column: str, *, one_in: int) -> dict[str, list[Row]]:
+    """Rows by what stands in one column; a second row with the same text is left out."""
+    splits: dict[str, dict[str, Row]] = {"train": {}, "valid": {}}
+    for row in rows:
+        split = "valid" if is_held_out(row[column], one_in=one_in) else "train"
+        splits[split].setdefault(row[column], dict(row))
+    return {name: list(kept.values()) for name, kept in splits.items()}

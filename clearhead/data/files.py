@@ -1,7 +1,7 @@
-"""Files: a path in; its bytes at random access, its lines checked as UTF-8, and its hash out.
+"""Data files: a path in; random access to its bytes, its lines checked as UTF-8, and its hash out.
 
-Nothing is kept in memory but where each line begins. Compressed files are unpacked once into a temporary
-file that vanishes with its last reader.
+Only line offsets are kept in memory. Compressed files are unpacked once into a temporary file that is
+removed with its last reader.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ..errors import DataError, InputError
 from ..readfile import open_regular
 from .unpack import PACKED, unpack
 
-LONGEST = 64 * 2**20  # bytes of one line; beyond that somebody forgot the line breaks
+MAX_LINE_BYTES = 64 * 2**20  # longer lines mean that line breaks are missing
 BOM = b"\xef\xbb\xbf"
-FREQUENT = frozenset(
+COMMON_CHINESE = frozenset(
     "的一是不了人我在有他这這中大来來上国國个個到说說们們为為子和你地出道也时時年得就那要下以生会會"
 )
 
@@ -52,7 +52,7 @@ class File:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the file as it lies on disk, packed or not."""
+        """Of the file on disk, compressed or not."""
         digest = hashlib.sha256()
         with open_regular(self.path) as file:
             while chunk := file.read(2**20):
@@ -67,26 +67,26 @@ class File:
         return os.pread(self._handle, end - start, start)  # no shared position: threads and forks are safe
 
     def handle(self) -> IO[bytes]:
-        """The unpacked bytes as a file of its own, for libraries that want one."""
+        """The unpacked bytes as a file object, for libraries that need one."""
         file = os.fdopen(os.dup(self._handle), "rb")
         file.seek(0)
         return file
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Where each line begins, and its text without the line break; checked, one after another."""
+        """The offset of each line and its text without the line break, checked one after another."""
         start, number = self.start, 0
         with self.handle() as file:
             file.seek(start)
-            while line := file.readline(LONGEST + 1):
+            while line := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
-                if len(line) > LONGEST:
-                    limit = f"longer than {LONGEST // 2**20} MB"
+                if len(line) > MAX_LINE_BYTES:
+                    limit = f"longer than {MAX_LINE_BYTES // 2**20} MB"
                     raise DataError(f"{self.name} line {number} is {limit}; expected one row per line")
                 yield start, self.text(line, number)
                 start += len(line)
 
     def text(self, line: bytes, number: int) -> str:
-        """One line decoded; what is not UTF-8 text is named by line and byte."""
+        """Decode one line; errors name the line and the byte."""
         if 0 in line:
             what = _guess(line, self.read(0, 4)) or "a binary file"
             at = line.index(0) + 1
@@ -106,7 +106,7 @@ class File:
         return text.rstrip("\r\n")
 
     def _after(self, line: bytes) -> bytes:
-        """Some of the file, for guessing its encoding from more than one line."""
+        """The beginning of the file, to guess its encoding from more than one line."""
         head = self.read(0, 2**16)
         return head[: head.rfind(b"\n") + 1]
 
@@ -119,7 +119,7 @@ class File:
 
 
 def _lzma_error() -> type[Exception]:
-    """Some builds of Python are without lzma; .gz must work there all the same."""
+    """Some builds of Python have no lzma; .gz must still work there."""
     try:
         from lzma import LZMAError
     except ImportError:
@@ -128,19 +128,19 @@ def _lzma_error() -> type[Exception]:
 
 
 def _guess(sample: bytes, head: bytes) -> str | None:
-    """The likeliest encoding of bytes that are not UTF-8, by how much of it is common Chinese."""
+    """The most likely encoding of bytes that are not UTF-8, by their share of common Chinese characters."""
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "utf-16"
     scores = {}
     for encoding in ("gb18030", "big5"):
         text = sample.decode(encoding, "ignore")
-        beyond = [letter for letter in text if ord(letter) > 127]
-        if beyond:
-            scores[encoding] = sum(letter in FREQUENT for letter in beyond) / len(beyond)
+        non_ascii = [letter for letter in text if ord(letter) > 127]
+        if non_ascii:
+            scores[encoding] = sum(letter in COMMON_CHINESE for letter in non_ascii) / len(non_ascii)
     best = max(scores, key=lambda encoding: scores[encoding], default=None)
     return best if best is not None and scores[best] > 0.05 else None
 
 
 def _printable(text: str) -> str:
-    """A file name must not paint on somebody's terminal, nor break the line."""
+    """A file name without control characters, safe to print in one line."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

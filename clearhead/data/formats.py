@@ -6,33 +6,33 @@ from collections.abc import Callable, Iterator
 
 from ..errors import DataError
 from .files import File
-from .json_rows import read_json, read_jsonl
-from .names import is_language
-from .parquet import Parquet
-from .source import Records, Row, Source
+from .json_rows import read_json_source, read_jsonl_source
+from .parquet import ParquetSource
+from .schema import is_language_code
+from .source import FileSource, Row, Source
 from .tables import looks_tabular, read_csv, read_tsv
 from .unpack import PACKED
 
 
 def suffix_of(name: str) -> str:
-    """What a name says of its format, packing aside; `train.en.txt` and `a.conll.txt` say en and conll."""
+    """The format suffix of a name without compression; `en` of train.en.txt, `conll` of a.conll.txt."""
     parts = name.lower().split(".")[1:]
     while parts and f".{parts[-1]}" in PACKED:
         parts.pop()
-    if len(parts) > 1 and parts[-1] == "txt" and (parts[-2] == "conll" or is_language(parts[-2])):
+    if len(parts) > 1 and parts[-1] == "txt" and (parts[-2] == "conll" or is_language_code(parts[-2])):
         parts.pop()
     return parts[-1] if parts else ""
 
 
-def read_file(file: File) -> Source:
-    """A suffix nobody knows is read as plain text, which it must then be."""
+def read_source(file: File) -> Source:
+    """Read a file by its suffix; one with an unknown suffix must be plain text."""
     return READERS.get(suffix_of(file.path.name), read_text)(file)
 
 
 def read_text(file: File) -> Source:
-    """Every line is a row, blank ones included: they part paragraphs, and parallel files count them."""
+    """Every line is a row, blank ones included: they separate paragraphs, and parallel files need them."""
     begins = ((start, number) for number, (start, _) in enumerate(file.lines(), 1))
-    return Records(file, ["text"], begins, lambda text, line: {"text": text})
+    return FileSource(file, ["text"], begins, lambda text, line: {"text": text})
 
 
 def _read_txt(file: File) -> Source:
@@ -59,16 +59,16 @@ def _read_conll(file: File) -> Source:
             "tags": [row.rsplit(None, 1)[-1] for row in lines],
         }
 
-    return Records(file, ["tokens", "tags"], begins(), parse)
+    return FileSource(file, ["tokens", "tags"], begins(), parse)
 
 
 READERS: dict[str, Callable[[File], Source]] = {
     "txt": _read_txt,
     "tsv": read_tsv,
     "csv": read_csv,
-    "json": read_json,
-    "jsonl": read_jsonl,
-    "ndjson": read_jsonl,
-    "parquet": Parquet,
+    "json": read_json_source,
+    "jsonl": read_jsonl_source,
+    "ndjson": read_jsonl_source,
+    "parquet": ParquetSource,
     "conll": _read_conll,
 }

@@ -19,11 +19,11 @@ from math import prod
 from typing import Any
 
 from . import grammar_words as words
-from .grammar_words import NOTHING, Determiner, Noun, Verb, Word
-from .heldout import is_held_out
-from .order import noise
+from .documents import is_held_out
+from .grammar_words import NO_WORD, Determiner, Noun, Verb, Word
+from .shuffling import hashed_numbers
 
-TRAIN, HELD_OUT = 24_000, 500
+TRAIN_PAIRS, HELD_OUT_PAIRS = 24_000, 500
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def relative(head: Phrase, role: str, verb: Verb, other: Phrase) -> Phrase:
     return Phrase(f"{head.english} {english}", f"{chinese}的{head.chinese}", head.plural)
 
 
-def statement(subject: Phrase, verb: Verb, obj: Phrase, place: Word = NOTHING, time: Word = NOTHING) -> Word:
+def statement(subject: Phrase, verb: Verb, obj: Phrase, place: Word = NO_WORD, time: Word = NO_WORD) -> Word:
     """Who, does, whom, where, when; in Chinese when, who, where, does, whom."""
     english = _spaced(subject.english, _agreeing(verb, subject), obj.english, place[0], time[0])
     return english, time[1] + subject.chinese + place[1] + verb.chinese + obj.chinese
@@ -110,7 +110,7 @@ def _simple(
 def _described(
     nouns: Nouns, which: Determiners, kinds: Adjectives, verbs: tuple[Verb, Verb], head: str, role: str
 ) -> Word:
-    one, two, inner = map(phrase, which, (*kinds, NOTHING), nouns)
+    one, two, inner = map(phrase, which, (*kinds, NO_WORD), nouns)
     described = relative(one, role, verbs[1], inner)
     subject, obj = (described, two) if head == "subject" else (two, described)
     return statement(subject, verbs[0], obj)
@@ -125,7 +125,7 @@ def _given(
     kinds: Adjectives,
     time: Word,
 ) -> Word:
-    giver, receiver = map(phrase, which, (NOTHING, NOTHING), people)
+    giver, receiver = map(phrase, which, (NO_WORD, NO_WORD), people)
     return gift(giver, verb, map(phrase, counts, kinds, things), receiver, time)
 
 
@@ -134,8 +134,8 @@ def _pairs(choices: Sequence[Any]) -> list[tuple[Any, Any]]:
 
 
 BEINGS = words.PEOPLE + words.ANIMALS
-DETERMINERS = words.DEFINITE + words.COUNTS
-HAPPENINGS = [*product(words.ACTIONS, words.PLACES), *product(words.FEELINGS, [NOTHING])]
+DETERMINERS = words.DEFINITE + words.NUMERALS
+HAPPENINGS = [*product(words.ACTIONS, words.PLACES), *product(words.FEELINGS, [NO_WORD])]
 PATTERNS = (
     Pattern(
         (
@@ -143,7 +143,7 @@ PATTERNS = (
             _pairs(DETERMINERS),
             _pairs(words.OF_BEINGS),
             HAPPENINGS,
-            words.TIMES,
+            words.TIME_PHRASES,
         ),
         _simple,
     ),
@@ -165,9 +165,9 @@ PATTERNS = (
             _pairs(DETERMINERS),
             words.GIVING,
             list(permutations(words.THINGS, 2)),
-            _pairs(words.COUNTS),
+            _pairs(words.NUMERALS),
             _pairs(words.OF_THINGS),
-            words.TIMES,
+            words.TIME_PHRASES,
         ),
         _given,
     ),
@@ -175,7 +175,7 @@ PATTERNS = (
 SENTENCES = sum(pattern.size for pattern in PATTERNS)
 
 
-def sentence(number: int) -> Word:
+def translated_sentence(number: int) -> Word:
     """Sentence 0 to SENTENCES - 1, in both languages."""
     for pattern in PATTERNS:
         if number < pattern.size:
@@ -196,8 +196,8 @@ def combination(english: str) -> str:
 def make(seed: int) -> dict[str, list[dict[str, str]]]:
     """Distinct sentences, as many of each pattern. Held out are whole combinations, the same for any seed."""
     splits: dict[str, dict[str, str]] = {"train": {}, "valid": {}}
-    sizes = {"train": TRAIN, "valid": HELD_OUT}
-    for number in noise(seed, "grammar", count=2 * (TRAIN + HELD_OUT)).tolist():
+    sizes = {"train": TRAIN_PAIRS, "valid": HELD_OUT_PAIRS}
+    for number in hashed_numbers(seed, "grammar", count=2 * (TRAIN_PAIRS + HELD_OUT_PAIRS)).tolist():
         number, kind = divmod(number, len(PATTERNS))
         pattern = PATTERNS[kind]
         english, chinese = pattern.sentence(number % pattern.size)

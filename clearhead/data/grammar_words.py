@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 Word = tuple[str, str]  # English, Chinese
-NOTHING: Word = ("", "")
+NO_WORD: Word = ("", "")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ DEFINITE = (
     Determiner("the", "那些", plural=True, measured=False),
     Determiner("these", "这些", plural=True, measured=False),
 )
-COUNTS = (
+NUMERALS = (
     Determiner("two", "两", plural=True),
     Determiner("three", "三", plural=True),
     Determiner("ten", "十", plural=True),
@@ -73,7 +73,7 @@ COUNTS = (
 
 # "old" is two words in Chinese: which one depends on the noun.
 OF_BEINGS: tuple[Word, ...] = (
-    NOTHING,
+    NO_WORD,
     ("old", "年老的"),
     ("lazy", "懒惰的"),
     ("clever", "聪明的"),
@@ -82,7 +82,7 @@ OF_BEINGS: tuple[Word, ...] = (
     ("brave", "勇敢的"),
 )
 OF_THINGS: tuple[Word, ...] = (
-    NOTHING,
+    NO_WORD,
     ("old", "旧的"),
     ("new", "新的"),
     ("red", "红色的"),
@@ -114,7 +114,7 @@ GIVING = (
 )
 
 PLACES: tuple[Word, ...] = (
-    NOTHING,
+    NO_WORD,
     ("in the park", "在公园里"),
     ("in the garden", "在花园里"),
     ("in the library", "在图书馆里"),
@@ -123,8 +123,8 @@ PLACES: tuple[Word, ...] = (
     ("at the station", "在车站"),
     ("by the river", "在河边"),
 )
-TIMES: tuple[Word, ...] = (
-    NOTHING,
+TIME_PHRASES: tuple[Word, ...] = (
+    NO_WORD,
     ("today", "今天"),
     ("every day", "每天"),
     ("tonight", "今晚"),

@@ -14,33 +14,35 @@ from itertools import islice
 from typing import Any
 
 from ..errors import DataError
-from .files import LONGEST, File
-from .source import Memory, Records, Row, Source
+from .files import MAX_LINE_BYTES, File
+from .source import FileSource, InMemorySource, Row, Source
 
-CROWD = 4_000_000  # brackets, braces and commas of one value; 64 MB of English have about 800,000 commas
-BLOCK = 2**20  # bytes
+MAX_DELIMITERS = (
+    4_000_000  # brackets, braces and commas of one value; 64 MB of English have about 800,000 commas
+)
+READ_BYTES = 2**20  # bytes
 SPACE = re.compile(r"[ \t\r\n]*")
 DECODER = json.JSONDecoder()
 
 
-def read_jsonl(file: File) -> Source:
+def read_jsonl_source(file: File) -> Source:
     def parse(text: str, line: int) -> Row:
         return _row(_load(text, f"{file.name} line {line}"), f"{file.name} line {line}")
 
     begins = ((start, number) for number, (start, text) in enumerate(file.lines(), 1) if text.strip())
-    return _with_columns(Records(file, [], begins, parse))
+    return _with_columns(FileSource(file, [], begins, parse))
 
 
-def read_json(file: File) -> Source:
+def read_json_source(file: File) -> Source:
     """A list of rows; an object with a list under `data`, such as SQuAD; or JSON lines under another name."""
     start = _first(file)
     if start is None:
         raise DataError(f"{file.name} has no rows; expected at least one")
     if file.read(start, start + 1) == b"[":
-        return _with_columns(Records(file, [], _Elements(file).begins(), _element, unit="row"))
+        return _with_columns(FileSource(file, [], _Elements(file).begins(), _element, unit="row"))
     if _has_more_lines(file, start):
-        return read_jsonl(file)
-    if file.size > LONGEST:
+        return read_jsonl_source(file)
+    if file.size > MAX_LINE_BYTES:
         raise DataError(
             f"{file.name} has {file.size / 2**20:,.0f} MB, and an object must be read whole; "
             f"save it as JSON lines (.jsonl), one object a line"
@@ -55,7 +57,7 @@ def read_json(file: File) -> Source:
         raise DataError(f"{file.name} holds {_kind(value)}; expected a list of objects: [{{...}}, ...]")
     if not rows:
         raise DataError(f"{file.name} has no rows; expected at least one")
-    return Memory([_row(row, f"{file.name} row {i}") for i, row in enumerate(rows, 1)], [file])
+    return InMemorySource([_row(row, f"{file.name} row {i}") for i, row in enumerate(rows, 1)], [file])
 
 
 class _Elements:
@@ -121,13 +123,15 @@ class _Elements:
 
     def _grow(self, number: int) -> None:
         """Twice as much text, so that a long element is not parsed too often."""
-        self._read(max(BLOCK, len(self.text) - self.at))
+        self._read(max(READ_BYTES, len(self.text) - self.at))
         where = f"{self.file.name} row {number}"
-        if len(self.text) > LONGEST:
-            raise DataError(f"{where} is larger than {LONGEST // 2**20} MB; expected a list of small objects")
+        if len(self.text) > MAX_LINE_BYTES:
+            raise DataError(
+                f"{where} is larger than {MAX_LINE_BYTES // 2**20} MB; expected a list of small objects"
+            )
         _refuse_crowd(self.text, where)
 
-    def _read(self, size: int = BLOCK) -> None:
+    def _read(self, size: int = READ_BYTES) -> None:
         data = self.file.read(self.read, min(self.read + size, self.file.size))
         self.read += len(data)
         self.ended = self.read >= self.file.size or not data
@@ -147,15 +151,15 @@ def _element(text: str, number: int) -> Row:
     return _row(value, f"row {number}")
 
 
-def _with_columns(records: Records) -> Records:
+def _with_columns(records: FileSource) -> FileSource:
     records.columns = tuple(dict.fromkeys(column for row in islice(records, 100) for column in row))
     return records
 
 
 def _first(file: File) -> int | None:
     """Where the first byte is that is no space."""
-    for start in range(file.start, file.size, BLOCK):
-        block = file.read(start, min(start + BLOCK, file.size))
+    for start in range(file.start, file.size, READ_BYTES):
+        block = file.read(start, min(start + READ_BYTES, file.size))
         if found := block.lstrip(b" \t\r\n"):
             return start + len(block) - len(found)
     return None
@@ -165,7 +169,7 @@ def _has_more_lines(file: File, start: int) -> bool:
     """Whether the file is JSON lines under another name: an object in its first line, and further lines."""
     with file.handle() as handle:
         handle.seek(start)
-        line = handle.readline(LONGEST + 1)
+        line = handle.readline(MAX_LINE_BYTES + 1)
     return start + len(line) < file.size and _is_object(line.decode("utf-8", "replace"))
 
 
@@ -179,9 +183,9 @@ def _not_utf8(file: File) -> DataError:
 
 
 def _refuse_crowd(text: str, where: str) -> None:
-    if sum(map(text.count, "[{,")) > CROWD:
+    if sum(map(text.count, "[{,")) > MAX_DELIMITERS:
         raise DataError(
-            f"{where} has more than {CROWD:,} brackets and commas; expected text, or fewer values"
+            f"{where} has more than {MAX_DELIMITERS:,} brackets and commas; expected text, or fewer values"
         )
 
 

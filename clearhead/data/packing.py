@@ -1,7 +1,7 @@
-"""Packing: documents of any length in, rows of one length out, with little room left over.
+"""Packing: documents of any length in, rows of one length out, with little padding.
 
-For causal language models. `documents` numbers the texts of a row, so that they do not see each other (-1 is
-padding), and `labels` is the next token of the same document, or -100 where there is none.
+For causal language models. `documents` numbers the texts of a row, so that they do not attend to each other
+(-1 is padding), and `labels` is the next token of the same document, or -100 if there is none.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from .order import Ints, order
+from .shuffling import IntArray, epoch_order
 
-NOTHING = -100  # where there is no label; what torch's cross-entropy leaves out
+IGNORE_INDEX = -100  # the label of tokens that have none: the default ignore_index of torch's cross-entropy
 
 
-class Piece(NamedTuple):
+class DocumentSlice(NamedTuple):
     """Tokens `start` to `end` of one document."""
 
     document: int
@@ -29,9 +29,9 @@ class Piece(NamedTuple):
 class Packed(NamedTuple):
     """R rows of T tokens."""
 
-    ids_RT: Ints
-    labels_RT: Ints
-    documents_RT: Ints
+    ids_RT: IntArray
+    labels_RT: IntArray
+    documents_RT: IntArray
 
     @property
     def waste(self) -> float:
@@ -39,34 +39,34 @@ class Packed(NamedTuple):
         return float((self.documents_RT < 0).mean()) if self.documents_RT.size else 0.0
 
 
-def plan(
+def plan_rows(
     lengths: Sequence[int],
     length: int,
     *,
     seed: int = 0,
     epoch: int = 0,
     cut: Literal["long", "any"] = "long",
-) -> list[list[Piece]]:
-    """Which pieces stand in which row. A function of its arguments: the same plan whenever it is asked for.
+) -> list[list[DocumentSlice]]:
+    """Which slices of documents are in which row; a pure function of its arguments.
 
-    `cut="long"` cuts only documents that are longer than a row, and fits the rest in best first, longest
-    first; `cut="any"` fills every row to its end, cutting the document that stands there.
+    `cut="long"` cuts only documents that are longer than a row (best fit, decreasing); `cut="any"` fills
+    every row completely, cutting the document at its end.
     """
     if length < 1:
         raise InputError(f"rows of {length} tokens; expected at least 1")
-    shuffled = [int(i) for i in order(seed, epoch, len(lengths), "documents")]
+    shuffled = [int(i) for i in epoch_order(seed, epoch, len(lengths), "documents")]
     rows = _poured(shuffled, lengths, length) if cut == "any" else _fitted(shuffled, lengths, length)
-    return [rows[i] for i in order(seed, epoch, len(rows), "packed")]
+    return [rows[i] for i in epoch_order(seed, epoch, len(rows), "packed")]
 
 
 def pack(
-    documents: Sequence[Sequence[int]], rows: Sequence[Sequence[Piece]], length: int, pad: int
+    documents: Sequence[Sequence[int]], rows: Sequence[Sequence[DocumentSlice]], length: int, pad: int
 ) -> Packed:
     """The rows of a plan, or some of them, as arrays. Every token but a document's first is a label once:
-    the last token of a piece is asked for what follows it in the document.
+    the label of the last token of a slice is the token that follows it in the document.
     """
     shape = len(rows), length
-    ids, labels, numbers = np.full(shape, pad), np.full(shape, NOTHING), np.full(shape, -1)
+    ids, labels, numbers = np.full(shape, pad), np.full(shape, IGNORE_INDEX), np.full(shape, -1)
     for r, row in enumerate(rows):
         at = 0
         for number, (document, start, end) in enumerate(row):
@@ -79,8 +79,8 @@ def pack(
     return Packed(ids.astype(np.int64), labels.astype(np.int64), numbers.astype(np.int64))
 
 
-def _poured(shuffled: Sequence[int], lengths: Sequence[int], length: int) -> list[list[Piece]]:
-    rows: list[list[Piece]] = []
+def _poured(shuffled: Sequence[int], lengths: Sequence[int], length: int) -> list[list[DocumentSlice]]:
+    rows: list[list[DocumentSlice]] = []
     room = 0
     for document in shuffled:
         start = 0
@@ -89,21 +89,21 @@ def _poured(shuffled: Sequence[int], lengths: Sequence[int], length: int) -> lis
                 rows.append([])
                 room = length
             end = min(start + room, lengths[document])
-            rows[-1].append(Piece(document, start, end))
+            rows[-1].append(DocumentSlice(document, start, end))
             room -= end - start
             start = end
     return rows
 
 
-def _fitted(shuffled: Sequence[int], lengths: Sequence[int], length: int) -> list[list[Piece]]:
-    """Best fit, decreasing: each piece goes where it leaves the least room."""
+def _fitted(shuffled: Sequence[int], lengths: Sequence[int], length: int) -> list[list[DocumentSlice]]:
+    """Best fit, decreasing: each slice goes into the row where it leaves the least room."""
     pieces = [
-        Piece(document, start, min(start + length, lengths[document]))
+        DocumentSlice(document, start, min(start + length, lengths[document]))
         for document in shuffled
         for start in range(0, lengths[document], length)
     ]
     pieces.sort(key=lambda piece: piece.start - piece.end)  # stable: equal lengths stay shuffled
-    rows: list[list[Piece]] = []
+    rows: list[list[DocumentSlice]] = []
     rooms: list[tuple[int, int]] = []  # room left, row; sorted
     for piece in pieces:
         size = piece.end - piece.start

@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import IO, Any
 
 from ..errors import DataError
-from .files import LONGEST, File
-from .source import MANY, Row, Source
-from .unpack import RATIO, SMALL
+from .files import MAX_LINE_BYTES, File
+from .source import MANY_ROWS, Row, Source
+from .unpack import MAX_RATIO, UNCHECKED_BYTES
 
 COUNT = """
 import sys
@@ -27,11 +27,11 @@ index = ParquetFile(sys.stdin.buffer).metadata
 for group in map(index.row_group, range(index.num_row_groups)):
     print(sum(group.column(number).num_values for number in range(index.num_columns)))
 """
-GROUP = 2 * 2**30  # bytes of one row group in memory; writers make them a hundred times smaller
-COLUMNS = 10_000
+MAX_GROUP_BYTES = 2 * 2**30  # bytes of one row group in memory; writers make them a hundred times smaller
+MAX_COLUMNS = 10_000
 
 
-class Parquet(Source):
+class ParquetSource(Source):
     """Rows of a .parquet file; a row group is read when one of its rows is asked for."""
 
     def __init__(self, file: File) -> None:
@@ -139,13 +139,13 @@ def _check(file: File, names: list[str], sizes: list[int], claimed: int, needed:
     if not claimed:
         raise DataError(f"{file.name} has no rows; expected at least one")
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
-    if len(names) > COLUMNS:
-        raise DataError(f"{file.name} has {len(names):,} columns; expected at most {COLUMNS:,}")
+    if len(names) > MAX_COLUMNS:
+        raise DataError(f"{file.name} has {len(names):,} columns; expected at most {MAX_COLUMNS:,}")
     if twice is not None:
         raise DataError(f"{file.name} has two columns called {twice[:80]!r}; give each a name of its own")
     if max(needed) > _most(file):
         raise _too_large(file, max(needed))
-    if claimed >= MANY and file.size < claimed / 4:
+    if claimed >= MANY_ROWS and file.size < claimed / 4:
         # Repeated values take no room: one text can be fifty million rows of a small file.
         raise DataError(
             f"{file.name} has {claimed:,} rows in {file.size:,} bytes: nearly all of them are the same; "
@@ -155,7 +155,7 @@ def _check(file: File, names: list[str], sizes: list[int], claimed: int, needed:
 
 def _most(file: File) -> int:
     """Bytes of one row group: as with packed files, no more than text can be packed."""
-    return min(GROUP, max(SMALL, RATIO * file.size))
+    return min(MAX_GROUP_BYTES, max(UNCHECKED_BYTES, MAX_RATIO * file.size))
 
 
 def _too_large(file: File, size: int) -> DataError:
@@ -166,5 +166,5 @@ def _too_large(file: File, size: int) -> DataError:
 def _refuse_long(cells: Any, where: str) -> None:
     """A list of millions in one row: as Python values it would take many times the memory."""
     for column in cells.columns:
-        if column.type.num_fields and column.nbytes > LONGEST:
-            raise DataError(f"{where} is larger than {LONGEST // 2**20} MB; expected text")
+        if column.type.num_fields and column.nbytes > MAX_LINE_BYTES:
+            raise DataError(f"{where} is larger than {MAX_LINE_BYTES // 2**20} MB; expected text")

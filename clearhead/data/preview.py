@@ -1,4 +1,4 @@
-"""Preview: one canonical row in, what a model reads of it out, stretch by stretch: trained on or not."""
+"""Preview: one canonical row in; its text in segments out, each with whether the loss counts it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable
 from ..text import Tokenizer
 from .source import Row
 
-Stretch = tuple[str, bool]  # a piece of text, and whether the loss counts it
+Segment = tuple[str, bool]  # a piece of text, and whether the loss counts it
 
 
-def preview(form: str, row: Row, tokenizer: Tokenizer | None = None) -> list[Stretch]:
-    """With a tokenizer the stretches are its tokens, and what is written ends with its end token."""
-    stretches = [stretch for stretch in FORMS[form](row) if stretch[0]]
+def preview(form: str, row: Row, tokenizer: Tokenizer | None = None) -> list[Segment]:
+    """With a tokenizer the segments are its tokens, and generated text ends with its end token."""
+    segments = [segment for segment in RENDERERS[form](row) if segment[0]]
     if tokenizer is None:
-        return stretches
+        return segments
     tokens = [
         (piece.text, trained)
-        for text, trained in stretches
+        for text, trained in segments
         for piece in tokenizer.encode(text, specials=False).tokens
         if piece.part == 1  # a character that is split over tokens is shown once
     ]
@@ -25,16 +25,16 @@ def preview(form: str, row: Row, tokenizer: Tokenizer | None = None) -> list[Str
     return [*tokens, (tokenizer.eos.text, True)] if ends and tokenizer.eos else tokens
 
 
-def texts(form: str, row: Row) -> dict[str, str]:
-    """The texts of a row by role, whose lengths count."""
+def row_texts(form: str, row: Row) -> dict[str, str]:
+    """The texts of a row by role, as far as their lengths matter."""
     if form == "messages":
         return {"messages": "\n".join(message["content"] for message in row["messages"])}
     if form == "tags":
         return {"tokens": " ".join(row["tokens"])}
-    return {role: row[role] for role in ROLES[form] if role in row}
+    return {role: row[role] for role in TEXT_ROLES[form] if role in row}
 
 
-ROLES = {
+TEXT_ROLES = {
     "text": ("text",),
     "pair": ("src", "tgt"),
     "prompt": ("prompt", "completion"),
@@ -43,7 +43,7 @@ ROLES = {
 }
 
 
-def _answer(row: Row) -> list[Stretch]:
+def _answer(row: Row) -> list[Segment]:
     asked, context = (row["question"] + "\n", False), row["context"]
     if not row["answers"]:
         return [asked, (context, False), ("\n(no answer)", True)]
@@ -52,11 +52,11 @@ def _answer(row: Row) -> list[Stretch]:
     return [asked, (context[:start], False), (context[start:end], True), (context[end:], False)]
 
 
-def _messages(row: Row) -> list[Stretch]:
+def _messages(row: Row) -> list[Segment]:
     return [
-        stretch
+        segment
         for message in row["messages"]
-        for stretch in (
+        for segment in (
             (f"{message['role']}: ", False),
             (message["content"], message["role"] == "assistant"),
             ("\n", False),
@@ -64,17 +64,20 @@ def _messages(row: Row) -> list[Stretch]:
     ]
 
 
-def _tags(row: Row) -> list[Stretch]:
+def _tags(row: Row) -> list[Segment]:
     pairs = zip(row["tokens"], row["tags"], strict=True)
     return [part for token, tag in pairs for part in ((f"{token}/", False), (tag, True), (" ", False))]
 
 
-FORMS: dict[str, Callable[[Row], list[Stretch]]] = {
+RENDERERS: dict[str, Callable[[Row], list[Segment]]] = {
     "text": lambda row: [(row["text"], True)],
     "pair": lambda row: [(row["src"], False), (" → ", False), (row["tgt"], True)],
     "prompt": lambda row: [(row["prompt"], False), ("\n", False), (row["completion"], True)],
     "messages": _messages,
-    "label": lambda row: [(" | ".join(texts("label", row).values()) + " → ", False), (row["label"], True)],
+    "label": lambda row: [
+        (" | ".join(row_texts("label", row).values()) + " → ", False),
+        (row["label"], True),
+    ],
     "tags": _tags,
     "answer": _answer,
 }

@@ -14,7 +14,10 @@ from .files import File
 
 Row = dict[str, Any]
 Parse = Callable[[str, int], Row]  # the text of a row and the number of its first line
-MANY, SHORT = 2**20, 4  # rows, and their mean number of bytes: nothing that people wrote has more and shorter
+MANY_ROWS, SHORT_ROW_BYTES = (
+    2**20,
+    4,
+)  # text has no million rows of less than four bytes
 
 
 class Source(ABC):
@@ -23,7 +26,7 @@ class Source(ABC):
     def __init__(self, columns: Sequence[str], files: Sequence[File], note: str = "") -> None:
         self.columns = tuple(columns)
         self.files = tuple(files)
-        self.note = note  # what a reader should know of how the file was taken: "no header"
+        self.note = note  # how the file was interpreted, such as "no header"
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -52,8 +55,8 @@ class Source(ABC):
         return number
 
 
-class Records(Source):
-    """Rows of one file that are read when asked for: only where each begins is kept, 16 bytes a row."""
+class FileSource(Source):
+    """Rows of one file, read on demand: only their offsets are in memory, 16 bytes per row."""
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class Records(Source):
         for start, line in begins:
             self._starts.append(start)
             self._lines.append(line)
-            if len(self._lines) % MANY == 0 and start < SHORT * len(self._lines):
+            if len(self._lines) % MANY_ROWS == 0 and start < SHORT_ROW_BYTES * len(self._lines):
                 # Where each row begins would take many times the memory that the file has.
                 raise DataError(
                     f"{file.name} has {start / len(self._lines):.1f} bytes a row in its first "
@@ -92,8 +95,8 @@ class Records(Source):
         return f"{self.files[0].name} {self._unit} {self._lines[number]}"
 
 
-class Memory(Source):
-    """Rows that are here already: of a JSON file, or made by a program."""
+class InMemorySource(Source):
+    """Rows in memory: of a JSON file, or made by a program."""
 
     def __init__(
         self, rows: Sequence[Mapping[str, Any]], files: Sequence[File] = (), *, name: str = "", note: str = ""
@@ -112,8 +115,8 @@ class Memory(Source):
         return f"{self._name} row {number + 1}"
 
 
-class Joined(Source):
-    """Several sources one after another, with the columns that all of them have."""
+class ConcatenatedSource(Source):
+    """Several sources one after another, with the columns they have in common."""
 
     def __init__(self, parts: Sequence[Source]) -> None:
         shared = [c for c in parts[0].columns if all(c in part.columns for part in parts)]
@@ -143,14 +146,14 @@ class Joined(Source):
         return self._parts[i], number - (self._ends[i - 1] if i else 0)
 
 
-class Parallel(Source):
+class ParallelSource(Source):
     """Files whose lines belong together: line 7 of `train.en` is line 7 of `train.zh`."""
 
     def __init__(self, sides: Mapping[str, Source]) -> None:
         counts = {name: len(side) for name, side in sides.items()}
         if len(set(counts.values())) > 1:
-            told = ", ".join(f"{side.files[0].name} has {len(side):,} lines" for side in sides.values())
-            raise DataError(f"{told}; parallel files need as many lines each")
+            lines = ", ".join(f"{side.files[0].name} has {len(side):,} lines" for side in sides.values())
+            raise DataError(f"{lines}; parallel files need as many lines each")
         super().__init__(tuple(sides), [f for side in sides.values() for f in side.files], "parallel files")
         self._sides = sides
 

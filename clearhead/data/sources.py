@@ -9,15 +9,15 @@ from pathlib import Path
 from ..errors import DataError, InputError, nearest
 from .corpora import CORPORA, read_corpus
 from .files import File
-from .formats import READERS, read_file, read_text, suffix_of
-from .labelled import labelled_folders
-from .names import is_language, split_of
-from .source import Joined, Parallel, Source
+from .formats import READERS, read_source, read_text, suffix_of
+from .label_folders import labelled_folders
+from .schema import is_language_code, split_of
+from .source import ConcatenatedSource, ParallelSource, Source
 
-Given = str | os.PathLike[str]
+FileName = str | os.PathLike[str]
 
 
-def read_rows(given: Given | Sequence[Given], *, split: str | None = None) -> Source:
+def read_rows(given: FileName | Sequence[FileName], *, split: str | None = None) -> Source:
     """The rows of a file, of several, of parallel ones (either or both given), or of a folder.
 
     A folder with splits gives the split asked for, or else `train`. Nothing is read into memory but where
@@ -26,11 +26,12 @@ def read_rows(given: Given | Sequence[Given], *, split: str | None = None) -> So
     splits = read_splits(given)
     wanted = split or ("train" if "train" in splits else next(iter(splits)))
     if wanted not in splits:
-        raise InputError(f"there is no split {wanted!r} in {_told(given)}; {nearest(wanted, splits)}")
+        names = str(given) if isinstance(given, str | os.PathLike) else ", ".join(map(str, given))
+        raise InputError(f"there is no split {wanted!r} in {names}; {nearest(wanted, splits)}")
     return splits[wanted]
 
 
-def read_splits(given: Given | Sequence[Given]) -> dict[str, Source]:
+def read_splits(given: FileName | Sequence[FileName]) -> dict[str, Source]:
     """The same by split: train, valid and test, told by the names of the files of a folder."""
     paths = [Path(given)] if isinstance(given, str | os.PathLike) else [Path(each) for each in given]
     if not paths:
@@ -47,9 +48,9 @@ def read_splits(given: Given | Sequence[Given]) -> dict[str, Source]:
 def _together(paths: Sequence[Path]) -> Source:
     """Files that belong side by side, if their names differ in the language alone; else one after another."""
     if len(paths) > 1 and len({_stem(path) for path in paths}) == 1 and not any(map(_has_format, paths)):
-        return Parallel({suffix_of(path.name): read_text(File(path)) for path in paths})
-    sources = [read_file(File(path)) for path in paths]
-    return sources[0] if len(sources) == 1 else Joined(sources)
+        return ParallelSource({suffix_of(path.name): read_text(File(path)) for path in paths})
+    sources = [read_source(File(path)) for path in paths]
+    return sources[0] if len(sources) == 1 else ConcatenatedSource(sources)
 
 
 def _folder(folder: Path) -> dict[str, Source]:
@@ -57,7 +58,8 @@ def _folder(folder: Path) -> dict[str, Source]:
     if not files and (labelled := labelled_folders(folder)):
         return labelled
     if not files:
-        raise DataError(f"{folder} has no data in it; expected files such as train.jsonl, or {_known()}")
+        known = ", ".join(f".{suffix}" for suffix in READERS)
+        raise DataError(f"{folder} has no data in it; expected files such as train.jsonl, or {known}")
     by_split: dict[str, list[Path]] = {}
     for path in files:
         by_split.setdefault(split_of(path.name) or "rest", []).append(path)
@@ -74,16 +76,16 @@ def _grouped(paths: Iterable[Path]) -> Source:
     for path in paths:
         groups.setdefault(str(path) if _has_format(path) else _stem(path), []).append(path)
     sources = [_together(group) for group in groups.values()]
-    return sources[0] if len(sources) == 1 else Joined(sources)
+    return sources[0] if len(sources) == 1 else ConcatenatedSource(sources)
 
 
 def _partners(path: Path) -> list[Path]:
     """The other side of `train.en`, if there is exactly one."""
-    if path.is_dir() or not is_language(suffix_of(path.name)):
+    if path.is_dir() or not is_language_code(suffix_of(path.name)):
         return []
     beside = [other for other in sorted(path.parent.iterdir()) if other.is_file() and other.name != path.name]
     partners = [
-        other for other in beside if _stem(other) == _stem(path) and is_language(suffix_of(other.name))
+        other for other in beside if _stem(other) == _stem(path) and is_language_code(suffix_of(other.name))
     ]
     if len(partners) > 1:
         names = ", ".join(other.name for other in partners)
@@ -103,7 +105,7 @@ def _has_format(path: Path) -> bool:
 def _is_data(path: Path) -> bool:
     hidden = path.name.startswith((".", "_"))
     prose = path.name.lower().startswith(("readme", "source", "license", "licence"))
-    return not hidden and not prose and (_has_format(path) or is_language(suffix_of(path.name)))
+    return not hidden and not prose and (_has_format(path) or is_language_code(suffix_of(path.name)))
 
 
 def _must_exist(path: Path) -> None:
@@ -113,11 +115,3 @@ def _must_exist(path: Path) -> None:
     hint = nearest(path.name, [*there, *CORPORA])
     hint = hint if hint.startswith("did") else f"built in: {', '.join(CORPORA)}"
     raise InputError(f"there is no file or folder {str(path)!r}; {hint}")
-
-
-def _known() -> str:
-    return ", ".join(f".{suffix}" for suffix in READERS)
-
-
-def _told(given: Given | Sequence[Given]) -> str:
-    return str(given) if isinstance(given, str | os.PathLike) else ", ".join(map(str, given))

@@ -9,14 +9,14 @@ from itertools import islice
 
 from ..errors import DataError
 from .files import File
-from .names import KNOWN, plain
-from .source import Records, Row, Source
+from .schema import KNOWN_COLUMNS, normalised_name
+from .source import FileSource, Row, Source
 
 Cells = list[str]
-CELL = 16 * 2**20  # characters of one cell; the csv library takes four bytes for each
-COLUMNS = 10_000
-SEPARATORS = 1_000_000  # in one line: 64 MB of English have no more commas
-NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?%?", re.IGNORECASE)
+MAX_CELL = 16 * 2**20  # characters of one cell; the csv library takes four bytes for each
+MAX_TABLE_COLUMNS = 10_000
+MAX_SEPARATORS = 1_000_000  # in one line: 64 MB of English have no more commas
+NUMERIC_CELL = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?%?", re.IGNORECASE)
 
 
 def read_tsv(file: File, note: str = "") -> Source:
@@ -27,7 +27,7 @@ def read_tsv(file: File, note: str = "") -> Source:
 
 
 def read_csv(file: File) -> Source:
-    csv.field_size_limit(CELL)  # the library's own limit is 128 kB
+    csv.field_size_limit(MAX_CELL)  # the library's own limit is 128 kB
     first = next(text for _, text in file.lines())
     separator = max(",;\t", key=first.count)  # ; is what spreadsheets write where , is a decimal point
 
@@ -46,7 +46,7 @@ def looks_tabular(file: File) -> bool:
 
 
 def _split(file: File, line: int, text: str) -> Cells:
-    _refuse_wide(file, line, text.count("\t"), COLUMNS)
+    _refuse_wide(file, line, text.count("\t"), MAX_TABLE_COLUMNS)
     return text.split("\t")
 
 
@@ -65,7 +65,7 @@ def _csv_rows(file: File, separator: str) -> Iterator[tuple[int, int, Cells]]:
         nonlocal began
         for number, (start, text) in enumerate(file.lines(), 1):
             began = start if began is None else began
-            _refuse_wide(file, number, text.count(separator), SEPARATORS)
+            _refuse_wide(file, number, text.count(separator), MAX_SEPARATORS)
             yield text + "\n"
 
     reader, line = csv.reader(feed(), delimiter=separator, strict=True), 1
@@ -97,7 +97,7 @@ def _table(
         raise DataError(f"{file.name} has no rows; expected at least one")
     header = _has_header([cells for *_, cells in head], assume=assume_header)
     first = head[0][2]
-    _refuse_wide(file, head[0][1], len(first) - 1, COLUMNS)
+    _refuse_wide(file, head[0][1], len(first) - 1, MAX_TABLE_COLUMNS)
     columns = [name.strip() if header and name.strip() else f"column{i}" for i, name in enumerate(first, 1)]
     if header and len(head) == 1:
         raise DataError(f"{file.name} has a header and no rows; expected at least one")
@@ -111,7 +111,7 @@ def _table(
         return dict(zip(columns, parse(text), strict=True))
 
     notes = [note, "" if header else "no header"]
-    return Records(file, columns, begins(), read, ", ".join(filter(None, notes)))
+    return FileSource(file, columns, begins(), read, ", ".join(filter(None, notes)))
 
 
 def _check(file: File, line: int, cells: Cells, columns: Cells) -> None:
@@ -128,13 +128,13 @@ def _has_header(rows: list[Cells], *, assume: bool) -> bool:
     filled = [cell for cell in first if cell.strip()]
     if len(set(first)) < len(first) or not filled or max(map(len, first)) > 60:
         return False
-    if any(plain(cell) in KNOWN for cell in first):
+    if any(normalised_name(cell) in KNOWN_COLUMNS for cell in first):
         return True
-    if any(NUMBER.fullmatch(cell.strip()) for cell in filled):
+    if any(NUMERIC_CELL.fullmatch(cell.strip()) for cell in filled):
         return False
     columns = list(zip(*(cells for cells in below if len(cells) == len(first)), strict=True))
     for name, values in zip(first, columns, strict=False):
-        if len(values) > 1 and all(NUMBER.fullmatch(value.strip()) for value in values):
+        if len(values) > 1 and all(NUMERIC_CELL.fullmatch(value.strip()) for value in values):
             return True
         if name in values:
             return False

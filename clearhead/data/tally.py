@@ -1,4 +1,4 @@
-"""Tallying: rows go by, what there is to say about them stays."""
+"""Statistics of a data source, collected in one pass over its rows."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from itertools import islice
 
 from ..errors import DataError
 from ..text import Tokenizer
-from .kinds import BlankError
-from .preview import Stretch, preview, texts
-from .shapes import Shape
+from .detect import Schema
+from .preview import Segment, preview, row_texts
+from .schema import BlankError
 from .source import Row, Source
 
-Rows = list[int]  # row numbers as people count, from 1
-CHUNK = 1000
+RowNumbers = list[int]  # row numbers as people count, from 1
+CHUNK_ROWS = 1000
 
 
 class Tally:
-    """What is counted while the rows go by; the rows themselves are not kept."""
+    """Statistics of rows; the rows themselves are not kept."""
 
-    def __init__(self, shape: Shape, tokenizer: Tokenizer | None, limit: int | None) -> None:
-        self.shape, self.tokenizer, self.limit = shape, tokenizer, limit
-        self.empty: dict[str, Rows] = {}
-        self.wrong: dict[str, Rows] = {}
+    def __init__(self, schema: Schema, tokenizer: Tokenizer | None, limit: int | None) -> None:
+        self.schema, self.tokenizer, self.limit = schema, tokenizer, limit
+        self.empty: dict[str, RowNumbers] = {}
+        self.wrong: dict[str, RowNumbers] = {}
         self.lengths: dict[str, array[int]] = {}
-        self.over_long: Rows = []
-        self.duplicates: Rows = []
+        self.over_long: RowNumbers = []
+        self.duplicates: RowNumbers = []
         self.labels: Counter[str] = Counter()
-        self.first: list[Stretch] = []
+        self.first: list[Segment] = []
         self.usable = 0
         self._seen: set[bytes] = set()
 
     def count(self, source: Source) -> None:
         good = self._good(source)
-        while chunk := list(islice(good, CHUNK)):
+        while chunk := list(islice(good, CHUNK_ROWS)):
             if not self.usable:
-                self.first = preview(self.shape.form, chunk[0][1], self.tokenizer)
+                self.first = preview(self.schema.form, chunk[0][1], self.tokenizer)
             self.usable += len(chunk)
             self._measure(chunk)
             for number, row in chunk:
@@ -48,15 +48,15 @@ class Tally:
     def _good(self, source: Source) -> Iterator[tuple[int, Row]]:
         for number, row in enumerate(source, 1):
             try:
-                yield number, self.shape.read(row)
+                yield number, self.schema.read(row)
             except BlankError as fault:
                 self.empty.setdefault(str(fault), []).append(number)
             except DataError as fault:
                 self.wrong.setdefault(str(fault), []).append(number)
 
     def _measure(self, chunk: list[tuple[int, Row]]) -> None:
-        """A pair is two inputs, each with all the length to itself; elsewhere all texts stand in one row."""
-        form, parts = self.shape.form, [texts(self.shape.form, row) for _, row in chunk]
+        """The two texts of a pair are separate inputs; elsewhere all texts of a row share one input."""
+        form, parts = self.schema.form, [row_texts(self.schema.form, row) for _, row in chunk]
         sides = []
         for role in parts[0]:
             column = [part[role] for part in parts]
@@ -72,13 +72,13 @@ class Tally:
         if digest in self._seen:
             self.duplicates.append(number)
         self._seen.add(digest)
-        if self.shape.form == "label":
+        if self.schema.form == "label":
             self.labels[row["label"]] += 1
-        elif self.shape.form == "tags":
+        elif self.schema.form == "tags":
             self.labels.update(row["tags"])
 
 
-def numbered(rows: Sequence[int], most: int = 5) -> str:
+def format_row_numbers(rows: Sequence[int], most: int = 5) -> str:
     """Row numbers for a line: the first few, and how many more."""
     more = f" and {len(rows) - most:,} more" if len(rows) > most else ""
     return ("row " if len(rows) == 1 else "rows ") + ", ".join(map(str, rows[:most])) + more

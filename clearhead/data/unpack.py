@@ -1,4 +1,4 @@
-"""Unpacking: a .gz or .xz file in, its bytes in a temporary file out; what would fill the disk is refused.
+"""Decompression: a .gz or .xz file in, its bytes in a temporary file out; decompression bombs are refused.
 
 A few hundred kilobytes can unpack to gigabytes. Texts that people wrote become 3 to 20 times as long, logs
 that repeat themselves up to some 100 times; gzip can reach 1,000 and xz 7,000. So beyond 64 MB a file may not
@@ -19,14 +19,14 @@ from typing import BinaryIO
 from ..errors import DataError
 
 PACKED = (".gz", ".xz")
-RATIO = 200
-SMALL = 64 * 2**20  # bytes; up to here nobody asks how a file was packed
-MEMORY = 100 * 2**20  # bytes an xz decoder may use; `xz -9` needs 65 MB
+MAX_RATIO = 200
+UNCHECKED_BYTES = 64 * 2**20  # bytes; up to here nobody asks how a file was packed
+XZ_MEMORY = 100 * 2**20  # bytes an xz decoder may use; `xz -9` needs 65 MB
 READ, WRITE = 2**16, 2**20
 
 
 def unpack(packed: BinaryIO, path: Path, name: str) -> int:
-    """A descriptor of the unpacked bytes, in a file that vanishes when it is closed."""
+    """A descriptor of the unpacked bytes, in a temporary file that is removed when it is closed."""
     parts = _gzip_parts if path.suffix.lower() == ".gz" else _xz_parts
     whole = os.fstat(packed.fileno()).st_size
     free = shutil.disk_usage(tempfile.gettempdir()).free
@@ -34,7 +34,7 @@ def unpack(packed: BinaryIO, path: Path, name: str) -> int:
     with tempfile.TemporaryFile() as room:
         for part in parts(packed):
             size += len(part)
-            if size > min(SMALL, free // 2):
+            if size > min(UNCHECKED_BYTES, free // 2):
                 _refuse_excess(name, size, packed.tell(), whole, free)
             room.write(part)
         room.flush()
@@ -44,8 +44,8 @@ def unpack(packed: BinaryIO, path: Path, name: str) -> int:
 def _refuse_excess(name: str, size: int, read: int, whole: int, free: int) -> None:
     ratio = size / max(read, 1)
     do = "unpack it yourself and give the unpacked file"
-    if size > SMALL and ratio > RATIO:
-        raise DataError(f"{name} unpacks to more than {RATIO} times its size, as no text does; {do}")
+    if size > UNCHECKED_BYTES and ratio > MAX_RATIO:
+        raise DataError(f"{name} unpacks to more than {MAX_RATIO} times its size, as no text does; {do}")
     # What is still to come will be packed about as tightly: better to stop now than at the last byte.
     expected = max(size, int(ratio * whole))
     if expected > free // 2:
@@ -74,7 +74,7 @@ def _xz_parts(packed: BinaryIO) -> Iterator[bytes]:
 
     data = packed.read(READ)
     while data:
-        decoder = LZMADecompressor(FORMAT_AUTO, memlimit=MEMORY)
+        decoder = LZMADecompressor(FORMAT_AUTO, memlimit=XZ_MEMORY)
         while not decoder.eof:
             yield decoder.decompress(data, WRITE)
             data = packed.read(READ) if decoder.needs_input and not decoder.eof else b""
@@ -84,7 +84,7 @@ def _xz_parts(packed: BinaryIO) -> Iterator[bytes]:
 
 
 def _next_member(unused: bytes, ahead: bytes, packed: BinaryIO) -> bytes:
-    """Where the next member begins: behind zeros, which some tapes and tools fill up with."""
+    """The beginning of the next member, after zero padding that some tools write."""
     data = unused + ahead
     while not (data := data.lstrip(b"\0")):
         if not (data := packed.read(READ)):

@@ -1,7 +1,7 @@
-"""Doctors: a machine or a run in; what was measured, what looks wrong and what to try, out."""
+"""Diagnosis: a machine or a run in; findings with measured values and advice out."""
 
-from .finding import Finding, is_healthy
-from .machine import environment
-from .runs import examine
+from .findings import Finding, is_healthy
+from .machine import check_machine
+from .runs import check_run
 
-__all__ = ["Finding", "environment", "examine", "is_healthy"]
+__all__ = ["Finding", "check_machine", "check_run", "is_healthy"]

@@ -14,21 +14,21 @@ from pathlib import Path
 
 import torch
 
-from ..heap import free_memory
 from ..lens.cost.machine import measure
-from .finding import Finding
+from ..malloc import available_memory
+from .findings import Finding
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox", "microsoft-edge", "safari")
-SMALL = 2e9  # bytes; less free memory or disk than this is soon not enough
+LOW_BYTES = 2e9  # bytes; less free memory or disk than this is soon not enough
 AMX = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
 # A product that is large enough for the processor's matrix units; where they are refused, the program dies.
 PROBE = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); print(float((x @ x)[0, 0]))"
 
 
-def environment(folder: Path | None = None) -> list[Finding]:
+def check_machine(folder: Path | None = None) -> list[Finding]:
     """Everything about this machine that can go wrong. `folder` is where runs would be written."""
     place = Path.cwd() if folder is None else folder
-    found = [
+    findings = [
         _python(),
         _torch(),
         _processor(),
@@ -38,7 +38,7 @@ def environment(folder: Path | None = None) -> list[Finding]:
         _memory(),
         _disk(place),
     ]
-    return [*found, _graphics(), _letters(), _font(), _browser(), *_extras()]
+    return [*findings, _graphics(), _letters(), _font(), _browser(), *_extras()]
 
 
 def _python() -> Finding:
@@ -47,11 +47,11 @@ def _python() -> Finding:
 
 def _torch() -> Finding:
     names = ("numpy", "tokenizers", "safetensors")
-    said = " · ".join([f"torch {torch.__version__}", *(f"{n} {metadata.version(n)}" for n in names)])
+    versions = " · ".join([f"torch {torch.__version__}", *(f"{n} {metadata.version(n)}" for n in names)])
     major, minor = (int(part) for part in torch.__version__.split(".")[:2])
     if (major, minor) < (2, 6):
-        return Finding("libraries", said, "wrong", "pip install 'torch>=2.6'")
-    return Finding("libraries", said)
+        return Finding("libraries", versions, "wrong", "pip install 'torch>=2.6'")
+    return Finding("libraries", versions)
 
 
 def _processor() -> Finding:
@@ -70,13 +70,15 @@ def cores() -> int:
 def _threads() -> Finding:
     threads, there = torch.get_num_threads(), cores()
     asked = os.environ.get("OMP_NUM_THREADS")
-    said = f"{threads} for {there} processors" + (f" (OMP_NUM_THREADS={asked})" if asked else "")
+    summary = f"{threads} for {there} processors" + (f" (OMP_NUM_THREADS={asked})" if asked else "")
     if threads > there:
-        return Finding("threads", said, "wrong", f"they wait for one another: export OMP_NUM_THREADS={there}")
+        return Finding(
+            "threads", summary, "wrong", f"they wait for one another: export OMP_NUM_THREADS={there}"
+        )
     if threads < there:
         remedy = "unset OMP_NUM_THREADS" if asked else f"export OMP_NUM_THREADS={there}"
-        return Finding("threads", said, "note", f"some processors are idle: {remedy}")
-    return Finding("threads", said)
+        return Finding("threads", summary, "note", f"some processors are idle: {remedy}")
+    return Finding("threads", summary)
 
 
 def _cpuinfo() -> list[str]:
@@ -99,31 +101,33 @@ def _matrix_units() -> Finding:
 
 def _speed() -> Finding:
     speed = measure()
-    said = f"{speed.flops / 1e9:.0f} GFLOP/s in matrix products · {speed.bandwidth / 1e9:.1f} GB/s of memory"
+    summary = (
+        f"{speed.flops / 1e9:.0f} GFLOP/s in matrix products · {speed.bandwidth / 1e9:.1f} GB/s of memory"
+    )
     if speed.flops < 5e9 * torch.get_num_threads():
-        return Finding("speed", said, "note", "slow for a processor; is something else running?")
-    return Finding("speed", said)
+        return Finding("speed", summary, "note", "slow for a processor; is something else running?")
+    return Finding("speed", summary)
 
 
 def _memory() -> Finding:
     page = os.sysconf("SC_PAGE_SIZE")
-    free, there = free_memory() or 0, os.sysconf("SC_PHYS_PAGES") * page
-    said = f"{free / 1e9:.1f} GB of {there / 1e9:.1f} GB free"
-    if free < SMALL:
-        return Finding("memory", said, "note", "close other programs, or train with smaller batches")
-    return Finding("memory", said)
+    free, there = available_memory() or 0, os.sysconf("SC_PHYS_PAGES") * page
+    summary = f"{free / 1e9:.1f} GB of {there / 1e9:.1f} GB free"
+    if free < LOW_BYTES:
+        return Finding("memory", summary, "note", "close other programs, or train with smaller batches")
+    return Finding("memory", summary)
 
 
 def _disk(place: Path) -> Finding:
     usage = shutil.disk_usage(place)
-    said = f"{usage.free / 1e9:.1f} GB of {usage.total / 1e9:.1f} GB free in {place}"
+    summary = f"{usage.free / 1e9:.1f} GB of {usage.total / 1e9:.1f} GB free in {place}"
     if not os.access(place, os.W_OK):
         return Finding("disk", f"{place} cannot be written to", "wrong", "choose another folder with --out")
-    if usage.free < SMALL:
+    if usage.free < LOW_BYTES:
         return Finding(
-            "disk", said, "note", "a run keeps three checkpoints of three times the model; make room"
+            "disk", summary, "note", "a run keeps three checkpoints of three times the model; make room"
         )
-    return Finding("disk", said)
+    return Finding("disk", summary)
 
 
 def _graphics() -> Finding:

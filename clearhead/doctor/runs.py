@@ -11,37 +11,37 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ClearheadError, InputError, LoadError
-from ..recipes import Run, load_run
-from ..recipes.rows import read
-from ..store.jsonfile import read_object
+from ..readfile import read_object
+from ..recipes import SETTINGS_FILE, RunConfig, load_run
+from ..recipes.rows import read_dataset
+from ..store.atomic import CONFIG_FILE
 from ..train import checkpoints, read_log, verify
-from . import curves
-from .curves import Curves
-from .finding import Finding
+from . import findings
+from .findings import Curves, Finding
 
-SETTINGS, CONFIG = "settings.yaml", "config.json"
+WORD_TASKS = ("causal", "translate", "masked", "denoise", "spans")  # their loss is over a vocabulary
 LARGER = ("accuracy", "f1", "bleu", "exact")  # scores of which more is better
 
 
-def examine(folder: str | Path) -> list[Finding]:
-    """Everything a run folder tells."""
+def check_run(folder: str | Path) -> list[Finding]:
+    """All findings about a run folder."""
     place = Path(folder)
     if not place.is_dir():
         raise InputError(f"{folder} is no folder; expected a run, such as runs/demo")
     records = read_log(place)
-    if not records and not (place / SETTINGS).is_file():
-        raise InputError(f"{folder} is no run: it has neither metrics.jsonl nor {SETTINGS}")
-    found = Curves(
+    if not records and not (place / SETTINGS_FILE).is_file():
+        raise InputError(f"{folder} is no run: it has neither metrics.jsonl nor {SETTINGS_FILE}")
+    curves = Curves(
         [r for r in records if "split" not in r], [r for r in records if r.get("split") == "valid"]
     )
-    run = load_run(str(place / SETTINGS)) if (place / SETTINGS).is_file() else None
+    run = load_run(str(place / SETTINGS_FILE)) if (place / SETTINGS_FILE).is_file() else None
     failed = [r for r in records if r.get("split") == "failed"]
     return [
         *_failure(failed),
-        *_progress(found, run),
-        *_curves(found, run, place),
+        *_progress(curves, run),
+        *_curves(curves, run, place),
         *_checkpoints(place),
-        *_data(found, run),
+        *_data(curves, run),
     ]
 
 
@@ -55,37 +55,35 @@ def _failure(failed: list[dict[str, Any]]) -> Iterator[Finding]:
         yield Finding("not finite", shown, "wrong", f"{advice}; then clearhead train --resume")
 
 
-def _progress(found: Curves, run: Run | None) -> Iterator[Finding]:
-    done = int(found.steps[-1]["step"]) if found.steps else 0
+def _progress(curves: Curves, run: RunConfig | None) -> Iterator[Finding]:
+    done = int(curves.steps[-1]["step"]) if curves.steps else 0
     if run is None:
-        yield Finding("steps", f"{done:,} taken; without {SETTINGS} nobody knows of how many")
+        yield Finding("steps", f"{done:,} taken; without {SETTINGS_FILE} nobody knows of how many")
     elif done < run.train.steps:
-        said = f"{done:,} of {run.train.steps:,}"
-        yield Finding("steps", said, "note", "at work, or stopped: clearhead train --resume goes on")
+        summary = f"{done:,} of {run.train.steps:,}"
+        yield Finding("steps", summary, "note", "at work, or stopped: clearhead train --resume goes on")
     else:
         yield Finding("steps", f"{done:,}, all of them")
 
 
-def _curves(found: Curves, run: Run | None, place: Path) -> Iterator[Finding]:
+def _curves(curves: Curves, run: RunConfig | None, place: Path) -> Iterator[Finding]:
     config = _config(place)
     training = run.train if run is not None else None
-    yield curves.loss(found, config.get("vocab_size") if _predicts_words(run) else None)
-    yield curves.gradient(found, training.clip if training else None, known=training is not None)
+    yield findings.check_loss(
+        curves, config.get("vocab_size") if run is not None and run.task in WORD_TASKS else None
+    )
+    yield findings.check_gradient(curves, training.clip if training else None, known=training is not None)
     warmup = getattr(training.schedule, "warmup", None) if training else None
     post = config.get("model_type") in ("bert", "roberta", "marian", "bart", "albert", "distilbert")
-    yield curves.rate(found, training.steps if training else None, warmup, post_norm=post)
-    yield curves.speed(found)
-    metric = _metric(found)
-    yield curves.validation(found, metric, larger=metric in LARGER)
+    yield findings.check_learning_rate(curves, training.steps if training else None, warmup, post_norm=post)
+    yield findings.check_speed(curves)
+    metric = _metric(curves)
+    yield findings.check_validation(curves, metric, larger=metric in LARGER)
 
 
-def _predicts_words(run: Run | None) -> bool:
-    return run is not None and run.task in ("causal", "translate", "masked", "denoise", "spans")
-
-
-def _metric(found: Curves) -> str:
+def _metric(curves: Curves) -> str:
     """The score that runs are compared by, as far as the log knows: the loss, or the first there is."""
-    scores = found.validations[-1]["scores"] if found.validations else {}
+    scores = curves.validations[-1]["scores"] if curves.validations else {}
     return next((name for name in LARGER if name in scores), "loss")
 
 
@@ -93,7 +91,7 @@ def _config(place: Path) -> dict[str, Any]:
     newest = [*checkpoints(place).values()][-1:]
     for folder in (place, *newest):
         try:
-            return read_object(folder / CONFIG)
+            return read_object(folder / CONFIG_FILE)
         except LoadError:
             continue
     return {}
@@ -110,29 +108,29 @@ def _checkpoints(place: Path) -> Iterator[Finding]:
         advice = "resuming takes the newest whole one; remove the broken folder"
         yield Finding("checkpoints", "; ".join(broken), "wrong", advice)
     else:
-        said = ", ".join(f"{step:,}" for step in there) or "none yet"
-        yield Finding("checkpoints", f"of step {said}" if there else said)
+        steps = ", ".join(f"{step:,}" for step in there) or "none yet"
+        yield Finding("checkpoints", f"of step {steps}" if there else steps)
 
 
-def _data(found: Curves, run: Run | None) -> Iterator[Finding]:
+def _data(curves: Curves, run: RunConfig | None) -> Iterator[Finding]:
     """The rows as the run reads them, and how often each was seen."""
     if run is None or run.data.source is None:
         return
     try:
-        rows = read(run)
+        rows = read_dataset(run)
     except (ClearheadError, OSError) as error:
         where = " ".join(str(error).split())
         yield Finding("data", where, "note", "the file of this run has moved or changed")
         return
     train, valid = rows.splits["train"], rows.splits.get("valid", [])
-    said = f"{len(train):,} rows to learn, {len(valid):,} held out"
+    summary = f"{len(train):,} rows to learn, {len(valid):,} held out"
     texts = {json.dumps(row, sort_keys=True, ensure_ascii=False, default=str) for row in train}
     both = sum(json.dumps(r, sort_keys=True, ensure_ascii=False, default=str) in texts for r in valid)
     twice = len(train) - len(texts)
     if both:
         advice = "scores are too good: take those rows out of one of the two"
-        yield Finding("data", f"{said}; {both:,} held-out rows are learned, too", "wrong", advice)
+        yield Finding("data", f"{summary}; {both:,} held-out rows are learned, too", "wrong", advice)
     elif twice > len(train) / 5:
-        yield Finding("data", f"{said}; {twice:,} are repeated", "note", "clearhead data check lists them")
+        yield Finding("data", f"{summary}; {twice:,} are repeated", "note", "clearhead data check lists them")
     else:
-        yield Finding("data", said + (f"; {twice:,} are repeated" if twice else ""))
+        yield Finding("data", summary + (f"; {twice:,} are repeated" if twice else ""))

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..data.packing import IGNORE_INDEX
 from ..errors import InputError
 from ..text.tokenizer import Tokenizer
 from .tokens import Token, of_ids
 
-NOTHING = -100  # the label of a token that is not learned
 INPUTS = ("target_BT", "ids_BT")  # what stands at the same places as the labels, in order of preference
 
 
@@ -41,10 +41,10 @@ def xray(batch: Any, loss: Callable[[Any], Tensor], tokenizer: Tokenizer | None,
     tokens = of_ids(getattr(one, read)[0].tolist(), tokenizer)
     rays = []
     for at, (token, label) in enumerate(zip(tokens, labels, strict=True)):
-        if label == NOTHING:
+        if label == IGNORE_INDEX:
             rays.append(Ray(token, None, None))
             continue
-        alone = torch.full_like(one.labels_BT, NOTHING)
+        alone = torch.full_like(one.labels_BT, IGNORE_INDEX)
         alone[0, at] = label
         amount = float(loss(replace(one, labels_BT=alone)))
         rays.append(Ray(token, of_ids([label], tokenizer)[0], amount))

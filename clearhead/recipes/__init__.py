@@ -1,6 +1,6 @@
-"""Recipes: a name, a file and a few settings in; a bundle, a task and a trainer's settings out."""
+"""Recipes: a preset, a data file and a few settings in; a bundle, a task and training settings out."""
 
-from .prepare import Prepared, prepare
-from .settings import RECIPES, Run, changed, load_run
+from .prepare import PreparedRun, prepare
+from .settings import RECIPES, SETTINGS_FILE, RunConfig, load_run, with_overrides
 
-__all__ = ["RECIPES", "Prepared", "Run", "changed", "load_run", "prepare"]
+__all__ = ["RECIPES", "SETTINGS_FILE", "PreparedRun", "RunConfig", "load_run", "prepare", "with_overrides"]

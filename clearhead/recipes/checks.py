@@ -1,4 +1,4 @@
-"""Checks of settings: a dataclass of settings in; nothing out, or the first setting that cannot be."""
+"""Checks of settings: a dataclass of settings in; an error for the first value of a wrong type or range."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..errors import InputError, nearest, quoted
 
-# Smallest and largest; the largest are far beyond what anybody has trained, and far below what overflows.
+# Smallest and largest value; the largest are far beyond any real run and far below an overflow.
 RANGES: Mapping[str, tuple[float, float]] = {
     "length": (1, 10**6), "tokens": (1, 10**9), "rows": (1, 10**6), "vocab": (1, 10**7),
     "smoothing": (0, 0.999),
 }  # fmt: skip
-WORDS = {str: "text", int: "a whole number", float: "a number", dict: "keys and values", NoneType: "nothing"}
+TYPE_WORDS = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    dict: "keys and values",
+    NoneType: "nothing",
+}
 
 
 def check_settings(name: str, settings: object) -> None:
@@ -46,4 +52,4 @@ def _fits(value: Any, hint: Any) -> bool:
 def _wording(hint: Any) -> str:
     if get_origin(hint) in (Union, UnionType):
         return " or ".join(map(_wording, get_args(hint)))
-    return WORDS.get(get_origin(hint) or hint, str(hint))
+    return TYPE_WORDS.get(get_origin(hint) or hint, str(hint))

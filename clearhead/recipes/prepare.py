@@ -16,58 +16,62 @@ from ..nn.positions import Learned
 from ..tasks.task import Task
 from ..text.tokenizer import Tokenizer
 from ..text.training import train_tokenizer
-from . import makers
-from .enlarge import enlarge
-from .rows import Rows, read
-from .settings import Run
+from . import builders
+from .augmentation import augment
+from .rows import Dataset, read_dataset
+from .settings import RunConfig
 
-LABELLED = {"classify": "labels", "tag": "tags"}  # tasks whose head has names, and its kind
-# How configs call the number of learned positions.
+NAMED_HEADS = {"classify": "labels", "tag": "tags"}  # tasks whose head has named classes, and its kind
+# The config keys for the number of learned positions.
 POSITIONS = (
     "max_position_embeddings", "n_positions", "max_encoder_position_embeddings",
     "max_decoder_position_embeddings",
 )  # fmt: skip
-LAYERS = 10_000  # ten times as many as anybody has trained
+MAX_LAYERS = 10_000  # ten times more than any published model has
 
 
 @dataclass(frozen=True)
-class Prepared:
-    run: Run
-    rows: Rows
+class PreparedRun:
+    run: RunConfig
+    rows: Dataset
     bundle: Bundle
     task: Task[Any]
     notes: tuple[str, ...]
 
 
-def prepare(run: Run, say: Callable[[str], None] = lambda line: None) -> Prepared:
+def prepare(run: RunConfig, say: Callable[[str], None] = lambda line: None) -> PreparedRun:
     """Read the rows, get or train the tokenizer, build or load the model, and put the task together."""
-    rows = enlarge(run, read(run))
-    maker = makers.MAKERS[run.task]
+    rows = augment(run, read_dataset(run))
+    builder = builders.BUILDERS[run.task]
     base = _base(run)
     tokenizer = base.tokenizer if base is not None else None
     if base is not None:
-        rows = replace(rows, labels=_learned(base) if base.task == LABELLED.get(run.task) else ())
+        rows = replace(rows, labels=_learned(base) if base.task == NAMED_HEADS.get(run.task) else ())
     if tokenizer is None:
         say(f"tokenizer  {run.tokenizer.kind}, up to {run.tokenizer.vocab:,} tokens")
         tokenizer = train_tokenizer(
-            _texts(rows), run.tokenizer.kind, vocab=run.tokenizer.vocab, frame=maker.frame, lower=maker.lower
+            _texts(rows),
+            run.tokenizer.kind,
+            vocab=run.tokenizer.vocab,
+            frame=builder.frame,
+            lower=builder.lower,
         )
     notes = [*rows.notes, *_unknown(tokenizer, _texts(rows))]
     if base is not None:
         run = _within(run, base, notes)
-    made = maker.make(run, rows, tokenizer, notes)
+    built = builder.build(run, rows, tokenizer, notes)
     if base is None:
-        return Prepared(run, rows, _fresh(run, tokenizer, made, notes), made.task, tuple(notes))
-    if base.task != made.head:
+        return PreparedRun(run, rows, _fresh(run, tokenizer, built, notes), built.task, tuple(notes))
+    if base.task != built.head:
         raise InputError(
             f"{run.model['family']} has a head for {base.task}, and the task {run.task!r} needs one for "
-            f"{made.head}; start from a checkpoint of that kind, or without --from"
+            f"{built.head}; start from a checkpoint of that kind, or without --from"
         )
-    return Prepared(run, rows, _named(base, made), made.task, tuple(notes))
+    return PreparedRun(run, rows, _named(base, built), built.task, tuple(notes))
 
 
 def _learned(base: Bundle) -> tuple[str, ...]:
-    """The labels of a checkpoint in the order of its scores; none where they were never given names."""
+    """The label names of a checkpoint by class index; none if they are still transformers' LABEL_0, ..."""
     given = base.config.get("id2label")
     if base.task not in ("labels", "tags") or not isinstance(given, dict):
         return ()
@@ -75,9 +79,9 @@ def _learned(base: Bundle) -> tuple[str, ...]:
     return () if all(name == f"LABEL_{i}" for i, name in enumerate(names)) else tuple(names)
 
 
-def _named(base: Bundle, made: makers.Made) -> Bundle:
-    """A head without names gets those of the file; one label more or less is another head."""
-    names = made.config.get("id2label", {})
+def _named(base: Bundle, built: builders.BuiltTask) -> Bundle:
+    """A head whose labels are unnamed takes the names of the data, if there are as many."""
+    names = built.config.get("id2label", {})
     if base.task not in ("labels", "tags") or _learned(base):
         return base
     there = len(base.config.get("id2label") or {}) or int(base.config.get("num_labels") or 2)
@@ -87,8 +91,8 @@ def _named(base: Bundle, made: makers.Made) -> Bundle:
     return base
 
 
-def _texts(rows: Rows) -> list[str]:
-    """Everything that is written in the training rows."""
+def _texts(rows: Dataset) -> list[str]:
+    """All texts of the training rows, to train a tokenizer on."""
 
     def words(value: Any) -> Iterable[str]:
         if isinstance(value, str):
@@ -98,14 +102,14 @@ def _texts(rows: Rows) -> list[str]:
         elif isinstance(value, list):
             yield " ".join(str(item) for item in value)
 
-    skip = {"label", "tags", "answers"}  # an answer stands in its context
+    skip = {"label", "tags", "answers"}  # classes are not text, and an answer is part of its context
     return [
         text for row in rows.splits["train"] for k, v in row.items() if k not in skip for text in words(v)
     ]
 
 
 def _unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
-    """One note if the vocabulary has no token for some characters of the training rows."""
+    """A note if some characters of the training rows are not in the vocabulary."""
     if tokenizer.unk is None:
         return []
     letters = Counter(letter for text in texts for letter in text if not letter.isspace())
@@ -124,12 +128,12 @@ def _unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
 
 
 def _reach(spec: Model) -> int | None:
-    """How many tokens fit: the fewest learned positions in the model; other schemes have no end."""
+    """The longest text the model can read: its fewest learned positions; None for other schemes."""
     return min((node.length for node in spec.nodes() if isinstance(node, Learned)), default=None)
 
 
-def _within(run: Run, base: Bundle, notes: list[str]) -> Run:
-    """A checkpoint has the positions it has: longer texts are treated as its length demands."""
+def _within(run: RunConfig, base: Bundle, notes: list[str]) -> RunConfig:
+    """`data.length` limited to the number of positions that a loaded model has."""
     reach = _reach(base.spec)
     if reach is None or run.data.length <= reach:
         return run
@@ -137,8 +141,8 @@ def _within(run: Run, base: Bundle, notes: list[str]) -> Run:
     return replace(run, data=replace(run.data, length=reach))
 
 
-def _base(run: Run) -> Bundle | None:
-    """A model to go on from, where `model.family` names a folder."""
+def _base(run: RunConfig) -> Bundle | None:
+    """The model to fine-tune, if `model.family` names a folder."""
     name = str(run.model.get("family", ""))
     if not Path(name).is_dir():
         return None
@@ -148,40 +152,40 @@ def _base(run: Run) -> Bundle | None:
     return load(name, edit=run.model.get("edit"), seed=run.train.seed)
 
 
-def _fresh(run: Run, tokenizer: Tokenizer, made: makers.Made, notes: list[str]) -> Bundle:
+def _fresh(run: RunConfig, tokenizer: Tokenizer, built: builders.BuiltTask, notes: list[str]) -> Bundle:
     config = {key: value for key, value in run.model.items() if key not in ("family", "edit")}
     if "family" not in run.model:
         raise InputError("model.family is missing; name a family such as gpt2, or a folder")
-    bundle = _built(run, made, config)
+    bundle = _built(run, built, config)
     reach = _reach(bundle.spec)
     if reach is not None and reach < run.data.length:
         # RoBERTa's table counts two more than it can use, so the difference is added.
         more = {key: config[key] + run.data.length - reach for key in POSITIONS if key in config}
-        bundle = _built(run, made, config | more)
+        bundle = _built(run, built, config | more)
         settings = ", ".join(f"model.{key} {value}" for key, value in more.items())
         notes.append(f"positions raised to fit data.length {run.data.length}: {settings}")
     bundle.tokenizer = tokenizer
-    bundle.generation = made.generation
+    bundle.generation = built.generation
     return bundle
 
 
-def _built(run: Run, made: makers.Made, config: Mapping[str, Any]) -> Bundle:
+def _built(run: RunConfig, built: builders.BuiltTask, config: Mapping[str, Any]) -> Bundle:
     with _refusing(config):
         return build(
             str(run.model["family"]),
-            task=made.head,
+            task=built.head,
             seed=run.train.seed,
             edit=run.model.get("edit"),
-            **{**made.config, **config},
+            **{**built.config, **config},
         )
 
 
 @contextmanager
 def _refusing(config: Mapping[str, Any]) -> Iterator[None]:
-    """Settings of a model that cannot be built: values of the wrong kind, and sizes that no machine holds."""
+    """Report model settings that cannot be built (wrong types, impossible sizes) in one line."""
     for key, value in config.items():
-        if "layer" in key and isinstance(value, int) and value > LAYERS:
-            raise InputError(f"model.{key} is {quoted(value)}; expected at most {LAYERS:,}")
+        if "layer" in key and isinstance(value, int) and value > MAX_LAYERS:
+            raise InputError(f"model.{key} is {quoted(value)}; expected at most {MAX_LAYERS:,}")
     try:
         yield
     except ClearheadError:

@@ -1,24 +1,21 @@
-"""Rows of a run: the named source in; canonical rows by split, and what was noticed on the way, out."""
+"""The dataset of a run: a file, folder or corpus in; rows by split and notes about them out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ..data.documents import documents
-from ..data.heldout import is_held_out
-from ..data.kinds import KINDS, BlankError
-from ..data.shapes import Shape, detect
-from ..data.source import Source
+from ..data.detect import Schema, detect_schemas
+from ..data.documents import documents, is_held_out
+from ..data.schema import ROW_KINDS, BlankError
+from ..data.source import Row, Source
 from ..data.sources import read_splits
 from ..errors import DataError, InputError
-from .settings import Run
+from .settings import RunConfig
 
-Row = dict[str, Any]
-# What each task learns from: the forms of rows it can take.
-FORMS: dict[str, tuple[str, ...]] = {
+# The forms of rows each task can learn from; the first is the one named in errors.
+TASK_FORMS: dict[str, tuple[str, ...]] = {
     "translate": ("pair", "prompt"),
     "causal": ("text", "prompt", "pair", "messages"),
     "masked": ("text",),
@@ -29,19 +26,19 @@ FORMS: dict[str, tuple[str, ...]] = {
     "tag": ("tags",),
     "answer": ("answer",),
 }
-ONE_IN = 20  # without a split of its own, every twentieth text is held out
+HOLD_OUT_ONE_IN = 20  # without a validation split, every twentieth text is held out
 
 
 @dataclass(frozen=True)
-class Rows:
+class Dataset:
     splits: Mapping[str, list[Row]]
-    shape: Shape
+    schema: Schema
     hashes: Mapping[str, str]
     notes: tuple[str, ...]
-    labels: tuple[str, ...] = ()  # those that a model to go on from knows, in its order
+    labels: tuple[str, ...] = ()  # the label names of the model to fine-tune, by class index
 
 
-def read(run: Run) -> Rows:
+def read_dataset(run: RunConfig) -> Dataset:
     if run.data.source is None:
         raise InputError(f"the recipe needs a file of your own: clearhead train {run.task} FILE")
     sources = dict(read_splits(run.data.source))
@@ -60,16 +57,16 @@ def read(run: Run) -> Rows:
     if "valid" not in splits:
         splits = _held_out(splits, notes)
     hashes = {name: value for source in sources.values() for name, value in source.hashes().items()}
-    return Rows(splits, shape, hashes, tuple(notes))
+    return Dataset(splits, shape, hashes, tuple(notes))
 
 
-def _fitting(run: Run, source: Source) -> Shape:
-    shapes = detect(source, run.data.map)
-    for shape in shapes:  # the likeliest reading first
-        if shape.form in FORMS[run.task]:
+def _fitting(run: RunConfig, source: Source) -> Schema:
+    shapes = detect_schemas(source, run.data.map)
+    for shape in shapes:  # most likely first
+        if shape.form in TASK_FORMS[run.task]:
             return shape
-    wanted = " or ".join(FORMS[run.task])
-    roles = " ".join(f"{role}=COLUMN" for role in KINDS[FORMS[run.task][0]].roles)
+    wanted = " or ".join(TASK_FORMS[run.task])
+    roles = " ".join(f"{role}=COLUMN" for role in ROW_KINDS[TASK_FORMS[run.task][0]].roles)
     columns = ", ".join(source.columns)[:120]
     raise InputError(
         f"the rows look like {shapes[0]}, and {run.task} needs {wanted}; say which columns these are: "
@@ -77,7 +74,7 @@ def _fitting(run: Run, source: Source) -> Shape:
     )
 
 
-def _canonical(source: Source, shape: Shape, split: str, notes: list[str]) -> list[Row]:
+def _canonical(source: Source, shape: Schema, split: str, notes: list[str]) -> list[Row]:
     rows, blank = [], 0
     for number in range(len(source)):
         try:
@@ -91,8 +88,8 @@ def _canonical(source: Source, shape: Shape, split: str, notes: list[str]) -> li
     return rows
 
 
-def _is_prose(run: Run, source: Source) -> bool:
-    """Where order matters a plain text file is one text; elsewhere a line is a row."""
+def _is_prose(run: RunConfig, source: Source) -> bool:
+    """Whether plain text files are read whole; for tasks that ignore order each line is a row."""
     names = [Path(file.name) for file in source.files]
     return (
         run.task in ("causal", "pretrain") and bool(names) and all(".txt" in name.suffixes for name in names)
@@ -100,15 +97,15 @@ def _is_prose(run: Run, source: Source) -> bool:
 
 
 def _held_out(splits: Mapping[str, list[Row]], notes: list[str]) -> dict[str, list[Row]]:
-    """A validation split where none was given: by the text itself, so that equal texts stay together."""
+    """Add a validation split, chosen by a hash of the input, so that equal inputs are on one side."""
     rows = splits.get("train") or next(iter(splits.values()))
     if len(rows) == 1 and "text" in rows[0]:  # one long text: its last tenth
         text = rows[0]["text"]
         at = int(len(text) * 0.9)
         notes.append(f"valid: the last tenth of the text, {len(text) - at:,} characters")
         return {**splits, "train": [{"text": text[:at]}], "valid": [{"text": text[at:]}]}
-    held = [row for row in rows if is_held_out(_question(row), one_in=ONE_IN)]
-    kept = [row for row in rows if not is_held_out(_question(row), one_in=ONE_IN)]
+    held = [row for row in rows if is_held_out(_question(row), one_in=HOLD_OUT_ONE_IN)]
+    kept = [row for row in rows if not is_held_out(_question(row), one_in=HOLD_OUT_ONE_IN)]
     if not held or not kept:
         different = len({_question(row) for row in rows})
         raise DataError(
@@ -120,6 +117,6 @@ def _held_out(splits: Mapping[str, list[Row]], notes: list[str]) -> dict[str, li
 
 
 def _question(row: Row) -> str:
-    """What the model is shown, not what it is to answer: rows that ask the same stay on one side."""
+    """The input of a row without its target."""
     answers = {"tgt", "completion", "label", "tags", "answers"}
     return str(sorted((role, value) for role, value in row.items() if role not in answers))

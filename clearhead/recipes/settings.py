@@ -1,7 +1,7 @@
-"""Settings of a run: a recipe, a YAML file and dotted words in; one checked tree of settings out.
+"""Settings of a run: a preset or a YAML file, and dotted overrides, in; one checked `RunConfig` out.
 
-Later wins: the recipe, then the file, then the words. Unknown keys are refused with the nearest name. What
-comes out can be written as YAML and run again.
+Overrides win over the file. Unknown keys are refused with the nearest name. A config can be written as YAML
+and run again.
 """
 
 from __future__ import annotations
@@ -18,49 +18,50 @@ from ..errors import InputError, SpecError, nearest, quoted
 from ..spec import Spec
 from ..train import Training
 from .checks import check_settings
-from .tree import read_tree, read_value
+from .yamlfile import parse_value, read_yaml
 
 TaskName = Literal[
     "translate", "causal", "masked", "pretrain", "classify", "tag", "answer", "denoise", "spans"
 ]  # fmt: skip
-FOLDER = files("clearhead.recipes") / "shelf"
-RECIPES = sorted(path.name.removesuffix(".yaml") for path in FOLDER.iterdir() if path.name.endswith(".yaml"))
+SETTINGS_FILE = "settings.yaml"  # in the folder of a run
+PRESETS = files("clearhead.recipes") / "presets"
+RECIPES = sorted(path.name.removesuffix(".yaml") for path in PRESETS.iterdir() if path.name.endswith(".yaml"))
 
 
 @dataclass(frozen=True)
-class Data:
-    """Where the rows come from, and how they are cut and batched."""
+class DataConfig:
+    """Where the rows come from, and how they are truncated and batched."""
 
     source: str | None = None  # a file, parallel files, a folder, or a built-in corpus
-    valid: str | None = None  # a file of its own; None: a split of the source, or every 20th row
+    valid: str | None = None  # a validation file; None: a split of the source, or every 20th row
     map: dict[str, str] | None = None  # role: column
-    language: str = "en"  # of the answers, for BLEU
+    language: str = "en"  # of the targets, for BLEU
     length: int = 64  # longest text in tokens; for causal models the length of a row
-    truncate: Literal["none", "source"] = "none"  # pairs with a longer source: left out, or its end cut off
-    tokens: int = 2000  # padded tokens a batch
-    rows: int = 12  # rows a batch, for causal models
-    smoothing: float = 0.0
-    augment: dict[str, Any] | None = (
-        None  # changed copies of training rows: copies, delete, swap, letters, ...
-    )
+    truncate: Literal["none", "source"] = "none"  # pairs with a longer source: dropped, or truncated
+    tokens: int = 2000  # tokens per batch, padding included
+    rows: int = 12  # rows per batch, for causal models
+    smoothing: float = 0.0  # label smoothing
+    augment: dict[str, Any] | None = None  # perturbed copies of rows: copies, delete, swap, letters, ...
     back: dict[str, Any] | None = None  # back-translation: model (of the reverse direction), texts (targets)
-    masking: Literal["dynamic", "static"] = "dynamic"  # other words hidden each time, or always the same
+    masking: Literal["dynamic", "static"] = "dynamic"  # new masks every epoch, or always the same
 
 
 @dataclass(frozen=True)
-class Words:
-    """The tokenizer; a model that comes with one keeps it."""
+class TokenizerConfig:
+    """The tokenizer to train; a model that comes with one keeps it."""
 
     kind: Literal["bpe", "byte-bpe", "unigram", "wordpiece", "chars"] = "bpe"
     vocab: int = 4000
 
 
 @dataclass(frozen=True)
-class Run:
+class RunConfig:
+    """All settings of a training run."""
+
     task: TaskName
     about: str = ""
-    data: Data = field(default_factory=Data)
-    tokenizer: Words = field(default_factory=Words)
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     # family: a name or a folder; edit: changes of the spec, {Attention.kernel: Linear}; the rest: its config
     model: dict[str, Any] = field(default_factory=dict)
     train: Training = field(default_factory=lambda: Training(steps=1000))
@@ -79,16 +80,16 @@ class Run:
         return text
 
 
-def load_run(recipe: str, words: Sequence[str] = ()) -> Run:
-    """`recipe` is a name on the shelf or a YAML file; `words` are `--train.lr 3e-4` or `train.lr=3e-4`."""
+def load_run(recipe: str, words: Sequence[str] = ()) -> RunConfig:
+    """`recipe` is the name of a preset or a YAML file; `words` are `--train.lr 3e-4` or `train.lr=3e-4`."""
     tree = _read(recipe)
     for place, value in overrides(words).items():
         _put(tree, place.split("."), value)
     return _run(tree)
 
 
-def changed(run: Run, words: Sequence[str]) -> Run:
-    """The same run with some settings changed."""
+def with_overrides(run: RunConfig, words: Sequence[str]) -> RunConfig:
+    """The same config with some settings replaced."""
     tree = run.to_dict()
     for place, value in overrides(words).items():
         _put(tree, place.split("."), value)
@@ -96,8 +97,8 @@ def changed(run: Run, words: Sequence[str]) -> Run:
 
 
 def overrides(words: Sequence[str]) -> dict[str, Any]:
-    """Dotted settings as the user typed them."""
-    found: dict[str, Any] = {}
+    """The values of dotted settings as typed on the command line."""
+    values: dict[str, Any] = {}
     left = list(words)
     while left:
         word = left.pop(0)
@@ -108,17 +109,17 @@ def overrides(words: Sequence[str]) -> dict[str, Any]:
             value = left.pop(0)
         if "." not in name:
             raise InputError(f"unknown option {word!r}; settings are dotted, such as --train.steps 500")
-        found[name] = read_value(value, name)
-    return found
+        values[name] = parse_value(value, name)
+    return values
 
 
 def _read(recipe: str) -> dict[str, Any]:
     if recipe in RECIPES:
-        with as_file(FOLDER / f"{recipe}.yaml") as path:
-            return read_tree(path)
+        with as_file(PRESETS / f"{recipe}.yaml") as path:
+            return read_yaml(path)
     path = Path(recipe)
     if path.suffix in (".yaml", ".yml") and path.is_file():
-        return read_tree(path)
+        return read_yaml(path)
     raise InputError(f"no recipe is called {recipe!r}; {nearest(recipe, RECIPES)}")
 
 
@@ -133,25 +134,25 @@ def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
     tree[last] = value
 
 
-def _run(tree: Mapping[str, Any]) -> Run:
-    _known("a run", tree, [f.name for f in fields(Run)])
+def _run(tree: Mapping[str, Any]) -> RunConfig:
+    _known("a run", tree, [f.name for f in fields(RunConfig)])
     if tree.get("task") not in get_args(TaskName):
         raise InputError(
             f"task is {quoted(tree.get('task'))}; {nearest(str(tree.get('task')), get_args(TaskName))}"
         )
-    made: dict[str, Any] = {name: tree[name] for name in ("task", "about", "model") if name in tree}
-    for name, kind in (("data", Data), ("tokenizer", Words)):
+    sections: dict[str, Any] = {name: tree[name] for name in ("task", "about", "model") if name in tree}
+    for name, kind in (("data", DataConfig), ("tokenizer", TokenizerConfig)):
         given = tree.get(name) or {}
         _known(name, given, [f.name for f in fields(kind)])
-        made[name] = kind(**{key: _float(kind, key, value) for key, value in given.items()})
-        check_settings(name, made[name])
-    made["train"] = _training(tree.get("train") or {})
-    made["model"] = made.get("model") or {}
-    _typed("model", made["model"], dict)
-    _typed("model.family", made["model"].get("family", ""), str)
-    _typed("model.edit", made["model"].get("edit") or {}, dict)
-    _typed("about", made.get("about", ""), str)
-    return Run(**made)
+        sections[name] = kind(**{key: _as_int(kind, key, value) for key, value in given.items()})
+        check_settings(name, sections[name])
+    sections["train"] = _training(tree.get("train") or {})
+    sections["model"] = sections.get("model") or {}
+    _typed("model", sections["model"], dict)
+    _typed("model.family", sections["model"].get("family", ""), str)
+    _typed("model.edit", sections["model"].get("edit") or {}, dict)
+    _typed("about", sections.get("about", ""), str)
+    return RunConfig(**sections)
 
 
 def _typed(name: str, value: Any, kind: type) -> None:
@@ -160,7 +161,8 @@ def _typed(name: str, value: Any, kind: type) -> None:
         raise InputError(f"{name} is {quoted(value)}; expected {wanted}")
 
 
-def _float(kind: type, key: str, value: Any) -> Any:
+def _as_int(kind: type, key: str, value: Any) -> Any:
+    """1e3 is read as a float; where a setting is an int, a whole float becomes one."""
     wants_int = {f.name for f in fields(kind) if f.type == "int"}
     return int(value) if key in wants_int and isinstance(value, float) and value.is_integer() else value
 
@@ -169,15 +171,15 @@ def _training(given: Mapping[str, Any]) -> Training:
     _known("train", given, ["kind", *(f.name for f in fields(Training))])
     whole = {name: _whole(name, value) for name, value in given.items() if name != "kind"}
     try:
-        made = Spec.from_dict({"kind": "Training", **whole})
+        training = Spec.from_dict({"kind": "Training", **whole})
     except SpecError as error:
         raise InputError(f"train: {error}") from None
-    assert isinstance(made, Training)
-    return made
+    assert isinstance(training, Training)
+    return training
 
 
 def _whole(name: str, value: Any) -> Any:
-    """`--train.steps 1e3` means a whole number; where a fraction is wanted, 1 means 1.0."""
+    """`--train.steps 1e3` means the int 1000; settings that are floats stay floats."""
     is_whole = isinstance(value, float) and value.is_integer()
     return int(value) if is_whole and name not in ("lr", "clip", "time_budget") else value
 

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
+from importlib.resources import files
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 
 from .. import __version__
 from ..errors import ClearheadError, one_line
-from .desk import BusyError
+from .compute_queue import BusyError
 from .guard import Guard, addresses
-from .page import pages
+from .registry import UnknownIdError
 from .routes import families, generate, models, runs, steps, traces
-from .shelf import UnknownError
 from .studio import Studio
+
+MEDIA_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript",
+    "css": "text/css",
+    "svg": "image/svg+xml",
+}
 
 
 def create_app(
@@ -29,20 +37,20 @@ def create_app(
     key: str | None = None,
     proxied: Iterable[str] = (),
 ) -> ASGIApp:
-    """`host` and `port` are where we listen, `proxied` the names of a proxy in front of us; a `key` is
-    asked for on every API request."""
+    """`host` and `port` are the listening address, `proxied` the host names of a proxy in front of it; a
+    `key` is required on every API request."""
     app = FastAPI(title="Clearhead studio", version=__version__, docs_url=None, redoc_url=None)
     app.add_exception_handler(ClearheadError, _refused)
     app.add_exception_handler(RequestValidationError, _misshapen)
     app.add_exception_handler(HTTPException, _http)
     for screen in (models, traces, generate, steps, runs, families):
         app.include_router(screen.routes(studio))
-    app.include_router(pages())
+    app.include_router(page_routes())
     return Guard(app, hosts=addresses(host, port), proxied=proxied, key=key)
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
-    status = 404 if isinstance(error, UnknownError) else 429 if isinstance(error, BusyError) else 400
+    status = 404 if isinstance(error, UnknownIdError) else 429 if isinstance(error, BusyError) else 400
     return JSONResponse({"error": one_line(str(error))}, status)
 
 
@@ -56,3 +64,26 @@ async def _misshapen(request: Request, error: Exception) -> JSONResponse:
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": str(error.detail)}, error.status_code, headers=error.headers)
+
+
+def page_routes() -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+    for entry in (files("clearhead.serve") / "static").iterdir():
+        content = entry.read_bytes()
+        where = "/" if entry.name == "index.html" else f"/{entry.name}"
+        router.add_api_route(
+            where, _answer(content, MEDIA_TYPES[entry.name.rsplit(".", 1)[-1]]), methods=["GET"]
+        )
+    return router
+
+
+def _answer(content: bytes, kind: str):  # type: ignore[no-untyped-def]  # a route, typed by FastAPI
+    tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+    headers = {"etag": tag, "cache-control": "no-cache"}
+
+    async def answer(request: Request) -> Response:
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type=kind, headers=headers)
+
+    return answer

@@ -1,4 +1,4 @@
-"""Facts about a model: a bundle in, what the page needs to know of it out."""
+"""Facts about a model: a bundle in; its description for the page out."""
 
 from __future__ import annotations
 
@@ -9,83 +9,85 @@ from ..lens.describe import sentence, towers
 from ..nn.heads import WordHead
 from ..nn.model import Pair
 from ..nn.positions import Learned
-from .shelf import Entry, Shelf, first_sample
+from .registry import ModelEntry, ModelRegistry, first_sample
 
-SAMPLE = "The cat sat on the mat because it was tired."
+SAMPLE_TEXT = "The cat sat on the mat because it was tired."
 
 
-def facts(shelf: Shelf, entry: Entry, bundle: Bundle) -> dict[str, Any]:
+def facts(registry: ModelRegistry, entry: ModelEntry, bundle: Bundle) -> dict[str, Any]:
     sides = towers(bundle.spec)
     family = bundle.family
     stored = sum(p.numel() * p.element_size() for p in bundle.model.parameters())
     return {
         "id": entry.id,
         "name": entry.name,
-        "where": shelf.where(entry),
+        "where": registry.where(entry),
         "title": family.title if family else type(bundle.spec).__name__,
         "mode": family.mode if family else "",
         "task": bundle.task,
         "parameters": bundle.parameters,
         "bytes": stored,
         "text": bundle.tokenizer is not None,
-        "generates": generates(bundle),
+        "generates": can_generate(bundle),
         "chat": has_template(bundle),
         "vocabulary": vocabulary(bundle),
         "pair": isinstance(bundle.spec, Pair),
-        "window": window(bundle),
-        "sample": _fitting(bundle, first_sample(entry) or SAMPLE),
+        "window": max_text_length(bundle),
+        "sample": _fitting(bundle, first_sample(entry) or SAMPLE_TEXT),
         "towers": {side: sentence(tower) for side, tower in sides.items()},
-        "kinds": kinds(bundle),
+        "kinds": attention_kinds(bundle),
     }
 
 
 def _fitting(bundle: Bundle, text: str) -> str:
-    """As much of a text as the model can read, with room for the tokens around it and an answer."""
-    reach = window(bundle)
-    if reach is None or bundle.tokenizer is None:
+    """As much of a text as the model can read, with room for special tokens and an answer."""
+    longest = max_text_length(bundle)
+    if longest is None or bundle.tokenizer is None:
         return text
     ids = list(bundle.tokenizer.encode(text, specials=False).ids)
-    return text if len(ids) <= reach - 8 else bundle.tokenizer.decode(ids[: max(1, reach // 2)]).strip()
+    return text if len(ids) <= longest - 8 else bundle.tokenizer.decode(ids[: max(1, longest // 2)]).strip()
 
 
-def generates(bundle: Bundle) -> bool:
-    """Whether it writes text: words come out, one after another."""
+def can_generate(bundle: Bundle) -> bool:
+    """Whether it generates text: it has a decoder and a token head."""
     head = getattr(bundle.spec, "head", None)
     return isinstance(head, WordHead) and "decoder" in towers(bundle.spec)
 
 
 def has_template(bundle: Bundle) -> bool:
-    """Whether its checkpoint says how a conversation is written."""
-    return generates(bundle) and bundle.tokenizer is not None and bundle.tokenizer.chat_template is not None
+    """Whether its checkpoint has a chat template."""
+    return (
+        can_generate(bundle) and bundle.tokenizer is not None and bundle.tokenizer.chat_template is not None
+    )
 
 
 def vocabulary(bundle: Bundle) -> str:
-    """Models with the same one understand each other's token ids."""
+    """A fingerprint of the vocabulary; models with the same one share token ids."""
     return bundle.tokenizer.fingerprint if bundle.tokenizer else ""
 
 
-def window(bundle: Bundle) -> int | None:
-    """The longest text it can read; None where nothing but patience limits it."""
+def max_text_length(bundle: Bundle) -> int | None:
+    """The longest text it can read, in tokens; None for position schemes without a limit."""
     lengths = [t.positions.length for t in towers(bundle.spec).values() if isinstance(t.positions, Learned)]
     return min(lengths, default=None)
 
 
-def kinds(bundle: Bundle) -> list[dict[str, Any]]:
+def attention_kinds(bundle: Bundle) -> list[dict[str, Any]]:
     """The kinds of attention, and how many layers, heads and key/value heads each has."""
     sides = towers(bundle.spec)
-    found = [("self", next(iter(sides.values())), "attention")]
+    sites = [("self", next(iter(sides.values())), "attention")]
     if isinstance(bundle.spec, Pair):
-        found += [("decoder", sides["decoder"], "attention"), ("cross", sides["decoder"], "cross")]
+        sites += [("decoder", sides["decoder"], "attention"), ("cross", sides["decoder"], "cross")]
     rows = []
-    for kind, tower, name in found:
+    for kind, tower, name in sites:
         spec = getattr(tower.pattern[0], name)
         groups = spec.kv_heads or spec.heads
         rows.append({"kind": kind, "layers": tower.depth, "heads": spec.heads, "groups": groups})
     return rows
 
 
-def causal(bundle: Bundle) -> list[str]:
-    """The kinds in which no query sees a later key."""
+def causal_kinds(bundle: Bundle) -> list[str]:
+    """The kinds of attention that are causal."""
     if isinstance(bundle.spec, Pair):
         return ["decoder"]
     return ["self"] if "decoder" in towers(bundle.spec) else []

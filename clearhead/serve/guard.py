@@ -1,7 +1,7 @@
-"""The guard at the door: every request in; those of our own page through, with the headers that keep it safe.
+"""The guard: ASGI middleware that admits only requests of the studio's own page, and adds security headers.
 
-Outermost of all, and deny by default. A page of another site can make a browser send requests here; it cannot
-make it send our Host and our Origin together with a JSON body.
+It is the outermost layer and denies by default. A page of another site can make a browser send requests here;
+it cannot make it send our Host and our Origin together with a JSON body.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LARGEST = 2 * 2**20  # bytes of a request
+MAX_REQUEST_BYTES = 2 * 2**20  # bytes of a request
 SAFE = ("GET", "HEAD")
-EVERYONE = ("0.0.0.0", "::")  # listening on every address of this machine
+ALL_INTERFACES = ("0.0.0.0", "::")  # listening on every address of this machine
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -44,10 +44,10 @@ HEADERS = {
 
 
 class TooLargeError(HTTPException):
-    """A body beyond the limit, however its length was announced. FastAPI lets only its own kind through."""
+    """A body beyond the limit. An HTTPException, because FastAPI passes only those through."""
 
     def __init__(self) -> None:
-        super().__init__(413, f"the request is larger than {LARGEST:,} bytes")
+        super().__init__(413, f"the request is larger than {MAX_REQUEST_BYTES:,} bytes")
 
 
 class Guard:
@@ -67,16 +67,17 @@ class Guard:
                 await self.app(scope, receive, send)
             return
 
-        async def dressed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
         refusal = self._refusal(scope)
         if refusal is not None:
-            await _refused(*refusal)(scope, receive, dressed)
+            status, error = refusal
+            await JSONResponse({"error": error}, status)(scope, receive, send_with_headers)
             return
-        await self.app(scope, _counted(receive), dressed)
+        await self.app(scope, _limited(receive), send_with_headers)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
@@ -93,8 +94,8 @@ class Guard:
             return 403, "only the studio's own page may change things"
         if headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
             return 415, "a request carries JSON (content-type: application/json)"
-        if int(headers.get("content-length") or 0) > LARGEST:
-            return 413, f"the request is larger than {LARGEST:,} bytes"
+        if int(headers.get("content-length") or 0) > MAX_REQUEST_BYTES:
+            return 413, f"the request is larger than {MAX_REQUEST_BYTES:,} bytes"
         return None
 
     def _knows_key(self, headers: Headers) -> bool:
@@ -102,40 +103,36 @@ class Guard:
         return hmac.compare_digest(given.encode(), (self.key or "").encode())
 
 
-def _counted(receive: Receive) -> Receive:
-    """Bytes are counted as they come; what a header says of them is only a promise."""
+def _limited(receive: Receive) -> Receive:
+    """Limit the size of a body while it is received: its content-length header may be wrong."""
     seen = 0
 
     async def counting() -> Message:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        if seen > LARGEST:
+        if seen > MAX_REQUEST_BYTES:
             raise TooLargeError()
         return message
 
     return counting
 
 
-def _refused(status: int, why: str) -> JSONResponse:
-    return JSONResponse({"error": why}, status)
-
-
 def addresses(host: str, port: int) -> list[str]:
-    """What a browser may call us: the names of this machine's own loop, and the host we were told to be; or,
-    where we listen to everyone, every address of this machine."""
+    """The values of the Host header that are accepted: the loopback names and `host`, or, when listening on
+    all interfaces, every address of this machine."""
     names = {"127.0.0.1", "localhost", "[::1]"}
-    names |= own_addresses() if host in EVERYONE else {_bracketed(host)}
+    names |= own_addresses() if host in ALL_INTERFACES else {_bracketed(host)}
     return [f"{name}:{port}" for name in names] + (list(names) if port == 80 else [])
 
 
 def own_addresses() -> set[str]:
-    """This machine's name, the addresses it stands for, and the one it reaches others from."""
+    """This machine's name, the addresses it resolves to, and the address of the default route."""
     found = {socket.gethostname()}
     with suppress(OSError):
         found |= {str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)}
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # nothing is sent: it only chooses the way
+        probe.connect(("192.0.2.1", 9))  # sends nothing; it only selects the route
         found.add(probe.getsockname()[0])
     return {_bracketed(address.partition("%")[0]) for address in found}
 

@@ -1,8 +1,7 @@
-"""The lesson: one text through one head of the user's own model, every step with its real numbers and shapes.
+"""The step-by-step lesson: one text through one attention head, every step with its numbers and shapes.
 
-Parts can be switched off (scale, mask, positions, residual): then the same tokens go through the changed
-model, and the answers of both stand side by side. Large tensors are cut to what a page can show; shapes are
-whole.
+Parts can be ablated (scale, mask, positions, residual): then the same tokens go through the changed model,
+and the predictions of both are compared. Large tensors are cut to what a page can show; shapes are complete.
 """
 
 from __future__ import annotations
@@ -21,19 +20,18 @@ from ..lens.change import changed, everywhere
 from ..lens.describe import places
 from ..lens.record import Kind, inside
 from ..lens.shadow import towers
-from ..lens.tokens import Token
 from ..lens.trace import Trace, trace_ids
 from ..nn.model import PairModel, SingleModel
 from ..nn.tap import Recorder
-from .answers import guesses, said
+from .answers import decoded_target, top_predictions
 
-Part = Literal["scale", "mask", "positions", "residual"]
-TOKENS, NUMBERS = 12, 8  # rows and columns shown
-LISTED = 200  # tokens of a text that are written out
+RemovablePart = Literal["scale", "mask", "positions", "residual"]
+SHOWN_TOKENS, SHOWN_COLUMNS = 12, 8  # rows and columns shown
+MAX_LISTED_TOKENS = 200  # tokens of a text that are written out
 
 
 def lesson(
-    bundle: Bundle, trace: Trace, kind: Kind, layer: int, head: int, off: Sequence[Part]
+    bundle: Bundle, trace: Trace, kind: Kind, layer: int, head: int, off: Sequence[RemovablePart]
 ) -> dict[str, Any]:
     if not 0 <= layer < trace.layers(kind) or not 0 <= head < trace.heads(kind):
         raise InputError(f"there is no head {layer}.{head} in {kind} attention")
@@ -43,10 +41,12 @@ def lesson(
     return {
         "steps": _Lesson(model, now, kind, layer, head).steps(),
         "off": list(off),
-        "before": guesses(trace),
-        "after": guesses(now),
-        "said": said(bundle, trace),
-        "then": said(bundle, replace(bundle, model=model).trace(list(trace.fed.ids))) if off else "",
+        "before": top_predictions(trace),
+        "after": top_predictions(now),
+        "said": decoded_target(bundle, trace),
+        "then": decoded_target(bundle, replace(bundle, model=model).trace(list(trace.fed.ids)))
+        if off
+        else "",
     }
 
 
@@ -64,32 +64,32 @@ class _Lesson:
         self.seen = {name.split(".", 3)[3]: x[0] for name, x in seen.items()}
 
     def steps(self) -> list[dict[str, Any]]:
-        made = self.trace.steps(self.kind, self.layer, self.head)
+        record = self.trace.steps(self.kind, self.layer, self.head)
         after = {"attn": "cross.stream", "cross": "ff.stream"}[self.part]
         after = after if after in self.seen else "ff.stream"
         embedded, placed, scheme = self._front()
-        keys, values = self._wide("K", made.k_KE, self.columns), self._wide("V", made.v_KE, self.columns)
+        keys, values = self._wide("K", record.k_KE, self.columns), self._wide("V", record.v_KE, self.columns)
         return [
             {"key": "tokens", "texts": self._texts(), "shape": [len(self.read)]},
             _step("embedding", embedded.shape, self._wide("x", embedded, self.read)),
             _step("positions", placed.shape, self._wide("p", placed, self.read), words=scheme),
-            _step("qkv", made.q_QE.shape, self._wide("Q", made.q_QE), keys, values),
-            _step("scores", made.scores.shape, self._square("QKᵀ", made.scores)),
-            _step("scale", made.scaled.shape, self._square("QKᵀ · s", made.scaled), number=made.scale),
-            _step("mask", made.masked.shape, self._square("mask", made.masked)),
-            _step("softmax", made.weights.shape, self._square("A", made.weights)),
-            _step("mix", made.mix.shape, self._wide("A V", made.mix)),
+            _step("qkv", record.q_QE.shape, self._wide("Q", record.q_QE), keys, values),
+            _step("scores", record.scores.shape, self._square("QKᵀ", record.scores)),
+            _step("scale", record.scaled.shape, self._square("QKᵀ · s", record.scaled), number=record.scale),
+            _step("mask", record.masked.shape, self._square("mask", record.masked)),
+            _step("softmax", record.weights.shape, self._square("A", record.weights)),
+            _step("mix", record.mix.shape, self._wide("A V", record.mix)),
             _step("heads", self.seen[f"{self.part}.out"].shape, self._wide("concat", self._heads()),
                   self._wide("out", self.seen[f"{self.part}.out"]), number=self.trace.heads(self.kind)),
             _step("residual", self.seen[after].shape, self._wide("x", self.seen[f"{self.part}.stream"]),
                   self._wide("+ out", self.seen[f"{self.part}.out"]), self._wide("→", self.seen[after])),
             _step("feedforward", self.seen["ff.hidden"].shape, self._wide("hidden", self.seen["ff.hidden"]),
                   self._wide("out", self.seen["ff.out"])),
-            {"key": "logits", "shape": list(self.trace.answer.shape), "guesses": guesses(self.trace)},
+            {"key": "logits", "shape": list(self.trace.answer.shape), "guesses": top_predictions(self.trace)},
         ]  # fmt: skip
 
     def _front(self) -> tuple[Tensor, Tensor, str]:
-        """What the table says of each token, and what its position adds to that."""
+        """The token embeddings, what the positions add to them, and the name of the position scheme."""
         tower, fed = towers(self.model)[self.side], self.trace.fed
         ids = fed.target_ids if self.side == "decoder" and fed.target_ids is not None else fed.ids
         types = None if fed.types is None else torch.tensor([list(fed.types)])
@@ -103,23 +103,20 @@ class _Lesson:
         return self.seen[f"{self.part}.mix"].transpose(0, 1).flatten(1)
 
     def _texts(self) -> list[dict[str, Any]]:
-        """The tokens of every text that takes part; in cross-attention the source, then the answer."""
+        """The tokens of each text involved; in cross-attention the source, then the target."""
         trace = self.trace
         sides = {"self": ["source"], "decoder": ["target"], "cross": ["source", "target"]}[self.kind]
         texts = {"source": trace.tokens, "target": trace.target_tokens}
-        return [{"side": side, "count": len(texts[side]), "tokens": _tokens(texts[side])} for side in sides]
+        shown = {side: [token._asdict() for token in texts[side][:MAX_LISTED_TOKENS]] for side in sides}
+        return [{"side": side, "count": len(texts[side]), "tokens": shown[side]} for side in sides]
 
     def _wide(self, name: str, x_TD: Tensor, labels: list[str] | None = None) -> dict[str, Any]:
-        shown = (self.rows if labels is None else labels)[:TOKENS]
-        return _matrix(name, x_TD[:TOKENS, :NUMBERS], shown, None, x_TD.shape)
+        shown = (self.rows if labels is None else labels)[:SHOWN_TOKENS]
+        return _matrix(name, x_TD[:SHOWN_TOKENS, :SHOWN_COLUMNS], shown, None, x_TD.shape)
 
     def _square(self, name: str, x_QK: Tensor) -> dict[str, Any]:
-        rows, columns = self.rows[:TOKENS], self.columns[:TOKENS]
-        return _matrix(name, x_QK[:TOKENS, :TOKENS], rows, columns, x_QK.shape)
-
-
-def _tokens(tokens: list[Token]) -> list[dict[str, Any]]:
-    return [token._asdict() for token in tokens[:LISTED]]
+        rows, columns = self.rows[:SHOWN_TOKENS], self.columns[:SHOWN_TOKENS]
+        return _matrix(name, x_QK[:SHOWN_TOKENS, :SHOWN_TOKENS], rows, columns, x_QK.shape)
 
 
 def _step(key: str, shape: Sequence[int], *matrices: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -129,6 +126,6 @@ def _step(key: str, shape: Sequence[int], *matrices: dict[str, Any], **more: Any
 def _matrix(
     name: str, x: Tensor, rows: list[str], columns: list[str] | None, shape: Sequence[int]
 ) -> dict[str, Any]:
-    """What is blocked is minus infinity, which JSON has no word for: null. Zero has no sign (+ 0.0)."""
+    """Masked scores are minus infinity, which JSON does not have: null. Adding 0.0 turns -0.0 into 0.0."""
     values = [[round(v, 4) + 0.0 if math.isfinite(v) else None for v in row] for row in x.float().tolist()]
     return {"name": name, "rows": rows, "columns": columns, "values": values, "shape": list(shape)}

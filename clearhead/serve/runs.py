@@ -1,4 +1,4 @@
-"""Runs started from the page: a recipe and settings in, a process of its own out. The page trains nothing.
+"""Runs started from the page: a recipe and settings in, a separate `clearhead train` process out.
 
 So a run outlives the page and the studio, and everything about it is in its folder.
 """
@@ -16,58 +16,62 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import InputError, TrainError, one_line
-from ..recipes import load_run
-from ..train.commit import writing
-from ..train.signals import SAVE
-from .shelf import Entry, Shelf
-from .watch import catches, worker
+from ..recipes import SETTINGS_FILE, load_run
+from ..train.atomic_write import disk_errors
+from ..train.log import METRICS_FILE
+from ..train.signals import SAVE_SIGNAL
+from .registry import ModelEntry, ModelRegistry
+from .run_status import handles_signal, training_process
 
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}")
-SETTING = re.compile(r"[a-z_]+(\.[a-z_0-9]+)+")
-LOG = "train.log"  # what the process said, for when it ends before its first step
-Order = Literal["pause", "go on", "save", "stop"]
+RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}")
+SETTING_NAME = re.compile(r"[a-z_]+(\.[a-z_0-9]+)+")
+PROCESS_LOG = "train.log"  # output of the process, to explain why it ended before its first step
+Command = Literal["pause", "go on", "save", "stop"]
 
 
-class Runs:
-    def __init__(self, shelf: Shelf) -> None:
-        self.shelf = shelf
+class RunManager:
+    def __init__(self, registry: ModelRegistry) -> None:
+        self.registry = registry
         self._started: dict[Path, subprocess.Popen[bytes]] = {}
         self._words: dict[Path, list[str]] = {}  # how each was first started
         self._worked: set[Path] = set()  # those whose process has held the lock
 
-    def start(self, recipe: str, name: str, settings: dict[str, str]) -> Entry:
-        """The settings are checked here, so that what cannot run is said at once."""
+    def start(self, recipe: str, name: str, settings: dict[str, str]) -> ModelEntry:
+        """Start a run. Settings are checked here first, so that errors are reported at once."""
         words = [f"{key}={value}" for key, value in settings.items() if value != ""]
         for key in settings:
-            if not SETTING.fullmatch(key):
+            if not SETTING_NAME.fullmatch(key):
                 raise InputError(one_line(f"{key!r} is not a setting; expected one such as train.steps"))
         load_run(recipe, words)
         if recipe.endswith((".yaml", ".yml")):
-            raise InputError("name a recipe of the shelf; a file of your own is trained in the terminal")
+            raise InputError(
+                "name one of the built-in recipes; a YAML file of your own is trained in the terminal"
+            )
         folder = self._free(name or recipe)
         self._words[folder] = ["train", recipe, *words, "--out", str(folder)]
-        with writing(folder):
+        with disk_errors(folder):
             folder.mkdir(parents=True)
             self._spawn(folder, self._words[folder])
-            return self._entry(folder)
+            (folder / METRICS_FILE).touch()  # now it is a run, one without steps yet
+            return self.registry.put(folder)
 
-    def resume(self, entry: Entry) -> None:
-        """Go on where it stopped; a run that ended before it wrote its settings is started once more."""
-        if worker(entry.path) is not None or self.starting(entry):
+    def resume(self, entry: ModelEntry) -> None:
+        """Resume a stopped run; one that ended before it wrote its settings is started again."""
+        if training_process(entry.path) is not None or self.starting(entry):
             return
         ending = self._process(entry)
         if ending is not None:
             ending.wait(30)  # it has let go of its lock, and takes a moment to leave
-        if (entry.path / "settings.yaml").is_file():
+        if (entry.path / SETTINGS_FILE).is_file():
             self._spawn(entry.path, ["train", "--resume", str(entry.path)])
         elif entry.path in self._words:
             self._spawn(entry.path, self._words[entry.path])
         else:
             raise TrainError(one_line(f"{entry.name} stopped before it wrote its settings; start a new run"))
 
-    def order(self, entry: Entry, order: Order) -> None:
-        """Signals to whoever trains in the folder, also when it was started in a terminal."""
-        pid = worker(entry.path)
+    def order(self, entry: ModelEntry, order: Command) -> None:
+        """Send a signal to the process that trains in the folder, even if it was started in a terminal."""
+        pid = training_process(entry.path)
         if pid is None:
             self._order_without_worker(entry, order)
         elif order == "pause":
@@ -80,7 +84,7 @@ class Runs:
             os.kill(pid, signal.SIGCONT)
             os.kill(pid, signal.SIGTERM)  # it saves, then stops; resuming is exact
 
-    def _order_without_worker(self, entry: Entry, order: Order) -> None:
+    def _order_without_worker(self, entry: ModelEntry, order: Command) -> None:
         process = self._process(entry)
         if order == "go on":
             self.resume(entry)
@@ -94,56 +98,52 @@ class Runs:
                 f"{entry.name} is still starting; it can be paused and saved from its first step"
             )
 
-    def _save(self, entry: Entry, pid: int) -> None:
-        """A checkpoint at the next step, and the run goes on; a paused one takes that step when resumed."""
-        if SAVE is None or not catches(pid, SAVE):
+    def _save(self, entry: ModelEntry, pid: int) -> None:
+        """Request a checkpoint after the next step; a paused run takes that step once it continues."""
+        if SAVE_SIGNAL is None or not handles_signal(pid, SAVE_SIGNAL):
             raise TrainError(f"{entry.name} cannot save on request yet; try again after its first step")
-        os.kill(pid, SAVE)
+        os.kill(pid, SAVE_SIGNAL)
 
-    def starting(self, entry: Entry) -> bool:
-        """Whether a process that was started here is on its way to its first step: it takes its lock only
-        after a while. One that has held the lock is at its end, not at its beginning."""
+    def starting(self, entry: ModelEntry) -> bool:
+        """Whether a process that was started here has not reached its first step: it takes the lock only
+        after a while. A process that has already held the lock is ending, not starting."""
         return self._process(entry) is not None and entry.path not in self._worked
 
-    def failure(self, entry: Entry) -> str:
-        """The last line of a process that ended badly before it wrote anything; otherwise nothing."""
+    def failure(self, entry: ModelEntry) -> str:
+        """The last output line of a process that failed, or "" if it did not."""
         process = self._started.get(entry.path)
         code = None if process is None else process.poll()
         if code is None or code in (0, 3, 130) or -code in (signal.SIGINT, signal.SIGTERM):  # stopped by hand
             return ""
         if code < 0:
             return f"it was ended by {signal.Signals(-code).name}; SIGKILL is often a want of memory"
-        lines = (entry.path / LOG).read_text(errors="replace").split("\n")
+        lines = (entry.path / PROCESS_LOG).read_text(errors="replace").split("\n")
         return one_line(next((line for line in reversed(lines) if line.strip()), f"it ended with {code}"))
 
-    def _process(self, entry: Entry) -> subprocess.Popen[bytes] | None:
-        """The process that was started here for this run, while it lives."""
+    def _process(self, entry: ModelEntry) -> subprocess.Popen[bytes] | None:
+        """The running process that was started here for this run, if any."""
         process = self._started.get(entry.path)
         return process if process is not None and process.poll() is None else None
 
     def _free(self, name: str) -> Path:
-        """A folder of that name that is not there yet."""
+        """A folder of that name, or with a number behind it, that does not exist yet."""
         plain = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-.")[:36]
-        if not NAME.fullmatch(plain):
+        if not RUN_NAME.fullmatch(plain):
             raise InputError(one_line(f"{name!r} cannot name a run; use letters and digits"))
         for number in range(1, 1000):
-            folder = self.shelf.runs / (plain if number == 1 else f"{plain}-{number}")
+            folder = self.registry.runs / (plain if number == 1 else f"{plain}-{number}")
             if not folder.exists():
                 return folder
         raise InputError(f"there are a thousand runs called {plain}; choose another name")
 
-    def _entry(self, folder: Path) -> Entry:
-        (folder / "metrics.jsonl").touch()  # from here on it is a run, if one of no steps yet
-        return self.shelf.put(folder)
-
     def _spawn(self, folder: Path, words: list[str]) -> None:
-        with (folder / LOG).open("ab") as log:
+        with (folder / PROCESS_LOG).open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "clearhead", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=self.shelf.home,
+                cwd=self.registry.home,
                 start_new_session=True,  # Ctrl-C for the studio is not one for its runs
             )
         self._started[folder] = process
@@ -151,8 +151,8 @@ class Runs:
         threading.Thread(target=self._attend, args=(folder, process), daemon=True).start()
 
     def _attend(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
-        """Note when a process takes its lock; then wait for its end, so that it leaves no zombie behind."""
-        while process.poll() is None and worker(folder) != process.pid:
+        """Note when a process takes its lock; then wait for it, so that it leaves no zombie."""
+        while process.poll() is None and training_process(folder) != process.pid:
             time.sleep(0.1)
         if self._started.get(folder) is process:  # and not one that was started after it
             self._worked.add(folder)

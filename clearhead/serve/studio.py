@@ -1,20 +1,20 @@
-"""The studio behind the page: what every route may use."""
+"""The state behind the page that all routes share: the model registry, the compute queue and the runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from .desk import Desk
-from .runs import Runs
-from .shelf import Shelf
+from .compute_queue import ComputeQueue
+from .registry import ModelRegistry
+from .runs import RunManager
 
 
 @dataclass(frozen=True)
 class Studio:
-    shelf: Shelf
-    desk: Desk = field(default_factory=Desk)
+    registry: ModelRegistry
+    queue: ComputeQueue = field(default_factory=ComputeQueue)
 
     @cached_property
-    def runs(self) -> Runs:
-        return Runs(self.shelf)
+    def runs(self) -> RunManager:
+        return RunManager(self.registry)

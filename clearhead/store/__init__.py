@@ -1,8 +1,8 @@
 """Weights and disk: folders in, checkpoints out, and the way back."""
 
-from .folder import Checkpoint, read
+from .folder import Checkpoint, read_folder
 from .hub import resolve
 from .tensors import Tensors
-from .write import write
+from .write import write_folder
 
-__all__ = ["read", "write", "resolve", "Checkpoint", "Tensors"]
+__all__ = ["read_folder", "write_folder", "resolve", "Checkpoint", "Tensors"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import LoadError, one_line, quoted, reason
-from .jsonfile import read_object
+from ..readfile import read_object
 from .pooling import read_pooling
 from .shards import open_tensors
 from .tensors import Tensors
@@ -16,7 +16,7 @@ from .tensors import Tensors
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What a folder holds, as its files say it; nothing is interpreted yet."""
+    """The content of a checkpoint folder; nothing is interpreted yet."""
 
     folder: Path
     config: dict[str, Any]
@@ -25,8 +25,8 @@ class Checkpoint:
     pooling: dict[str, Any] | None  # how to make one vector of a sentence; see pooling.py
 
 
-def read(folder: str | Path) -> Checkpoint:
-    """Read the headers of a folder; the weights stay on disk until somebody uses them."""
+def read_folder(folder: str | Path) -> Checkpoint:
+    """Read the headers of a folder; the weights are memory-mapped and read on first use."""
     folder = _folder(folder)
     try:
         generation = folder / "generation_config.json"

@@ -20,7 +20,7 @@ from . import gguf_llama as llama
 from .gguf_header import Header
 from .gguf_tokenizer import read_tokenizer
 
-KEPT = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+TORCH_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def read_gguf(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor], Tokenizer | None]:
@@ -30,8 +30,8 @@ def read_gguf(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor], Toke
         header = Header(Path(path), partial(_blocks, library))
         stored = header.tensors
         factors = _tensor(library, header, llama.ROPE_FACTORS) if llama.ROPE_FACTORS in stored else None
-        config = llama.config(header.metadata, stored, factors)
-        plan = llama.plan(config, stored)
+        config = llama.read_config(header.metadata, stored, factors)
+        plan = llama.plan_tensors(config, stored)
         tokenizer = read_tokenizer(header.metadata, where)
         if tokenizer is not None and tokenizer.vocab > config["vocab_size"]:
             rows = f"its table of vectors has {config['vocab_size']} rows"
@@ -66,9 +66,9 @@ def _blocks(library: Any, kind: int) -> tuple[int, int]:
 def _tensor(library: Any, header: Header, name: str) -> Tensor:
     stored = header.tensors[name]
     kind = library.GGMLQuantizationType(stored.kind)
-    if kind.name in KEPT:
+    if kind.name in TORCH_DTYPES:
         count = prod(stored.shape)
-        x = torch.frombuffer(header.data, dtype=KEPT[kind.name], count=count, offset=stored.start)
+        x = torch.frombuffer(header.data, dtype=TORCH_DTYPES[kind.name], count=count, offset=stored.start)
         return x.reshape(stored.shape)
     raw = np.frombuffer(header.data, np.uint8, stored.size, stored.start)
     try:

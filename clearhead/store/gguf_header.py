@@ -22,13 +22,13 @@ from ..errors import LoadError
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 STRING, ARRAY = 8, 9
 # The other types of a value, by number, as `struct` spells them.
-NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+NUMBER_FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
-Blocks = Callable[[int], tuple[int, int]]  # a tensor type -> values in a block, bytes of a block
+BlockSize = Callable[[int], tuple[int, int]]  # a tensor type -> values in a block, bytes of a block
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """A tensor as it lies in the file."""
 
     kind: int
@@ -87,7 +87,7 @@ class Metadata(dict[str, Any]):
 class Header:
     """Reads, and keeps the file mapped: tensors are views of it."""
 
-    def __init__(self, path: Path, blocks: Blocks) -> None:
+    def __init__(self, path: Path, blocks: BlockSize) -> None:
         self.data = _mapped(path)
         self._at = 0
         if self._take(4) != MAGIC:
@@ -100,7 +100,7 @@ class Header:
         self.metadata = Metadata()
         for _ in range(keys):
             self._key()
-        self.tensors: dict[str, Stored] = {}
+        self.tensors: dict[str, StoredTensor] = {}
         for _ in range(count):
             self._tensor(blocks)
         self._place()
@@ -118,15 +118,15 @@ class Header:
             inner, count = self._number("I"), self._number("Q")
             if inner == STRING:
                 return [self._text() for _ in range(count)]
-            if inner in NUMBERS:
-                dtype = np.dtype(f"<{NUMBERS[inner]}")
+            if inner in NUMBER_FORMATS:
+                dtype = np.dtype(f"<{NUMBER_FORMATS[inner]}")
                 return np.frombuffer(self._take(count * dtype.itemsize), dtype)
             kind = inner
-        if kind not in NUMBERS:
+        if kind not in NUMBER_FORMATS:
             raise LoadError(f"a value of unknown type {kind}")
-        return self._number(NUMBERS[kind])
+        return self._number(NUMBER_FORMATS[kind])
 
-    def _tensor(self, blocks: Blocks) -> None:
+    def _tensor(self, blocks: BlockSize) -> None:
         name = self._text()
         dims = [self._number("Q") for _ in range(self._dimensions(name))]
         kind, offset = self._number("I"), self._number("Q")
@@ -135,7 +135,7 @@ class Header:
         values, size = blocks(kind)
         if not all(dims) or dims[0] % values:
             raise LoadError(f"tensor {_short(name)} has the shape {dims[::-1]}, in blocks of {values}")
-        self.tensors[name] = Stored(kind, tuple(dims[::-1]), offset, prod(dims) // values * size)
+        self.tensors[name] = StoredTensor(kind, tuple(dims[::-1]), offset, prod(dims) // values * size)
 
     def _dimensions(self, name: str) -> int:
         count = self._number("I")
@@ -159,7 +159,7 @@ class Header:
                 raise LoadError(
                     f"it is cut off: tensor {_short(name)} ends at byte {end}, the file at {len(self.data)}"
                 )
-            self.tensors[name] = Stored(stored.kind, stored.shape, start, stored.size)
+            self.tensors[name] = StoredTensor(stored.kind, stored.shape, start, stored.size)
 
     def _take(self, size: int) -> bytes:
         if size > len(self.data) - self._at:

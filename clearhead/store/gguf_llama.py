@@ -11,55 +11,62 @@ import torch
 from torch import Tensor
 
 from ..errors import LoadError
-from .gguf_header import Metadata, Stored
+from .gguf_header import Metadata, StoredTensor
 
-EMBED, HEAD, ROPE_FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
-IDS = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding"}
-LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+EMBEDDING_WEIGHT, OUTPUT_WEIGHT, ROPE_FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
+SPECIAL_TOKEN_KEYS = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding"}
+LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
-Plan = dict[str, tuple[str, tuple[int, ...]]]  # their name -> Hugging Face's, and the shape it must have
+TensorPlan = dict[
+    str, tuple[str, tuple[int, ...]]
+]  # their name -> Hugging Face's, and the shape it must have
 
 
-def config(said: Metadata, tensors: Mapping[str, Stored], rope_factors: Tensor | None) -> dict[str, Any]:
-    """What the file says, in the words of config.json. What this family cannot express is refused."""
-    _refuse(said)
-    heads, width = said.whole("llama.attention.head_count"), said.whole("llama.embedding_length")
-    head_dim = said.whole("llama.attention.key_length", width // heads)
+def read_config(
+    metadata: Metadata, tensors: Mapping[str, StoredTensor], rope_factors: Tensor | None
+) -> dict[str, Any]:
+    """The metadata as a Hugging Face config. What this family cannot express is refused."""
+    _refuse(metadata)
+    heads, width = metadata.whole("llama.attention.head_count"), metadata.whole("llama.embedding_length")
+    head_dim = metadata.whole("llama.attention.key_length", width // heads)
     for key in ("llama.attention.value_length", "llama.rope.dimension_count"):
-        if said.whole(key, head_dim) != head_dim:
-            raise LoadError(f"{key} is {said[key]} and a head is {head_dim} wide; expected the same")
-    if EMBED not in tensors:
-        raise LoadError(f"it has no {EMBED}")
+        if metadata.whole(key, head_dim) != head_dim:
+            raise LoadError(f"{key} is {metadata[key]} and a head is {head_dim} wide; expected the same")
+    if EMBEDDING_WEIGHT not in tensors:
+        raise LoadError(f"it has no {EMBEDDING_WEIGHT}")
     return {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
-        "vocab_size": tensors[EMBED].shape[0],  # the list of tokens may be shorter than the table
+        "vocab_size": tensors[EMBEDDING_WEIGHT].shape[0],  # the list of tokens may be shorter than the table
         "hidden_size": width,
-        "intermediate_size": said.whole("llama.feed_forward_length"),
-        "num_hidden_layers": said.whole("llama.block_count"),
+        "intermediate_size": metadata.whole("llama.feed_forward_length"),
+        "num_hidden_layers": metadata.whole("llama.block_count"),
         "num_attention_heads": heads,
-        "num_key_value_heads": said.whole("llama.attention.head_count_kv", heads),
+        "num_key_value_heads": metadata.whole("llama.attention.head_count_kv", heads),
         "head_dim": head_dim,
         "hidden_act": "silu",
-        "max_position_embeddings": said.whole("llama.context_length"),
-        "rms_norm_eps": _decimal(said.real("llama.attention.layer_norm_rms_epsilon")),
-        "rope_parameters": _rope(said, head_dim, rope_factors),
+        "max_position_embeddings": metadata.whole("llama.context_length"),
+        "rms_norm_eps": _decimal(metadata.real("llama.attention.layer_norm_rms_epsilon")),
+        "rope_parameters": _rope(metadata, head_dim, rope_factors),
         "attention_bias": "blk.0.attn_q.bias" in tensors,
         "mlp_bias": "blk.0.ffn_up.bias" in tensors,
-        "tie_word_embeddings": HEAD not in tensors,
-        **{name: _id(said, f"tokenizer.ggml.{role}_token_id") for name, role in IDS.items()},
+        "tie_word_embeddings": OUTPUT_WEIGHT not in tensors,
+        **{
+            name: _id(metadata, f"tokenizer.ggml.{role}_token_id")
+            for name, role in SPECIAL_TOKEN_KEYS.items()
+        },
     }
 
 
-def plan(config: Mapping[str, Any], tensors: Mapping[str, Stored]) -> Plan:
+def plan_tensors(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) -> TensorPlan:
     """Every tensor that such a model has; the file must have these, in these shapes, and no others."""
     width, vocab, depth = config["hidden_size"], config["vocab_size"], config["num_hidden_layers"]
-    expected: Plan = {
-        EMBED: ("model.embed_tokens.weight", (vocab, width)),
+    expected: TensorPlan = {
+        EMBEDDING_WEIGHT: ("model.embed_tokens.weight", (vocab, width)),
         "output_norm.weight": ("model.norm.weight", (width,)),
     }
-    if HEAD in tensors:
-        expected[HEAD] = ("lm_head.weight", (vocab, width))
+    if OUTPUT_WEIGHT in tensors:
+        expected[OUTPUT_WEIGHT] = ("lm_head.weight", (vocab, width))
     if depth > len(tensors):  # asked before a list of that length is made
         raise LoadError(f"llama.block_count is {depth}; the file has {len(tensors)} tensors in all")
     for i in range(depth):
@@ -77,7 +84,7 @@ def plan(config: Mapping[str, Any], tensors: Mapping[str, Stored]) -> Plan:
 
 
 def unpermuted(theirs: str, x: Tensor, config: Mapping[str, Any]) -> Tensor:
-    """llama.cpp turns neighbouring channels of a head as pairs, Hugging Face channel i with i + half."""
+    """llama.cpp rotates neighbouring channels of a head as pairs, Hugging Face channel i with i + half."""
     part = theirs.split(".")[-2]
     if part not in ("attn_q", "attn_k"):
         return x
@@ -86,7 +93,7 @@ def unpermuted(theirs: str, x: Tensor, config: Mapping[str, Any]) -> Tensor:
     return pairs.transpose(1, 2).reshape(x.shape)
 
 
-def _layer(config: Mapping[str, Any]) -> Plan:
+def _layer(config: Mapping[str, Any]) -> TensorPlan:
     width, hidden, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     q, kv = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
     matrices = {
@@ -98,7 +105,7 @@ def _layer(config: Mapping[str, Any]) -> Plan:
         "ffn_up": ("mlp.up_proj", (hidden, width)),
         "ffn_down": ("mlp.down_proj", (width, hidden)),
     }
-    layer: Plan = {
+    layer: TensorPlan = {
         "attn_norm.weight": ("input_layernorm.weight", (width,)),
         "ffn_norm.weight": ("post_attention_layernorm.weight", (width,)),
     }
@@ -109,24 +116,24 @@ def _layer(config: Mapping[str, Any]) -> Plan:
     return layer
 
 
-def _refuse(said: Metadata) -> None:
-    architecture = said.text("general.architecture")
+def _refuse(metadata: Metadata) -> None:
+    architecture = metadata.text("general.architecture")
     if architecture != "llama":
         raise LoadError(f"its architecture is {architecture!r}; of GGUF files, those of llama are read")
-    if said.get("split.count", 1) not in (0, 1):
+    if metadata.get("split.count", 1) not in (0, 1):
         raise LoadError("it is one of several parts; join them with llama-gguf-split --merge")
-    if said.get("llama.expert_count"):
+    if metadata.get("llama.expert_count"):
         raise LoadError("it is a mixture of experts; of GGUF files, dense LLaMA models are read")
 
 
-def _rope(said: Metadata, head_dim: int, factors: Tensor | None) -> dict[str, Any]:
+def _rope(metadata: Metadata, head_dim: int, factors: Tensor | None) -> dict[str, Any]:
     rope: dict[str, Any] = {"rope_type": "default"}
-    rope["rope_theta"] = theta = _decimal(said.real("llama.rope.freq_base", 10000.0))
-    kind = said.text("llama.rope.scaling.type", "none")
+    rope["rope_theta"] = theta = _decimal(metadata.real("llama.rope.freq_base", 10000.0))
+    kind = metadata.text("llama.rope.scaling.type", "none")
     if factors is not None:
         return rope | _llama3(factors, theta, head_dim)
     if kind == "linear":
-        return rope | {"rope_type": "linear", "factor": said.real("llama.rope.scaling.factor")}
+        return rope | {"rope_type": "linear", "factor": metadata.real("llama.rope.scaling.factor")}
     if kind != "none":
         raise LoadError(f"llama.rope.scaling.type is {kind!r}; known: none, linear")
     return rope
@@ -139,17 +146,17 @@ def _llama3(factors: Tensor, theta: float, head_dim: int) -> dict[str, Any]:
     factors must be the stored ones.
     """
     factor = float(factors.max())
-    low, high, length = LLAMA3.values()
+    low, high, length = LLAMA3_ROPE.values()
     turns = length / (2 * pi * theta ** (torch.arange(0, head_dim, 2) / head_dim))  # in the original length
     smooth = ((turns - low) / (high - low)).clamp(0, 1)
     again = 1 / ((1 - smooth) / factor + smooth)
     if factors.shape != again.shape or not torch.allclose(factors.float(), again, rtol=1e-3):
         raise LoadError(f"{ROPE_FACTORS} is not of the kind that LLaMA 3 has")
-    return {"rope_type": "llama3", "factor": _decimal(factor), **LLAMA3}
+    return {"rope_type": "llama3", "factor": _decimal(factor), **LLAMA3_ROPE}
 
 
-def _id(said: Metadata, key: str) -> int | None:
-    return said.whole(key, least=0) if key in said else None
+def _id(metadata: Metadata, key: str) -> int | None:
+    return metadata.whole(key, least=0) if key in metadata else None
 
 
 def _decimal(value: float) -> float:

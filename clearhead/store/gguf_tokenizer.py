@@ -15,10 +15,10 @@ from .gguf_header import Metadata
 
 NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4  # what tokenizer.ggml.token_type says of a token
 
-ROLES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+SPECIAL_TOKENS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 
 # How text was cut before merges were learned is code in llama.cpp, and a file only names it.
-LLAMA3 = (
+LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -33,12 +33,12 @@ def _smollm() -> pre_tokenizers.PreTokenizer:
 
 
 def _llama3() -> pre_tokenizers.PreTokenizer:
-    split = pre_tokenizers.Split(Regex(LLAMA3), "isolated")
+    split = pre_tokenizers.Split(Regex(LLAMA3_SPLIT), "isolated")
     spell = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return pre_tokenizers.Sequence([split, spell])
 
 
-CUTS: dict[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
+PRE_TOKENIZERS: dict[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
     "gpt-2": _gpt2,
     "smollm": _smollm,
     "llama-bpe": _llama3,
@@ -54,12 +54,12 @@ def read_tokenizer(metadata: Metadata, where: str) -> Tokenizer | None:
         return None
     cut = metadata.text("tokenizer.ggml.pre", "unnamed")
     if model not in ("gpt2", "llama"):
-        found = f"a tokenizer of kind {model!r}; known: gpt2, llama"
-    elif model == "gpt2" and cut not in CUTS:
-        found = f"a tokenizer that cuts text as {cut!r}; known: {', '.join(CUTS)}"
+        unsupported = f"a tokenizer of kind {model!r}; known: gpt2, llama"
+    elif model == "gpt2" and cut not in PRE_TOKENIZERS:
+        unsupported = f"a tokenizer that cuts text as {cut!r}; known: {', '.join(PRE_TOKENIZERS)}"
     else:
         return Tokenizer(_Vocabulary(metadata, model, cut).files(), where)
-    return Tokenizer({}, where, refusal=f"{where} has {found}; give the model ids instead of text")
+    return Tokenizer({}, where, refusal=f"{where} has {unsupported}; give the model ids instead of text")
 
 
 class _Vocabulary:
@@ -90,7 +90,7 @@ class _Vocabulary:
             ]
         )
         # What llama.cpp does where a file is silent.
-        opens = self.model == "llama" or CUTS.get(self.cut) is _llama3
+        opens = self.model == "llama" or PRE_TOKENIZERS.get(self.cut) is _llama3
         engine.post_processor = frame(self._end("bos", silent=opens), self._end("eos", silent=False))
         files = {
             "tokenizer.json": engine.to_str(),
@@ -103,9 +103,9 @@ class _Vocabulary:
     def _byte_pairs(self) -> Engine:
         merges = [_pair(merge) for merge in self.metadata.texts("tokenizer.ggml.merges")]
         # LLaMA 3 looks a whole word up before it merges.
-        whole = CUTS[self.cut] is _llama3
+        whole = PRE_TOKENIZERS[self.cut] is _llama3
         engine = Engine(models.BPE(vocab=self.ids, merges=merges, ignore_merges=whole))
-        engine.pre_tokenizer = CUTS[self.cut]()
+        engine.pre_tokenizer = PRE_TOKENIZERS[self.cut]()
         engine.decoder = decoders.ByteLevel()
         return engine
 
@@ -145,7 +145,7 @@ class _Vocabulary:
         return [(self.tokens[left], self.tokens[right]) for _, left, right in sorted(merges)]
 
     def _special(self, role: str) -> Named | None:
-        key = f"tokenizer.ggml.{ROLES[role]}_token_id"
+        key = f"tokenizer.ggml.{SPECIAL_TOKENS[role]}_token_id"
         if key not in self.metadata:
             return None
         i = self.metadata.whole(key, least=0)
@@ -162,7 +162,7 @@ class _Vocabulary:
         )
 
     def _config(self) -> dict[str, object]:
-        named = {f"{role}_token": special[0] for role in ROLES if (special := self._special(role))}
+        named = {f"{role}_token": special[0] for role in SPECIAL_TOKENS if (special := self._special(role))}
         config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
         return {**config, **named, "model_max_length": self.metadata.whole("llama.context_length")}
 

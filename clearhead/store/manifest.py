@@ -15,23 +15,23 @@ from typing import Any
 
 from ..errors import LoadError, one_line, quoted, reason
 from ..readfile import open_regular, read_regular
-from .place import write_file
-from .shards import bare
+from .atomic import write_file_atomically
+from .shards import is_bare_name
 
 MANIFEST = "MANIFEST.json"
-LIMIT = 4 * 2**20  # bytes of a manifest: thirty thousand files
+MAX_MANIFEST_BYTES = 4 * 2**20  # bytes of a manifest: thirty thousand files
 
 
 def seal(folder: Path, names: Iterable[str], step: int) -> None:
     """Write down what these files of the folder are. They must be on the disk already."""
     files = {name: _measure(folder / name) for name in sorted(names)}
-    write_file(folder / MANIFEST, _text({"format": 1, "step": step, "files": files}))
+    write_file_atomically(folder / MANIFEST, _text({"format": 1, "step": step, "files": files}))
 
 
 def is_sealed(folder: Path) -> bool:
     """Whether a manifest of ours stands in the folder, damaged or not; other programs use the name, too."""
     try:
-        data = read_regular(folder / MANIFEST, LIMIT)
+        data = read_regular(folder / MANIFEST, MAX_MANIFEST_BYTES)
     except OSError:
         return False
     return b'"sha256"' in data or b'"seal"' in data
@@ -40,16 +40,16 @@ def is_sealed(folder: Path) -> bool:
 def verify(folder: Path) -> int:
     """Read everything again; the first file that is not what was written is named. Returns how many match."""
     files = _read(folder / MANIFEST)
-    for name, wanted in files.items():
+    for name, recorded in files.items():
         path = folder / name
         try:
-            found = _measure(path, at_most=wanted["size"])
+            measured = _measure(path, at_most=recorded["size"])
         except OSError as error:
             raise LoadError(one_line(f"{path} cannot be read: {reason(error)}")) from error
         for key in ("size", "sha256"):
-            if found[key] != wanted[key]:
-                message = f"{path} is not what was saved: its {key} is {_brief(found[key])}"
-                raise LoadError(one_line(f"{message}, the manifest says {_brief(wanted[key])}"))
+            if measured[key] != recorded[key]:
+                message = f"{path} is not what was saved: its {key} is {_brief(measured[key])}"
+                raise LoadError(one_line(f"{message}, the manifest says {_brief(recorded[key])}"))
     return len(files)
 
 
@@ -61,7 +61,7 @@ def _text(body: dict[str, Any]) -> bytes:
 def _read(path: Path) -> dict[str, dict[str, Any]]:
     """The files of a manifest whose seal is right, and which names nothing outside of its folder."""
     try:
-        data = read_regular(path, LIMIT)
+        data = read_regular(path, MAX_MANIFEST_BYTES)
         body = json.loads(data)
         body.pop("seal")
         whole, files = _text(body) == data, body["files"]
@@ -79,7 +79,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 def _is_entry(item: tuple[Any, Any]) -> bool:
     name, wanted = item
     return (
-        all(bare(part) for part in name.split("/"))
+        all(is_bare_name(part) for part in name.split("/"))
         and isinstance(wanted, dict)
         and type(wanted.get("size")) is int
         and isinstance(wanted.get("sha256"), str)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import LoadError, nearest, one_line, quoted
-from .jsonfile import read_json, read_object
-from .shards import bare
+from ..readfile import read_json, read_object
+from .shards import is_bare_name
 
 # The old spelling, a flag per mode, in the order in which several are laid side by side.
 FLAGS = {
@@ -54,7 +54,7 @@ def _modules(path: Path) -> list[tuple[str, str]]:
     whole = isinstance(listed, list) and all(
         isinstance(m, dict)
         and isinstance(m.get("type"), str)
-        and (m.get("path") == "" or bare(m.get("path")))
+        and (m.get("path") == "" or is_bare_name(m.get("path")))
         for m in listed
     )
     if not whole:

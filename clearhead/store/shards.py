@@ -7,32 +7,31 @@ import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ..errors import LoadError, one_line, quoted
-from ..readfile import LIMIT
-from .jsonfile import read_object
+from ..readfile import LIMIT, read_object
 from .tensors import Tensors
 
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+SHARD_NAME = re.compile(r"model-\d+-of-\d+\.safetensors")
 PICKLES = {".bin", ".pt", ".pth", ".ckpt"}
 NOT_WEIGHTS = {"training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth"}
 
 
 def open_tensors(folder: Path) -> Tensors:
-    """The one file wins over an index, as it does in `transformers`."""
-    if os.path.lexists(folder / SINGLE):
-        return Tensors([_regular(folder / SINGLE)])
-    if os.path.lexists(folder / INDEX):
+    """The tensors of a folder. A single file takes precedence over an index, as in `transformers`."""
+    if os.path.lexists(folder / WEIGHTS_FILE):
+        return Tensors([_regular(folder / WEIGHTS_FILE)])
+    if os.path.lexists(folder / INDEX_FILE):
         return _open_shards(folder)
     raise LoadError(one_line(_why_none(folder)))
 
 
 def is_weights(name: str) -> bool:
     """Whether a file of this name holds the weights of a folder, or says where they are."""
-    return name in (SINGLE, INDEX) or SHARD.fullmatch(name) is not None
+    return name in (WEIGHTS_FILE, INDEX_FILE) or SHARD_NAME.fullmatch(name) is not None
 
 
-def bare(name: object) -> bool:
+def is_bare_name(name: object) -> bool:
     """A plain file name on every system: no separators, no drive, no way up."""
     return (
         isinstance(name, str)
@@ -43,12 +42,12 @@ def bare(name: object) -> bool:
 
 
 def _open_shards(folder: Path) -> Tensors:
-    index = folder / INDEX
+    index = folder / INDEX_FILE
     places = read_object(index, LIMIT).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise LoadError(one_line(f"{index} has no weight_map; expected an object of tensor names and files"))
     for name, shard in places.items():
-        if not bare(shard) or not shard.endswith(".safetensors"):
+        if not is_bare_name(shard) or not shard.endswith(".safetensors"):
             message = f"{index} says {quoted(name)} is in {quoted(shard)}"
             raise LoadError(one_line(f"{message}; expected the bare name of a .safetensors file beside it"))
     shards = sorted(set(places.values()))
@@ -65,14 +64,14 @@ def _open_shards(folder: Path) -> Tensors:
 
 
 def _regular(path: Path) -> Path:
-    """A pipe or a device would make us wait or read for ever."""
+    """Refuse pipes and devices: reading one could block or never end."""
     if not os.path.isfile(path):
         raise LoadError(one_line(f"{path} is not a file that can be read; expected safetensors weights"))
     return path
 
 
 def _why_none(folder: Path) -> str:
-    """What stands where the weights should be."""
+    """Why no weights were found, and what to do."""
     names = sorted(os.listdir(folder))
     pickles = [n for n in names if Path(n).suffix in PICKLES and n not in NOT_WEIGHTS]
     if pickles:
@@ -81,11 +80,10 @@ def _why_none(folder: Path) -> str:
             f"read here; if you trust it, open it in transformers and call save_pretrained(folder, "
             f"safe_serialization=True)"
         )
-    shards = [n for n in names if SHARD.fullmatch(n)]
+    shards = [n for n in names if SHARD_NAME.fullmatch(n)]
     if shards:
-        return (
-            f"{folder} has {len(shards)} shards such as {shards[0]} but no {INDEX}; copy or download it, too"
-        )
+        first = f"{len(shards)} shards such as {shards[0]}"
+        return f"{folder} has {first} but no {INDEX_FILE}; copy or download it, too"
     others = [n for n in names if n.endswith((".safetensors", ".h5", ".msgpack", ".onnx", ".gguf"))]
     found = f"; it has {quoted(others[0])}" if others else ""
-    return f"{folder} has no weights{found}; expected {SINGLE}, or shards with {INDEX}"
+    return f"{folder} has no weights{found}; expected {WEIGHTS_FILE}, or shards with {INDEX_FILE}"

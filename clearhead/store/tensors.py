@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import LoadError, one_line, quoted, reason
 
-MOST_TENSORS = 200_000  # of one file; the largest models have half as many in all
+MAX_TENSORS = 200_000  # of one file; the largest models have half as many in all
 # What we take. The format knows more (four and six bits, scales alone); a type that is not here is refused.
 DTYPES: dict[str, torch.dtype] = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
@@ -105,16 +105,16 @@ def _headers(path: Path) -> dict[str, _Entry]:
     try:
         file = cast(_File, safe_open(path, framework="pt"))
         names = file.keys()
-        if len(names) > MOST_TENSORS:
-            raise LoadError(f"{path} holds {len(names):,} tensors; no model has more than {MOST_TENSORS:,}")
+        if len(names) > MAX_TENSORS:
+            raise LoadError(f"{path} holds {len(names):,} tensors; no model has more than {MAX_TENSORS:,}")
         slices = {name: file.get_slice(name) for name in names}
-        found = {name: (tuple(s.get_shape()), s.get_dtype()) for name, s in slices.items()}
+        headers = {name: (tuple(s.get_shape()), s.get_dtype()) for name, s in slices.items()}
     except LoadError:
         raise
     except Exception as error:
         message = f"{path} is not a whole safetensors file: {reason(error)}; copy or download it again"
         raise LoadError(one_line(message)) from error
-    return {name: _entry(path, file, name, shape, dtype) for name, (shape, dtype) in found.items()}
+    return {name: _entry(path, file, name, shape, dtype) for name, (shape, dtype) in headers.items()}
 
 
 def _entry(path: Path, file: _File, name: str, shape: tuple[int, ...], dtype: str) -> _Entry:

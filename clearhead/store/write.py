@@ -13,14 +13,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..errors import SaveError, one_line, quoted, reason
+from .atomic import move_into_place
 from .manifest import MANIFEST, is_sealed
-from .place import put_in_place
-from .shards import INDEX, SINGLE, bare
+from .shards import INDEX_FILE, WEIGHTS_FILE, is_bare_name
 
 Shards = dict[str, list[str]]  # file name -> names of the tensors in it
 
 
-def write(
+def write_folder(
     folder: str | Path,
     *,
     config: Mapping[str, Any],
@@ -43,7 +43,7 @@ def write(
         texts = _texts(config, generation, files or {}, shards, tensors)
         shutil.rmtree(aside, ignore_errors=True)  # left by a process that died, and had our number
         _fill(aside / "new", texts, shards, tensors)
-        put_in_place(aside, folder, [*texts, *shards], [MANIFEST] if is_sealed(folder) else [])
+        move_into_place(aside, folder, [*texts, *shards], [MANIFEST] if is_sealed(folder) else [])
     except SaveError:
         raise
     except Exception as error:  # the library has its own errors for a full disk; ours is one line
@@ -74,7 +74,7 @@ def _split(tensors: Mapping[str, Tensor], shard_bytes: int) -> Shards:
         groups[-1].append(name)
         room -= x.nbytes
     if len(groups) == 1:
-        return {SINGLE: groups[0]}
+        return {WEIGHTS_FILE: groups[0]}
     count = len(groups)
     return {f"model-{i:05d}-of-{count:05d}.safetensors": names for i, names in enumerate(groups, start=1)}
 
@@ -90,16 +90,16 @@ def _texts(
     ours = {"config.json": _json(config)}
     if generation is not None:
         ours["generation_config.json"] = _json(generation)
-    if SINGLE not in shards:
+    if WEIGHTS_FILE not in shards:
         places = {name: shard for shard, names in shards.items() for name in names}
         size = sum(x.nbytes for x in tensors.values())
-        ours[INDEX] = _json({"metadata": {"total_size": size}, "weight_map": places})
+        ours[INDEX_FILE] = _json({"metadata": {"total_size": size}, "weight_map": places})
     for name in files:
         if (
             name in ours
             or name in shards
             or name == MANIFEST
-            or not all(bare(part) for part in name.split("/"))
+            or not all(is_bare_name(part) for part in name.split("/"))
         ):
             message = f"{quoted(name)} cannot be saved as a further file"
             raise SaveError(f"{message}; expected a relative name that no part of the model has")

@@ -1,4 +1,4 @@
-"""What tasks over separate examples share: bucketed batches as a function of the step, and the mean loss."""
+"""The base of tasks over separate examples: bucketed batches as a function of the step, and the mean loss."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from ..data.buckets import Buckets
+from ..data.buckets import Buckets, pad
 from ..errors import DataError
 from ..nn.model import PairModel, SingleModel
 from .losses import Smoothing
-from .task import Batch
+from .task import B
 
 E = TypeVar("E")
-B = TypeVar("B", bound=Batch)
 AnyModel = SingleModel | PairModel
 
 
-class Bucketed(ABC, Generic[E, B]):
+class BucketedTask(ABC, Generic[E, B]):
     """`splits` are examples by name, "train" among them; `tokens` is the padded size of a batch.
 
     `parts` is how many batches make one step of the trainer (its `micro`).
@@ -45,29 +44,30 @@ class Bucketed(ABC, Generic[E, B]):
             name: Buckets([self.size(example) for example in examples], tokens=tokens, seed=seed)
             for name, examples in splits.items()
         }
-        said = {
+        # Saved with a run and compared when it is resumed, so names and texts must stay as they are.
+        settings = {
             "tokens": str(tokens),
             "seed": str(seed),
             "parts": str(parts),
             "smoothing": str(self.smoothing),
         }
-        self.fingerprint = {**said, **(fingerprint or {})}
+        self.fingerprint = {**settings, **(fingerprint or {})}
 
     @abstractmethod
     def size(self, example: E) -> tuple[int, ...]:
-        """How many tokens an example has, side by side."""
+        """The number of tokens of each side of an example."""
 
     @abstractmethod
     def collate(self, examples: Sequence[E], key: int) -> B:
-        """A batch; `key` is what randomness may depend on, the number of the batch."""
+        """A batch of these examples; `key`, the number of the batch, seeds what is random in it."""
 
     @abstractmethod
-    def summed(self, model: AnyModel, batch: B, smoothing: Smoothing) -> Tensor:
+    def summed_loss(self, model: AnyModel, batch: B, smoothing: Smoothing) -> Tensor:
         """The loss of a batch, summed over its targets."""
 
     @abstractmethod
-    def measures(self, model: AnyModel, split: str) -> dict[str, float]:
-        """The scores of this task beside its loss."""
+    def metrics(self, model: AnyModel, split: str) -> dict[str, float]:
+        """The scores of this task besides its loss."""
 
     def batch(self, step: int, micro: int) -> B:
         number = (step - 1) * self.parts + micro + 1
@@ -75,25 +75,35 @@ class Bucketed(ABC, Generic[E, B]):
         return self.collate([self.splits["train"][int(i)] for i in rows], key=number)
 
     def loss(self, model: AnyModel, batch: B) -> Tensor:
-        return self.summed(model, batch, self.smoothing)
+        return self.summed_loss(model, batch, self.smoothing)
 
     @torch.no_grad()
     def score(self, model: AnyModel, split: str) -> dict[str, float]:
-        """The mean loss per target, without smoothing, and what the task measures."""
+        """The mean loss per target, without smoothing, and the metrics of the task."""
         if split not in self.splits:
             raise DataError(f"there is no split {split!r}; there are {', '.join(self.splits)}")
         total, count = 0.0, 0
         for batch in self.batches(split):
-            total += float(self.summed(model, batch, Smoothing()))
+            total += float(self.summed_loss(model, batch, Smoothing()))
             count += batch.targets
-        return {"loss": total / count, **self.measures(model, split)}
+        return {"loss": total / count, **self.metrics(model, split)}
 
     def batches(self, split: str) -> Iterator[B]:
-        """Every example of a split once; the same batches whenever they are asked for."""
+        """Every example of a split once, always in the same batches."""
         for number, rows in enumerate(self._plans[split].plan(0)):
             yield self.collate([self.splits[split][int(i)] for i in rows], key=-1 - number)
 
     def order(self, split: str) -> Iterator[list[int]]:
-        """The numbers of the examples in `batches`."""
+        """The indices of the examples in each batch of `batches`."""
         for rows in self._plans[split].plan(0):
             yield [int(i) for i in rows]
+
+
+def pad_ids(rows: Sequence[Sequence[int]], filler: int) -> Tensor:
+    """(B, T): the rows, padded on the right with `filler`."""
+    return torch.from_numpy(pad(rows, filler)[0])
+
+
+def padding_mask(rows: Sequence[Sequence[int]]) -> Tensor:
+    """(B, T): 1 for tokens, 0 for padding."""
+    return torch.from_numpy(pad(rows, 0)[1]).long()

@@ -13,7 +13,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ..data.packing import NOTHING, Packed, Piece, pack, plan
+from ..data.packing import IGNORE_INDEX, DocumentSlice, Packed, pack, plan_rows
 from ..errors import DataError, InputError
 from ..nn.masks import Documents
 from ..nn.model import SingleModel
@@ -21,7 +21,7 @@ from .bucketed import AnyModel
 from .losses import Smoothing, token_loss
 from .task import Better
 
-Speak = Callable[[SingleModel, list[int]], str]  # a text -> its beginning, and the model's continuation
+ContinueText = Callable[[SingleModel, list[int]], str]  # ids -> the beginning of the text, and a continuation
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class PackedBatch:
 
     @property
     def targets(self) -> int:
-        return int((self.labels_BT != NOTHING).sum())
+        return int((self.labels_BT != IGNORE_INDEX).sum())
 
 
 class CausalLM:
@@ -50,7 +50,7 @@ class CausalLM:
         rows: int,
         pad: int,
         trained: Mapping[str, Sequence[Sequence[int]]] | None = None,
-        speak: Speak | None = None,
+        continue_text: ContinueText | None = None,
         seed: int = 0,
         parts: int = 1,
         smoothing: float = 0.0,
@@ -60,10 +60,10 @@ class CausalLM:
             if not any(len(document) > 1 for document in documents):
                 raise DataError(f"the split {name!r} has no text of two tokens or more: nothing to predict")
         self.splits, self.length, self.rows, self.pad = splits, length, rows, pad
-        self.trained, self.speak, self.seed, self.parts = trained, speak, seed, parts
+        self.trained, self.continue_text, self.seed, self.parts = trained, continue_text, seed, parts
         self.smoothing = Smoothing(smoothing, unreal=(pad,) if smoothing else ())
-        said = {"length": length, "rows": rows, "seed": seed, "parts": parts, "smoothing": smoothing}
-        self.fingerprint = {**{name: str(value) for name, value in said.items()}, **(fingerprint or {})}
+        settings = {"length": length, "rows": rows, "seed": seed, "parts": parts, "smoothing": smoothing}
+        self.fingerprint = {**{name: str(value) for name, value in settings.items()}, **(fingerprint or {})}
         self._plan = lru_cache(2)(self._planned)
 
     @property
@@ -78,7 +78,7 @@ class CausalLM:
         return self._tensors("train", rows)
 
     def loss(self, model: AnyModel, batch: PackedBatch) -> Tensor:
-        return self._summed(model, batch, self.smoothing)
+        return self._summed_loss(model, batch, self.smoothing)
 
     @torch.no_grad()
     def score(self, model: AnyModel, split: str) -> dict[str, float]:
@@ -88,35 +88,35 @@ class CausalLM:
         rows, total, count = self._plan(split, 0), 0.0, 0
         for at in range(0, len(rows), self.rows):
             batch = self._tensors(split, rows[at : at + self.rows])
-            total += float(self._summed(model, batch, Smoothing()))
+            total += float(self._summed_loss(model, batch, Smoothing()))
             count += batch.targets
         return {"loss": total / count, "perplexity": math.exp(min(total / count, 700.0))}
 
     def samples(self, model: AnyModel) -> list[str]:
-        """How the first held-out texts begin, and how the model goes on."""
-        if self.speak is None or "valid" not in self.splits:
+        """The beginnings of the first held-out texts, continued by the model."""
+        if self.continue_text is None or "valid" not in self.splits:
             return []
         assert isinstance(model, SingleModel)
-        return [self.speak(model, list(ids)) for ids in self.splits["valid"][:2] if len(ids) > 1]
+        return [self.continue_text(model, list(ids)) for ids in self.splits["valid"][:2] if len(ids) > 1]
 
-    def _planned(self, split: str, epoch: int) -> list[list[Piece]]:
-        """Rows are filled to the end; a document that does not fit goes on in the next row."""
+    def _planned(self, split: str, epoch: int) -> list[list[DocumentSlice]]:
+        """Rows are filled completely; a document that does not fit continues in the next row."""
         # A document of one token has nothing to predict and is left out: otherwise the number of rows without
         # a target, which are dropped below, would depend on the order of the epoch; it must not.
         lengths = [len(document) if len(document) > 1 else 0 for document in self.splits[split]]
-        rows = plan(lengths, self.length, seed=self.seed, epoch=epoch, cut="any")
+        rows = plan_rows(lengths, self.length, seed=self.seed, epoch=epoch, cut="any")
         return [row for row in rows if any(p.end - p.start > 1 or p.end < lengths[p.document] for p in row)]
 
-    def _tensors(self, split: str, rows: Sequence[Sequence[Piece]]) -> PackedBatch:
+    def _tensors(self, split: str, rows: Sequence[Sequence[DocumentSlice]]) -> PackedBatch:
         packed: Packed = pack(self.splits[split], rows, self.length, self.pad)
         batch = PackedBatch(*(torch.from_numpy(x) for x in packed))
         if self.trained is None:
             return batch
-        # Packed alike, the flags of the next tokens stand where the next tokens stand.
+        # Packed like the ids, the flags of the next tokens are in the same places as the labels.
         flags = torch.from_numpy(pack(self.trained[split], rows, self.length, 0).labels_RT)
-        return replace(batch, labels_BT=batch.labels_BT.masked_fill(flags != 1, NOTHING))
+        return replace(batch, labels_BT=batch.labels_BT.masked_fill(flags != 1, IGNORE_INDEX))
 
-    def _summed(self, model: AnyModel, batch: PackedBatch, smoothing: Smoothing) -> Tensor:
+    def _summed_loss(self, model: AnyModel, batch: PackedBatch, smoothing: Smoothing) -> Tensor:
         if not isinstance(model, SingleModel):
             raise InputError("language modelling needs a model with one tower")
         whole = bool(

@@ -1,4 +1,4 @@
-"""Losses: states and labels in, one sum out. The vocabulary product is made only where there is a label.
+"""Losses: states and labels in, one sum out. Logits are computed only for tokens that have a label.
 
 Shape suffixes: B batch, T tokens, N labelled tokens, D width, V classes.
 """
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..data.packing import NOTHING
+from ..data.packing import IGNORE_INDEX
 from ..errors import SpecError
 from ..nn.context import States
 from ..nn.model import PairModel, SingleModel
@@ -21,9 +21,10 @@ from ..nn.norm import widen
 
 @dataclass(frozen=True)
 class Smoothing:
-    """Some of the truth is spread over the other real classes (Szegedy 2016); `unreal` ids get none of it.
+    """Label smoothing over the other real classes (Szegedy 2016); `unreal` ids such as padding get none.
 
-    What is measured is the divergence from that smoothed truth: a perfect answer has loss zero.
+    The loss is the divergence from the smoothed distribution, so a perfect prediction has loss zero. Its
+    text form is saved with a run (see `BucketedTask.fingerprint`): names stay as they are.
     """
 
     amount: float = 0.0
@@ -52,14 +53,14 @@ class Smoothing:
 def token_loss(
     model: SingleModel | PairModel, states: States, labels_BT: Tensor, smoothing: Smoothing
 ) -> Tensor:
-    """The loss of the words at the labelled tokens, summed."""
-    where_BT = labels_BT != NOTHING
+    """The loss of the logits at the labelled tokens, summed."""
+    where_BT = labels_BT != IGNORE_INDEX
     logits_NV = model.read(States(states.x_BTD[where_BT][None]))[0]
     return smoothing.loss(widen(logits_NV), labels_BT[where_BT])
 
 
 def class_loss(logits: Tensor, labels: Tensor, smoothing: Smoothing) -> Tensor:
-    """The loss of answers with one class each, (B, C) or (B, T, C), summed over those that have a label."""
+    """The loss of class logits (B, C) or (B, T, C), summed over those that have a label."""
     flat_NC, labels_N = logits.flatten(0, -2), labels.flatten()
-    real_N = labels_N != NOTHING
+    real_N = labels_N != IGNORE_INDEX
     return smoothing.loss(widen(flat_NC[real_N]), labels_N[real_N])

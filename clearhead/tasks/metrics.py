@@ -1,4 +1,4 @@
-"""Metrics: what was said and what was wanted in, scores out, by the libraries people compare with."""
+"""Metrics: predictions and references in, scores out, by the libraries that published numbers come from."""
 
 from __future__ import annotations
 
@@ -14,67 +14,72 @@ BLEU_TOKENIZER = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def text_scores(said: Sequence[str], wanted: Sequence[str], language: str) -> dict[str, float]:
+def text_scores(predictions: Sequence[str], references: Sequence[str], language: str) -> dict[str, float]:
     """Corpus BLEU and chrF, ROUGE-L and exact match, each of 100."""
-    exact = sum(one.strip() == two.strip() for one, two in zip(said, wanted, strict=True))
+    exact = sum(one.strip() == two.strip() for one, two in zip(predictions, references, strict=True))
     bleu, chrf = _sacre(language)
     return {
-        "bleu": bleu.corpus_score(list(said), [list(wanted)]).score,
-        "chrf": chrf.corpus_score(list(said), [list(wanted)]).score,
-        "rougeL": rouge(said, wanted, language),
-        "exact": 100 * exact / len(wanted),
+        "bleu": bleu.corpus_score(list(predictions), [list(references)]).score,
+        "chrf": chrf.corpus_score(list(predictions), [list(references)]).score,
+        "rougeL": rouge(predictions, references, language),
+        "exact": 100 * exact / len(references),
     }
 
 
-def bleu_signature(said: Sequence[str], wanted: Sequence[str], language: str) -> str:
-    """What the BLEU figure means, in sacreBLEU's own words."""
+def bleu_signature(predictions: Sequence[str], references: Sequence[str], language: str) -> str:
+    """sacreBLEU's signature: the settings behind the BLEU score."""
     bleu, _ = _sacre(language)
-    bleu.corpus_score(list(said), [list(wanted)])
+    bleu.corpus_score(list(predictions), [list(references)])
     return str(bleu.get_signature())
 
 
-def rouge(said: Sequence[str], wanted: Sequence[str], language: str) -> float:
+def rouge(predictions: Sequence[str], references: Sequence[str], language: str) -> float:
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError:
         raise MissingError("rouge-score", "ROUGE") from None
     by_character = language in BLEU_TOKENIZER  # its own tokenizer drops everything that is not a-z
     scorer = RougeScorer(["rougeL"], tokenizer=_Characters() if by_character else None)
-    scores = [scorer.score(two, one)["rougeL"].fmeasure for one, two in zip(said, wanted, strict=True)]
+    scores = [
+        scorer.score(two, one)["rougeL"].fmeasure for one, two in zip(predictions, references, strict=True)
+    ]
     return 100 * float(sum(scores)) / len(scores)
 
 
-def label_scores(said: Sequence[int], wanted: Sequence[int]) -> dict[str, float]:
+def label_scores(predictions: Sequence[int], references: Sequence[int]) -> dict[str, float]:
     """Accuracy, and F1 averaged over the classes that occur."""
-    right = sum(one == two for one, two in zip(said, wanted, strict=True))
-    classes = set(wanted)
-    f1 = sum(_f1(said, wanted, kind) for kind in classes) / len(classes)
-    return {"accuracy": 100 * right / len(wanted), "f1": 100 * f1}
+    right = sum(one == two for one, two in zip(predictions, references, strict=True))
+    classes = set(references)
+    f1 = sum(_f1(predictions, references, kind) for kind in classes) / len(classes)
+    return {"accuracy": 100 * right / len(references), "f1": 100 * f1}
 
 
-def tag_scores(said: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> dict[str, float]:
+def tag_scores(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, float]:
     """Entity F1 as seqeval counts it: a span and its kind must both be right."""
     try:
         from seqeval.metrics import f1_score, precision_score, recall_score
     except ImportError:
         raise MissingError("seqeval", "entity F1") from None
-    sides = [list(map(list, wanted)), list(map(list, said))]
+    sides = [list(map(list, references)), list(map(list, predictions))]
     named = {"f1": f1_score, "precision": precision_score, "recall": recall_score}
     return {name: 100 * float(score(*sides, zero_division=0)) for name, score in named.items()}
 
 
-def answer_scores(said: Sequence[str], wanted: Sequence[Sequence[str]]) -> dict[str, float]:
+def answer_scores(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
     """Exact match and word F1 against the best of the accepted answers (Rajpurkar 2016)."""
     exact = [
-        max(float(_plain(one) == _plain(two)) for two in many) for one, many in zip(said, wanted, strict=True)
+        max(float(_plain(one) == _plain(two)) for two in many)
+        for one, many in zip(predictions, references, strict=True)
     ]
-    overlap = [max(_overlap(one, two) for two in many) for one, many in zip(said, wanted, strict=True)]
+    overlap = [
+        max(_overlap(one, two) for two in many) for one, many in zip(predictions, references, strict=True)
+    ]
     return {"exact": 100 * sum(exact) / len(exact), "f1": 100 * sum(overlap) / len(overlap)}
 
 
-def _f1(said: Sequence[int], wanted: Sequence[int], kind: int) -> float:
-    both = sum(one == two == kind for one, two in zip(said, wanted, strict=True))
-    return 2 * both / (Counter(said)[kind] + Counter(wanted)[kind])
+def _f1(predictions: Sequence[int], references: Sequence[int], kind: int) -> float:
+    both = sum(one == two == kind for one, two in zip(predictions, references, strict=True))
+    return 2 * both / (Counter(predictions)[kind] + Counter(references)[kind])
 
 
 def _plain(text: str) -> str:
@@ -89,11 +94,11 @@ def _plain(text: str) -> str:
 
 
 def _overlap(one: str, two: str) -> float:
-    said, wanted = _words(one), _words(two)
-    shared = sum((Counter(said) & Counter(wanted)).values())
-    if not said or not wanted:
-        return float(said == wanted)
-    return 2 * shared / (len(said) + len(wanted))
+    predictions, references = _words(one), _words(two)
+    shared = sum((Counter(predictions) & Counter(references)).values())
+    if not predictions or not references:
+        return float(predictions == references)
+    return 2 * shared / (len(predictions) + len(references))
 
 
 def _words(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A task: numbers in, batches out; a batch in, the sum of its losses out; a model in, its scores out."""
+"""The interface of a task: batches by step, the loss of a batch, the scores of a model."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..nn.model import PairModel, SingleModel
 
 
 class Batch(Protocol):
-    """Whatever a task makes and reads; the trainer asks it one thing only."""
+    """A batch of a task. The trainer needs only its number of targets."""
 
     @property
     def targets(self) -> int:
-        """How many real target tokens its loss is a sum over; padding is not one."""
+        """The number of targets its loss is a sum over, padding excluded."""
 
 
 class Better(NamedTuple):
-    """By which score two models are compared."""
+    """The score by which models are compared."""
 
     metric: str
     larger: bool  # accuracy: True; loss and perplexity: False
@@ -29,17 +29,17 @@ B = TypeVar("B", bound=Batch)
 
 
 class Task(Protocol[B]):
-    """What to learn. A task keeps no position and no random state: the same numbers give the same batch."""
+    """What is learned. A task has no position and no random state: the same step gives the same batch."""
 
     @property
     def better(self) -> Better: ...
 
     @property
     def fingerprint(self) -> Mapping[str, str]:
-        """What its batches depend on: names of data files and settings, with hashes or values."""
+        """What its batches depend on: data files with their hashes, settings with their values."""
 
     def batch(self, step: int, micro: int) -> B:
-        """The part numbered `micro`, from 0, of the batch of a step; steps count from 1."""
+        """The micro-batch numbered `micro`, from 0, of a step; steps count from 1."""
 
     def loss(self, model: SingleModel | PairModel, batch: B) -> Tensor:
         """The *sum* of the losses over the real targets, not their mean: the trainer divides by the count
@@ -50,4 +50,4 @@ class Task(Protocol[B]):
         """Scores by name on a split such as "valid"; one of them is `better.metric`."""
 
     def samples(self, model: SingleModel | PairModel) -> list[str]:
-        """A few lines that show what the model can do by now; may be none."""
+        """A few lines that show what the model does at this point; may be none."""

@@ -1,24 +1,24 @@
-"""Training: a loss in, better weights out; exact, and resumable at any moment."""
+"""Training: a bundle, a task and settings in; trained weights out. Deterministic, resumable at any moment."""
 
 from ..store.manifest import verify
-from .average import Ema, mean
-from .commit import checkpoints
-from .log import Record, determined, read_log
+from .atomic_write import checkpoints
+from .average import Ema, average_weights
+from .log import Record, read_log, without_timing
+from .loop import TrainingResult
 from .optim import SGD, Adam, AdamW, Optimizer, parameter_groups
-from .progress import Bar, Lines, Progress, Quiet, watching
-from .run import Result
+from .progress import BarProgress, LineProgress, Progress, QuietProgress, default_progress
 from .schedule import SCHEDULES, Constant, Cosine, InverseSqrt, LinearDecay, Noam, Schedule
 from .settings import Training
 from .trainer import Trainer
 
 __all__ = [
-    "Trainer", "Training", "Result",
+    "Trainer", "Training", "TrainingResult",
     # the choices
     "Optimizer", "AdamW", "Adam", "SGD",
     "Schedule", "Noam", "InverseSqrt", "Cosine", "LinearDecay", "Constant", "SCHEDULES",
     # watching, and reading what a run left
-    "Progress", "Quiet", "Lines", "Bar", "watching",
-    "Record", "read_log", "determined", "checkpoints", "verify",
+    "Progress", "QuietProgress", "LineProgress", "BarProgress", "default_progress",
+    "Record", "read_log", "without_timing", "checkpoints", "verify",
     # the parts
-    "Ema", "mean", "parameter_groups",
+    "Ema", "average_weights", "parameter_groups",
 ]  # fmt: skip

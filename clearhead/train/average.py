@@ -1,4 +1,4 @@
-"""Means of weights: over all steps with fading memory, or over the last checkpoints."""
+"""Averages of weights: an exponential moving average over all steps, or the mean of the last checkpoints."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..weights import State
 
 
 class Ema:
-    """A running mean beside the weights: mean <- decay * mean + (1 - decay) * weights, after every step."""
+    """An exponential moving average: mean <- decay * mean + (1 - decay) * weights, after every step."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        self.means = {name: p.detach().clone() for name, p in trained(model).items()}
+        self.means = {name: p.detach().clone() for name, p in trainable_parameters(model).items()}
 
     @torch.no_grad()
     def restore(self, stored: Mapping[str, Tensor]) -> None:
-        """The means of a checkpoint: of the same parameters, in the same shapes."""
+        """Load the averages of a checkpoint; they must be of the same parameters in the same shapes."""
         shapes = {name: x.shape for name, x in stored.items()}
         if shapes != {name: x.shape for name, x in self.means.items()}:
             raise LoadError("state.safetensors holds running means of other parameters than are trained here")
@@ -30,12 +30,12 @@ class Ema:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        for name, parameter in trained(model).items():
+        for name, parameter in trainable_parameters(model).items():
             self.means[name].lerp_(parameter, 1 - self.decay)
 
     @contextmanager
-    def shown(self, model: nn.Module) -> Iterator[None]:
-        """The model with the means in place of its weights. They change places; nothing is computed."""
+    def applied(self, model: nn.Module) -> Iterator[None]:
+        """The model with the averages in place of its weights. Both are swapped; nothing is copied."""
         self._swap(model)
         try:
             yield
@@ -43,12 +43,12 @@ class Ema:
             self._swap(model)
 
     def _swap(self, model: nn.Module) -> None:
-        for name, parameter in trained(model).items():
+        for name, parameter in trainable_parameters(model).items():
             parameter.data, self.means[name] = self.means[name], parameter.data
 
 
-def mean(states: Iterable[Mapping[str, Tensor]]) -> State:
-    """The plain mean of several sets of weights, summed in float64; one at a time is in memory."""
+def average_weights(states: Iterable[Mapping[str, Tensor]]) -> State:
+    """The mean of several sets of weights, summed in float64; one set at a time is in memory."""
     sums: State = {}
     dtypes: dict[str, torch.dtype] = {}
     count = 0
@@ -63,6 +63,6 @@ def mean(states: Iterable[Mapping[str, Tensor]]) -> State:
     return {name: (x / count).to(dtypes[name]) for name, x in sums.items()}
 
 
-def trained(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that training changes, by name."""
+def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are not frozen, by name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}

@@ -1,4 +1,4 @@
-"""The checklist: a run that met a number that is not finite in, what to look at out, with measured values."""
+"""What to check when a loss or gradient is not finite: the run in; measured values by topic out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _gradients(norms: Sequence[float]) -> str:
 
 @torch.no_grad()
 def _largest(bundle: Bundle) -> str:
-    """Weights begin near 0.02 to 1; a hundred times that is no good beginning, or no longer one."""
+    """Weights start between about 0.02 and 1; a hundred times that means bad initialisation or divergence."""
     sizes = {name: float(p.double().square().mean().sqrt()) for name, p in bundle.model.named_parameters()}
     name = max(sizes, key=lambda name: sizes[name])
     return f"the largest weights have root mean square {sizes[name]:.3g}, in {name}"

@@ -1,4 +1,4 @@
-"""Checkpoints: a run between two steps in, a folder out that others open as a model, and the way back."""
+"""The format of a checkpoint: a model folder that `transformers` opens, plus the state of the run."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from .. import store
 from ..bundle import Bundle, save
 from ..bundle.saving import saved_weights
 from ..errors import ClearheadError, LoadError, SpecError, TrainError, one_line, quoted, reason
+from ..readfile import read_object
 from ..spec import Spec
-from ..store.jsonfile import read_object
 from ..store.manifest import seal
 from ..store.shards import is_weights
 from ..store.tensors import Tensors
 from ..weights import State as Weights
-from .commit import commit, name_of, writing
-from .state import State
+from .atomic_write import checkpoint_name, disk_errors, write_atomically
+from .state import TrainingState
 
-NUMBERS, TENSORS = "state.json", "state.safetensors"
+STATE_FILE, TENSORS_FILE = "state.json", "state.safetensors"
 
 
 def write_model(bundle: Bundle, folder: Path) -> None:
-    """A Hugging Face folder; where no family is known, the same with the spec in place of their config."""
+    """Write a Hugging Face folder; for a model of no known family, config.json holds the spec instead."""
     if bundle.family is not None:
         save(bundle, folder)
         return
-    store.write(
+    store.write_folder(
         folder,
         config={"model_type": "clearhead", "spec": bundle.spec.to_dict()},
         tensors={name: p.detach() for name, p in bundle.model.named_parameters()},
@@ -43,50 +43,55 @@ def write_model(bundle: Bundle, folder: Path) -> None:
 
 
 def publish_model(bundle: Bundle, folder: Path, step: int) -> None:
-    """The folder of a run becomes the model, with a manifest of the model's files alone."""
+    """Write the final model into the run folder itself, with a manifest of the model's files alone."""
     write_model(bundle, folder)
     names = {"config.json", *bundle.files, *(bundle.tokenizer.files if bundle.tokenizer else ())}
     names |= {"generation_config.json"} if bundle.generation else set()
-    with writing(folder):
+    with disk_errors(folder):
         seal(folder, names | {name for name in os.listdir(folder) if is_weights(name)}, step)
 
 
 def write_checkpoint(
-    folder: Path, bundle: Bundle, state: State, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
+    folder: Path,
+    bundle: Bundle,
+    state: TrainingState,
+    tensors: Mapping[str, Tensor],
+    facts: Mapping[str, Any],
 ) -> Path:
-    """`facts` are what the run was made by; they stand in state.json beside how far it is."""
+    """`facts` describe what the run depends on; they are stored in state.json beside its progress."""
 
     def fill(aside: Path) -> None:
         write_model(bundle, aside)
-        save_file({name: x.detach().cpu() for name, x in tensors.items()}, aside / TENSORS)
-        shutil.copymode(aside / "config.json", aside / TENSORS)  # the library lets nobody but the owner read
+        save_file({name: x.detach().cpu() for name, x in tensors.items()}, aside / TENSORS_FILE)
+        # safetensors writes files that only the owner may read.
+        shutil.copymode(aside / "config.json", aside / TENSORS_FILE)
         numbers = {"format": 1, "state": state.to_dict(), **facts}
-        (aside / NUMBERS).write_text(json.dumps(numbers, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        (aside / STATE_FILE).write_text(json.dumps(numbers, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
-    return commit(folder, state.step, fill)
+    return write_atomically(folder, state.step, fill)
 
 
-def read_numbers(checkpoint: Path) -> tuple[State, dict[str, Any]]:
-    """How far a run was, and what it was made by."""
-    numbers = read_object(checkpoint / NUMBERS)
+def read_state(checkpoint: Path) -> tuple[TrainingState, dict[str, Any]]:
+    """The progress of a run, and the facts it depends on."""
+    numbers = read_object(checkpoint / STATE_FILE)
     if numbers.get("format") != 1 or not isinstance(numbers.get("state"), dict):
-        message = f"{checkpoint / NUMBERS} has format {quoted(numbers.get('format'))}; expected 1"
+        message = f"{checkpoint / STATE_FILE} has format {quoted(numbers.get('format'))}; expected 1"
         raise LoadError(one_line(f"{message}: it is of another version"))
-    state = State.from_dict(numbers["state"])
-    if checkpoint.name != name_of(state.step):
-        raise LoadError(f"{checkpoint / NUMBERS} is of step {state.step}; expected that of its folder")
+    state = TrainingState.from_dict(numbers["state"])
+    if checkpoint.name != checkpoint_name(state.step):
+        raise LoadError(f"{checkpoint / STATE_FILE} is of step {state.step}; expected that of its folder")
     return state, numbers
 
 
 def read_tensors(checkpoint: Path, prefix: str) -> Weights:
-    """`optimizer.` or `ema.`: what stands under it, without it."""
-    stored = Tensors([checkpoint / TENSORS])
+    """The tensors whose names begin with `prefix` (`optimizer.` or `ema.`), named without it."""
+    stored = Tensors([checkpoint / TENSORS_FILE])
     return {name.removeprefix(prefix): stored[name] for name in stored if name.startswith(prefix)}
 
 
 def read_weights(bundle: Bundle, checkpoint: Path) -> Weights:
-    """The weights of a checkpoint that this bundle wrote, under our names."""
-    tensors = store.read(checkpoint).tensors
+    """The weights of a checkpoint that this bundle wrote, under the names of our modules."""
+    tensors = store.read_folder(checkpoint).tensors
     try:
         return saved_weights(bundle, tensors)
     except ClearheadError:
@@ -95,33 +100,33 @@ def read_weights(bundle: Bundle, checkpoint: Path) -> Weights:
         raise LoadError(f"{checkpoint} holds weights of another model: {reason(error)}") from None
 
 
-def refuse_other(checkpoint: Path, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
-    """A run goes on under the facts it began with; the first that differs is named."""
+def check_same_config(checkpoint: Path, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
+    """Refuse to resume under other settings, naming the first that differs."""
     here = _flat(ours)
     try:
         there = _flat({key: _today(theirs.get(key), ours[key]) for key in ours})
     except (TypeError, AttributeError, RecursionError):  # values of kinds that no version ever wrote
-        raise LoadError(f"{checkpoint / NUMBERS} does not say what the run was made by") from None
+        raise LoadError(f"{checkpoint / STATE_FILE} does not say what the run was made by") from None
     for key in [*here, *there]:
         if here.get(key) != there.get(key):
-            said = f"{key} is {quoted(here.get(key))} here and {quoted(there.get(key))} there"
-            message = f"{checkpoint} was made by another config: {said}"
+            difference = f"{key} is {quoted(here.get(key))} here and {quoted(there.get(key))} there"
+            message = f"{checkpoint} was made by another config: {difference}"
             raise TrainError(one_line(f"{message}; give the same settings, or choose another folder"))
 
 
 def _today(value: Any, ours: Any) -> Any:
-    """A spec of an older version with the fields that have come since, at their defaults."""
+    """A spec of an older version, with fields added since then at their defaults."""
     if not isinstance(value, dict) or "kind" not in value:
         return value
     try:
-        made = Spec.from_dict(value).to_dict()
-    except SpecError:  # it says something that is no longer known: the comparison will name it
+        current = Spec.from_dict(value).to_dict()
+    except SpecError:  # it has a field that no longer exists: the comparison will name it
         return value
-    return {key: item for key, item in made.items() if key in value or key in ours}
+    return {key: item for key, item in current.items() if key in value or key in ours}
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    """A tree of settings as one level of dotted names."""
+    """Nested settings as one level of dotted names."""
     if isinstance(value, Mapping):
         parts = [(f"{name}.{key}" if name else str(key), item) for key, item in value.items()]
     elif isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""Estimates: a run that has not begun in, how long and how much memory it will take here out.
+"""Estimates: a run that has not started in; its time and memory on this machine out.
 
-A few real steps are taken, spread over the run, and one validation is timed. The model is changed by them:
-whoever estimates throws it away.
+A few real steps, spread over the run, and one validation are timed. They train the model a little, so the
+caller must not use it afterwards.
 """
 
 from __future__ import annotations
@@ -18,30 +18,29 @@ from typing import Any
 import torch
 
 from ..bundle import Bundle
-from ..nn.tower import Tower
 from ..tasks import Task
-from ..tasks.translate import Decode, TextToText
+from ..tasks.text_to_text import Decode, TextToText
 from ..tune import layout
-from .exact import repeatable
+from .determinism import deterministic
+from .optimizer_step import OptimizerStep, hidden_size
 from .settings import Training
-from .state import State
-from .update import Update
+from .state import TrainingState
 
-LEAST, MOST = 6, 16  # steps that are timed
-MADE = 64  # steps whose batches are made, to know how large they are
+MIN_TIMED_STEPS, MAX_TIMED_STEPS = 6, 16
+SIZED_STEPS = 64  # steps whose batches are built, only to know their size
 
 
 @dataclass(frozen=True)
 class Estimate:
     step: float  # seconds
     steps: int
-    validation: float | None  # seconds; None: longer than it was given
+    validation: float | None  # seconds; None: it exceeded its budget
     validations: int
-    memory: int  # the most bytes this process has had so far
+    memory: int  # peak bytes of this process
 
     @property
     def seconds(self) -> float:
-        """Of the whole run, as far as it is known."""
+        """Of the whole run; without validations if their time is unknown."""
         return self.step * self.steps + (self.validation or 0.0) * self.validations
 
 
@@ -55,10 +54,9 @@ def estimate(
 ) -> Estimate:
     """`budget` is the seconds given to steps; a validation gets five times as many."""
     layout.for_training(bundle.model)
-    width = [node.width for node in bundle.spec.nodes() if isinstance(node, Tower)][-1]
-    with repeatable(training.threads):
-        update = Update(bundle.model, task, training, width)
-        step = _step(update, training, budget, clock)
+    with deterministic(training.threads):
+        optimizer_step = OptimizerStep(bundle.model, task, training, hidden_size(bundle.spec))
+        step = _step(optimizer_step, training, budget, clock)
         due = training.valid_every is not None
         validation = _validation(bundle, task, 5 * budget, clock) if due else 0.0
     every = training.valid_every or training.steps
@@ -66,32 +64,34 @@ def estimate(
     return Estimate(step, training.steps, validation, count, peak_memory())
 
 
-def _step(update: Update, training: Training, budget: float, clock: Callable[[], float]) -> float:
-    """The mean seconds of a step of the whole run. The first one that is taken warms up and does not count.
+def _step(
+    optimizer_step: OptimizerStep, training: Training, budget: float, clock: Callable[[], float]
+) -> float:
+    """The mean seconds of a step of the whole run. The first timed step is a warm-up and does not count.
 
-    Batches differ in size, and few can be timed: they give the seconds of a token, and many batches that are
-    only made give the tokens of a step.
+    Batches differ in size, and few can be timed: those give the seconds per token. Many more batches are
+    built without being computed and give the tokens per step.
     """
-    task, state = update.task, State()
-    update.model.train()
-    update.take(1, state, lambda: False)
+    task, state = optimizer_step.task, TrainingState()
+    optimizer_step.model.train()
+    optimizer_step.run(1, state, lambda: False)
     seconds, sizes = list[float](), list[int]()
     began = time.perf_counter()
-    for number in _spread(training.steps, MOST):
+    for number in _spread(training.steps, MAX_TIMED_STEPS):
         start = clock()
-        update.take(number, state, lambda: False)
+        optimizer_step.run(number, state, lambda: False)
         seconds.append(clock() - start)
         sizes.append(_tokens(task, training, number))
-        if len(seconds) >= LEAST and time.perf_counter() - began > budget:
+        if len(seconds) >= MIN_TIMED_STEPS and time.perf_counter() - began > budget:
             break
-    usual = fmean(_tokens(task, training, number) for number in _spread(training.steps, MADE))
+    usual = fmean(_tokens(task, training, number) for number in _spread(training.steps, SIZED_STEPS))
     each = sorted(took / size for took, size in zip(seconds, sizes, strict=True))
-    steady = each[: max(LEAST, round(0.9 * len(each)))]  # a pause of the machine is no step
+    steady = each[: max(MIN_TIMED_STEPS, round(0.9 * len(each)))]  # without outliers: the machine may pause
     return fmean(steady) * usual
 
 
 def _spread(steps: int, count: int) -> list[int]:
-    """Numbers of steps all over a run, in an order of which every beginning is spread, too."""
+    """Step numbers spread over a run; so is every prefix of them (a golden-ratio sequence)."""
     golden = 0.6180339887498949
     return [1 + int(steps * (i * golden % 1)) for i in range(1, count + 1)]
 
@@ -100,11 +100,11 @@ def _tokens(task: Task[Any], training: Training, step: int) -> int:
     """The size of a step: the largest tensor of each of its batches."""
     batches = (task.batch(step, part) for part in range(training.micro))
     sizes = ([x.numel() for x in vars(batch).values() if isinstance(x, torch.Tensor)] for batch in batches)
-    return sum(max(found, default=1) for found in sizes)
+    return sum(max(numbers, default=1) for numbers in sizes)
 
 
 class _LateError(Exception):
-    """A validation has had its time."""
+    """A validation exceeded its budget."""
 
 
 def _validation(bundle: Bundle, task: Task[Any], budget: float, clock: Callable[[], float]) -> float | None:
@@ -117,7 +117,7 @@ def _validation(bundle: Bundle, task: Task[Any], budget: float, clock: Callable[
     model = bundle.model.eval()
     if isinstance(task, TextToText):
         brief = copy(task)
-        brief.decode = _as_long_as_the_truth(task.decode)
+        brief.decode = _limited_to_reference_length(task.decode)
         task = brief
     hooks = [module.register_forward_pre_hook(look) for module in model.children()]
     start = clock()
@@ -132,14 +132,14 @@ def _validation(bundle: Bundle, task: Task[Any], budget: float, clock: Callable[
     return clock() - start
 
 
-def _as_long_as_the_truth(decode: Decode | None) -> Decode | None:
-    """An untrained model does not know when to stop; a trained one speaks about as long as it should."""
+def _limited_to_reference_length(decode: Decode | None) -> Decode | None:
+    """An untrained model never emits the end token; a trained one stops near the reference's length."""
     if decode is None:
         return None
     return lambda model, source, mask, limit: decode(model, source, mask, max(limit // 2 - 4, 1))
 
 
 def peak_memory() -> int:
-    """The most bytes this process has had in memory."""
+    """Peak resident memory of this process, in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,4 +1,4 @@
-"""The lock of a run's folder: a folder in, one trainer alone in it out; or who is there already."""
+"""The lock of a run folder: one trainer at a time; the error names the process that holds it."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import TrainError, one_line
-from .commit import writing
+from .atomic_write import disk_errors
 
 LOCK = ".lock"
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """The folder for one trainer alone. The lock goes with the process, however it ends.
+    """Hold the lock of a folder. The system releases it with the process, however that ends.
 
-    A folder that is not there is made. An attempt that fails takes back what it made: its lock, and the
-    folders if nothing came into them.
+    A missing folder is created. An attempt that fails removes what it created: its lock file, and the folders
+    if they are still empty.
     """
-    made = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
-    with writing(folder):
+    created = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    with disk_errors(folder):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             descriptor, is_new, is_ours = _lock(folder / LOCK)
         except BaseException:
-            _remove_empty(made)
+            _remove_empty(created)
             raise
     try:
         if not is_ours:
             is_new = False
             raise _occupied(folder, descriptor)
-        with writing(folder):
+        with disk_errors(folder):
             os.ftruncate(descriptor, 0)
             os.write(descriptor, str(os.getpid()).encode())
         yield
@@ -41,7 +41,7 @@ def locked(folder: Path) -> Iterator[None]:
         if is_new:
             with suppress(OSError):
                 (folder / LOCK).unlink()
-        _remove_empty(made)
+        _remove_empty(created)
         raise
     finally:
         os.close(descriptor)
@@ -53,7 +53,7 @@ def _lock(path: Path) -> tuple[int, bool, bool]:
         descriptor, is_new = _open(path)
         if not _take(descriptor):
             return descriptor, is_new, False
-        # Somebody who failed may have removed the file after we opened it: such a lock keeps nobody out.
+        # A failing process may have removed the file after we opened it: locking it would exclude nobody.
         if os.fstat(descriptor).st_nlink > 0 or sys.platform == "win32":
             return descriptor, is_new, True
         os.close(descriptor)
@@ -68,7 +68,7 @@ def _open(path: Path) -> tuple[int, bool]:
 
 
 def _take(descriptor: int) -> bool:
-    if sys.platform == "win32":  # which has no such lock
+    if sys.platform == "win32":  # no flock there
         return True
     import fcntl
 
@@ -86,7 +86,7 @@ def _occupied(folder: Path, descriptor: int) -> TrainError:
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    """From the innermost outwards; one that holds something stays, with those around it."""
+    """Remove empty folders, innermost first; one that is not empty stays, and so do its parents."""
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()

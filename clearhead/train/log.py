@@ -1,6 +1,6 @@
-"""The log: one record after another in, `metrics.jsonl` out. It is the one source of truth about a run.
+"""The metrics log: records in, `metrics.jsonl` out. It is the one source of truth about a run.
 
-A line is an object. Under "speed" stands what the clock says; all the rest is determined by the run.
+Each line is a JSON object. Timings are under "speed"; everything else is the same in every repetition.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..readfile import open_regular
-from ..store.place import write_file
-from .commit import writing
+from ..store.atomic import write_file_atomically
+from .atomic_write import disk_errors
 
 Record = dict[str, Any]
-NAME = "metrics.jsonl"
+METRICS_FILE = "metrics.jsonl"
 
 
-class Log:
-    """The file while a run is at work. It begins where a checkpoint ends: later lines are taken away."""
+class MetricsLog:
+    """The open log of a run. Lines after the step of the resumed checkpoint are removed first."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        self.path = folder / NAME
-        with writing(self.path):
+        self.path = folder / METRICS_FILE
+        with disk_errors(self.path):
             _cut(self.path, step)
             self._file: IO[bytes] = self.path.open("ab")
 
     def write(self, record: Record) -> None:
         line = json.dumps(_finite(record), ensure_ascii=False, allow_nan=False).encode() + b"\n"
-        with writing(self.path):
+        with disk_errors(self.path):
             self._file.write(line)
             self._file.flush()
 
     def validation(self, step: int) -> Record | None:
-        """The scores of a validation that was finished, where the file has them."""
+        """The record of the finished validation of a step, if the file has one."""
         for line in reversed(_lines(self.path)):
             record: Record = json.loads(line)
             if record["step"] < step:
@@ -45,32 +45,32 @@ class Log:
         return None
 
     def sync(self) -> None:
-        with writing(self.path):
+        with disk_errors(self.path):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        with writing(self.path):
+        with disk_errors(self.path):
             self._file.close()
 
 
 def read_log(folder: str | Path) -> list[Record]:
-    """The records of a run folder; a last line that was cut short does not count."""
-    return [json.loads(line) for line in _lines(Path(folder) / NAME)]
+    """The records of a run folder; an incomplete last line is ignored."""
+    return [json.loads(line) for line in _lines(Path(folder) / METRICS_FILE)]
 
 
-def determined(record: Record) -> Record:
-    """A record without what the clock says: equal in every repetition of a run."""
+def without_timing(record: Record) -> Record:
+    """A record without timings: equal in every repetition of a run."""
     return {key: value for key, value in record.items() if key != "speed"}
 
 
 def _cut(path: Path, step: int) -> None:
-    """Leave the lines up to a step. The new file takes the place of the old one at once."""
+    """Keep the lines up to a step; the file is replaced atomically."""
     if not os.path.lexists(path):
         return
     whole = _bytes(path)
     kept = b"".join(line for line in _whole_lines(whole) if json.loads(line)["step"] <= step)
     if kept != whole:
-        write_file(path, kept)
+        write_file_atomically(path, kept)
 
 
 def _lines(path: Path) -> list[bytes]:
@@ -78,13 +78,13 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _bytes(path: Path) -> bytes:
-    """What is no regular file is not read: it may have no end."""
+    """Only regular files are read: a device may have no end."""
     with open_regular(path) as file:
         return file.read(os.fstat(file.fileno()).st_size)
 
 
 def _whole_lines(data: bytes) -> list[bytes]:
-    """Whole lines, up to the first that is no record."""
+    """The complete lines before the first that is not a record."""
     good: list[bytes] = []
     for line in data.splitlines(keepends=True):
         try:
@@ -103,7 +103,7 @@ def _are_scores(value: Any) -> bool:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN: a score that is no number is null."""
+    """JSON has no NaN or infinity: such numbers become null."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

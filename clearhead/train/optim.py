@@ -1,4 +1,4 @@
-"""Optimisers: a model and a choice in, torch's own optimiser over two groups of parameters out."""
+"""Optimizers: a spec and a model in, torch's optimizer over two parameter groups out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Groups = list[dict[str, Any]]
 
 
 class Optimizer(Spec):
-    """What makes a step of a gradient."""
+    """Which of torch's optimizers to use, with its settings."""
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         raise NotImplementedError
@@ -23,7 +23,7 @@ class Optimizer(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class AdamW(Optimizer):
-    """Adam with the decay of weights kept apart from their gradient (Loshchilov 2019)."""
+    """Adam with decoupled weight decay (Loshchilov 2019)."""
 
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
@@ -41,7 +41,7 @@ class AdamW(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Adam(Optimizer):
-    """Steps of about equal size in every direction (Kingma 2015); no decay."""
+    """Adam without weight decay (Kingma 2015)."""
 
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
@@ -56,7 +56,7 @@ class Adam(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class SGD(Optimizer):
-    """Straight down the gradient, with `momentum`."""
+    """Stochastic gradient descent with momentum."""
 
     momentum: float = 0.0
 
@@ -70,16 +70,16 @@ class SGD(Optimizer):
 
 
 def parameter_groups(model: nn.Module, decay: float) -> Groups:
-    """Matrices and tables decay; norms, biases and whatever else has one dimension do not."""
+    """Weight decay for matrices and embedding tables; none for norms, biases and other vectors."""
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    whole = [p for name, p in trained if p.ndim >= 2 and not name.endswith("bias")]
-    spared = [p for name, p in trained if p.ndim < 2 or name.endswith("bias")]
-    groups = [{"params": whole, "weight_decay": decay}, {"params": spared, "weight_decay": 0.0}]
+    decayed = [p for name, p in trained if p.ndim >= 2 and not name.endswith("bias")]
+    undecayed = [p for name, p in trained if p.ndim < 2 or name.endswith("bias")]
+    groups = [{"params": decayed, "weight_decay": decay}, {"params": undecayed, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 
 
 def _fused(model: nn.Module) -> bool:
-    """One pass over memory instead of several: about three times as fast, where torch has it."""
+    """Whether torch has a fused step, one pass over memory: about three times as fast."""
     return all(p.device.type in ("cpu", "cuda") for p in model.parameters() if p.requires_grad)
 
 

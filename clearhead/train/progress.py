@@ -15,7 +15,7 @@ from .log import Record
 
 
 class Progress(Protocol):
-    """Whoever watches a run."""
+    """Shows a run while it trains."""
 
     def start(self, step: int, steps: int) -> None: ...
     def step(self, record: Record) -> None: ...
@@ -23,13 +23,13 @@ class Progress(Protocol):
         """A score or a sample: one line."""
 
     def warn(self, line: str) -> None:
-        """Something is not as it should be, and the run goes on."""
+        """A warning; the run continues."""
 
     def close(self) -> None: ...
 
 
-class Quiet:
-    """Nobody watches; lines go to the logger `clearhead.train`, where warnings show."""
+class QuietProgress:
+    """Shows nothing; lines go to the logger `clearhead.train`, which prints warnings by default."""
 
     def start(self, step: int, steps: int) -> None: ...
     def step(self, record: Record) -> None: ...
@@ -41,16 +41,16 @@ class Quiet:
         logging.getLogger("clearhead.train").warning(line)
 
 
-class Lines:
-    """A plain line every so many steps, and at the first and the last."""
+class LineProgress:
+    """A plain line every `every` steps (default: twenty per run), and at the first and the last."""
 
     def __init__(self, stream: TextIO | None = None, every: int | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._every = every
-        self._clock = Clock(0, 1)
+        self._clock = EtaClock(0, 1)
 
     def start(self, step: int, steps: int) -> None:
-        self._clock = Clock(step, steps)
+        self._clock = EtaClock(step, steps)
 
     def step(self, record: Record) -> None:
         step, steps = record["step"], self._clock.steps
@@ -68,18 +68,18 @@ class Lines:
     def close(self) -> None: ...
 
 
-class Bar:
-    """A bar that stays at the foot of the terminal; lines go above it."""
+class BarProgress:
+    """A progress bar at the bottom of the terminal; lines are printed above it."""
 
     def __init__(self, console: Console | None = None) -> None:
         columns = (BarColumn(bar_width=24), TaskProgressColumn(), TextColumn("{task.description}"))
         console = Console(stderr=True, highlight=False) if console is None else console
         self._bar = RichProgress(*columns, console=console)
         self._task = self._bar.add_task("")
-        self._clock = Clock(0, 1)
+        self._clock = EtaClock(0, 1)
 
     def start(self, step: int, steps: int) -> None:
-        self._clock = Clock(step, steps)
+        self._clock = EtaClock(step, steps)
         self._bar.update(self._task, total=steps, completed=step)
         self._bar.start()
 
@@ -96,13 +96,13 @@ class Bar:
         self._bar.stop()
 
 
-def watching() -> Progress:
-    """A bar where somebody looks, lines otherwise."""
-    return Bar() if sys.stderr.isatty() else Lines()
+def default_progress() -> Progress:
+    """A bar on a terminal, plain lines otherwise."""
+    return BarProgress() if sys.stderr.isatty() else LineProgress()
 
 
-class Clock:
-    """How long the rest will take, from the steps of this session."""
+class EtaClock:
+    """Estimates the remaining time from the steps of this session."""
 
     def __init__(self, first: int, steps: int) -> None:
         self.first, self.steps, self._began = first, steps, time.monotonic()

@@ -10,7 +10,7 @@ from ..spec import Spec
 
 
 class Schedule(Spec):
-    """How the learning rate goes. `peak` is the setting `lr`; `width` is that of the model's stream."""
+    """The learning rate by step. `peak` is the setting `lr`; `width` is the model's hidden size."""
 
     warmup: int
 
@@ -24,9 +24,9 @@ class Schedule(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class Noam(Schedule):
-    """Up in a straight line, then down with the root of the step; its height is the width's (Vaswani 2017).
+    """Linear warm-up, then inverse square root of the step, scaled by the width (Vaswani 2017).
 
-    The rate itself, not a factor on `lr`: 6.9877e-4 at the peak for width 512 and 4000 steps of warm-up.
+    This is the rate itself, not a factor on `lr`: its peak is 6.9877e-4 for width 512 and 4000 warm-up steps.
     """
 
     warmup: int = 4000
@@ -43,7 +43,7 @@ class Noam(Schedule):
 
 @dataclass(frozen=True, kw_only=True)
 class InverseSqrt(Schedule):
-    """Up to `lr` in a straight line, then down with the root of the step."""
+    """Linear warm-up to `lr`, then inverse square root of the step."""
 
     warmup: int = 4000
 
@@ -56,7 +56,7 @@ class InverseSqrt(Schedule):
 
 @dataclass(frozen=True, kw_only=True)
 class Cosine(Schedule):
-    """Up to `lr` in a straight line, then half a cosine down to `minimum`, reached at the last step."""
+    """Linear warm-up to `lr`, then half a cosine down to `minimum` at the last step."""
 
     warmup: int = 0
     minimum: float = 0.0
@@ -70,7 +70,7 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True, kw_only=True)
 class LinearDecay(Schedule):
-    """Up to `lr` in a straight line, then in another one down to `minimum`, reached at the last step."""
+    """Linear warm-up to `lr`, then linear decay to `minimum` at the last step."""
 
     warmup: int = 0
     minimum: float = 0.0
@@ -83,7 +83,7 @@ class LinearDecay(Schedule):
 
 @dataclass(frozen=True, kw_only=True)
 class Constant(Schedule):
-    """Up to `lr` in a straight line, and there it stays."""
+    """Linear warm-up to `lr`, then constant."""
 
     warmup: int = 0
 
@@ -101,7 +101,7 @@ SCHEDULES: dict[str, type[Schedule]] = {
 
 
 def _done(step: int, warmup: int, steps: int) -> float:
-    """How much of the way down lies behind us, 0 to 1."""
+    """The fraction of the decay that is done, 0 to 1."""
     return min((step - warmup) / max(steps - warmup, 1), 1.0)
 
 

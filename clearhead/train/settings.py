@@ -1,4 +1,4 @@
-"""Settings of a run: a frozen value that says how to train, and round-trips through JSON."""
+"""Training settings: a frozen value that round-trips through JSON."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from .optim import AdamW, Optimizer
 from .schedule import Constant, Cosine, LinearDecay, Noam, Schedule
 
 Precision = Literal["float32", "bfloat16", "float16"]
-FREE = ("time_budget", "keep")  # what may differ between a run and its resumption: no number depends on it
+MAY_CHANGE_ON_RESUME = ("time_budget", "keep")  # no number of a run depends on these
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Spec):
-    """How to train. With the task and the first weights it determines every number of a run."""
+    """How to train. With the task and the initial weights it determines every number of a run."""
 
     steps: int
     seed: int = 0
-    lr: Positive | None = None  # the peak; None: 3e-4, and under Noam what the width says
+    lr: Positive | None = None  # the peak; None: 3e-4 (Noam derives its rate from the width)
     optimizer: Optimizer = field(default_factory=AdamW)
     schedule: Schedule = field(default_factory=Constant)
-    clip: Positive | None = 1.0  # the largest norm of all gradients together
-    micro: int = 1  # how many parts a batch is computed in
+    clip: Positive | None = 1.0  # global gradient norm to clip at
+    micro: int = 1  # micro-batches per step (gradient accumulation)
     precision: Precision = "float32"
-    ema: float | None = None  # how much of the running mean of weights stays at each step, such as 0.999
-    average: int = 1  # how many of the last checkpoints the final weights are the mean of
-    patience: int | None = None  # validations without a better score before it ends
+    ema: float | None = None  # decay of the exponential moving average of weights, such as 0.999
+    average: int = 1  # the final weights are the mean of this many last checkpoints
+    patience: int | None = None  # early stopping: validations without a better score
     save_every: int = 500
     valid_every: int | None = None
     keep: int = 2  # checkpoints kept beside the best
-    time_budget: Positive | None = None  # seconds of one call; then it saves and stops, and can be resumed
-    threads: int | None = None  # None: as many as torch has now
+    time_budget: Positive | None = None  # seconds; then it saves and stops, and can be resumed
+    threads: int | None = None  # None: torch's current number
 
     def check(self) -> None:
         for name in ("steps", "micro", "average", "save_every"):
@@ -64,7 +64,7 @@ class Training(Spec):
             raise SpecError(f"Training.{name} is {quoted(getattr(self, name))}; expected {least} or more")
 
     def _check_sizes(self) -> None:
-        """What no machine can do, and what torch would not take."""
+        """Refuse sizes that are impossible or that torch does not accept."""
         for name, most in (("steps", 10**12), ("micro", 2**16), ("threads", 1024)):
             value = getattr(self, name)
             if value is not None and value > most:

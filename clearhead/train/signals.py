@@ -8,26 +8,26 @@ from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
-SAVE: signal.Signals | None = getattr(signal, "SIGUSR1", None)  # not on Windows
+SAVE_SIGNAL: signal.Signals | None = getattr(signal, "SIGUSR1", None)  # not on Windows
 
 
-class Interruption(AbstractContextManager["Interruption"]):
-    """The first signal is remembered, so that the run can save and stop; a second one stops at once.
+class StopSignals(AbstractContextManager["StopSignals"]):
+    """SIGINT and SIGTERM: the first is remembered, so that the run can save and stop; a second stops at once.
 
-    SIGUSR1 asks for a checkpoint at the next step; the run goes on.
+    SIGUSR1 requests a checkpoint after the current step; the run continues.
     """
 
     def __init__(self) -> None:
-        self.name: str | None = None  # SIGINT or SIGTERM, once it came
+        self.name: str | None = None  # SIGINT or SIGTERM, once received
         self._save = False
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Interruption:
+    def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():  # only there may handlers be set
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._heard)
-            if SAVE is not None:
-                self._before[SAVE] = signal.signal(SAVE, self._save_wanted)
+                self._before[number] = signal.signal(number, self._stop_requested)
+            if SAVE_SIGNAL is not None:
+                self._before[SAVE_SIGNAL] = signal.signal(SAVE_SIGNAL, self._save_requested)
         return self
 
     def wants_checkpoint(self) -> bool:
@@ -39,10 +39,10 @@ class Interruption(AbstractContextManager["Interruption"]):
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    def _save_wanted(self, number: int, frame: FrameType | None) -> None:
+    def _save_requested(self, number: int, frame: FrameType | None) -> None:
         self._save = True
 
-    def _heard(self, number: int, frame: FrameType | None) -> None:
+    def _stop_requested(self, number: int, frame: FrameType | None) -> None:
         if self.name is not None:
             raise KeyboardInterrupt(f"{signal.Signals(number).name} came a second time")
         self.name = signal.Signals(number).name

@@ -1,4 +1,4 @@
-"""The state of a run between two steps: numbers and tensors, out to files and back, bit for bit."""
+"""The state of a run between two steps: numbers and tensors, saved and restored bit for bit."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torch import Tensor, nn
 
 from ..errors import LoadError, quoted
 from ..weights import State as Tensors
-from .average import Ema, trained
+from .average import Ema, trainable_parameters
 
 
 @dataclass
-class State:
-    """How far a run is. With weights, moments and settings it determines everything that follows."""
+class TrainingState:
+    """The progress of a run. With weights, optimizer state and settings it determines all later steps."""
 
     step: int = 0  # steps taken
     tokens: int = 0  # real targets seen
     best: float | None = None  # the best score so far
     best_step: int | None = None
-    waited: int = 0  # validations since then
-    scored: int = 0  # the step of the last validation that is counted in these
-    scale: float = 1.0  # what the loss is multiplied by, in float16
+    waited: int = 0  # validations since the best one
+    scored: int = 0  # the step of the last validation counted in `best` and `waited`
+    scale: float = 1.0  # the loss scale, in float16
     steady: int = 0  # steps since the scale changed
     retried: int = 0  # steps computed again at a smaller scale
 
@@ -33,19 +33,21 @@ class State:
         return asdict(self)
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> State:
-        # Checkpoints of an older version were written after the validation of their step.
+    def from_dict(data: Mapping[str, Any]) -> TrainingState:
+        # Older versions validated before they wrote a checkpoint and had no `scored`.
         data = {"scored": data.get("step"), **data}
-        if data.keys() != State.__dataclass_fields__.keys():
-            raise LoadError(f"state.json has {sorted(data)}; expected {sorted(State.__dataclass_fields__)}")
+        if data.keys() != TrainingState.__dataclass_fields__.keys():
+            raise LoadError(
+                f"state.json has {sorted(data)}; expected {sorted(TrainingState.__dataclass_fields__)}"
+            )
         for name, value in data.items():
             if not _fits(name, value):
                 raise LoadError(f"state.json says {name} is {quoted(value)}, which no run can be at")
-        return State(**data)
+        return TrainingState(**data)
 
 
 def _fits(name: str, value: Any) -> bool:
-    """Counts are whole numbers from 0 on; scores and scales are finite; what has not come yet is nothing."""
+    """Counts are ints from 0; scores and scales are finite floats; `best` may not be known yet."""
     if name in ("best", "best_step") and value is None:
         return True
     if name in ("best", "scale"):
@@ -53,21 +55,23 @@ def _fits(name: str, value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**63
 
 
-def moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensors:
-    """What an optimiser remembers, under the names of the parameters: `optimizer.NAME/exp_avg`."""
-    found: Tensors = {}
-    for name, parameter in trained(model).items():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            if isinstance(value, Tensor):
-                found[f"optimizer.{name}/{key}"] = value
-    return found
+def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensors:
+    """The optimizer's state under the names of the parameters: `optimizer.NAME/exp_avg`."""
+    return {
+        f"optimizer.{name}/{key}": value
+        for name, parameter in trainable_parameters(model).items()
+        for key, value in optimizer.state.get(parameter, {}).items()
+        if isinstance(value, Tensor)
+    }
 
 
-def remember(model: nn.Module, optimizer: torch.optim.Optimizer, stored: Mapping[str, Tensor]) -> None:
-    """The way back of `moments`."""
-    parameters = trained(model)
+def restore_optimizer(
+    model: nn.Module, optimizer: torch.optim.Optimizer, stored: Mapping[str, Tensor]
+) -> None:
+    """The inverse of `optimizer_tensors`."""
+    parameters = trainable_parameters(model)
     wanted = _names_of_moments(optimizer)
-    found: dict[str, set[str]] = {}
+    restored: dict[str, set[str]] = {}
     for full, value in stored.items():
         name, _, key = full.removeprefix("optimizer.").rpartition("/")
         if name not in parameters:
@@ -79,32 +83,32 @@ def remember(model: nn.Module, optimizer: torch.optim.Optimizer, stored: Mapping
             raise LoadError(
                 f"state.safetensors has {quoted(key)} of {name}, which is none of this optimiser's"
             )
-        found.setdefault(name, set()).add(key)
-        # A count of steps stays where torch keeps it, on the CPU.
+        restored.setdefault(name, set()).add(key)
+        # torch keeps the step count on the CPU.
         device = value.device if value.ndim == 0 else parameter.device
         optimizer.state[parameter][key] = value.to(device, copy=True)
-    for name, keys in found.items():
+    for name, keys in restored.items():
         if keys != wanted:
             missing = ", ".join(sorted(wanted - keys))
             raise LoadError(f"state.safetensors lacks {missing} of {name}")
 
 
 def _names_of_moments(optimizer: torch.optim.Optimizer) -> set[str]:
-    """What torch's optimisers remember of a parameter once it has had a gradient."""
+    """The keys of torch's optimizer state for a parameter that has had a gradient."""
     if isinstance(optimizer, torch.optim.SGD):
         return {"momentum_buffer"}
     return {"step", "exp_avg", "exp_avg_sq"}
 
 
-def means(ema: Ema | None) -> Tensors:
+def ema_tensors(ema: Ema | None) -> Tensors:
     return {} if ema is None else {f"ema.{name}": x for name, x in ema.means.items()}
 
 
 @torch.no_grad()
-def put(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Copy weights into a model; names and shapes must be its own, all of them or (EMA) the trained ones."""
+def load_weights(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Copy weights into a model; names and shapes must be all of its own or (EMA) the trainable ones."""
     own = dict(model.named_parameters())
-    wanted = [own.keys(), trained(model).keys()]
+    wanted = [own.keys(), trainable_parameters(model).keys()]
     if state.keys() not in wanted:
         odd = sorted(set(state) ^ set(own))
         raise LoadError(f"the checkpoint is of another model; first difference: {odd[0]}")

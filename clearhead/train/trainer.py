@@ -1,7 +1,7 @@
-"""The trainer: a bundle, a task and settings in; better weights in a folder out.
+"""The trainer: a bundle, a task and settings in; trained weights in a folder out.
 
-A run is a function of its settings. Stopped, killed or out of disk at any moment, it goes on from its newest
-whole checkpoint and ends with the same bits.
+A run is a function of its settings. Stopped, killed or out of disk at any moment, it resumes from its newest
+intact checkpoint and ends with the same bits.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from ..bundle import Bundle
-from ..heap import keep_memory
+from ..malloc import disable_trim
 from ..tasks import Task
 from ..tune import layout
-from .commit import sweep
-from .exact import repeatable
+from .atomic_write import remove_leftovers
+from .determinism import deterministic
 from .lock import locked
 from .log import Record
-from .progress import Progress, Quiet
-from .run import Result, Run
+from .loop import TrainingLoop, TrainingResult
+from .progress import Progress, QuietProgress
 from .settings import Training
-from .signals import Interruption
+from .signals import StopSignals
 
 
 class Trainer:
-    """`folder` is where checkpoints, metrics.jsonl and at the end the model go; a run in it is resumed.
+    """`folder` receives checkpoints, metrics.jsonl and finally the model; a run found in it is resumed.
 
-    `log` is called with every record of metrics.jsonl, `progress` shows them; without one, nothing is shown.
-    `files` are texts by name to put beside the run, such as its settings. They are written when the folder is
-    locked and its checkpoints are known to be of this run: what is refused changes nothing.
+    `log` is called with every record of metrics.jsonl; `progress` shows them (default: nothing is shown).
+    `files` are texts by name to store beside the run, such as its settings. They are written once the folder
+    is locked and its checkpoints are known to belong to this run: a refused run changes nothing.
     """
 
     def __init__(
@@ -46,20 +46,22 @@ class Trainer:
         self.bundle, self.task, self.training = bundle, task, training
         self.folder = Path(folder).resolve()
         self.log, self.files = log, files or {}
-        self.progress: Progress = Quiet() if progress is None else progress
+        self.progress: Progress = QuietProgress() if progress is None else progress
 
-    def run(self) -> Result:
+    def run(self) -> TrainingResult:
         """Train to the end, or until a signal or the time budget. The bundle then holds the weights."""
-        keep_memory()
+        disable_trim()
         model = self.bundle.model
         mode = model.training
-        with locked(self.folder), repeatable(self.training.threads), Interruption() as interruption:
-            sweep(self.folder)
+        with locked(self.folder), deterministic(self.training.threads), StopSignals() as signals:
+            remove_leftovers(self.folder)
             try:
-                run = Run(self.bundle, self.task, self.training, self.folder, self.progress, interruption)
-                run.begin(self.files)
-                return run.to_the_end(self.log)
+                loop = TrainingLoop(
+                    self.bundle, self.task, self.training, self.folder, self.progress, signals
+                )
+                loop.begin(self.files)
+                return loop.run(self.log)
             finally:
                 model.train(mode)
-                layout.for_inference(model)  # the bundle answers as its folder will when it is loaded
+                layout.for_inference(model)  # so that the bundle computes as the saved folder will
                 self.progress.close()

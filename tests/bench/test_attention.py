@@ -10,20 +10,28 @@ import torch
 from checkpoints import bert
 
 from clearhead.bench import puzzles
-from clearhead.bench.attention import Layer, Point, Result, chosen, crossover, growth, measure
+from clearhead.bench.attention import (
+    AttentionBenchmark,
+    AttentionPoint,
+    LayerSize,
+    crossover,
+    growth_per_doubling,
+    measure_attention,
+    parse_variant,
+)
 from clearhead.bench.drift import drifts
-from clearhead.bench.memory import peak
-from clearhead.bench.quality import Setting, edit, learn
+from clearhead.bench.quality import QualitySettings, train_variants, variant_edit
+from clearhead.bench.timing import peak_tensor_bytes
 from clearhead.cli.main import main
 from clearhead.errors import ClearheadError
 from clearhead.nn import kernels
 
 QUIET = lambda line: None  # noqa: E731
-SMALL = Layer(width=32, heads=2)
+SMALL = LayerSize(width=32, heads=2)
 
 
-def point(variant: str, length: int, seconds: float, memory: int = 1) -> Point:
-    return Point(variant, length, seconds, seconds, memory, memory, 1, 1)
+def point(variant: str, length: int, seconds: float, memory: int = 1) -> AttentionPoint:
+    return AttentionPoint(variant, length, seconds, seconds, memory, memory, 1, 1)
 
 
 def test_memory_is_that_of_tensors_held_at_once() -> None:
@@ -34,14 +42,14 @@ def test_memory_is_that_of_tensors_held_at_once() -> None:
         two.add_(1)
         torch.empty(2000).zero_()  # one left, and twice as much
 
-    assert peak(work) == 3 * 4000
-    assert peak(lambda: None) == 0
+    assert peak_tensor_bytes(work) == 3 * 4000
+    assert peak_tensor_bytes(lambda: None) == 0
 
 
 def test_predicted_operations_are_those_that_torch_counts() -> None:
     words = ["Softmax", "Tiled", "Window(4)", "Linear", "Performer(8)", "Linformer(4)", "Nystrom(4)",
              "Summary(8)", "Longformer(4)", "Convolution"]  # fmt: skip
-    result = measure(words, (96, 192), SMALL, rounds=1, limit=60, say=QUIET)
+    result = measure_attention(words, (96, 192), SMALL, rounds=1, limit=60, say=QUIET)
     assert len(result.points) == 2 * len(words) and not result.refused
     for p in result.points:
         assert p.predicted == p.counted, p
@@ -53,41 +61,45 @@ def test_predicted_operations_are_those_that_torch_counts() -> None:
 def test_what_grows_with_the_length_alone_does_so_from_2k_to_8k() -> None:
     """Operations and memory, which no other program on the machine can disturb."""
     words = ["Softmax", "Window(32)", "Linear", "Performer(16)", "Linformer(16)", "Longformer(16)"]
-    result = measure(words, (2048, 4096, 8192), Layer(width=16, heads=1), rounds=1, limit=60, say=QUIET)
+    result = measure_attention(
+        words, (2048, 4096, 8192), LayerSize(width=16, heads=1), rounds=1, limit=60, say=QUIET
+    )
     for word in words[1:]:
-        assert growth(result, word, lambda p: p.both_memory).worst < 2.3, word
-        assert growth(result, word, lambda p: p.counted).worst < 2.3, word
-    assert growth(result, "Softmax", lambda p: p.counted).mean > 3.5
+        assert growth_per_doubling(result, word, lambda p: p.both_memory).worst < 2.3, word
+        assert growth_per_doubling(result, word, lambda p: p.counted).worst < 2.3, word
+    assert growth_per_doubling(result, "Softmax", lambda p: p.counted).mean > 3.5
 
 
 def test_crossover_lies_between_the_lengths_where_it_changes_hands() -> None:
     base = [point("Softmax", n, n * n / 1e6) for n in (512, 1024, 2048, 4096)]
     slow = [point("slow", n, n / 1000) for n in (512, 1024, 2048, 4096)]
-    result = Result([*base, *slow], {}, {})
+    result = AttentionBenchmark([*base, *slow], {}, {})
     assert crossover(result, "slow", lambda p: p.both) == pytest.approx(1000, rel=1e-6)
     assert crossover(result, "Softmax", lambda p: p.both) is None
-    fast = Result([*base, *(point("fast", n, 1e-9) for n in (512, 1024))], {}, {})
+    fast = AttentionBenchmark([*base, *(point("fast", n, 1e-9) for n in (512, 1024))], {}, {})
     assert crossover(fast, "fast", lambda p: p.both) == 0
-    never = Result([*base, *(point("never", n, 1e9) for n in (512, 1024))], {}, {})
+    never = AttentionBenchmark([*base, *(point("never", n, 1e9) for n in (512, 1024))], {}, {})
     assert crossover(never, "never", lambda p: p.both) is None
-    assert growth(result, "slow", lambda p: p.both).worst == pytest.approx(2.0)
-    assert growth(result, "Softmax", lambda p: p.both).mean == pytest.approx(4.0)
-    uneven = Result([point("x", n, t) for n, t in ((2048, 1.0), (4096, 3.0), (8192, 4.0))], {}, {})
-    found = growth(uneven, "x", lambda p: p.both)
+    assert growth_per_doubling(result, "slow", lambda p: p.both).worst == pytest.approx(2.0)
+    assert growth_per_doubling(result, "Softmax", lambda p: p.both).mean == pytest.approx(4.0)
+    uneven = AttentionBenchmark(
+        [point("x", n, t) for n, t in ((2048, 1.0), (4096, 3.0), (8192, 4.0))], {}, {}
+    )
+    found = growth_per_doubling(uneven, "x", lambda p: p.both)
     assert found.worst == 3.0 and found.mean == pytest.approx(2.0)
-    assert growth(fast, "fast", lambda p: p.both) is None
+    assert growth_per_doubling(fast, "fast", lambda p: p.both) is None
 
 
 def test_a_variant_that_cannot_or_takes_too_long_is_named() -> None:
-    causal = Layer(width=32, heads=2, causal=True)
-    result = measure(
+    causal = LayerSize(width=32, heads=2, causal=True)
+    result = measure_attention(
         ["Softmax", "Nystrom(4)", "Tiled(4)"], (32, 64, 128), causal, rounds=1, limit=0.004, say=QUIET
     )
     assert "early words would see late ones" in result.refused["Nystrom(4)"]
     assert result.skipped["Tiled(4)"] in (64, 128)
     with pytest.raises(ClearheadError, match="does not mix tokens"):
-        chosen("Rope", SMALL, 64)
-    assert chosen("Linformer(4)", SMALL, 900).kernel.length == 900
+        parse_variant("Rope", SMALL, 64)
+    assert parse_variant("Linformer(4)", SMALL, 900).kernel.length == 900
 
 
 def test_drift_is_nothing_for_an_exact_kernel_and_something_for_another(tmp_path: Path) -> None:
@@ -107,7 +119,9 @@ def test_drift_is_nothing_for_an_exact_kernel_and_something_for_another(tmp_path
 
 def test_puzzles_have_one_answer_that_stands_in_them() -> None:
     for row in puzzles.rows("recall", "train", 50, 40, seed=1):
-        words = [i - puzzles.FIRST for i in row.ids if puzzles.FIRST <= i < puzzles.FIRST + puzzles.WORDS]
+        words = [
+            i - puzzles.FIRST for i in row.ids if puzzles.FIRST <= i < puzzles.FIRST + puzzles.RECALL_WORDS
+        ]
         assert words == [row.label] and len(row.ids) == 40
         assert row.ids.index(row.label + puzzles.FIRST) >= 30
     rows = puzzles.rows("listops", "train", 200, 60, seed=1)
@@ -138,13 +152,13 @@ def _value(ids: list[int]) -> int:
 
 
 def test_every_variant_learns_from_the_same_rows() -> None:
-    assert edit("Recurrent", 24, causal=False)["Block.attention"].both_ways
-    assert not edit("Recurrent", 24, causal=True)["Block.attention"].both_ways
-    assert edit("Linformer(4)", 24, causal=False) == {
+    assert variant_edit("Recurrent", 24, causal=False)["Block.attention"].both_ways
+    assert not variant_edit("Recurrent", 24, causal=True)["Block.attention"].both_ways
+    assert variant_edit("Linformer(4)", 24, causal=False) == {
         "Attention.kernel": kernels.Linformer(rank=4, length=24)
     }
-    setting = Setting(steps=3, length=24, rows=4, width=16, heads=2, depth=1)
-    found, refused = learn(
+    setting = QualitySettings(steps=3, length=24, rows=4, width=16, heads=2, depth=1)
+    found, refused = train_variants(
         ["recall", "text"], ["Softmax", "Linear", "Nystrom(4)", "Convolution"], setting, QUIET
     )
     assert [(x.task, x.variant) for x in found] == [
@@ -156,7 +170,7 @@ def test_every_variant_learns_from_the_same_rows() -> None:
         assert x.loss > 0 and x.tokens_per_second > 0 and x.memory > 0
         assert (x.accuracy is None) == (x.task == "text")
     with pytest.raises(ClearheadError, match="did you mean 'recall'"):
-        learn(["recal"], ["Softmax"], setting, QUIET)
+        train_variants(["recal"], ["Softmax"], setting, QUIET)
 
 
 @pytest.mark.parametrize(

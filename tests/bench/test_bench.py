@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import clearhead as ch
-from clearhead.bench import turns
+from clearhead.bench import timing
 from clearhead.bench.embed import Rated, ranked
 from clearhead.cli.main import main
 from clearhead.errors import InputError
@@ -59,7 +59,7 @@ def test_a_missing_peer_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ch.save(ch.build("gpt2", **TINY["gpt2"]), tmp_path / "model")
-    monkeypatch.setattr("clearhead.bench.decode.PEERS", ("transformers", "nobody-wrote-this"))
+    monkeypatch.setattr("clearhead.bench.decode.DECODE_PEERS", ("transformers", "nobody-wrote-this"))
     code, out, err = run(capsys, "bench", "decode", str(tmp_path / "model"), *SHORT)
     assert code == 0 and "nobody-wrote-this" in err
     assert "x transformers" in out and "tokens/s" in out and "100 %" in out
@@ -108,10 +108,10 @@ def test_rank_correlation_is_spearmans() -> None:
 def test_turns_are_taken_in_rounds() -> None:
     order: list[str] = []
     sides = {name: (lambda name=name: order.append(name) or 3) for name in ("one", "two")}
-    speeds = turns.in_turns(sides, 2, lambda _: None)
+    speeds = timing.measure_in_turns(sides, 2, lambda _: None)
     assert order == ["one", "two"] * 3 and set(speeds) == {"one", "two"}  # a warm-up, then two rounds
     with pytest.raises(InputError, match="rounds is 0"):
-        turns.in_turns(sides, 0, lambda _: None)
+        timing.measure_in_turns(sides, 0, lambda _: None)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from clearhead.bench import train
-from clearhead.bench.turns import installed
+from clearhead.bench.timing import installed
 from clearhead.cli.main import main
 
-MISSING = installed(train.PEERS)[1]
+MISSING = installed(train.TRAIN_PEERS)[1]
 
 
 def test_a_batch_of_theirs_has_as_many_padded_tokens_as_ours() -> None:
@@ -42,7 +42,7 @@ def test_both_sides_are_measured(kind: str, capsys: pytest.CaptureFixture[str]) 
     found = json.loads(said.out)
     sides = ["clearhead"]
     if not MISSING:
-        sides += [train.PLAIN, train.GROUPED] if kind == "ragged" else [train.PLAIN]
+        sides += [train.UNGROUPED, train.GROUPED] if kind == "ragged" else [train.UNGROUPED]
     assert list(found["speeds"]) == sides and min(found["speeds"].values()) > 0
     assert found["missing"] == MISSING
 

@@ -9,7 +9,7 @@ from clearhead.bundle.ablation import PARTS, ablations, exact_match, shuffled
 from clearhead.data import read_corpus
 from clearhead.lens.change import everywhere
 from clearhead.recipes import load_run, prepare
-from clearhead.serve.shelf import EXAMPLE
+from clearhead.serve.registry import EXAMPLE
 from clearhead.train import Trainer
 
 TEXTS, WANTED = zip(

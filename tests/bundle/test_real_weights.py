@@ -16,7 +16,7 @@ from torch import Tensor
 import clearhead as ch
 from clearhead import nn as cn
 from clearhead.bundle import Bundle
-from clearhead.store import write
+from clearhead.store import write_folder
 
 
 def unpacked(path: Path) -> dict[str, Tensor]:
@@ -46,7 +46,7 @@ def test_gpt_nano_sort_agrees_with_every_published_tensor(tmp_path: Path) -> Non
         "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 3, "n_positions": 11,
         "n_embd": 48, "n_layer": 3, "n_head": 3, "tie_word_embeddings": False,
     }  # fmt: skip
-    write(tmp_path / "sort", config=config, tensors=tensors)
+    write_folder(tmp_path / "sort", config=config, tensors=tensors)
     model, seen = ch.load(tmp_path / "sort").model, cn.Recorder()
     logits = model(golden["idx"].long(), tap=seen.tap())
     block, at = model.tower.blocks[0], "tower.blocks.0."
@@ -126,7 +126,7 @@ def stories(folder: Path, *, halves: bool) -> None:
         "num_key_value_heads": kv_heads, "vocab_size": vocab, "max_position_embeddings": length,
         "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 10000.0,
     }  # fmt: skip
-    write(folder, config=config, tensors=tensors)
+    write_folder(folder, config=config, tensors=tensors)
 
 
 def pieces() -> list[bytes]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data import detect, files, parse_map, read_rows
+from clearhead.data import detect_schemas, files, parse_map, read_rows
 from clearhead.errors import ClearheadError, DataError
 
 CHINESE = "今天我们在公园里找到旧的苹果，他们说这是一个很好的地方。\n"
@@ -63,7 +63,7 @@ def test_a_bad_file_is_one_line_that_names_it(tmp_path: Path, name: str) -> None
     with pytest.raises(
         DataError, match=f"{name}.*{words}" if not words.startswith(name) else words
     ) as caught:
-        detect(read_rows(tmp_path / name))
+        detect_schemas(read_rows(tmp_path / name))
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
@@ -72,7 +72,7 @@ def test_a_line_of_10_mb_is_read_and_an_endless_one_refused(tmp_path: Path, monk
     assert [len(row["text"]) for row in read_rows(tmp_path / "x.txt")] == [5, 10_000_000, 3]
     (tmp_path / "x.csv").write_bytes(b"text,label\n" + b"x" * 10_000_000 + b",1\n")
     assert len(read_rows(tmp_path / "x.csv")[0]["text"]) == 10_000_000
-    monkeypatch.setattr(files, "LONGEST", 2**20)
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 2**20)
     with pytest.raises(DataError, match=r"x\.txt line 2 is longer than 1 MB; expected one row per line"):
         read_rows(tmp_path / "x.txt")
 
@@ -133,7 +133,7 @@ def test_files_without_a_column_in_common(tmp_path: Path) -> None:
 def test_a_wrong_map_is_one_line(tmp_path: Path, words, message: str) -> None:
     (tmp_path / "x.jsonl").write_text('{"question": "a", "answer": "b", "more": "c"}\n')
     with pytest.raises(ClearheadError, match=message) as caught:
-        detect(read_rows(tmp_path / "x.jsonl"), parse_map(words))
+        detect_schemas(read_rows(tmp_path / "x.jsonl"), parse_map(words))
     assert "\n" not in str(caught.value)
     assert not isinstance(caught.value, DataError)  # the words are wrong, not the data
 
@@ -150,5 +150,5 @@ def test_what_is_no_regular_file_is_refused_and_never_waited_for(suffix: str, tm
         else:
             path.symlink_to(target)
         with pytest.raises(ClearheadError) as caught:
-            detect(read_rows(path))
+            detect_schemas(read_rows(path))
         assert "\n" not in str(caught.value)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.data import Augment, Buckets, batch, order, pack, pad, plan_rows
+from clearhead.data import Augment, Buckets, epoch_order, pack, pad, plan_rows, rows_of_step
 from clearhead.errors import ClearheadError
 
 SEEDS, EPOCHS = st.integers(0, 2**63), st.integers(0, 1000)
@@ -15,15 +15,15 @@ SEEDS, EPOCHS = st.integers(0, 2**63), st.integers(0, 1000)
 
 @given(seed=SEEDS, epoch=EPOCHS, count=st.integers(0, 300))
 def test_an_order_is_a_permutation(seed: int, epoch: int, count: int) -> None:
-    rows = order(seed, epoch, count)
+    rows = epoch_order(seed, epoch, count)
     assert sorted(rows.tolist()) == list(range(count))
-    assert rows.tolist() == order(seed, epoch, count).tolist()
+    assert rows.tolist() == epoch_order(seed, epoch, count).tolist()
 
 
 def test_an_order_is_the_same_for_ever() -> None:
     # Written down from the first version: runs that were interrupted under it must find their place again.
-    assert order(0, 0, 8).tolist() == ORDER_0_0_8
-    assert order(7, 3, 8).tolist() == ORDER_7_3_8
+    assert epoch_order(0, 0, 8).tolist() == ORDER_0_0_8
+    assert epoch_order(7, 3, 8).tolist() == ORDER_7_3_8
 
 
 ORDER_0_0_8 = [2, 0, 7, 6, 5, 3, 1, 4]
@@ -31,9 +31,11 @@ ORDER_7_3_8 = [7, 5, 3, 4, 2, 1, 6, 0]
 
 
 def test_orders_differ_by_seed_epoch_and_purpose_and_are_even() -> None:
-    orders = {tuple(order(s, e, 20, p).tolist()) for s in range(3) for e in range(3) for p in ("rows", "x")}
+    orders = {
+        tuple(epoch_order(s, e, 20, p).tolist()) for s in range(3) for e in range(3) for p in ("rows", "x")
+    }
     assert len(orders) == 18
-    places = np.array([order(0, epoch, 10) for epoch in range(3000)])
+    places = np.array([epoch_order(0, epoch, 10) for epoch in range(3000)])
     share = np.array([np.bincount(column, minlength=10) / 3000 for column in places.T])
     assert abs(share - 0.1).max() < 0.03
 
@@ -41,10 +43,12 @@ def test_orders_differ_by_seed_epoch_and_purpose_and_are_even() -> None:
 @given(seed=SEEDS, count=st.integers(1, 40), size=st.integers(1, 60))
 def test_batches_give_every_row_once_before_any_row_twice(seed: int, count: int, size: int) -> None:
     steps = -(-2 * count // size)
-    stream = np.concatenate([batch(seed, step, count=count, size=size) for step in range(1, steps + 1)])
+    stream = np.concatenate(
+        [rows_of_step(seed, step, count=count, size=size) for step in range(1, steps + 1)]
+    )
     for epoch in range(2):
         assert sorted(stream[epoch * count : (epoch + 1) * count].tolist()) == list(range(count))
-    assert all(len(batch(seed, step, count=count, size=size)) == size for step in (1, steps, 10**6))
+    assert all(len(rows_of_step(seed, step, count=count, size=size)) == size for step in (1, steps, 10**6))
 
 
 LENGTHS = st.lists(st.integers(0, 50), min_size=1, max_size=120)
@@ -102,7 +106,7 @@ def test_rows_that_do_not_fit_are_named() -> None:
         lambda: Buckets([], tokens=9, seed=0),
         lambda: Buckets([-1], tokens=9, seed=0),
         lambda: Buckets([1], tokens=9, seed=0).batch(0),
-        lambda: batch(0, 0, count=3, size=2),
+        lambda: rows_of_step(0, 0, count=3, size=2),
     ):
         with pytest.raises(ClearheadError) as caught:
             call()
@@ -171,7 +175,7 @@ def test_padding() -> None:
 def test_global_generators_are_left_alone() -> None:
     before = random.getstate(), np.random.get_state()
     buckets = Buckets(list(range(1, 40)), tokens=80, seed=1)
-    buckets.batch(5), batch(0, 3, count=9, size=4), plan_rows([3, 4], 5)
+    buckets.batch(5), rows_of_step(0, 3, count=9, size=4), plan_rows([3, 4], 5)
     Augment(delete=0.5, swap=0.5, letters=0.5)("a few words to change", seed=0, row=0, epoch=0)
     after = random.getstate(), np.random.get_state()
     assert before[0] == after[0] and all(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data import check, read_rows
+from clearhead.data import check_data, read_rows
 from clearhead.errors import DataError
 
 HERE = Path(__file__).parents[2]
@@ -23,14 +23,14 @@ HERE = Path(__file__).parents[2]
 MEASURE = """
 import re, sys, time
 from pathlib import Path
-from clearhead.data import check, read_rows
+from clearhead.data import check_data, read_rows
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024
 
 before, began = peak(), time.process_time()
 try:
-    check(read_rows(sys.argv[1]))
+    check_data(read_rows(sys.argv[1]))
     word = "read"
 except Exception as error:
     word = f"{type(error).__name__}: {error}"
@@ -204,4 +204,4 @@ def test_a_list_of_any_length_is_read_piece_by_piece(tmp_path: Path) -> None:
             rows[i] for i in (0, 31_337, 59_999)
         ]
         assert list(source) == rows and source.where(4) == f"{tmp_path / 'x.json'} row 5"
-        assert check(source).rows == 60_000
+        assert check_data(source).rows == 60_000

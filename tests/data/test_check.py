@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clearhead.cli.main import main
-from clearhead.data import Memory, check, read_rows
+from clearhead.data import InMemorySource, check_data, read_rows
 from clearhead.text import train_tokenizer
 
 FAQ = "question,answer,category\n" + "".join(
@@ -34,10 +34,10 @@ def leave(capsys, *words: str) -> tuple[int, str, str]:
 def test_the_report(tmp_path: Path) -> None:
     (tmp_path / "faq.csv").write_text(FAQ + "怎么退货 1？,请在 1 天内…,b\n", encoding="utf-8")
     source = read_rows(tmp_path / "faq.csv")
-    report = check(source, length=16)
+    report = check_data(source, length=16)
     assert (report.rows, report.usable, report.encoding, report.unit) == (41, 39, "utf-8", "characters")
     assert report.columns == ("question", "answer", "category")
-    assert str(report.shape) == "prompt (prompt=question, completion=answer)"
+    assert str(report.schema) == "prompt (prompt=question, completion=answer)"
     assert [shape.kind for shape in report.others] == ["label"]
     assert report.empty == {"completion is empty": [17, 31]} and report.wrong == {} and report.why == ""
     assert report.duplicates == [41]
@@ -81,26 +81,33 @@ def test_the_report(tmp_path: Path) -> None:
     ],
 )
 def test_the_loss_mask_of_row_1(row: dict, first) -> None:
-    assert check(Memory([row])).first == first
+    assert check_data(InMemorySource([row])).first == first
 
 
 def test_lengths_in_tokens_and_the_end_token() -> None:
     tokenizer = train_tokenizer(["we find old apples", "我们找到旧的苹果"] * 3, vocab=60)
-    report = check(Memory([{"src": "we find apples", "tgt": "我们找到苹果"}]), tokenizer=tokenizer, length=5)
+    report = check_data(
+        InMemorySource([{"src": "we find apples", "tgt": "我们找到苹果"}]), tokenizer=tokenizer, length=5
+    )
     assert report.unit == "tokens" and report.lengths["tgt"].max == 6
     assert report.over_long == [1]  # one side is enough
     assert "".join(text for text, trained in report.first if trained) == "我们找到苹果<eos>"
-    assert check(Memory([{"src": "we", "tgt": "我们找到苹"}]), tokenizer=tokenizer, length=5).over_long == []
+    assert (
+        check_data(
+            InMemorySource([{"src": "we", "tgt": "我们找到苹"}]), tokenizer=tokenizer, length=5
+        ).over_long
+        == []
+    )
 
 
 def test_labels_are_counted() -> None:
     rows = [{"tokens": ["a", "b"], "tags": ["O", "B-x"]}, {"tokens": ["c"], "tags": ["O"]}]
-    assert check(Memory(rows)).labels == {"O": 2, "B-x": 1}
+    assert check_data(InMemorySource(rows)).labels == {"O": 2, "B-x": 1}
 
 
 def test_wrong_rows_make_it_unusable_and_are_named() -> None:
     rows = [{"src": "a", "tgt": "b"}] * 20 + [{"src": "c"}, {"src": {}, "tgt": "x"}, {"src": "d"}]
-    report = check(Memory(rows, name="x.jsonl"))
+    report = check_data(InMemorySource(rows, name="x.jsonl"))
     assert report.why == (
         "x.jsonl row 21: there is no tgt in it (rows 21, 23); "
         "1 more rows have other faults; mend or remove them"
@@ -109,7 +116,7 @@ def test_wrong_rows_make_it_unusable_and_are_named() -> None:
 
 
 def test_nothing_but_empty_rows_is_unusable() -> None:
-    report = check(Memory([{"text": ""}, {"text": " "}]))
+    report = check_data(InMemorySource([{"text": ""}, {"text": " "}]))
     assert report.why == "there is nothing to train on: text is empty (rows 1, 2)" and report.usable == 0
 
 
@@ -177,4 +184,6 @@ def test_it_starts_without_torch(tmp_path: Path) -> None:
 
 def test_what_json_calls_nan_is_no_text() -> None:
     rows = [{"text": "fine", "label": "a"}] * 20 + [{"text": float("nan"), "label": "b"}]
-    assert check(Memory(rows, name="x.jsonl")).wrong == {"text holds a float; expected text": [21]}
+    assert check_data(InMemorySource(rows, name="x.jsonl")).wrong == {
+        "text holds a float; expected text": [21]
+    }

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from clearhead.data import CORPORA, check, detect, documents, grammar, read_corpus
+from clearhead.data import CORPORA, check_data, detect_schemas, documents, grammar, read_corpus
 from clearhead.errors import InputError
 
 
@@ -18,8 +18,8 @@ def test_every_corpus_has_its_papers_and_disjoint_splits(name: str) -> None:
     train, valid = ({row[first] for row in splits[split]} for split in ("train", "valid"))
     assert train and valid and not train & valid
     assert len(train) == len(splits["train"]) and len(valid) == len(splits["valid"])  # no duplicates
-    report = check(splits["valid"])
-    assert report.shape.kind == corpus.shape and report.why == "" and not report.empty
+    report = check_data(splits["valid"])
+    assert report.schema.kind == corpus.shape and report.why == "" and not report.empty
     assert [dict(row) for row in read_corpus(name)["valid"]] == [dict(row) for row in splits["valid"]]
 
 
@@ -64,7 +64,7 @@ def test_documents_by_row_paragraph_and_file(tmp_path) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n\nthree\n")
     (tmp_path / "b.txt").write_text("four\n")
     source = read_rows([tmp_path / "a.txt", tmp_path / "b.txt"])
-    shape, *_ = detect(source)
+    shape, *_ = detect_schemas(source)
     assert list(documents(source, shape)) == ["one", "two", "three", "four"]
     assert list(documents(source, shape, by="paragraph")) == ["one\ntwo", "three", "four"]
     assert list(documents(source, shape, by="file")) == ["one\ntwo\n\nthree", "four"]

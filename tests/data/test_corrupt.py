@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.data.corrupt import NOISES, NOTHING, drop_spans, mask_words
+from clearhead.data.corrupt import IGNORE_INDEX, NOISES, drop_spans, mask_words
 
 texts = st.lists(st.integers(5, 99), min_size=1, max_size=60)
 SENTINELS = range(199, 99, -1)
@@ -15,20 +15,20 @@ def test_masking_shares() -> None:
     ids, hidden, changed, asked = list(range(10, 90)) * 50, 0, 0, 0
     masked = mask_words([1, *ids, 2], Random(0), mask=4, vocab=100, special=frozenset(range(5)))
     for was, now, label in zip([1, *ids, 2], masked.ids, masked.labels, strict=True):
-        if label == NOTHING:
+        if label == IGNORE_INDEX:
             assert now == was
             continue
         assert label == was and now not in (0, 1, 2, 3)
         asked, hidden, changed = asked + 1, hidden + (now == 4), changed + (now not in (4, was))
     assert asked == round(0.15 * len(ids))
     assert abs(hidden / asked - 0.8) < 0.05 and abs(changed / asked - 0.1) < 0.04
-    assert masked.labels[0] == masked.labels[-1] == NOTHING  # special tokens are never asked for
+    assert masked.labels[0] == masked.labels[-1] == IGNORE_INDEX  # special tokens are never asked for
 
 
 @given(text=texts, seed=st.integers(0, 99))
 def test_masking_always_asks_something(text: list[int], seed: int) -> None:
     masked = mask_words(text, Random(seed), mask=4, vocab=100, special=frozenset(range(5)))
-    assert any(label != NOTHING for label in masked.labels) and len(masked.ids) == len(text)
+    assert any(label != IGNORE_INDEX for label in masked.labels) and len(masked.ids) == len(text)
 
 
 @given(text=st.lists(st.integers(200, 299), min_size=1, max_size=60), seed=st.integers(0, 99))

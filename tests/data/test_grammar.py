@@ -158,7 +158,7 @@ def test_a_combination_is_on_one_side_only_whatever_the_seed() -> None:
 
 def test_the_sentences_of_the_demo_are_held_out() -> None:
     from clearhead.cli.demo import MIRRORED, SENTENCE
-    from clearhead.data.heldout import is_held_out
+    from clearhead.data.documents import is_held_out
 
     assert grammar.combination(SENTENCE) == grammar.combination(MIRRORED)
     assert is_held_out(grammar.combination(SENTENCE), one_in=20)
@@ -188,6 +188,6 @@ def _letters(row: dict[str, str]) -> list[str]:
 
 def test_sentences_and_numbers_are_one_to_one() -> None:
     some = range(0, grammar.SENTENCES, grammar.SENTENCES // 20_000)
-    assert len({grammar.sentence(number)[0] for number in some}) == len(some)
+    assert len({grammar.translated_sentence(number)[0] for number in some}) == len(some)
     with pytest.raises(IndexError):
-        grammar.sentence(grammar.SENTENCES)
+        grammar.translated_sentence(grammar.SENTENCES)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data import check, read_rows, read_splits
+from clearhead.data import check_data, read_rows, read_splits
 from clearhead.errors import DataError
 from clearhead.recipes import load_run, prepare
 
@@ -44,8 +44,8 @@ def test_a_change_of_any_file_changes_the_hash(imdb: Path) -> None:
 
 
 def test_it_is_looked_at_and_trained_on_as_any_file(imdb: Path) -> None:
-    report = check(read_rows(imdb))
-    assert report.shape.form == "label" and report.labels == {"neg": 40, "pos": 40}
+    report = check_data(read_rows(imdb))
+    assert report.schema.form == "label" and report.labels == {"neg": 40, "pos": 40}
     words = [
         f"data.source={imdb}",
         "tokenizer.vocab=120",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data import check, detect, read_rows
+from clearhead.data import check_data, detect_schemas, read_rows
 from clearhead.errors import ClearheadError, DataError
 
 why = "reading .parquet needs the extra `data`: pip install clearhead[data]"
@@ -38,7 +38,7 @@ def test_damage_anywhere_is_one_line(compression: str, tmp_path: Path) -> None:
         path.write_bytes(broken)
         try:
             source = read_rows(path)
-            detect(source)
+            detect_schemas(source)
             assert len(list(source)) == len(good)
         except ClearheadError as error:
             refused += 1
@@ -83,7 +83,7 @@ def test_values_of_every_type_are_read_or_refused_in_one_line(tmp_path: Path) ->
     for name, column in columns.items():
         path = write(tmp_path / f"{name}.parquet", pa.table({"text": column}))
         try:
-            check(read_rows(path))
+            check_data(read_rows(path))
         except ClearheadError as error:
             assert "\n" not in str(error) and len(str(error)) < 400
 

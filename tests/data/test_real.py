@@ -6,7 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clearhead.data import Buckets, check, detect, documents, pack, plan_rows, read_rows, read_splits
+from clearhead.data import (
+    Buckets,
+    check_data,
+    detect_schemas,
+    documents,
+    pack,
+    plan_rows,
+    read_rows,
+    read_splits,
+)
 from clearhead.text import train_tokenizer
 
 DATA = Path(os.environ.get("CLEARHEAD_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
@@ -46,7 +55,7 @@ SHAPES = {
 def test_shapes_of_real_files(name: str) -> None:
     rows, shape = SHAPES[name]
     source = read_rows(place(name))
-    assert (len(source), str(detect(source)[0])) == (rows, shape)
+    assert (len(source), str(detect_schemas(source)[0])) == (rows, shape)
 
 
 def test_parallel_files_with_four_languages() -> None:
@@ -58,21 +67,21 @@ def test_parallel_files_with_four_languages() -> None:
         "test": 3532,
     }
     assert splits["train"].columns == ("cs", "de", "en", "fr")
-    assert str(detect(splits["train"], {"src": "en", "tgt": "de"})[0]) == "pair (src=en, tgt=de)"
+    assert str(detect_schemas(splits["train"], {"src": "en", "tgt": "de"})[0]) == "pair (src=en, tgt=de)"
     pair = read_rows([folder / "train.en.gz", folder / "train.de.gz"])
     assert pair[0]["en"] == "Two young, White males are outside near many bushes."
 
 
 def test_checks_of_real_files() -> None:
-    report = check(read_rows(place("squad-subset/xquad.zh.json.xz")))
+    report = check_data(read_rows(place("squad-subset/xquad.zh.json.xz")))
     assert report.usable == 1190 and report.why == ""
-    report = check(read_rows(place("sst2")))
+    report = check_data(read_rows(place("sst2")))
     assert report.labels == {"1": 3610, "0": 3310}
 
 
 def pairs(*names: str, mapping=None) -> tuple[list[str], list[str]]:
     source = read_rows([place(name) for name in names] if len(names) > 1 else place(names[0]))
-    shape, *_ = detect(source, mapping)
+    shape, *_ = detect_schemas(source, mapping)
     rows = [shape.read(row) for row in source]
     return [row["src"] for row in rows], [row["tgt"] for row in rows]
 
@@ -112,7 +121,7 @@ def lengths_of():
 
 def test_packing_real_paragraphs_wastes_under_5_percent() -> None:
     source = read_rows(place("wikitext-2/wiki.test.tokens.xz"))
-    shape, *_ = detect(source)
+    shape, *_ = detect_schemas(source)
     texts = list(documents(source, shape, by="paragraph"))
     tokenizer = train_tokenizer(texts, "byte-bpe", vocab=4000)
     ids = [encoding.ids for encoding in tokenizer.encode_batch(texts)]

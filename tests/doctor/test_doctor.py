@@ -15,10 +15,10 @@ import torch
 from toy import Toy, toy_bundle
 
 from clearhead.cli.main import main
-from clearhead.doctor import Finding, environment, examine, is_healthy, machine
+from clearhead.doctor import Finding, check_machine, check_run, is_healthy, machine
 from clearhead.errors import TrainingStopped
 from clearhead.lens.cost.machine import Speed
-from clearhead.recipes import changed, load_run
+from clearhead.recipes import load_run, with_overrides
 from clearhead.train import Trainer, Training, checkpoints
 
 STEPS = 100
@@ -47,17 +47,17 @@ def a_run(
     lines = [json.dumps(r) for r in sorted(records, key=lambda r: r["step"])]
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     words = [f"--train.steps={STEPS}", *(f"--train.{name}={value}" for name, value in train.items())]
-    run = changed(load_run("gpt-chars", ["--train.schedule.warmup=10"]), words)
+    run = with_overrides(load_run("gpt-chars", ["--train.schedule.warmup=10"]), words)
     (folder / "settings.yaml").write_text(run.to_yaml())
     return folder
 
 
 def found(folder: Path, name: str) -> Finding:
-    return next(finding for finding in examine(folder) if finding.name == name)
+    return next(finding for finding in check_run(folder) if finding.name == name)
 
 
 def test_a_healthy_run_has_no_remarks(tmp_path: Path) -> None:
-    findings = examine(a_run(tmp_path))
+    findings = check_run(a_run(tmp_path))
     assert {finding.level for finding in findings} == {"ok"}, findings
     names = [finding.name for finding in findings]
     assert names == ["steps", "loss", "gradient", "rate", "speed", "validation", "checkpoints", "data"]
@@ -89,7 +89,7 @@ def test_each_illness_is_found(name: str, tmp_path: Path) -> None:
         (run / "config.json").write_text(json.dumps({"vocab_size": 100, "model_type": "gpt2"}))
     finding = found(run, part)
     assert finding.level == level and said in finding.value and finding.advice, finding
-    assert is_healthy(examine(run)) == (level != "wrong")
+    assert is_healthy(check_run(run)) == (level != "wrong")
 
 
 def test_a_jump_without_clipping_is_an_illness(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_rows_that_are_learned_and_held_out_are_found(tmp_path: Path) -> None:
     run.mkdir()
     a_run(run)
     words = [f"data.source={tmp_path / 'train.jsonl'}", f"data.valid={tmp_path / 'valid.jsonl'}"]
-    settings = changed(load_run(str(run / "settings.yaml")), words)
+    settings = with_overrides(load_run(str(run / "settings.yaml")), words)
     (run / "settings.yaml").write_text(settings.to_yaml())
     finding = found(run, "data")
     assert finding.level == "wrong" and "3 held-out rows are learned" in finding.value
@@ -183,7 +183,7 @@ def calm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("calm")
 def test_this_machine_is_described(tmp_path: Path) -> None:
-    findings = {finding.name: finding for finding in environment(tmp_path)}
+    findings = {finding.name: finding for finding in check_machine(tmp_path)}
     assert f"torch {torch.__version__}" in findings["libraries"].value
     assert "100 GFLOP/s" in findings["speed"].value
     assert all(finding.advice for finding in findings.values() if finding.level != "ok")
@@ -198,7 +198,7 @@ def test_what_is_missing_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr("clearhead.lens.pictures.chinese_font", lambda: None)
-    findings = {finding.name: finding for finding in environment(tmp_path)}
+    findings = {finding.name: finding for finding in check_machine(tmp_path)}
     assert (findings["threads"].level, findings["disk"].level) == ("wrong", "wrong")
     assert findings["threads"].advice.endswith("OMP_NUM_THREADS=1")
     assert findings["extra gguf"].advice.endswith("pip install 'clearhead[gguf]'")
@@ -215,7 +215,7 @@ def test_matrix_units_that_are_announced_and_refused(
     done = subprocess.CompletedProcess([], code, "", "")
     monkeypatch.setattr("clearhead.lens.pictures.chinese_font", lambda: "a font")  # it runs a process, too
     monkeypatch.setattr(subprocess, "run", lambda *words, **named: done)
-    finding = {f.name: f for f in environment()}["bfloat16"]
+    finding = {f.name: f for f in check_machine()}["bfloat16"]
     assert finding.level == level and ("ONEDNN_MAX_CPU_ISA" in finding.advice) == (code != 0)
 
 
@@ -225,6 +225,6 @@ def test_a_run_that_ended_with_nan_is_not_called_healthy(tmp_path: Path) -> None
     with pytest.raises(TrainingStopped):
         Trainer(toy_bundle(), Toy(), Training(steps=60, lr=1e8, clip=None), tmp_path / "ill").run()
     (tmp_path / "settings.yaml").rename(tmp_path / "ill" / "settings.yaml")
-    found = {finding.name: finding for finding in examine(tmp_path / "ill")}
+    found = {finding.name: finding for finding in check_run(tmp_path / "ill")}
     assert found["not finite"].level == "wrong" and " in step " in found["not finite"].value
     assert not is_healthy(found.values())

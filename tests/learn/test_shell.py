@@ -180,7 +180,7 @@ def _studio(words: list[str]) -> tuple[int, str]:
 
 def test_the_readme_shows_what_the_example_translator_answers() -> None:
     """The comments behind `generate runs/demo` are the answers of the demo, seed 0: the bundled example."""
-    from clearhead.serve.shelf import EXAMPLE
+    from clearhead.serve.registry import EXAMPLE
 
     shown = re.findall(
         r'^clearhead generate runs/demo "(.*?)" +# (.*)$', (ROOT / "README.md").read_text(), flags=re.M

@@ -8,7 +8,7 @@ import pytest
 import clearhead as ch
 from clearhead.cli.main import main
 from clearhead.errors import DataError, LoadError
-from clearhead.recipes.makers.chats import chats
+from clearhead.recipes.builders.chats import encode_chats
 from clearhead.text.chat import render
 from clearhead.text.tokenizer import Tokenizer
 from clearhead.text.training import train_tokenizer
@@ -33,7 +33,7 @@ def tokenizer() -> Tokenizer:
 
 def test_what_the_assistant_says_is_learned_and_the_end_of_it() -> None:
     words = tokenizer()
-    for row, (ids, flags) in zip(CHATS, chats(words, CHATS), strict=True):
+    for row, (ids, flags) in zip(CHATS, encode_chats(words, CHATS), strict=True):
         assert words.decode(ids, specials=True) == words.chat(row["messages"], reply=False)
         learned = words.decode([i for i, flag in zip(ids, flags, strict=True) if flag], specials=True)
         first, second = row["messages"][1]["content"], row["messages"][3]["content"]
@@ -44,8 +44,8 @@ def test_what_the_assistant_says_is_learned_and_the_end_of_it() -> None:
 def test_a_template_that_rewrites_history_is_refused() -> None:
     words = tokenizer()
     words.learn_chats("{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}")
-    with pytest.raises(DataError, match="writes earlier messages anew"):
-        chats(words, CHATS)
+    with pytest.raises(DataError, match="renders earlier messages differently"):
+        encode_chats(words, CHATS)
 
 
 def test_many_chats_are_one_process_and_one_bad_template_one_line() -> None:

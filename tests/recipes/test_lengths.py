@@ -9,7 +9,7 @@ import clearhead as ch
 from clearhead.cli.main import main
 from clearhead.nn.model import PairModel
 from clearhead.recipes import load_run, prepare
-from clearhead.tasks.translate import TextToText
+from clearhead.tasks.text_to_text import TextToText
 from clearhead.train import Trainer
 
 STEPS = ["--train.steps=2", "--train.schedule.warmup=1"]
@@ -122,5 +122,5 @@ def test_scores_compare_with_the_text_as_it_was_written(tmp_path: Path) -> None:
     task = prepare(load_run("translate", [*words, *FEW])).task
     assert isinstance(task, TextToText)
     task.decode = lambda model, source, mask, limit: [list(task.splits["valid"][0].target)]
-    scores = task.measures(PairModel.__new__(PairModel), "valid")
+    scores = task.metrics(PairModel.__new__(PairModel), "valid")
     assert scores["exact"] == 0 and scores["bleu"] < 100

@@ -64,10 +64,10 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_goes_on(
 ) -> None:
     code = (
         "import os, signal, sys\n"
-        "from clearhead.train import commit\n"
-        "commit.commit = lambda *words: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from clearhead.train import atomic_write\n"
+        "atomic_write.write_atomically = lambda *words: os.kill(os.getpid(), signal.SIGKILL)\n"
         "from clearhead.train import checkpoint\n"
-        "checkpoint.commit = commit.commit\n"
+        "checkpoint.write_atomically = atomic_write.write_atomically\n"
         "from clearhead.cli.main import main\n"
         "main(sys.argv[1:])\n"
     )

@@ -14,7 +14,7 @@ from clearhead.cli.main import main
 from clearhead.errors import ClearheadError, InputError
 from clearhead.nn.model import PairModel
 from clearhead.recipes import RECIPES, load_run, prepare
-from clearhead.recipes.settings import Run, changed, overrides
+from clearhead.recipes.settings import RunConfig, overrides, with_overrides
 
 TINY = {
     "transformer": ["model.d_model=16", "model.encoder_ffn_dim=24", "model.decoder_ffn_dim=24"],
@@ -26,10 +26,10 @@ TINY = {
 QUICK = ["train.steps=3", "train.valid_every=3", "train.save_every=2", "tokenizer.vocab=300"]
 
 
-def quick(recipe: str, *words: str) -> Run:
+def quick(recipe: str, *words: str) -> RunConfig:
     """Three steps of a tiny model; they leave no room for the warm-up that every recipe has."""
     run = load_run(recipe)
-    return changed(run, [*TINY[str(run.model["family"])], *QUICK, "train.schedule.warmup=1", *words])
+    return with_overrides(run, [*TINY[str(run.model["family"])], *QUICK, "train.schedule.warmup=1", *words])
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_a_validation_stays_within_the_positions(files: dict[str, Path]) -> None
 
 def test_the_demo_task_is_learnable(tmp_path: Path) -> None:
     """A glance at the demo: a few dozen steps bring the loss down to a fraction."""
-    prepared = prepare(changed(load_run("translate-en-zh"), ["data.tokens=600"]))
+    prepared = prepare(with_overrides(load_run("translate-en-zh"), ["data.tokens=600"]))
     model, task = prepared.bundle.model, prepared.task
     assert isinstance(model, PairModel)
     before = float(task.loss(model, task.batch(1, 0)).detach()) / task.batch(1, 0).targets
@@ -293,12 +293,12 @@ def classifier(folder: Path, names: list[str]) -> Path:
     return folder / "base"
 
 
-def more(folder: Path, base: Path, labels: list[str]) -> Run:
+def more(folder: Path, base: Path, labels: list[str]) -> RunConfig:
     file = folder / "more.tsv"
     texts = [f"{labels[i % len(labels)]} thing {i}\t{labels[i % len(labels)]}" for i in range(40)]
     file.write_text("\n".join(texts) + "\n")
     words = [*QUICK, "train.schedule.warmup=1", f"data.source={file}", f"data.valid={file}"]
-    run = changed(load_run("classify"), words)
+    run = with_overrides(load_run("classify"), words)
     return replace(run, model={"family": str(base)})
 
 
@@ -329,7 +329,7 @@ def test_a_checkpoint_with_another_head_is_refused_before_training(tmp_path: Pat
     (tmp_path / "tags.jsonl").write_text("\n".join(rows) + "\n")
     file = tmp_path / "tags.jsonl"
     words = [*QUICK, "train.schedule.warmup=1", f"data.source={file}", f"data.valid={file}"]
-    run = changed(load_run("tag"), words)
+    run = with_overrides(load_run("tag"), words)
     with pytest.raises(InputError, match="has a head for labels, and the task 'tag' needs one for tags"):
         prepare(replace(run, model={"family": str(base)}))
 

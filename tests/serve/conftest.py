@@ -10,7 +10,7 @@ import trained
 from served import Served, serving
 
 import clearhead as ch
-from clearhead.serve.shelf import EXAMPLE
+from clearhead.serve.registry import EXAMPLE
 from clearhead.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def wide(served: Served) -> str:
     engine.save(str(path))
     bundle.tokenizer = Tokenizer.read(folder)
     ch.save(bundle, folder)
-    served.studio.shelf.scan()
+    served.studio.registry.scan()
     return served.id("wide")
 
 

@@ -7,7 +7,7 @@ import pytest
 import trained
 from references import BASE, SPEAKING, TINY
 from safetensors.torch import load
-from served import Shelf, Studio, create_app
+from served import ModelRegistry, Studio, create_app
 from starlette.testclient import TestClient
 
 import clearhead as ch
@@ -35,7 +35,7 @@ def test_every_view_of_every_family(name: str, task: str, tmp_path: Path) -> Non
     bundle = ch.build(name, task=task, **sizes)
     bundle.tokenizer = words
     ch.save(bundle, folder)
-    page = TestClient(create_app(Studio(Shelf([str(folder)], home=tmp_path))), base_url=HERE)
+    page = TestClient(create_app(Studio(ModelRegistry([str(folder)], home=tmp_path))), base_url=HERE)
     page.headers["origin"] = HERE
     look(page)
 

@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 
 from clearhead.cli.main import main
 from clearhead.serve.app import create_app
-from clearhead.serve.guard import LARGEST, addresses
-from clearhead.serve.shelf import Shelf
+from clearhead.serve.guard import MAX_REQUEST_BYTES, addresses
+from clearhead.serve.registry import ModelRegistry
 from clearhead.serve.studio import Studio
 
 HERE = "http://127.0.0.1:8765"
@@ -22,7 +22,7 @@ OURS = {"origin": HERE, "content-type": "application/json"}
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
-    return TestClient(create_app(Studio(Shelf(home=tmp_path_factory.mktemp("home")))), base_url=HERE)
+    return TestClient(create_app(Studio(ModelRegistry(home=tmp_path_factory.mktemp("home")))), base_url=HERE)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_every_answer_is_dressed(client: TestClient, path: str) -> None:
 
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_body_beyond_the_limit_is_refused(client: TestClient, announced: bool) -> None:
-    body = b'{"path": "' + b"x" * LARGEST + b'"}'
+    body = b'{"path": "' + b"x" * MAX_REQUEST_BYTES + b'"}'
     pieces = (body[i : i + 65536] for i in range(0, len(body), 65536))
     answer = client.post("/api/models", headers=OURS, content=body if announced else pieces)
     assert answer.status_code == 413
@@ -101,7 +101,7 @@ def test_no_name_reaches_the_disk(client: TestClient, path: str) -> None:
 
 
 def test_with_a_key_every_route_of_the_api_asks_for_it(tmp_path: Path) -> None:
-    made = create_app(Studio(Shelf(home=tmp_path)), host="box", port=8765, key="k" * 20)
+    made = create_app(Studio(ModelRegistry(home=tmp_path)), host="box", port=8765, key="k" * 20)
     client = TestClient(made, base_url="http://box:8765")
     assert client.get("/").status_code == 200  # the page itself holds nothing
     for path in client.get("/openapi.json", headers={"authorization": "Bearer " + "k" * 20}).json()["paths"]:
@@ -117,7 +117,7 @@ def test_with_a_key_every_route_of_the_api_asks_for_it(tmp_path: Path) -> None:
 
 
 def test_a_proxy_is_heard_under_its_own_names_alone(tmp_path: Path) -> None:
-    made = create_app(Studio(Shelf(home=tmp_path)), proxied=["Studio.example.org"], key="k" * 20)
+    made = create_app(Studio(ModelRegistry(home=tmp_path)), proxied=["Studio.example.org"], key="k" * 20)
     client = TestClient(made, base_url="http://studio.example.org")
     key = {"authorization": "Bearer " + "k" * 20, "content-type": "application/json"}
     assert client.get("/api/home", headers=key).status_code == 200

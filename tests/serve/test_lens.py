@@ -5,14 +5,14 @@ import torch
 from served import Served
 
 import clearhead as ch
-from clearhead.serve.desk import Desk, Held
-from clearhead.serve.lens import lens_cell, lens_window
+from clearhead.serve.compute_queue import CachedTrace, ComputeQueue
+from clearhead.serve.logit_lens import lens_cell, lens_window
 
 LENGTH, VOCAB, LAYERS = 300, 997, 5
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> tuple[Held, list[int]]:
+def held(monkeypatch: pytest.MonkeyPatch) -> tuple[CachedTrace, list[int]]:
     """A trace of 300 tokens, and a list that tells how many rows reached the head at each call."""
     sizes = {"n_embd": 16, "n_layer": LAYERS, "n_head": 2, "n_positions": 512, "vocab_size": VOCAB}
     bundle = ch.build("gpt2", **sizes)
@@ -20,11 +20,11 @@ def held(monkeypatch: pytest.MonkeyPatch) -> tuple[Held, list[int]]:
     rows: list[int] = []
     head = bundle.model.head
     head.register_forward_hook(lambda module, given, answer: rows.append(answer.shape[-2]))
-    return Desk().keep(trace, {}, 0.0), rows
+    return ComputeQueue().cache(trace, {}, 0.0), rows
 
 
 def test_only_the_window_reaches_the_head_and_a_click_computes_nothing(
-    held: tuple[Held, list[int]],
+    held: tuple[CachedTrace, list[int]],
 ) -> None:
     trace, rows = held
     window = lens_window(trace, 24, 12)
@@ -38,7 +38,9 @@ def test_only_the_window_reaches_the_head_and_a_click_computes_nothing(
     assert sum(rows) == (LAYERS + 1) * 18
 
 
-def test_the_whole_lens_never_holds_more_than_a_few_rows_of_logits(held: tuple[Held, list[int]]) -> None:
+def test_the_whole_lens_never_holds_more_than_a_few_rows_of_logits(
+    held: tuple[CachedTrace, list[int]],
+) -> None:
     trace, rows = held
     guesses = trace.trace.logit_lens(3)
     assert max(rows) <= 64 and sum(rows) == (LAYERS + 1) * LENGTH
@@ -47,7 +49,7 @@ def test_the_whole_lens_never_holds_more_than_a_few_rows_of_logits(held: tuple[H
     torch.testing.assert_close(guesses.probabilities[-1], want.values)
 
 
-def test_a_window_has_the_numbers_of_the_whole(held: tuple[Held, list[int]]) -> None:
+def test_a_window_has_the_numbers_of_the_whole(held: tuple[CachedTrace, list[int]]) -> None:
     trace, _ = held
     whole = trace.trace.logit_lens(10)
     window = lens_window(trace, 290, 12)
@@ -59,5 +61,5 @@ def test_a_window_has_the_numbers_of_the_whole(held: tuple[Held, list[int]]) -> 
 def test_a_model_that_labels_whole_texts_has_one_column(served: Served) -> None:
     bundle = ch.build("bert", task="labels", hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
                       intermediate_size=16, vocab_size=50, max_position_embeddings=64)  # fmt: skip
-    held = Desk().keep(bundle.trace(list(range(20))), {}, 0.0)
+    held = ComputeQueue().cache(bundle.trace(list(range(20))), {}, 0.0)
     assert lens_window(held, 0, 12)["positions"] == 1

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import trained
-from served import Shelf, Studio, create_app
+from served import ModelRegistry, Studio, create_app
 from starlette.testclient import TestClient
 
 import clearhead as ch
 from clearhead.families import FAMILIES
-from clearhead.serve import shelf as shelves
-from clearhead.serve.shelf import EXAMPLE
+from clearhead.serve import registry as registries
+from clearhead.serve.registry import EXAMPLE
 from clearhead.text.tokenizer import Tokenizer
 
 HERE = "http://127.0.0.1:8765"
@@ -21,7 +21,7 @@ TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }} {% endfo
 
 
 def client(home: Path, *models: str) -> TestClient:
-    made = TestClient(create_app(Studio(Shelf(models, home=home))), base_url=HERE)
+    made = TestClient(create_app(Studio(ModelRegistry(models, home=home))), base_url=HERE)
     made.headers["origin"] = HERE
     return made
 
@@ -63,7 +63,7 @@ def test_a_hub_id_is_fetched_as_the_library_fetches_it(
     snapshot = tmp_path / "hub" / "models--someone--small-gpt" / "snapshots" / "0123abc"
     shutil.copytree(writer(tmp_path / "made"), snapshot)
     asked = []
-    monkeypatch.setattr(shelves, "resolve", lambda name: asked.append(name) or snapshot)
+    monkeypatch.setattr(registries, "resolve", lambda name: asked.append(name) or snapshot)
     (tmp_path / "home").mkdir()
     page = client(tmp_path / "home")
     facts = ok(page.post("/api/models", json={"path": "someone/small-gpt"}))
@@ -94,7 +94,7 @@ def test_a_kernel_beyond_the_memory_is_refused(tmp_path: Path, kernel: str) -> N
 def test_a_message_is_written_by_the_template(tmp_path: Path) -> None:
     folder = writer(tmp_path / "chatty", chat=True)
     page, bundle = client(tmp_path), ch.load(folder)
-    facts = ok(page.get(f"/api/models/{Shelf(home=tmp_path).id_of(folder)}"))
+    facts = ok(page.get(f"/api/models/{ModelRegistry(home=tmp_path).id_of(folder)}"))
     assert facts["chat"] is True
     asked = {"model": facts["id"], "text": "What is it?", "max_new": 8}
     want = bundle.generate([{"role": "user", "content": "What is it?"}], max_new_tokens=8)
@@ -118,7 +118,7 @@ def test_a_message_is_written_by_the_template(tmp_path: Path) -> None:
 def test_without_a_template_there_is_no_chat(tmp_path: Path) -> None:
     folder = writer(tmp_path / "plain")
     page = client(tmp_path)
-    facts = ok(page.get(f"/api/models/{Shelf(home=tmp_path).id_of(folder)}"))
+    facts = ok(page.get(f"/api/models/{ModelRegistry(home=tmp_path).id_of(folder)}"))
     assert facts["chat"] is False
     answer = page.post("/api/generate", json={"model": facts["id"], "text": "x", "chat": True})
     assert answer.status_code == 400 and "no chat template" in answer.json()["error"]
@@ -127,8 +127,8 @@ def test_without_a_template_there_is_no_chat(tmp_path: Path) -> None:
 def test_ids_of_one_vocabulary_are_not_fed_to_another(tmp_path: Path) -> None:
     writer(tmp_path / "writer")
     shutil.copytree(EXAMPLE / "translator", tmp_path / "translator")
-    page, shelf = client(tmp_path), Shelf(home=tmp_path)
-    one, other = (shelf.id_of(tmp_path / name) for name in ("translator", "writer"))
+    page, registry = client(tmp_path), ModelRegistry(home=tmp_path)
+    one, other = (registry.id_of(tmp_path / name) for name in ("translator", "writer"))
     seen = ok(page.post("/api/traces", json={"model": one, "text": "old dogs"}))
     ids = [token["id"] for token in seen["target"][1:]]
     asked = {"text": "old dogs", "target_ids": ids, "vocabulary": seen["vocabulary"]}

@@ -12,9 +12,9 @@ import pytest
 from served import Served
 
 from clearhead.errors import TrainError
-from clearhead.serve.runs import Runs
-from clearhead.serve.shelf import Shelf
-from clearhead.serve.watch import events, status, worker
+from clearhead.serve.registry import ModelRegistry
+from clearhead.serve.run_status import events, status, training_process
+from clearhead.serve.runs import RunManager
 from clearhead.train.log import read_log
 
 
@@ -97,17 +97,17 @@ def test_the_one_who_holds_the_lock_is_the_worker(tmp_path: Path) -> None:
         "import fcntl,sys,time; f=open(sys.argv[1],'w'); fcntl.flock(f, fcntl.LOCK_EX);"
         "print('held', flush=True); time.sleep(30)"
     )
-    assert worker(tmp_path) is None
+    assert training_process(tmp_path) is None
     lock = tmp_path / ".lock"
     with subprocess.Popen([sys.executable, "-c", code, str(lock)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
         try:
-            assert worker(tmp_path) == holder.pid
+            assert training_process(tmp_path) == holder.pid
             assert status(tmp_path)["status"] == "training"
         finally:
             holder.kill()
-    assert worker(tmp_path) is None
+    assert training_process(tmp_path) is None
 
 
 def wait(what: Any, seconds: float = 60) -> None:
@@ -122,26 +122,26 @@ SMALL = {"model.d_model": "16", "model.encoder_ffn_dim": "16", "model.decoder_ff
 
 
 def test_save_now_goes_on_in_the_same_process_and_a_stop_after_it_is_final(tmp_path: Path) -> None:
-    runs = Runs(Shelf(home=tmp_path))
+    runs = RunManager(ModelRegistry(home=tmp_path))
     long = {"train.steps": "20000", "train.valid_every": "20000", "train.save_every": "20000"}
     entry = runs.start("translate-en-zh", "saved", SMALL | long)
     wait(lambda: (status(entry.path)["step"] or 0) >= 2)
-    pid = worker(entry.path)
+    pid = training_process(entry.path)
     runs.order(entry, "save")
     wait(lambda: entry.checkpoints())
     saved = entry.checkpoints()[-1][0]
     wait(lambda: (status(entry.path)["step"] or 0) > saved + 2)
-    assert worker(entry.path) == pid  # the same process trains on
+    assert training_process(entry.path) == pid  # the same process trains on
     runs.order(entry, "save")
     runs.order(entry, "stop")
-    wait(lambda: worker(entry.path) is None and not runs.starting(entry))
+    wait(lambda: training_process(entry.path) is None and not runs.starting(entry))
     time.sleep(1)
-    assert worker(entry.path) is None and status(entry.path)["status"] == "stopped"
+    assert training_process(entry.path) is None and status(entry.path)["status"] == "stopped"
     assert runs.failure(entry) == ""
 
 
 def test_a_run_stopped_before_its_first_step_is_stopped_and_can_go_on(tmp_path: Path) -> None:
-    runs = Runs(Shelf(home=tmp_path))
+    runs = RunManager(ModelRegistry(home=tmp_path))
     entry = runs.start("translate-en-zh", "early", SMALL | {"train.steps": "42", "train.valid_every": "42"})
     assert status(entry.path, starting=runs.starting(entry))["status"] == "starting"
     with pytest.raises(TrainError, match="still starting"):
@@ -151,13 +151,13 @@ def test_a_run_stopped_before_its_first_step_is_stopped_and_can_go_on(tmp_path: 
     assert status(entry.path, starting=runs.starting(entry))["status"] == "stopped"
     assert runs.failure(entry) == ""
     runs.order(entry, "go on")
-    wait(lambda: status(entry.path)["step"] == 42 and worker(entry.path) is None)
+    wait(lambda: status(entry.path)["step"] == 42 and training_process(entry.path) is None)
     assert runs.failure(entry) == "" and status(entry.path)["status"] == "ready"
 
 
 def test_a_run_is_started_held_stopped_and_goes_on_exactly(tmp_path: Path) -> None:
     """Started as the page starts it; what it learns after a stop is what it would have learned without."""
-    runs = Runs(Shelf(home=tmp_path))
+    runs = RunManager(ModelRegistry(home=tmp_path))
     entry = runs.start(
         "translate-en-zh", "A Small One!", SMALL | {"train.steps": "50", "train.valid_every": "50"}
     )
@@ -169,12 +169,12 @@ def test_a_run_is_started_held_stopped_and_goes_on_exactly(tmp_path: Path) -> No
     time.sleep(0.5)
     assert status(entry.path)["step"] == held
     runs.order(entry, "stop")
-    wait(lambda: worker(entry.path) is None)
+    wait(lambda: training_process(entry.path) is None)
     stopped = status(entry.path)
     if stopped["step"] < 50:
         assert stopped["status"] == "stopped"
         runs.order(entry, "go on")
-    wait(lambda: status(entry.path)["step"] == 50 and worker(entry.path) is None)
+    wait(lambda: status(entry.path)["step"] == 50 and training_process(entry.path) is None)
     assert runs.failure(entry) == ""
     steps = [record["step"] for record in read_log(entry.path) if "loss" in record]
     assert steps == list(range(1, 51))
@@ -182,7 +182,7 @@ def test_a_run_is_started_held_stopped_and_goes_on_exactly(tmp_path: Path) -> No
 
 
 def test_a_run_that_cannot_begin_says_why(tmp_path: Path) -> None:
-    runs = Runs(Shelf(home=tmp_path))
+    runs = RunManager(ModelRegistry(home=tmp_path))
     entry = runs.start("classify", "x", {"data.source": "/no/such/file.csv"})
     wait(lambda: runs.failure(entry))
     assert "/no/such/file.csv" in runs.failure(entry) and "\n" not in runs.failure(entry)

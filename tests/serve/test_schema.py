@@ -8,7 +8,7 @@ import pytest
 from served import Served
 
 from clearhead.recipes import RECIPES
-from clearhead.serve.runs import Runs
+from clearhead.serve.runs import RunManager
 
 schemathesis = pytest.importorskip(
     "schemathesis", reason="schemathesis is a test tool: pip install schemathesis"
@@ -18,7 +18,7 @@ schemathesis = pytest.importorskip(
 def test_nothing_sent_makes_the_server_fail(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Starting a run is asked for, too; only the process that would train is not started."""
     started: list[list[str]] = []
-    monkeypatch.setattr(Runs, "_spawn", lambda self, folder, words: started.append(words))
+    monkeypatch.setattr(RunManager, "_spawn", lambda self, folder, words: started.append(words))
     schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
     headers = {"origin": served.url}
     sent, failed = 0, []

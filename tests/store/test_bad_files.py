@@ -216,7 +216,7 @@ TABLE: list[tuple[str, Callable[[Path], Path], Break, str]] = [
 
 def refused(folder: str | Path) -> str:
     with pytest.raises(LoadError) as caught:
-        store.read(folder)
+        store.read_folder(folder)
     message = str(caught.value)
     assert message.isprintable(), repr(message)
     assert len(message) < 700
@@ -226,7 +226,7 @@ def refused(folder: str | Path) -> str:
 @pytest.mark.parametrize(("make", "change", "words"), [case[1:] for case in TABLE], ids=[c[0] for c in TABLE])
 def test_a_wrong_file_is_one_line(tmp_path: Path, make, change: Break, words: str) -> None:
     folder = make(tmp_path / "model")
-    store.read(folder)  # it was right before
+    store.read_folder(folder)  # it was right before
     change(folder)
     message = refused(folder)
     assert words in message, message

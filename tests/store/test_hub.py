@@ -72,7 +72,7 @@ def test_what_is_on_disk_wins(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
     one_file(home / "org" / "name")
     monkeypatch.setenv("HOME", str(home))
     for name in ("org/name", "./org/name", "~/org/name", home / "org" / "name", "org/../org/name"):
-        assert_same(store.read(store.resolve(name)).tensors, tensors())
+        assert_same(store.read_folder(store.resolve(name)).tensors, tensors())
     assert store.resolve("org/name/config.json") == Path("org/name/config.json")
     assert hub.asked == []
 
@@ -189,7 +189,7 @@ def refuse(*a, **k): raise AssertionError("a socket was opened")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
 from clearhead import store
 from clearhead.errors import LoadError
-print(len(store.read(store.resolve(sys.argv[1])).tensors))
+print(len(store.read_folder(store.resolve(sys.argv[1])).tensors))
 print("huggingface_hub" in sys.modules)
 try:
     store.resolve("org/name")

@@ -44,7 +44,7 @@ def mapped(file: Path) -> tuple[dict[str, int], list[range]]:
 
 def test_names_and_shapes_read_no_data(folder: Path) -> None:
     before = resident()
-    found = store.read(folder)
+    found = store.read_folder(folder)
     assert [found.tensors.shape(name) for name in found.tensors] == [(1000, 1000)] * 15
     assert all(found.tensors.dtype(name) == torch.float32 for name in found.tensors)
     assert found.tensors.bytes == SIZE
@@ -54,7 +54,7 @@ def test_names_and_shapes_read_no_data(folder: Path) -> None:
 
 def test_tensors_are_windows_on_the_file(folder: Path) -> None:
     before = resident()
-    found = store.read(folder).tensors
+    found = store.read_folder(folder).tensors
     held = {name: found[name] for name in found}
     assert resident() - before < 0.2 * SIZE
     places = mapped(folder / SINGLE)[1]

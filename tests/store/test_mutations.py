@@ -86,7 +86,7 @@ def test_spoiled_files_read_or_are_refused(tmp_path: Path, make, name: str) -> N
         (folder / name).write_bytes(spoil(whole, draw))
         start = time.process_time()
         try:
-            found = store.read(folder)
+            found = store.read_folder(folder)
             for tensor in found.tensors:
                 assert found.tensors[tensor].shape == found.tensors.shape(tensor)
                 assert found.tensors[tensor].dtype == found.tensors.dtype(tensor)

@@ -15,7 +15,7 @@ from clearhead import store
 def test_a_plain_folder_of_transformers(tmp_path: Path) -> None:
     model = gpt2()
     model.save_pretrained(tmp_path)
-    found = store.read(tmp_path)
+    found = store.read_folder(tmp_path)
     assert_same(found.tensors, load_file(tmp_path / SINGLE))
     state = model.state_dict()
     assert all(torch.equal(found.tensors[name], state[name]) for name in found.tensors)
@@ -30,14 +30,14 @@ def test_a_sharded_folder_of_transformers(tmp_path: Path) -> None:
     bert().save_pretrained(tmp_path, max_shard_size="20KB")
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
     again = AutoModelForMaskedLM.from_pretrained(tmp_path).state_dict()
-    found = store.read(str(tmp_path)).tensors
+    found = store.read_folder(str(tmp_path)).tensors
     assert all(torch.equal(found[name], again[name]) for name in found)
     assert len(found) > 30
 
 
 @pytest.mark.parametrize("make", [one_file, two_files])
 def test_headers_tell_shapes_dtypes_and_bytes(tmp_path: Path, make) -> None:
-    found, want = store.read(make(tmp_path)).tensors, tensors()
+    found, want = store.read_folder(make(tmp_path)).tensors, tensors()
     assert_same(found, want)
     assert {name: found.shape(name) for name in found} == {name: tuple(x.shape) for name, x in want.items()}
     assert {name: found.dtype(name) for name in found} == {name: x.dtype for name, x in want.items()}
@@ -51,12 +51,12 @@ def test_headers_tell_shapes_dtypes_and_bytes(tmp_path: Path, make) -> None:
 def test_one_file_wins_over_an_index(tmp_path: Path) -> None:
     one_file(two_files(tmp_path))
     (tmp_path / "model-00001-of-00002.safetensors").unlink()
-    assert_same(store.read(tmp_path).tensors, tensors())
+    assert_same(store.read_folder(tmp_path).tensors, tensors())
 
 
 def test_writing_into_a_tensor_leaves_the_file_alone(tmp_path: Path) -> None:
     before = (one_file(tmp_path) / SINGLE).read_bytes()
-    found = store.read(tmp_path).tensors
+    found = store.read_folder(tmp_path).tensors
     found["weight"].zero_()
     assert found["weight"].abs().sum() == 0  # the same memory on every look
     assert (tmp_path / SINGLE).read_bytes() == before
@@ -65,7 +65,7 @@ def test_writing_into_a_tensor_leaves_the_file_alone(tmp_path: Path) -> None:
 def test_a_local_folder_opens_no_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     two_files(tmp_path)
     block_sockets(monkeypatch)
-    assert_same(store.read(store.resolve(str(tmp_path))).tensors, tensors())
+    assert_same(store.read_folder(store.resolve(str(tmp_path))).tensors, tensors())
 
 
 def test_links_may_leave_the_folder_as_those_of_the_hub_cache_do(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_links_may_leave_the_folder_as_those_of_the_hub_cache_do(tmp_path: Path)
     for number, file in enumerate(sorted(blobs.iterdir())):
         blob = file.rename(blobs / f"{number:064x}")
         (snapshot / file.name).symlink_to(Path("..") / "blobs" / blob.name)
-    assert_same(store.read(snapshot).tensors, tensors())
+    assert_same(store.read_folder(snapshot).tensors, tensors())
 
 
 def sentences(folder: Path, pooling: dict[str, object], *kinds: str) -> Path:
@@ -102,7 +102,7 @@ FLAGS = {"word_embedding_dimension": 384, "pooling_mode_cls_token": False, "pool
     ],
 )
 def test_pooling_in_both_spellings(tmp_path: Path, pooling: dict[str, object], modes: list[str]) -> None:
-    found = store.read(sentences(tmp_path, pooling, "Pooling", "Normalize")).pooling
+    found = store.read_folder(sentences(tmp_path, pooling, "Pooling", "Normalize")).pooling
     assert found == {
         "modules": ["Transformer", "Pooling", "Normalize"],
         "modes": modes,
@@ -115,10 +115,10 @@ def test_pooling_in_both_spellings(tmp_path: Path, pooling: dict[str, object], m
 def test_pooling_without_normalising_and_with_a_length(tmp_path: Path) -> None:
     sentences(tmp_path, {**FLAGS, "include_prompt": False}, "Pooling", "Dense")
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 256, "do_lower_case": false}')
-    found = store.read(tmp_path).pooling
+    found = store.read_folder(tmp_path).pooling
     assert found["modules"] == ["Transformer", "Pooling", "Dense"]
     assert (found["normalize"], found["include_prompt"], found["max_seq_length"]) == (False, False, 256)
 
 
 def test_modules_without_pooling_say_nothing_about_it(tmp_path: Path) -> None:
-    assert store.read(sentences(tmp_path, {})).pooling is None
+    assert store.read_folder(sentences(tmp_path, {})).pooling is None

@@ -18,7 +18,7 @@ from transformers import BertForMaskedLM, GPT2LMHeadModel
 
 from clearhead import store
 from clearhead.errors import LoadError, SaveError
-from clearhead.store import place
+from clearhead.store import atomic
 
 # The name `clearhead.store.write` is the function; the module behind it comes from the table of modules.
 write_module = sys.modules["clearhead.store.write"]
@@ -46,12 +46,12 @@ def test_transformers_opens_what_we_wrote(tmp_path: Path, monkeypatch, make, kin
     state = make().state_dict()  # tied weights included, under both of their names
     config = json.loads(make().config.to_json_string())
     generation = {"max_new_tokens": 3}
-    store.write(tmp_path, config=config, tensors=state, generation=generation, shard_bytes=shard_bytes)
+    store.write_folder(tmp_path, config=config, tensors=state, generation=generation, shard_bytes=shard_bytes)
     assert (len(list(tmp_path.glob("*.safetensors"))) > 1) == (shard_bytes == 20_000)
     opened, report = kind.from_pretrained(tmp_path, output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"]
     assert_same(opened.state_dict(), state)
-    found = store.read(tmp_path)
+    found = store.read_folder(tmp_path)
     assert_same(found.tensors, state)
     assert (found.config, found.generation) == (config, generation)
 
@@ -59,7 +59,7 @@ def test_transformers_opens_what_we_wrote(tmp_path: Path, monkeypatch, make, kin
 def test_the_files(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "model"
     files = {"tokenizer.json": b"{}", "1_Pooling/config.json": b"{ }"}
-    store.write(folder, config=CONFIG, tensors=tensors(), files=files, shard_bytes=60)
+    store.write_folder(folder, config=CONFIG, tensors=tensors(), files=files, shard_bytes=60)
     found = contents(folder)
     shards = [name for name in found if name.endswith(".safetensors")]
     assert shards == [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
@@ -78,8 +78,8 @@ def test_the_files(tmp_path: Path) -> None:
 
 def test_a_shard_is_no_larger_than_asked(tmp_path: Path) -> None:
     many = {f"x{i}": torch.zeros(10) for i in range(7)} | {"big": torch.zeros(100), "small": torch.zeros(1)}
-    store.write(tmp_path, config=CONFIG, tensors=many, shard_bytes=80)
-    found, sizes = store.read(tmp_path).tensors, {}
+    store.write_folder(tmp_path, config=CONFIG, tensors=many, shard_bytes=80)
+    found, sizes = store.read_folder(tmp_path).tensors, {}
     for name in found:
         sizes[found.file(name).name] = sizes.get(found.file(name).name, 0) + many[name].nbytes
     assert sorted(sizes.values()) == [4, 40, 80, 80, 80, 400]
@@ -91,8 +91,8 @@ def test_views_shared_memory_and_parameters(tmp_path: Path) -> None:
         "whole": whole, "again": whole, "turned": whole.mT, "rows": whole[1:3], "column": whole[:, 2],
         "wide": torch.ones(1).expand(3, 5), "learned": torch.nn.Parameter(whole[2:]), "empty": whole[:0],
     }  # fmt: skip
-    store.write(tmp_path, config=CONFIG, tensors=given)
-    assert_same(store.read(tmp_path).tensors, {name: x.detach() for name, x in given.items()})
+    store.write_folder(tmp_path, config=CONFIG, tensors=given)
+    assert_same(store.read_folder(tmp_path).tensors, {name: x.detach() for name, x in given.items()})
 
 
 def test_pieces_that_do_not_overlap_are_not_copied() -> None:
@@ -109,24 +109,24 @@ def test_pieces_that_do_not_overlap_are_not_copied() -> None:
 @pytest.mark.parametrize("before", SIZES)
 @pytest.mark.parametrize("after", SIZES)
 def test_saving_onto_itself(tmp_path: Path, before: str, after: str) -> None:
-    store.write(tmp_path, config=CONFIG, tensors=tensors(), shard_bytes=SIZES[before])
-    found = store.read(tmp_path)
-    store.write(tmp_path, config=found.config, tensors=found.tensors, shard_bytes=SIZES[after])
-    again = store.read(tmp_path)
+    store.write_folder(tmp_path, config=CONFIG, tensors=tensors(), shard_bytes=SIZES[before])
+    found = store.read_folder(tmp_path)
+    store.write_folder(tmp_path, config=found.config, tensors=found.tensors, shard_bytes=SIZES[after])
+    again = store.read_folder(tmp_path)
     assert_same(again.tensors, tensors())
     assert_same(found.tensors, tensors())  # what was mapped before stays whole as well
     fresh = tmp_path / "fresh"
-    store.write(fresh, config=CONFIG, tensors=tensors(), shard_bytes=SIZES[after])
+    store.write_folder(fresh, config=CONFIG, tensors=tensors(), shard_bytes=SIZES[after])
     assert set(os.listdir(tmp_path)) == {*os.listdir(fresh), "fresh"}  # nothing of the old save is left
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
-    store.write(tmp_path, config=CONFIG, tensors=tensors(), shard_bytes=1)
+    store.write_folder(tmp_path, config=CONFIG, tensors=tensors(), shard_bytes=1)
     mine = {"README.md": b"read", "model-best.safetensors": b"best", "checkpoint-1/model.safetensors": b"c"}
     (tmp_path / "checkpoint-1").mkdir()
     for name, data in mine.items():
         (tmp_path / name).write_bytes(data)
-    store.write(tmp_path, config=CONFIG, tensors=other())
+    store.write_folder(tmp_path, config=CONFIG, tensors=other())
     assert set(contents(tmp_path)) == {"config.json", SINGLE, "checkpoint-1", *mine}
     assert {name: contents(tmp_path)[name] for name in mine} == mine
 
@@ -134,12 +134,12 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
 def test_a_link_to_a_folder_is_followed(tmp_path: Path) -> None:
     (tmp_path / "disk" / "model").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "disk" / "model")
-    store.write(tmp_path / "link", config=CONFIG, tensors=tensors())
+    store.write_folder(tmp_path / "link", config=CONFIG, tensors=tensors())
     assert (tmp_path / "link").is_symlink()
     (tmp_path / "ahead").symlink_to(tmp_path / "disk" / "to come")
-    store.write(tmp_path / "ahead", config=CONFIG, tensors=tensors())
-    assert_same(store.read(tmp_path / "disk" / "to come").tensors, tensors())
-    assert_same(store.read(tmp_path / "disk" / "model").tensors, tensors())
+    store.write_folder(tmp_path / "ahead", config=CONFIG, tensors=tensors())
+    assert_same(store.read_folder(tmp_path / "disk" / "to come").tensors, tensors())
+    assert_same(store.read_folder(tmp_path / "disk" / "model").tensors, tensors())
 
 
 def test_a_mount_is_filled_from_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_a_mount_is_filled_from_within(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os.path, "ismount", lambda path: True)
     monkeypatch.setattr(os, "replace", lambda one, two: (moves.append(str(one)), real(one, two))[1])
     folder = one_file(tmp_path / "model")
-    store.write(folder, config=CONFIG, tensors=other())
+    store.write_folder(folder, config=CONFIG, tensors=other())
     assert moves and all(move.startswith(f"{folder}/.tmp-model-") for move in moves)
     assert set(os.listdir(folder)) == {"config.json", SINGLE}
 
@@ -160,9 +160,9 @@ def test_links_in_a_folder_are_replaced_not_written_through(tmp_path: Path) -> N
     folder = tmp_path / "snapshot"
     folder.mkdir()
     (folder / SINGLE).symlink_to(blob)
-    store.write(folder, config=CONFIG, tensors=other())
+    store.write_folder(folder, config=CONFIG, tensors=other())
     assert blob.read_bytes() == before
-    assert_same(store.read(folder).tensors, other())
+    assert_same(store.read_folder(folder).tensors, other())
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_what_cannot_be_saved_is_one_line(tmp_path: Path, change: dict[str, obje
     given = {"folder": one_file(tmp_path / "model"), "config": CONFIG, "tensors": tensors(), **change}
     before = contents(tmp_path)
     with pytest.raises(SaveError) as caught:
-        store.write(**given)
+        store.write_folder(**given)
     assert words in str(caught.value), str(caught.value)
     assert str(caught.value).isprintable()
     assert contents(tmp_path) == before
@@ -193,7 +193,7 @@ def test_what_cannot_be_saved_is_one_line(tmp_path: Path, change: dict[str, obje
 def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "model").write_text("mine")
     with pytest.raises(SaveError, match="is a file; expected a folder"):
-        store.write(tmp_path / "model", config=CONFIG, tensors=tensors())
+        store.write_folder(tmp_path / "model", config=CONFIG, tensors=tensors())
     assert contents(tmp_path) == {"model": b"mine"}
 
 
@@ -202,7 +202,7 @@ def test_a_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "config.json").mkdir()
     before = contents(tmp_path)
     with pytest.raises(SaveError, match="is as it was"):
-        store.write(tmp_path, config=CONFIG, tensors=other())
+        store.write_folder(tmp_path, config=CONFIG, tensors=other())
     assert contents(tmp_path) == before
 
 
@@ -211,7 +211,7 @@ def test_a_file_in_the_place_of_a_subfolder(tmp_path: Path) -> None:
     before = contents(tmp_path)
     files = {"vocab.txt": b"a", "sub/t.json": b"{}"}
     with pytest.raises(SaveError, match="is as it was"):
-        store.write(tmp_path, config=CONFIG, tensors=other(), files=files)
+        store.write_folder(tmp_path, config=CONFIG, tensors=other(), files=files)
     assert contents(tmp_path) == before
 
 
@@ -248,7 +248,9 @@ def fail_at_each_step(
     old, folder, files = home / "old", home / "now" / "model", {"sub/t.json": b"{}"}
     if before != NOTHING:
         before_files = files if config == OLD_CONFIG else None  # else a subfolder has to be made, too
-        store.write(old, config=OLD_CONFIG, tensors=tensors(), files=before_files, shard_bytes=SIZES[before])
+        store.write_folder(
+            old, config=OLD_CONFIG, tensors=tensors(), files=before_files, shard_bytes=SIZES[before]
+        )
         (old / "README.md").write_bytes(b"mine")
     for count in range(200):
         REMOVE(home / "now", ignore_errors=True)
@@ -260,7 +262,9 @@ def fail_at_each_step(
             patch.setattr(os, "fsync", lambda descriptor: None)  # counted below, but this disk need not spin
             step = Failing(patch, count, error)
             try:
-                store.write(folder, config=config, tensors=other(), files=files, shard_bytes=SIZES[after])
+                store.write_folder(
+                    folder, config=config, tensors=other(), files=files, shard_bytes=SIZES[after]
+                )
             except BaseException as caught:
                 assert caught is error or caught.__cause__ is error
             else:
@@ -292,12 +296,12 @@ def test_a_save_that_is_killed_leaves_the_old_model_or_the_new(
     """Killed: nobody restores or tidies. Old or new, never a mixture of tensors or of tensors and config.
     What cannot change in one instant, shards of the very same names or weights and another config, may leave
     a folder that is refused."""
-    monkeypatch.setattr(place, "_undo", lambda *_: None)
+    monkeypatch.setattr(atomic, "_undo", lambda *_: None)
     monkeypatch.setattr(shutil, "rmtree", lambda path, ignore_errors: None)
     seen = set()
     for _ in fail_at_each_step(tmp_path, sizes, OSError("killed"), config):
         try:
-            opened = store.read(tmp_path / "now" / "model")
+            opened = store.read_folder(tmp_path / "now" / "model")
             found = {name: x.clone() for name, x in opened.tensors.items()}
         except LoadError as error:
             assert re.search(r"but no model\.safetensors\.index\.json|has no config\.json", str(error))
@@ -318,4 +322,4 @@ def test_a_disk_without_second_names_keeps_copies(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "link", refuse)
     for was in fail_at_each_step(tmp_path, ("two shards", "two shards"), OSError(5, "Input/output error")):
         assert contents(tmp_path / "now") == was
-    assert_same(store.read(tmp_path / "now" / "model").tensors, other())
+    assert_same(store.read_folder(tmp_path / "now" / "model").tensors, other())

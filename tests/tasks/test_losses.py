@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tolerance import assert_close
 from zoo import ids, single
 
-from clearhead.data.packing import NOTHING
+from clearhead.data.packing import IGNORE_INDEX
 from clearhead.errors import SpecError
 from clearhead.tasks.losses import Smoothing, class_loss, token_loss
 
@@ -53,22 +53,22 @@ def test_a_uniform_model_has_a_perplexity_of_the_vocabulary() -> None:
 def test_only_labelled_tokens_reach_the_vocabulary() -> None:
     model = single(causal=True).build(dtype=torch.float64)
     states = model.states(ids(2, 7))
-    labels = torch.full((2, 7), NOTHING)
+    labels = torch.full((2, 7), IGNORE_INDEX)
     labels[0, 2], labels[1, 5], labels[1, 6] = 4, 9, 0
     seen: list[tuple[int, ...]] = []
     read = model.read
     model.read = lambda s: (seen.append(tuple(s.x_BTD.shape)), read(s))[1]
     got = token_loss(model, states, labels, Smoothing())
     want = F.cross_entropy(
-        model(ids(2, 7)).flatten(0, 1), labels.flatten(), reduction="sum", ignore_index=NOTHING
+        model(ids(2, 7)).flatten(0, 1), labels.flatten(), reduction="sum", ignore_index=IGNORE_INDEX
     )
     assert_close(got, want)
     assert seen[0] == (1, 3, 24)  # three labels, three products
 
 
 def test_rows_without_a_label_count_nothing() -> None:
-    logits, labels = noise(3, 4, 5), torch.tensor([[1, NOTHING, 2, NOTHING]] * 3)
-    want = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum", ignore_index=NOTHING)
+    logits, labels = noise(3, 4, 5), torch.tensor([[1, IGNORE_INDEX, 2, IGNORE_INDEX]] * 3)
+    want = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum", ignore_index=IGNORE_INDEX)
     assert_close(class_loss(logits, labels, Smoothing()), want)
 
 

@@ -15,17 +15,22 @@ from tolerance import assert_close
 from zoo import VOCAB, pair, single
 
 from clearhead import nn as cn
-from clearhead.data.following import Following, following, sentences
-from clearhead.data.packing import NOTHING
+from clearhead.data.next_sentence import SentencePair, sentence_pairs, sentences
+from clearhead.data.packing import IGNORE_INDEX
 from clearhead.errors import DataError, InputError
-from clearhead.tasks.answer import LONGEST, Answer, Asked, best_span
 from clearhead.tasks.causal import CausalLM
-from clearhead.tasks.classify import Classify, Labelled, Tag, Tagged
-from clearhead.tasks.masked import Hide, MaskedLM, Pretrain
-from clearhead.tasks.translate import Ids, Pair, TextToText
+from clearhead.tasks.classification import (
+    LabelledExample,
+    TaggedExample,
+    TextClassification,
+    TokenClassification,
+)
+from clearhead.tasks.masked import BertPretraining, MaskedLM, TokenMasking
+from clearhead.tasks.question_answering import MAX_ANSWER_TOKENS, QAExample, QuestionAnswering, best_span
+from clearhead.tasks.text_to_text import SpecialIds, TextPair, TextToText
 
 TEXTS = [[5 + (i * j) % 20 for j in range(1, 3 + i % 7)] for i in range(1, 40)]
-IDS = Ids(pad=0, start=1, end=2)
+IDS = SpecialIds(pad=0, start=1, end=2)
 
 
 def causal(**more: object) -> CausalLM:
@@ -35,42 +40,44 @@ def causal(**more: object) -> CausalLM:
 
 
 def translate(**more: object) -> TextToText:
-    pairs = [Pair(text, text[::-1]) for text in TEXTS]
+    pairs = [TextPair(text, text[::-1]) for text in TEXTS]
     return TextToText({"train": pairs, "valid": pairs[:9]}, **{"ids": IDS, "tokens": 60, "seed": 1} | more)
 
 
-HIDE = Hide(mask=4, vocab=VOCAB, special=frozenset(range(5)), seed=1)
+HIDE = TokenMasking(mask=4, vocab=VOCAB, special=frozenset(range(5)), seed=1)
 
 
-def masked(hide: Hide = HIDE, **more: object) -> MaskedLM:
+def masked(hide: TokenMasking = HIDE, **more: object) -> MaskedLM:
     return MaskedLM({"train": TEXTS, "valid": TEXTS[:9]}, hide=hide, pad=0, tokens=60, seed=1, **more)
 
 
-def pretrain(**more: object) -> Pretrain:
-    rows = [Following(a, b, len(a) % 2 == 0) for a, b in pairwise(TEXTS)]
+def pretrain(**more: object) -> BertPretraining:
+    rows = [SentencePair(a, b, len(a) % 2 == 0) for a, b in pairwise(TEXTS)]
     ids = {"pad": 0, "start": 1, "end": 2}
-    return Pretrain({"train": rows, "valid": rows[:9]}, hide=HIDE, tokens=60, seed=1, **ids, **more)
+    return BertPretraining({"train": rows, "valid": rows[:9]}, hide=HIDE, tokens=60, seed=1, **ids, **more)
 
 
-def classify(**more: object) -> Classify:
-    rows = [Labelled(text, len(text) % 3) for text in TEXTS]
-    return Classify({"train": rows, "valid": rows[:9]}, pad=0, tokens=60, seed=1, **more)
+def classify(**more: object) -> TextClassification:
+    rows = [LabelledExample(text, len(text) % 3) for text in TEXTS]
+    return TextClassification({"train": rows, "valid": rows[:9]}, pad=0, tokens=60, seed=1, **more)
 
 
-def tag(**more: object) -> Tag:
-    rows = [Tagged(text, [NOTHING, *(t % 3 for t in text[1:])]) for text in TEXTS]
+def tag(**more: object) -> TokenClassification:
+    rows = [TaggedExample(text, [IGNORE_INDEX, *(t % 3 for t in text[1:])]) for text in TEXTS]
     names = ["O", "B-A", "I-A"]
-    return Tag({"train": rows, "valid": rows[:9]}, names=names, pad=0, tokens=60, seed=1, **more)
+    return TokenClassification(
+        {"train": rows, "valid": rows[:9]}, names=names, pad=0, tokens=60, seed=1, **more
+    )
 
 
-def answer(**more: object) -> Answer:
+def answer(**more: object) -> QuestionAnswering:
     """Question and context are the two halves of a text; the answer is the last token."""
     rows = [
-        Asked(text, None, [(i, i + 1) if 2 * i >= len(text) else None for i in range(len(text))],
+        QAExample(text, None, [(i, i + 1) if 2 * i >= len(text) else None for i in range(len(text))],
               "x" * len(text), ["x"], len(text) - 1, len(text) - 1)
         for text in TEXTS
     ]  # fmt: skip
-    return Answer({"train": rows, "valid": rows[:9]}, pad=0, tokens=60, seed=1, **more)
+    return QuestionAnswering({"train": rows, "valid": rows[:9]}, pad=0, tokens=60, seed=1, **more)
 
 
 MODELS = {
@@ -159,7 +166,7 @@ def test_every_epoch_asks_for_every_next_token_once(
         while len(asked) < len(wanted):
             batch = next(batches)
             assert batch.targets > 0
-            asked += batch.labels_BT[batch.labels_BT != NOTHING].tolist()
+            asked += batch.labels_BT[batch.labels_BT != IGNORE_INDEX].tolist()
         assert sorted(asked) == wanted
 
 
@@ -183,7 +190,7 @@ def test_packed_texts_have_the_loss_of_each_alone() -> None:
         for number in range(int(batch.document_BT[row].max()) + 1):
             where = batch.document_BT[row] == number
             ids, labels = batch.ids_BT[row, where][None], batch.labels_BT[row, where]
-            asked = labels != NOTHING
+            asked = labels != IGNORE_INDEX
             logits = model(ids)[0][asked]
             whole += float(F.cross_entropy(logits, labels[asked], reduction="sum").detach())
     assert math.isclose(total, whole, rel_tol=1e-12)
@@ -197,15 +204,15 @@ def test_only_completions_are_learned() -> None:
     batch = task.batch(1, 0)
     assert batch.targets == 12
     for ids, labels in zip(batch.ids_BT.flatten().tolist(), batch.labels_BT.flatten().tolist(), strict=True):
-        assert labels == {6: 7, 7: 8, 8: 2}.get(ids, NOTHING)
+        assert labels == {6: 7, 7: 8, 8: 2}.get(ids, IGNORE_INDEX)
 
 
 def test_a_decoder_is_fed_the_answer_shifted_right() -> None:
-    batch = translate().collate([Pair([7, 8], [9, 10, 11]), Pair([7], [5])], key=0)
+    batch = translate().collate([TextPair([7, 8], [9, 10, 11]), TextPair([7], [5])], key=0)
     assert batch.source_BT.tolist() == [[7, 8, 2], [7, 2, 0]]
     assert batch.mask_BT.tolist() == [[1, 1, 1], [1, 1, 0]]
     assert batch.target_BT.tolist() == [[1, 9, 10, 11], [1, 5, 0, 0]]
-    assert batch.labels_BT.tolist() == [[9, 10, 11, 2], [5, 2, NOTHING, NOTHING]]
+    assert batch.labels_BT.tolist() == [[9, 10, 11, 2], [5, 2, IGNORE_INDEX, IGNORE_INDEX]]
     assert batch.targets == 6
 
 
@@ -233,7 +240,7 @@ def test_texts_can_be_damaged_anew() -> None:
     def drop_last(text: Sequence[int], draw: object) -> tuple[list[int], list[int]]:
         return list(text[:-1]), list(text)
 
-    batch = translate(corrupt=drop_last).collate([Pair([7, 8, 9], [7, 8, 9])], key=3)
+    batch = translate(corrupt=drop_last).collate([TextPair([7, 8, 9], [7, 8, 9])], key=3)
     assert batch.source_BT.tolist() == [[7, 8, 2]] and batch.labels_BT.tolist() == [[7, 8, 9, 2]]
 
 
@@ -252,11 +259,11 @@ def test_a_perfect_decoder_scores_100() -> None:
 
 def test_the_best_span_lies_in_the_context_and_in_order() -> None:
     spans = [None, None, (0, 3), (4, 7), (8, 11)]
-    asked = Asked([1, 2, 3, 4, 5], None, spans, "the red cat", ["red"], 3, 3)
+    asked = QAExample([1, 2, 3, 4, 5], None, spans, "the red cat", ["red"], 3, 3)
     scores = torch.zeros(5, 2)
     scores[0, 0], scores[3, 0], scores[3, 1], scores[2, 1] = 9.0, 5.0, 4.0, 8.0  # an end before its beginning
     assert best_span(scores, asked) == "red"
-    task = Answer({"train": [asked], "valid": [asked]}, pad=0, tokens=60)
+    task = QuestionAnswering({"train": [asked], "valid": [asked]}, pad=0, tokens=60)
     model = single(cn.Span()).build()
     assert task.batch(1, 0).ends_B2.tolist() == [[3, 3]]
     assert {"loss", "exact", "f1"} <= set(task.score(model, "valid"))
@@ -265,14 +272,14 @@ def test_the_best_span_lies_in_the_context_and_in_order() -> None:
 @given(
     seed=st.integers(0, 10**6),
     asked=st.integers(0, 6),
-    length=st.integers(1, 3 * LONGEST),
-    apart=st.sampled_from([None, LONGEST - 1, LONGEST, 2 * LONGEST]),
+    length=st.integers(1, 3 * MAX_ANSWER_TOKENS),
+    apart=st.sampled_from([None, MAX_ANSWER_TOKENS - 1, MAX_ANSWER_TOKENS, 2 * MAX_ANSWER_TOKENS]),
 )
 def test_the_best_span_is_that_of_brute_force(seed: int, asked: int, length: int, apart: int | None) -> None:
-    """Every span of the context that ends where it begins or later and has at most LONGEST tokens."""
+    """Every span of the context of one to MAX_ANSWER_TOKENS tokens."""
     spans = [None] * asked + [(i, i + 1) for i in range(length)] + [None]
     context = "".join(chr(ord("A") + i) for i in range(length))  # a character a token, none twice
-    example = Asked([5] * len(spans), None, spans, context, [context[0]], asked, asked)
+    example = QAExample([5] * len(spans), None, spans, context, [context[0]], asked, asked)
     scores = torch.randn(len(spans), 2, generator=torch.Generator().manual_seed(seed))
     if apart is not None and apart < length:  # the likeliest ends, perhaps too far from each other
         scores[asked, 0] += 20.0
@@ -280,7 +287,7 @@ def test_the_best_span_is_that_of_brute_force(seed: int, asked: int, length: int
     found = {
         (i, j): float(scores[i, 0] + scores[j, 1])
         for i in range(asked, asked + length)
-        for j in range(i, min(i + LONGEST, asked + length))
+        for j in range(i, min(i + MAX_ANSWER_TOKENS, asked + length))
     }
     first, last = max(found, key=lambda span: found[span])
     assert best_span(scores, example) == context[first - asked : last - asked + 1]
@@ -300,7 +307,7 @@ def test_nothing_to_learn_from_is_refused() -> None:
     with pytest.raises(DataError, match="nothing to predict"):
         CausalLM({"train": [[5], [6]]}, length=4, rows=1, pad=0)
     with pytest.raises(DataError, match="no usable rows"):
-        Classify({"train": []}, pad=0, tokens=60)
+        TextClassification({"train": []}, pad=0, tokens=60)
 
 
 def test_masking_is_other_words_each_time_or_always_the_same() -> None:
@@ -312,8 +319,8 @@ def test_masking_is_other_words_each_time_or_always_the_same() -> None:
 
 
 def test_two_texts_are_framed_and_asked_as_bert_was() -> None:
-    batch = pretrain().collate([Following([7, 8], [9], True), Following([5], [6], False)], key=0)
-    whole = torch.where(batch.labels_BT != NOTHING, batch.labels_BT, batch.ids_BT)
+    batch = pretrain().collate([SentencePair([7, 8], [9], True), SentencePair([5], [6], False)], key=0)
+    whole = torch.where(batch.labels_BT != IGNORE_INDEX, batch.labels_BT, batch.ids_BT)
     assert whole.tolist() == [[1, 7, 8, 2, 9, 2], [1, 5, 2, 6, 2, 0]]
     assert batch.types_BT.tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0]]
     assert batch.mask_BT.tolist() == [[1] * 6, [1] * 5 + [0]]
@@ -327,8 +334,8 @@ def test_the_two_losses_are_those_of_the_reference() -> None:
 
     bundle = ch.build("bert", task="pretrain", vocab_size=VOCAB, hidden_size=24, num_hidden_layers=2,
                       num_attention_heads=4, intermediate_size=40, max_position_embeddings=48)  # fmt: skip
-    rows = [Following(list(range(5, 15)), list(range(15, 25)), i % 3 == 0) for i in range(6)]
-    task = Pretrain({"train": rows}, hide=HIDE, pad=0, start=1, end=2, tokens=10**6, seed=1)
+    rows = [SentencePair(list(range(5, 15)), list(range(15, 25)), i % 3 == 0) for i in range(6)]
+    task = BertPretraining({"train": rows}, hide=HIDE, pad=0, start=1, end=2, tokens=10**6, seed=1)
     batch = task.batch(1, 0)
     assert batch.targets == 6 * 3 == 6 * task.weight  # 15 % of twenty words
     ours = float(task.loss(bundle.model, batch).detach()) / batch.targets
@@ -344,8 +351,10 @@ def test_the_two_losses_are_those_of_the_reference() -> None:
 
 def test_texts_follow_half_of_the_time_and_strangers_come_from_elsewhere() -> None:
     documents = [[[100 * d + s] * 5 for s in range(40)] for d in range(50)]
-    pairs = following(documents, length=22, seed=3)
-    assert pairs == following(documents, length=22, seed=3) != following(documents, length=22, seed=4)
+    pairs = sentence_pairs(documents, length=22, seed=3)
+    assert (
+        pairs == sentence_pairs(documents, length=22, seed=3) != sentence_pairs(documents, length=22, seed=4)
+    )
     assert 0.4 < sum(pair.follows for pair in pairs) / len(pairs) < 0.6
     for first, second, follows in pairs:
         assert len(first) > 0 and len(second) > 0 and len(first) + len(second) <= 22
@@ -353,7 +362,7 @@ def test_texts_follow_half_of_the_time_and_strangers_come_from_elsewhere() -> No
         if follows:
             assert second[0] == first[-1] + 1
     with pytest.raises(DataError, match="expected two texts"):
-        following([[[1], [2]]], length=8, seed=0)
+        sentence_pairs([[[1], [2]]], length=8, seed=0)
 
 
 def test_sentences_end_where_people_end_them() -> None:

@@ -106,10 +106,10 @@ def test_killed_before_the_manifest_there_is_none_and_a_resumed_run_writes_it(
 
 def test_a_save_that_fails_leaves_the_manifest(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from clearhead.errors import SaveError
-    from clearhead.store import place
+    from clearhead.store import atomic
 
     before = (run / "MANIFEST.json").read_bytes()
-    real = place.os.replace
+    real = atomic.os.replace
 
     def full(source: Path, target: Path) -> None:
         if Path(target).name == "model.safetensors" and "old" not in str(source):
@@ -117,7 +117,7 @@ def test_a_save_that_fails_leaves_the_manifest(run: Path, monkeypatch: pytest.Mo
         real(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(place.os, "replace", full)
+        patch.setattr(atomic.os, "replace", full)
         with pytest.raises(SaveError):
             ch.save(toy_bundle(seed=5), run)
     assert (run / "MANIFEST.json").read_bytes() == before

@@ -24,17 +24,17 @@ from clearhead.train import (
     Cosine,
     LinearDecay,
     Noam,
-    Result,
     Trainer,
     Training,
+    TrainingResult,
     checkpoints,
     read_log,
 )
-from clearhead.train.checkpoint import refuse_other
-from clearhead.train.update import LARGEST
+from clearhead.train.checkpoint import check_same_config
+from clearhead.train.optimizer_step import MAX_LOSS_SCALE
 
 
-def run(folder: Path, *, task: Toy | None = None, **changes: object) -> Result:
+def run(folder: Path, *, task: Toy | None = None, **changes: object) -> TrainingResult:
     return Trainer(toy_bundle(), task or Toy(parts=2), full_training(**changes), folder).run()
 
 
@@ -86,7 +86,7 @@ def test_a_loss_scale_that_had_to_shrink_is_resumed_and_not_found_again(tmp_path
     changes = {"precision": "float16", "clip": 1.0}
     run(tmp_path / "straight", task=Loud(99, 0), **changes)
     wanted = remains(tmp_path / "straight")
-    assert wanted["state"]["scale"] < LARGEST and wanted["state"]["retried"] > 0
+    assert wanted["state"]["scale"] < MAX_LOSS_SCALE and wanted["state"]["retried"] > 0
     for k in (1, 7):
         assert run(tmp_path / str(k), task=Loud(k + 1, 0), **changes).step == k
         run(tmp_path / str(k), task=Loud(99, 0), **changes)
@@ -189,7 +189,7 @@ def test_a_second_signal_stops_at_once_and_nothing_is_lost(tmp_path: Path) -> No
 
 
 def test_the_time_budget_stops_a_run_that_can_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from clearhead.train import run as run_module
+    from clearhead.train import loop as run_module
 
     run(tmp_path / "straight")
     hours = 0.0
@@ -209,7 +209,7 @@ def test_the_time_budget_stops_a_run_that_can_go_on(tmp_path: Path, monkeypatch:
 
 def test_a_trainer_in_another_thread_leaves_signals_alone(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    results: list[Result] = []
+    results: list[TrainingResult] = []
     thread = threading.Thread(target=lambda: results.append(run(tmp_path)))
     thread.start()
     thread.join()
@@ -335,10 +335,10 @@ def test_a_run_of_an_older_version_goes_on_when_fields_have_come_since() -> None
     older = json.loads(json.dumps(ours))
     tower = older["model"]["tower"]
     assert tower.pop("recompute") is False
-    refuse_other(Path("there"), ours, older)
+    check_same_config(Path("there"), ours, older)
     tower["recompute"] = True
     with pytest.raises(TrainError, match=r"model\.tower\.recompute is False here and True there"):
-        refuse_other(Path("there"), ours, older)
+        check_same_config(Path("there"), ours, older)
 
 
 class FailingValidation(Toy):

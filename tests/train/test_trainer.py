@@ -17,8 +17,18 @@ from toy import Toy, full_training, hash_of, toy_bundle
 import clearhead
 from clearhead.errors import LoadError, TrainError
 from clearhead.tasks import Better
-from clearhead.train import Bar, Ema, Lines, Trainer, Training, checkpoints, mean, read_log, watching
-from clearhead.train.average import trained
+from clearhead.train import (
+    BarProgress,
+    Ema,
+    LineProgress,
+    Trainer,
+    Training,
+    average_weights,
+    checkpoints,
+    default_progress,
+    read_log,
+)
+from clearhead.train.average import trainable_parameters
 from clearhead.train.checkpoint import read_weights
 
 
@@ -55,11 +65,11 @@ def test_the_running_mean_is_what_is_scored_and_the_weights_come_back() -> None:
         for parameter in model.parameters():
             parameter.add_(1.0)
     after = hash_of(model)
-    with ema.shown(model):
+    with ema.applied(model):
         assert hash_of(model) == before
     assert hash_of(model) == after
     ema.update(model)
-    for name, parameter in trained(model).items():
+    for name, parameter in trainable_parameters(model).items():
         assert_close(ema.means[name], parameter.detach() - 0.5)
 
 
@@ -95,9 +105,9 @@ def test_a_checkpoint_that_a_signal_made_is_not_part_of_the_mean(tmp_path: Path)
 
 def test_means_of_different_models_are_refused() -> None:
     x = torch.ones(2)
-    assert mean([{"a": x}, {"a": 3 * x}])["a"].tolist() == [2.0, 2.0]
+    assert average_weights([{"a": x}, {"a": 3 * x}])["a"].tolist() == [2.0, 2.0]
     with pytest.raises(LoadError, match="do not hold the same tensors"):
-        mean([{"a": x}, {"b": x}])
+        average_weights([{"a": x}, {"b": x}])
 
 
 @pytest.mark.parametrize(
@@ -181,7 +191,7 @@ def test_it_learns(tmp_path: Path) -> None:
 def test_plain_lines(tmp_path: Path) -> None:
     out = io.StringIO()
     training = Training(steps=40, valid_every=20, save_every=100, lr=3e-4)
-    Trainer(toy_bundle(), Toy(scores=[1.0, 0.5]), training, tmp_path, progress=Lines(out)).run()
+    Trainer(toy_bundle(), Toy(scores=[1.0, 0.5]), training, tmp_path, progress=LineProgress(out)).run()
     lines = out.getvalue().splitlines()
     form = r"step \d+/40 loss [\d.]+ lr 3\.0e-4 \|g\| [\d.e+]+ tok/s [\d,]+ eta \d+:\d\d"
     steps = [line for line in lines if re.fullmatch(form, line)]
@@ -193,10 +203,10 @@ def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=120)
     training = Training(steps=4, valid_every=2)
-    Trainer(toy_bundle(), Toy(), training, tmp_path, progress=Bar(console)).run()
+    Trainer(toy_bundle(), Toy(), training, tmp_path, progress=BarProgress(console)).run()
     assert (
         "100%" in out.getvalue()
         and "step 4/4 loss" in out.getvalue()
         and "step 2 valid loss" in out.getvalue()
     )
-    assert isinstance(watching(), Lines)  # a test is no terminal
+    assert isinstance(default_progress(), LineProgress)  # a test is no terminal

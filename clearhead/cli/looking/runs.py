@@ -11,17 +11,14 @@ from ...lens.gradients import gradients as norms
 from ...lens.pictures import curves as curve_picture
 from ...lens.pictures import gradient_strip
 from ...lens.xray import Ray, xray
-from ...nn.tower import Tower
-from ...recipes import Prepared, load_run, prepare
-from ...train.log import read_log
-from ...train.update import Update
+from ...recipes import SETTINGS_FILE, PreparedRun, load_run, prepare
+from ...train.log import METRICS_FILE, read_log
+from ...train.optimizer_step import OptimizerStep, hidden_size
 from ..console import OUT, print_json, table
-
-SETTINGS = "settings.yaml"
 
 
 def curves(folder: str, save: Path | None, *, json: bool) -> None:
-    records = read_log(folder) if Path(folder, "metrics.jsonl").is_file() else []
+    records = read_log(folder) if Path(folder, METRICS_FILE).is_file() else []
     if not records:
         raise InputError(f"{folder} has no metrics.jsonl; a run folder is what clearhead train --out makes")
     path = curve_picture(records, str(folder)).save(save) if save is not None else None
@@ -48,9 +45,8 @@ def gradients(folder: str, save: Path | None, *, json: bool) -> None:
     """The gradient of the run's first batch at its present weights, as training would compute it."""
     prepared = _prepared(folder)
     bundle, training = load(folder), prepared.run.train
-    width = [node.width for node in bundle.spec.nodes() if isinstance(node, Tower)][-1]
-    update = Update(bundle.model.train(), prepared.task, training, width)
-    measured = update.gradients(1, 1.0, lambda: False)
+    update = OptimizerStep(bundle.model.train(), prepared.task, training, hidden_size(bundle.spec))
+    measured = update.compute_gradients(1, 1.0, lambda: False)
     found = norms(bundle.model)
     loss = float("nan") if measured is None else measured[0]
     path = gradient_strip(found, f"{folder}: gradient norms").save(save) if save is not None else None
@@ -105,11 +101,11 @@ def _ray_facts(ray: Ray) -> dict[str, Any]:
     return {"token": ray.token.label, "id": ray.token.id, "wanted": wanted, "loss": ray.loss}
 
 
-def _prepared(folder: str) -> Prepared:
-    path = Path(folder) / SETTINGS
+def _prepared(folder: str) -> PreparedRun:
+    path = Path(folder) / SETTINGS_FILE
     if not path.is_file():
         raise InputError(
-            f"{folder} is no run: it has no {SETTINGS}; a run is what clearhead train --out makes"
+            f"{folder} is no run: it has no {SETTINGS_FILE}; a run is what clearhead train --out makes"
         )
     return prepare(load_run(str(path)))
 

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from ...nn import MLP, Block, SingleModel, Tokens, Xavier
 from ...nn.init import generator
 from ...train import Training
-from ...train.state import State
-from ...train.update import Update
+from ...train.optimizer_step import OptimizerStep
+from ...train.state import TrainingState
 from .small import Finding, Game, Rows, Words, built, small
 
 SEEN, HELD_OUT, LENGTH = 32, 200, 16
@@ -54,10 +54,10 @@ def _curve(seed: int, rate: float, seen: Rows, held_out: Rows) -> list[tuple[flo
     spec = replace(small(2, width=WIDTH), init=Xavier())
     model = built(spec.edit(Block, dropout=rate).edit(MLP, dropout=rate).edit(Tokens, dropout=rate), seed)
     training = Training(steps=STEPS, lr=3e-3, seed=seed)
-    update, state, curve = Update(model, Game(lambda step: seen), training, WIDTH), State(), []
+    update, state, curve = OptimizerStep(model, Game(lambda step: seen), training, WIDTH), TrainingState(), []
     for step in range(1, STEPS + 1):
         model.train()
-        update.take(step, state, lambda: False)
+        update.run(step, state, lambda: False)
         if step % EVERY == 0:
             curve.append((_loss(model, seen), _loss(model, held_out)))
     return curve

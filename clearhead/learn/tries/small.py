@@ -17,8 +17,8 @@ from ...nn.model import PairModel
 from ...nn.tap import OFF
 from ...tasks import Better
 from ...train import Training
-from ...train.state import State
-from ...train.update import Update
+from ...train.optimizer_step import OptimizerStep
+from ...train.state import TrainingState
 
 
 class Words(NamedTuple):
@@ -109,10 +109,10 @@ class Game:
 
 def train(model: SingleModel, game: Game, steps: int, lr: float = 3e-3) -> list[float]:
     """The loss of each step."""
-    update = Update(model.train(), game, Training(steps=steps, lr=lr), model.spec.tower.width)
-    state, losses = State(), []
+    update = OptimizerStep(model.train(), game, Training(steps=steps, lr=lr), model.spec.tower.width)
+    state, losses = TrainingState(), []
     for step in range(1, steps + 1):
-        measured = update.take(step, state, lambda: False)
+        measured = update.run(step, state, lambda: False)
         assert measured is not None
         losses.append(measured.loss)
     model.eval()

@@ -19,13 +19,13 @@ from ...nn.model import Model, Pair
 from ...nn.tower import Tower
 from ..studio import Studio
 
-Name = Annotated[str, Field(min_length=1, max_length=60)]
+SizeName = Annotated[str, Field(min_length=1, max_length=60)]
 
 
 class Sliders(BaseModel):
     """A named size, changed: how deep, how wide, how many heads; and a call to count."""
 
-    name: Name
+    name: SizeName
     depth: int | None = Field(default=None, ge=1, le=256)
     width: int | None = Field(default=None, ge=8, le=32_768)
     heads: int | None = Field(default=None, ge=1, le=256)
@@ -35,9 +35,9 @@ class Sliders(BaseModel):
     training: bool = False
 
 
-class Two(BaseModel):
-    one: Name
-    two: Name
+class ComparedSizes(BaseModel):
+    one: SizeName
+    two: SizeName
     length: int = Field(default=128, ge=1, le=65_536)
 
 
@@ -53,7 +53,7 @@ def routes(studio: Studio) -> APIRouter:
         """The spec as boxes, and what a call of it costs. Nothing is built."""
         family, spec = _spec(sliders.name)
         changed = _changed(spec, sliders)
-        told = cost(changed, batch=sliders.batch, length=sliders.length, training=sliders.training)
+        total = cost(changed, batch=sliders.batch, length=sliders.length, training=sliders.training)
         sides = {side: _tower(tower) for side, tower in towers(changed).items()}
         first = next(iter(towers(changed).values()))
         head = type(getattr(changed, "head", None)).__name__
@@ -63,12 +63,12 @@ def routes(studio: Studio) -> APIRouter:
             "towers": sides,
             "head": {"NoneType": None, "TokenHead": "logits"}.get(head, head),
             "pair": isinstance(changed, Pair),
-            "cost": told.to_dict(),
+            "cost": total.to_dict(),
             "at": {key: shape(first)[key] for key in ("width", "heads", "hidden")} | {"depth": first.depth},
         }
 
     @router.post("/families/diff")
-    def diff(two: Two) -> dict[str, Any]:
+    def diff(two: ComparedSizes) -> dict[str, Any]:
         """Which choices differ, and what each alone does to the first."""
         (_, one), (_, other) = _spec(two.one), _spec(two.two)
         rows = [

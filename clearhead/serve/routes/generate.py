@@ -1,4 +1,4 @@
-"""Generate: text as it is said, with what else might have been said; and the tree of a beam search."""
+"""Generate: streamed tokens with their alternatives, and the tree of a beam search."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from ...bundle import Bundle
 from ...errors import ClearheadError, one_line
 from ...generate import Decoding, Step
 from ...lens.tokens import Token, of_ids
-from ..saying import Settings, say
+from ..generation import GenerateRequest, start_decoding
 from ..studio import Studio
 
 
 def routes(studio: Studio) -> APIRouter:
-    router, desk = APIRouter(prefix="/api", tags=["generate"]), studio.desk
+    router, queue = APIRouter(prefix="/api", tags=["generate"]), studio.queue
 
     @router.post("/generate")
-    def stream(asked: Settings) -> StreamingResponse:
+    def stream(request: GenerateRequest) -> StreamingResponse:
         """Server-sent events: `token` for each new one, then `done`."""
-        with desk.turn():
-            bundle = studio.shelf.bundle(asked.model)
-            run = say(bundle, asked)
-        return StreamingResponse(_events(studio, bundle, run, asked), media_type="text/event-stream")
+        with queue.slot():
+            bundle = studio.registry.bundle(request.model)
+            run = start_decoding(bundle, request)
+        return StreamingResponse(_events(studio, bundle, run, request), media_type="text/event-stream")
 
     @router.post("/beams")
-    def beams(asked: Settings) -> dict[str, Any]:
+    def beams(request: GenerateRequest) -> dict[str, Any]:
         """Every hypothesis that was looked at, pruned ones included, and the answers, best first."""
-        with desk.turn():
-            bundle = studio.shelf.bundle(asked.model)
+        with queue.slot():
+            bundle = studio.registry.bundle(request.model)
             began = time.perf_counter()
-            asked = asked.model_copy(update={"strategy": "beam"})
-            run = say(bundle, asked, record=True)
+            request = request.model_copy(update={"strategy": "beam"})
+            run = start_decoding(bundle, request, record=True)
             nodes = [node for step in run for node in step.nodes]
             seconds = time.perf_counter() - began
-        names = {i: tokens(bundle, [i])[0].label for i in {node.token for node in nodes}}
+        names = {i: labelled_tokens(bundle, [i])[0].label for i in {node.token for node in nodes}}
         return {
             "nodes": [{**node._asdict(), "label": names[node.token]} for node in nodes],
             "answers": [
@@ -53,39 +53,43 @@ def routes(studio: Studio) -> APIRouter:
     return router
 
 
-def _events(studio: Studio, bundle: Bundle, run: Decoding, asked: Settings) -> Iterator[str]:
-    """The desk is taken anew for every token, so that others get their turn, and a reader who has left
-    holds nothing."""
+def _events(studio: Studio, bundle: Bundle, run: Decoding, request: GenerateRequest) -> Iterator[str]:
+    """A slot is taken for every token, so that other requests get theirs in between, and a client that has
+    disconnected holds none."""
     began, ids, steps = time.perf_counter(), [], iter(run)
     try:
         while True:
-            with studio.desk.turn():
+            with studio.queue.slot():
                 step = next(steps, None)
             if step is None:
                 break
             ids.append(int(step.tokens_R[0]))
-            yield _event("token", _told(bundle, step, ids, forced=len(ids) <= len(asked.forced)))
+            yield _event("token", _told(bundle, step, ids, forced=len(ids) <= len(request.forced)))
     except ClearheadError as error:
         yield _event("error", {"error": one_line(str(error))})
         return
     seconds = time.perf_counter() - began
     answer = run.answers[0][0]
     done = {"ids": answer.ids, "text": _text(bundle, answer.text_ids), "reason": answer.reason}
-    yield _event("done", {**done, "seconds": seconds, "tokens": [t._asdict() for t in tokens(bundle, ids)]})
+    yield _event(
+        "done", {**done, "seconds": seconds, "tokens": [t._asdict() for t in labelled_tokens(bundle, ids)]}
+    )
 
 
 def _told(bundle: Bundle, step: Step, ids: list[int], *, forced: bool) -> dict[str, Any]:
     assert step.alternatives is not None
     others = zip(step.alternatives[0][0].tolist(), step.alternatives[1][0].tolist(), strict=True)
     return {
-        **tokens(bundle, ids)[-1]._asdict(),
+        **labelled_tokens(bundle, ids)[-1]._asdict(),
         "p": math.exp(float(step.logprobs_R[0])),
         "forced": forced,
-        "others": [{"id": i, "text": tokens(bundle, [i])[0].label, "p": math.exp(p)} for i, p in others],
+        "others": [
+            {"id": i, "text": labelled_tokens(bundle, [i])[0].label, "p": math.exp(p)} for i, p in others
+        ],
     }
 
 
-def tokens(bundle: Bundle, ids: list[int]) -> list[Token]:
+def labelled_tokens(bundle: Bundle, ids: list[int]) -> list[Token]:
     return of_ids(ids, bundle.tokenizer)
 
 

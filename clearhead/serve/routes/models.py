@@ -11,9 +11,9 @@ from ... import __version__
 from ...errors import LoadError, one_line
 from ...recipes import RECIPES
 from ..facts import facts
-from ..shelf import Entry, Shelf
+from ..registry import ModelEntry
+from ..run_status import status
 from ..studio import Studio
-from ..watch import status
 
 
 class Opening(BaseModel):
@@ -27,51 +27,53 @@ class Dropped(BaseModel):
 
 
 def routes(studio: Studio) -> APIRouter:
-    router, shelf = APIRouter(prefix="/api", tags=["models"]), studio.shelf
+    router, registry = APIRouter(prefix="/api", tags=["models"]), studio.registry
 
     @router.get("/home")
     def home() -> dict[str, Any]:
-        shelf.scan()
+        registry.scan()
         # What is at work comes first, the example last; otherwise as they were opened or found.
-        cards = sorted((_card(studio, entry) for entry in shelf.entries()), key=_rank)
-        return {"version": __version__, "folder": str(shelf.home), "cards": cards, "recipes": RECIPES}
+        cards = sorted((_card(studio, entry) for entry in registry.entries()), key=_rank)
+        return {"version": __version__, "folder": str(registry.home), "cards": cards, "recipes": RECIPES}
 
     @router.post("/models")
     def open_model(opening: Opening) -> dict[str, Any]:
-        entry = shelf.put(opening.path)
+        entry = registry.put(opening.path)
         return _facts(studio, entry)
 
     @router.post("/models/dropped")
     def dropped(folder: Dropped) -> dict[str, Any]:
-        shelf.scan()
-        for entry in shelf.entries():
+        registry.scan()
+        for entry in registry.entries():
             if entry.path.name == folder.name:
                 return _facts(studio, entry)
-        raise LoadError(one_line(f"{folder.name} is not in {shelf.home}; a browser hides the path: type it"))
+        raise LoadError(
+            one_line(f"{folder.name} is not in {registry.home}; a browser hides the path: type it")
+        )
 
     @router.get("/models/{id}")
     def about(id: str) -> dict[str, Any]:
-        return _facts(studio, shelf.find(id))
+        return _facts(studio, registry.find(id))
 
     return router
 
 
-def _facts(studio: Studio, entry: Entry) -> dict[str, Any]:
+def _facts(studio: Studio, entry: ModelEntry) -> dict[str, Any]:
     if entry.is_run and not entry.is_model:
         raise LoadError(one_line(f"{entry.name} has no model yet; watch it on the Train screen"))
-    with studio.desk.turn():
-        return facts(studio.shelf, entry, studio.shelf.bundle(entry.id))
+    with studio.queue.slot():
+        return facts(studio.registry, entry, studio.registry.bundle(entry.id))
 
 
-def _card(studio: Studio, entry: Entry) -> dict[str, Any]:
-    shelf = studio.shelf
+def _card(studio: Studio, entry: ModelEntry) -> dict[str, Any]:
+    registry = studio.registry
     return {
         "id": entry.id,
         "name": entry.name,
-        "where": shelf.where(entry),
+        "where": registry.where(entry),
         "kind": "example" if entry.is_example else "run" if entry.is_run else "model",
         "family": entry.family(),
-        "checkpoints": _checkpoints(shelf, entry),
+        "checkpoints": registry.checkpoints(entry),
         **status(entry.path, starting=studio.runs.starting(entry)),
     }
 
@@ -80,7 +82,3 @@ def _rank(card: dict[str, Any]) -> int:
     return (
         0 if card["status"] in ("starting", "training", "paused") else 2 if card["kind"] == "example" else 1
     )
-
-
-def _checkpoints(shelf: Shelf, entry: Entry) -> list[dict[str, Any]]:
-    return [{"id": shelf.id_of(path), "step": step} for step, path in entry.checkpoints()]

@@ -10,8 +10,8 @@ from starlette.responses import StreamingResponse
 
 from ...recipes import RECIPES, load_run
 from ...train.log import read_log
+from ..run_status import events, read_settings, status
 from ..studio import Studio
-from ..watch import events, settings, status
 
 
 class Starting(BaseModel):
@@ -25,7 +25,7 @@ class Ordered(BaseModel):
 
 
 def routes(studio: Studio) -> APIRouter:
-    router, shelf, runs = APIRouter(prefix="/api", tags=["train"]), studio.shelf, studio.runs
+    router, registry, runs = APIRouter(prefix="/api", tags=["train"]), studio.registry, studio.runs
 
     @router.get("/recipes")
     def recipes() -> list[dict[str, Any]]:
@@ -34,17 +34,17 @@ def routes(studio: Studio) -> APIRouter:
     @router.post("/runs")
     def start(starting: Starting) -> dict[str, Any]:
         entry = runs.start(starting.recipe, starting.name, starting.settings)
-        return {"id": entry.id, "name": entry.name, "where": shelf.where(entry)}
+        return {"id": entry.id, "name": entry.name, "where": registry.where(entry)}
 
     @router.get("/runs/{id}")
     def about(id: str) -> dict[str, Any]:
-        entry = shelf.find(id)
-        points = [{"id": shelf.id_of(path), "step": step} for step, path in entry.checkpoints()]
+        entry = registry.find(id)
+        points = registry.checkpoints(entry)
         return {
             "id": id,
             "name": entry.name,
-            "where": shelf.where(entry),
-            "settings": settings(entry.path),
+            "where": registry.where(entry),
+            "settings": read_settings(entry.path),
             "model": id if entry.is_model else points[-1]["id"] if points else None,
             "checkpoints": points,
             "failure": runs.failure(entry),
@@ -54,20 +54,20 @@ def routes(studio: Studio) -> APIRouter:
     @router.get("/runs/{id}/records")
     def records(id: str) -> list[dict[str, Any]]:
         """All of a run at once, to lay beside another."""
-        return read_log(shelf.find(id).path)
+        return read_log(registry.find(id).path)
 
     @router.post("/runs/{id}/order")
     def order(id: str, ordered: Ordered) -> dict[str, Any]:
-        entry = shelf.find(id)
+        entry = registry.find(id)
         runs.order(entry, ordered.order)
-        shelf.forget(id)
+        registry.forget(id)
         return status(entry.path, starting=runs.starting(entry))
 
     @router.get("/runs/{id}/events")
     async def live(id: str, last_event_id: Annotated[str, Header(max_length=20)] = "") -> StreamingResponse:
         """Server-sent events; `Last-Event-ID` goes on behind an event that was seen."""
         after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdigit() else 0
-        entry = shelf.find(id)
+        entry = registry.find(id)
         stream = events(entry.path, after, lambda: runs.starting(entry))
         return StreamingResponse(
             stream, media_type="text/event-stream", headers={"cache-control": "no-store"}

@@ -7,26 +7,27 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from ..lesson import Part, lesson
+from ...lens.record import Kind
+from ..lesson import RemovablePart, lesson
 from ..studio import Studio
-from .traces import Asked, Kind, traced
+from .traces import TraceRequest, traced
 
 
-class Lesson(Asked):
+class LessonRequest(TraceRequest):
     kind: Kind = "self"
     layer: int = Field(default=0, ge=0, le=10_000)
     head: int = Field(default=0, ge=0, le=10_000)
-    off: list[Part] = Field(default=[], max_length=4)
+    off: list[RemovablePart] = Field(default=[], max_length=4)
 
 
 def routes(studio: Studio) -> APIRouter:
-    router, desk = APIRouter(prefix="/api", tags=["steps"]), studio.desk
+    router, queue = APIRouter(prefix="/api", tags=["steps"]), studio.queue
 
     @router.post("/steps")
-    def steps(asked: Lesson) -> dict[str, Any]:
-        with desk.turn():
-            bundle = studio.shelf.bundle(asked.model)
-            trace = traced(bundle, asked)
-            return lesson(bundle, trace, asked.kind, asked.layer, asked.head, asked.off)
+    def steps(request: LessonRequest) -> dict[str, Any]:
+        with queue.slot():
+            bundle = studio.registry.bundle(request.model)
+            trace = traced(bundle, request)
+            return lesson(bundle, trace, request.kind, request.layer, request.head, request.off)
 
     return router

@@ -1,4 +1,4 @@
-"""Attention: a text through a model, and every view of what happened inside, each computed when asked for."""
+"""Attention: a text through a model, and every view of the forward pass, each computed on request."""
 
 from __future__ import annotations
 
@@ -15,29 +15,27 @@ from ...bundle.generation import text_generator
 from ...errors import InputError
 from ...lens.guesses import logit_lens
 from ...lens.heads import head_scores
+from ...lens.record import Kind
 from ...lens.tokens import Token, of_ids
 from ...lens.trace import Trace
 from ...nn.model import PairModel
 from ..answers import without_head
-from ..desk import Held
-from ..facts import causal, generates, kinds, vocabulary
-from ..files import export
-from ..lens import lens_cell, lens_window
-from ..saying import message
+from ..compute_queue import CachedTrace
+from ..facts import attention_kinds, can_generate, causal_kinds, vocabulary
+from ..generation import TokenId, as_chat
+from ..logit_lens import lens_cell, lens_window
 from ..studio import Studio
-from ..wire import answer, packed, roots, thumbnail_size, thumbnails
+from ..wire import binary_response, export_trace, thumbnail_size, thumbnails, to_root_bytes, to_safetensors
 
-LONGEST = 2048  # tokens of a trace: beyond it one layer's weights alone fill a gigabyte
-Kind = Literal["self", "decoder", "cross"]
-Id = Annotated[int, Field(ge=0, le=10_000_000)]
+MAX_TRACE_TOKENS = 2048  # beyond it the weights of one layer alone fill a gigabyte
 Index = Annotated[int, Query(ge=0, le=1_000_000)]
 
 
-class Asked(BaseModel):
+class TraceRequest(BaseModel):
     model: str = Field(min_length=1, max_length=120)
     text: str = Field(min_length=1, max_length=100_000)
     target: str | None = Field(default=None, max_length=100_000)
-    target_ids: list[Id] | None = Field(default=None, max_length=2048)  # an answer token by token
+    target_ids: list[TokenId] | None = Field(default=None, max_length=2048)  # an answer token by token
     vocabulary: str | None = Field(default=None, max_length=64)  # the one `target_ids` are of
     chat: bool = False  # the text is a message; the checkpoint's template writes the prompt
     edit: str | None = Field(default=None, max_length=200)  # another kernel, such as Window(left=4)
@@ -46,72 +44,74 @@ class Asked(BaseModel):
     max_new: int = Field(default=32, ge=1, le=256)
 
 
-class Head(BaseModel):
+class HeadRequest(BaseModel):
     kind: Kind
     layer: int = Field(ge=0, le=10_000)
     head: int = Field(ge=0, le=10_000)
 
 
 def routes(studio: Studio) -> APIRouter:
-    router, desk = APIRouter(prefix="/api/traces", tags=["attention"]), studio.desk
+    router, queue = APIRouter(prefix="/api/traces", tags=["attention"]), studio.queue
 
     @router.post("")
-    def trace(asked: Asked) -> dict[str, Any]:
-        with desk.turn():
-            bundle = studio.shelf.bundle(asked.model, asked.edit)
+    def trace(request: TraceRequest) -> dict[str, Any]:
+        with queue.slot():
+            bundle = studio.registry.bundle(request.model, request.edit)
             began = time.perf_counter()
-            held = desk.keep(traced(bundle, asked), asked.model_dump(), began)
-            told = {**about(bundle, held), "own": _own(bundle, held)}
-            return {**told, "seconds": _pass(bundle, held.trace)} if asked.timed else told
+            cached = queue.cache(traced(bundle, request), request.model_dump(), began)
+            facts = {**about(bundle, cached), "own": _own(bundle, cached)}
+            return {**facts, "seconds": _pass(bundle, cached.trace)} if request.timed else facts
 
     @router.get("/{id}/overview")
     def overview(id: str, kind: Kind = "self") -> Response:
         """Every head as a thumbnail, and its scores."""
-        held = desk.trace(id)
-        with desk.turn():
-            return answer(_once(held, ("overview", kind), lambda: _overview(held.trace, kind)))
+        cached = queue.trace(id)
+        with queue.slot():
+            return binary_response(_once(cached, ("overview", kind), lambda: _overview(cached.trace, kind)))
 
     @router.get("/{id}/head")
     def head(id: str, layer: Index, head: Index, kind: Kind = "self") -> Response:
-        held = desk.trace(id)
-        with desk.turn():
-            return answer(packed(sqrt=roots(held.trace.attention(kind, layer, head))))
+        cached = queue.trace(id)
+        with queue.slot():
+            return binary_response(
+                to_safetensors(sqrt=to_root_bytes(cached.trace.attention(kind, layer, head)))
+            )
 
     @router.get("/{id}/row")
     def row(id: str, layer: Index, head: Index, q: Index, kind: Kind = "self") -> Response:
         """One query's weights, exact to half precision."""
-        held = desk.trace(id)
-        with desk.turn():
-            weights = held.trace.attention(kind, layer, head)
-            return answer(packed(row=weights[_within("row", q, len(weights))].half()))
+        cached = queue.trace(id)
+        with queue.slot():
+            weights = cached.trace.attention(kind, layer, head)
+            return binary_response(to_safetensors(row=weights[_within("row", q, len(weights))].half()))
 
     @router.get("/{id}/cell")
     def cell(id: str, layer: Index, head: Index, q: Index, k: Index, kind: Kind = "self") -> dict[str, Any]:
         """One weight, taken apart."""
-        held = desk.trace(id)
-        with desk.turn():
-            return _cell(held.trace, kind, layer, head, q, k)
+        cached = queue.trace(id)
+        with queue.slot():
+            return _cell(cached.trace, kind, layer, head, q, k)
 
     @router.get("/{id}/lens")
     def lens(id: str, start: Index = 0, count: Annotated[int, Query(ge=1, le=64)] = 12) -> dict[str, Any]:
         """What each layer would have said, for a window of positions."""
-        held = desk.trace(id)
-        with desk.turn():
-            return lens_window(held, start, count)
+        cached = queue.trace(id)
+        with queue.slot():
+            return lens_window(cached, start, count)
 
     @router.get("/{id}/lens/top")
     def lens_top(id: str, layer: Index, position: Index) -> dict[str, Any]:
-        held = desk.trace(id)
-        with desk.turn():
-            return {"top": lens_cell(held, layer, position)}
+        cached = queue.trace(id)
+        with queue.slot():
+            return {"top": lens_cell(cached, layer, position)}
 
     @router.post("/{id}/without")
-    def without(id: str, head: Head) -> dict[str, Any]:
+    def without(id: str, head: HeadRequest) -> dict[str, Any]:
         """The answer with one head switched off."""
-        held = desk.trace(id)
-        with desk.turn():
-            bundle = studio.shelf.bundle(held.asked["model"], held.asked["edit"])
-            return without_head(bundle, held.trace, head.kind, head.layer, head.head)
+        cached = queue.trace(id)
+        with queue.slot():
+            bundle = studio.registry.bundle(cached.request["model"], cached.request["edit"])
+            return without_head(bundle, cached.trace, head.kind, head.layer, head.head)
 
     @router.get("/{id}/file/{ending}")
     def file(
@@ -121,58 +121,58 @@ def routes(studio: Studio) -> APIRouter:
         head: Index,
         kind: Kind = "self",
     ) -> Response:
-        held = desk.trace(id)
-        with desk.turn():
-            return export(held.trace, ending, kind, layer, head)
+        cached = queue.trace(id)
+        with queue.slot():
+            return export_trace(cached.trace, ending, kind, layer, head)
 
     return router
 
 
-def traced(bundle: Bundle, asked: Asked) -> Trace:
+def traced(bundle: Bundle, request: TraceRequest) -> Trace:
     """One text, with an answer that was given as words or as tokens, or with the model's own."""
-    _fits(bundle, asked)
-    if asked.vocabulary and asked.target_ids and asked.vocabulary != vocabulary(bundle):
+    _fits(bundle, request)
+    if request.vocabulary and request.target_ids and request.vocabulary != vocabulary(bundle):
         raise InputError("these token ids are of another vocabulary; give the answer as text")
-    if asked.chat:
-        return _traced_chat(bundle, asked)
-    if asked.target_ids and isinstance(bundle.model, PairModel):
-        framed = bundle.trace(asked.text, max_new_tokens=1).fed  # as this model's texts begin and end
+    if request.chat:
+        return _traced_chat(bundle, request)
+    if request.target_ids and isinstance(bundle.model, PairModel):
+        framed = bundle.trace(request.text, max_new_tokens=1).fed  # as this model's texts begin and end
         assert framed.target_ids is not None
-        return bundle.trace(list(framed.ids), [*framed.target_ids[: framed.prompt], *asked.target_ids])
-    target = asked.target_ids or asked.target or None
-    if isinstance(bundle.model, PairModel) and not generates(bundle):
-        target = bundle.encode(asked.target or asked.text)  # without a head it reads and says nothing
-    return bundle.trace(asked.text, target, generate=asked.generate, max_new_tokens=asked.max_new)
+        return bundle.trace(list(framed.ids), [*framed.target_ids[: framed.prompt], *request.target_ids])
+    target = request.target_ids or request.target or None
+    if isinstance(bundle.model, PairModel) and not can_generate(bundle):
+        target = bundle.encode(request.target or request.text)  # without a head it reads and says nothing
+    return bundle.trace(request.text, target, generate=request.generate, max_new_tokens=request.max_new)
 
 
-def _traced_chat(bundle: Bundle, asked: Asked) -> Trace:
+def _traced_chat(bundle: Bundle, request: TraceRequest) -> Trace:
     """The message as the template writes it, and an answer behind it, where there is one."""
-    ids = text_generator(bundle, {}).encode_prompts([message(asked.text)])[0]
+    ids = text_generator(bundle, {}).encode_prompts([as_chat(request.text)])[0]
     if isinstance(bundle.model, PairModel):
         raise InputError("chat templates are for models that continue a text; leave `chat` out")
-    target = asked.target_ids or (bundle.encode(asked.target) if asked.target else None)
-    return bundle.trace(ids, target, generate=asked.generate, max_new_tokens=asked.max_new)
+    target = request.target_ids or (bundle.encode(request.target) if request.target else None)
+    return bundle.trace(ids, target, generate=request.generate, max_new_tokens=request.max_new)
 
 
-def about(bundle: Bundle, held: Held) -> dict[str, Any]:
-    trace = held.trace
-    said = trace.target_tokens
+def about(bundle: Bundle, cached: CachedTrace) -> dict[str, Any]:
+    trace = cached.trace
+    target = trace.target_tokens
     return {
-        "id": held.id,
-        "model": held.asked["model"],
-        "text": held.asked["text"],
-        "source": [_token(t) for t in trace.tokens],
-        "target": [_token(t) for t in said],
-        "said": [_token(t) for t in _words(trace)],
-        "prompt": 0 if said else trace.fed.prompt if _goes_on(held) else len(trace.tokens),
-        "kinds": kinds(bundle),
-        "causal": causal(bundle),
-        "answer": _answer(bundle, held),
-        "seconds": held.seconds,
-        "bytes": held.size,
+        "id": cached.id,
+        "model": cached.request["model"],
+        "text": cached.request["text"],
+        "source": [token._asdict() for token in trace.tokens],
+        "target": [token._asdict() for token in target],
+        "said": [token._asdict() for token in _predicted_tokens(trace)],
+        "prompt": 0 if target else trace.fed.prompt if _has_continuation(cached) else len(trace.tokens),
+        "kinds": attention_kinds(bundle),
+        "causal": causal_kinds(bundle),
+        "answer": _answer(bundle, cached),
+        "seconds": cached.seconds,
+        "bytes": cached.size,
         "lens": _has_lens(trace),
         "vocabulary": vocabulary(bundle),
-        "chat": held.asked["chat"],
+        "chat": cached.request["chat"],
         "notes": list(trace.notes),
     }
 
@@ -186,34 +186,30 @@ def _has_lens(trace: Trace) -> bool:
     return True
 
 
-def _token(token: Token) -> dict[str, Any]:
-    return token._asdict()
-
-
-def _last_word(trace: Trace) -> list[Token]:
-    """What the decoder says behind its last token: usually that it is done."""
+def _next_token(trace: Trace) -> list[Token]:
+    """The most likely token after the last one: usually the end token."""
     return of_ids([int(trace.answer[-1].argmax())], trace.tokenizer)
 
 
-def _words(trace: Trace) -> list[Token]:
-    """What each row of the decoder said: the next token. Without a head, what it read."""
+def _predicted_tokens(trace: Trace) -> list[Token]:
+    """The token that each decoder position predicts, the next one; without a head, the one it reads."""
     read = trace.target_tokens
-    return [*read[1:], *_last_word(trace)] if read and trace.about.has_head else read
+    return [*read[1:], *_next_token(trace)] if read and trace.about.has_head else read
 
 
-def _goes_on(held: Held) -> bool:
-    """Whether something was said behind the text, by the model or by hand."""
-    return bool(held.asked["generate"] or held.asked["target"] or held.asked["target_ids"])
+def _has_continuation(cached: CachedTrace) -> bool:
+    """Whether tokens follow the text, generated or given."""
+    return bool(cached.request["generate"] or cached.request["target"] or cached.request["target_ids"])
 
 
-def _answer(bundle: Bundle, held: Held) -> str:
-    """The model's answer in words, where it has one for a whole text."""
-    trace = held.trace
-    if generates(bundle) and (trace.target_tokens or _goes_on(held)):
+def _answer(bundle: Bundle, cached: CachedTrace) -> str:
+    """The model's output as text: generated tokens, the next token, or a label."""
+    trace = cached.trace
+    if can_generate(bundle) and (trace.target_tokens or _has_continuation(cached)):
         tokens = trace.target_tokens[1:] or trace.tokens[trace.fed.prompt :]
         return bundle.tokenizer.decode([t.id for t in tokens]) if bundle.tokenizer else ""
-    if generates(bundle):
-        return _last_word(trace)[0].text
+    if can_generate(bundle):
+        return _next_token(trace)[0].text
     if trace.answer.ndim == 1 and bundle.task == "labels":
         names = bundle.config.get("id2label") or {}
         best = int(trace.answer.argmax())
@@ -221,17 +217,17 @@ def _answer(bundle: Bundle, held: Held) -> str:
     return ""
 
 
-def _own(bundle: Bundle, held: Held) -> str:
-    """What the model says by itself, also where the words of the trace were put into its mouth."""
-    given = held.asked["target"] or held.asked["target_ids"]
+def _own(bundle: Bundle, cached: CachedTrace) -> str:
+    """What the model generates by itself, even if the target of the trace was given."""
+    given = cached.request["target"] or cached.request["target_ids"]
     if not given or not isinstance(bundle.model, PairModel):
-        return _answer(bundle, held)
-    return str(bundle.generate(held.asked["text"], max_new_tokens=held.asked["max_new"]))
+        return _answer(bundle, cached)
+    return str(bundle.generate(cached.request["text"], max_new_tokens=cached.request["max_new"]))
 
 
 @torch.inference_mode()
 def _pass(bundle: Bundle, trace: Trace) -> float:
-    """Seconds of one pass over these tokens that nobody watches; the best of three."""
+    """Seconds of one forward pass over these tokens without recording; the best of three."""
     fed, taken = trace.fed, []
     inputs = [torch.tensor([list(ids)]) for ids in (fed.ids, fed.target_ids) if ids is not None]
     for _ in range(3):
@@ -241,10 +237,12 @@ def _pass(bundle: Bundle, trace: Trace) -> float:
     return min(taken)
 
 
-def _fits(bundle: Bundle, asked: Asked) -> None:
-    count = len(bundle.encode(asked.text)) + (len(bundle.encode(asked.target)) if asked.target else 0)
-    if count > LONGEST:
-        raise InputError(f"the text has {count:,} tokens; the studio shows up to {LONGEST:,}: shorten it")
+def _fits(bundle: Bundle, request: TraceRequest) -> None:
+    count = len(bundle.encode(request.text)) + (len(bundle.encode(request.target)) if request.target else 0)
+    if count > MAX_TRACE_TOKENS:
+        raise InputError(
+            f"the text has {count:,} tokens; the studio shows up to {MAX_TRACE_TOKENS:,}: shorten it"
+        )
 
 
 def _within(what: str, number: int, count: int) -> int:
@@ -253,11 +251,11 @@ def _within(what: str, number: int, count: int) -> int:
     return number
 
 
-def _once(held: Held, key: Any, make: Any) -> bytes:
-    if key not in held.parts:
-        held.parts[key] = make()
-    made: bytes = held.parts[key]
-    return made
+def _once(cached: CachedTrace, key: Any, make: Any) -> bytes:
+    if key not in cached.parts:
+        cached.parts[key] = make()
+    content: bytes = cached.parts[key]
+    return content
 
 
 def _overview(trace: Trace, kind: Kind) -> bytes:
@@ -265,7 +263,9 @@ def _overview(trace: Trace, kind: Kind) -> bytes:
     size = thumbnail_size(layers * heads)
     thumbs = [thumbnails(trace.attention(kind, layer), size) for layer in range(layers)]
     scores = {f"score.{name}": x.float() for name, x in vars(head_scores(trace, kind)).items()}
-    return packed(thumbs=torch.stack(thumbs), **{k: x for k, x in scores.items() if not x.isnan().all()})
+    return to_safetensors(
+        thumbs=torch.stack(thumbs), **{k: x for k, x in scores.items() if not x.isnan().all()}
+    )
 
 
 def _cell(trace: Trace, kind: Kind, layer: int, head: int, q: int, k: int) -> dict[str, Any]:

@@ -1,0 +1,259 @@
+"""Detection: the columns and a sample of rows in; what a model can learn from them out, most likely first.
+
+A mapping that the user gives (`prompt=question`) is taken before everything that can be guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from shlex import quote
+from typing import Any
+
+from ..errors import DataError, InputError, nearest
+from .schema import ROLE_NAMES, ROW_KINDS, is_language_code, normalised_name
+from .source import Row, Source
+
+SchemaGuess = tuple[str, dict[str, str], str]  # kind, role -> column, why
+LABEL_WORD = re.compile(r"[\w+-]{1,30}")
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The kind of the rows, and which column has which role."""
+
+    kind: str  # text pair prompt messages alpaca sharegpt label tags answer
+    columns: Mapping[str, str]
+    reason: str
+
+    def __str__(self) -> str:
+        roles = ", ".join(r if r == c else f"{r}={c}" for r, c in self.columns.items())
+        return f"{self.kind} ({roles})"
+
+    @property
+    def form(self) -> str:
+        """The canonical form of its rows: alpaca rows become prompts, sharegpt rows become messages."""
+        return ROW_KINDS[self.kind].form
+
+    def read(self, row: Row) -> Row:
+        """The canonical form of a raw row. Raises `BlankError` if it is empty, `DataError` if it is wrong."""
+        return ROW_KINDS[self.kind].read(row, self.columns)
+
+    def problem(self, row: Row) -> str | None:
+        """What is wrong with a row, if anything."""
+        try:
+            self.read(row)
+        except DataError as error:
+            return str(error)
+        return None
+
+
+def detect_schemas(source: Source, mapping: Mapping[str, str] | None = None) -> tuple[Schema, ...]:
+    """Every schema that fits, most likely first; at least one, or an error that says what to do."""
+    columns, sample = source.columns, _sample(source)
+    if mapping:
+        return (_mapped(columns, mapping),)
+    schemas = [Schema(*guess) for guess in guess_schemas(columns, sample, source.note)]
+    if not schemas:
+        raise InputError(
+            f"cannot tell what the columns {', '.join(columns)[:120]} are for; name them, such as "
+            f"{_advice(columns, sample)}"
+        )
+    seen: dict[tuple[str, str], Schema] = {}
+    for schema in schemas:
+        seen.setdefault((schema.kind, str(schema)), schema)
+    return tuple(seen.values())
+
+
+def _advice(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """Options to try, by what the columns hold: text first, few different values as labels."""
+    texts = [column for column in columns if _is_prose([row.get(column) for row in rows])] or list(columns)
+    labels = [c for c in columns if c not in texts[:1] and _few([row.get(c) for row in rows])]
+    ways = [{"text": texts[0], "label": label} for label in labels[:1]]
+    ways += [{"src": texts[0], "tgt": texts[1]}] if len(texts) > 1 else [{"text": texts[0]}]
+    return " or ".join(
+        "--map " + " ".join(quote(f"{role}={column}") for role, column in way.items()) for way in ways
+    )
+
+
+def parse_map(words: Sequence[str]) -> dict[str, str]:
+    """`prompt=question completion=answer` as the user typed it."""
+    mapping = {}
+    for word in words:
+        role, sign, column = word.partition("=")
+        if not (role and sign and column):
+            raise InputError(f"--map {word}: expected role=column, such as prompt=question")
+        mapping[role] = column
+    return mapping
+
+
+def _mapped(columns: Sequence[str], mapping: Mapping[str, str]) -> Schema:
+    for role, column in mapping.items():
+        if role not in ROLE_NAMES:
+            raise InputError(f"--map {role}={column}: there is no role {role!r}; {nearest(role, ROLE_NAMES)}")
+        if column not in columns and column.partition(".")[0] not in columns:
+            raise InputError(
+                f"--map {role}={column}: there is no column {column!r}; {nearest(column, columns)}"
+            )
+    for kind in sorted(ROW_KINDS.values(), key=lambda kind: len(kind.roles)):
+        if not mapping.keys() <= {*kind.roles, *kind.optional}:
+            continue
+        filled, left = dict(mapping), [c for c in columns if c not in mapping.values()]
+        for role in (*kind.roles, *kind.optional):
+            by_name = next((c for c in left if normalised_name(c) in ROLE_NAMES[role]), None)
+            only = left[0] if len(left) == 1 and role in kind.roles else None
+            column_of_role = by_name or only
+            if role not in filled and column_of_role:
+                filled[role] = column_of_role
+                left.remove(column_of_role)
+        if all(role in filled for role in kind.roles):
+            typed = " ".join(f"{role}={column}" for role, column in mapping.items())
+            return Schema(kind.name, filled, f"you said {typed}")
+    given, wanted = ", ".join(mapping), _completions(mapping)
+    raise InputError(f"--map gives {given}; {wanted} as well, from the columns {', '.join(columns)[:100]}")
+
+
+def _completions(mapping: Mapping[str, str]) -> str:
+    """The roles that are missing for each kind that has the given ones."""
+    ways = [
+        " and ".join(role for role in kind.roles if role not in mapping)
+        for kind in ROW_KINDS.values()
+        if mapping.keys() <= {*kind.roles, *kind.optional}
+    ]
+    return (
+        f"name {' or '.join(ways)}"
+        if ways
+        else "these do not go together; name text and label, or src and tgt"
+    )
+
+
+def _sample(source: Source) -> list[Row]:
+    """Up to 500 rows spread over the whole source: a file may be sorted by label."""
+    count = min(len(source), 500)
+    return [source[i * len(source) // count] for i in range(count)]
+
+
+def guess_schemas(columns: Sequence[str], rows: Sequence[Row], note: str) -> Iterator[SchemaGuess]:
+    """Possible schemas, from nearly certain to merely possible."""
+    yield from _by_structure(columns, rows)
+    yield from _by_own_names(columns)
+    texts = [c for c in columns if _is_prose([row.get(c) for row in rows])]
+    if "no header" in note:
+        yield from _by_place(columns, texts, rows)
+        return
+    yield from _languages(columns, texts, rows)
+    if note == "parallel files":
+        yield "pair", {"src": columns[0], "tgt": columns[1]}, "two files side by side"
+    for kind, roles in (("prompt", ("prompt", "completion")), ("pair", ("src", "tgt"))):
+        by_role = {role: _named(role, columns) for role in roles}
+        named = {role: column for role, column in by_role.items() if column}
+        if len(set(named.values())) == 2 and set(named.values()) <= set(texts):
+            yield kind, named, f"the columns are called {' and '.join(named.values())}"
+    yield from _labels(columns, texts, rows)
+    text = _named("text", columns)
+    if text or len(columns) == 1:
+        yield "text", {"text": text or columns[0]}, "there is one column of text"
+
+
+def _by_structure(columns: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:
+    """Lists of messages are recognised by their structure, whatever the column's name."""
+    for column in columns:
+        first = next((row[column] for row in rows if row.get(column)), None)
+        turn = first[0] if isinstance(first, list) and first else None
+        if isinstance(turn, dict) and {"role", "content"} <= turn.keys():
+            yield "messages", {"messages": column}, f"{column} is a list of role and content"
+        if isinstance(turn, dict) and {"from", "value"} <= turn.keys():
+            yield "sharegpt", {"conversations": column}, f"{column} is a list of from and value"
+    tokens, tags = _named("tokens", columns), _named("tags", columns)
+    if tokens and tags and all(isinstance(row.get(tokens), list | str) for row in rows):
+        yield "tags", {"tokens": tokens, "tags": tags}, f"{tokens} and {tags}, one tag for each token"
+
+
+def _by_own_names(columns: Sequence[str]) -> Iterator[SchemaGuess]:
+    """Columns that carry the names of the roles themselves."""
+    question, context, answers = (_named(role, columns) for role in ("question", "context", "answers"))
+    if question and context and answers:
+        roles = {"question": question, "context": context, "answers": answers}
+        yield "answer", roles, f"{answers} to {question} in {context}"
+    own = {normalised_name(column): column for column in columns}
+    if {"instruction", "output"} <= own.keys():
+        roles = {role: own[role] for role in ("instruction", "input", "output") if role in own}
+        yield "alpaca", roles, "instruction and output, as Alpaca has them"
+    for kind, wanted in (("prompt", ("prompt", "completion")), ("pair", ("src", "tgt"))):
+        if set(wanted) <= own.keys():
+            yield kind, {role: own[role] for role in wanted}, f"the columns are called {' and '.join(wanted)}"
+
+
+def _languages(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:
+    """en and zh, as columns, as parallel files, or inside one column called translation."""
+    for column in columns:
+        first = rows[0].get(column)
+        if isinstance(first, dict) and len(first) > 1 and all(map(is_language_code, first)):
+            one, two, *_ = (f"{column}.{name}" for name in first)
+            yield "pair", {"src": one, "tgt": two}, f"{column} holds the languages {', '.join(first)}"
+    spoken = [column for column in texts if is_language_code(column)]
+    for other in spoken[1:]:
+        why = f"the languages {', '.join(spoken)}" + ("; the first two are taken" if len(spoken) > 2 else "")
+        yield "pair", {"src": spoken[0], "tgt": other}, why
+
+
+def _labels(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:
+    text, second = _named("text", texts) or (texts[0] if texts else None), _named("second", texts)
+    named = [column for column in columns if normalised_name(column) in ROLE_NAMES["label"]]
+    for label in sorted(named, key=lambda column: ROLE_NAMES["label"].index(normalised_name(column))):
+        values = [row.get(label) for row in rows]
+        if text and text != label and not any(isinstance(v, list | dict) for v in values) and _few(values):
+            roles = (
+                {"text": text, "second": second, "label": label} if second else {"text": text, "label": label}
+            )
+            yield "label", roles, f"{label} has {len(set(map(str, values)))} values"
+
+
+def _by_place(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:
+    """Without a header, by content: text and a column of few distinct words is a label, else a pair."""
+    texts = [c for c in texts if not _all_begin_alike([row[c] for row in rows])] or texts
+    labelled = False
+    for column in columns:
+        values = [row[column] for row in rows]
+        if (
+            texts
+            and column not in texts[:1]
+            and _few(values)
+            and all(LABEL_WORD.fullmatch(v.strip()) for v in values)
+        ):
+            labelled = True
+            why = f"no header; {column} has {len(set(values))} values"
+            yield "label", {"text": texts[0], "label": column}, why
+    if len(texts) > 1:
+        yield "pair", {"src": texts[0], "tgt": texts[1]}, "no header; two columns of text"
+    elif len(columns) == 2 and not labelled:
+        yield "pair", {"src": columns[0], "tgt": columns[1]}, "no header; two columns"
+    if texts or len(columns) == 1:
+        yield "text", {"text": (texts or columns)[0]}, "no header; a column of text"
+
+
+def _named(role: str, columns: Sequence[str]) -> str | None:
+    """The column whose name is this role's or one of its synonyms, in that order."""
+    by_name = {normalised_name(column): column for column in columns}
+    return next((by_name[word] for word in ROLE_NAMES[role] if word in by_name), None)
+
+
+def _is_prose(values: Sequence[Any]) -> bool:
+    """Free text: contains letters, and differs from row to row."""
+    texts = [value for value in values if isinstance(value, str) and value.strip()]
+    written = sum(any(letter.isalpha() for letter in text) for text in texts)
+    different = len(texts) < 3 or len(set(texts)) > len(texts) / 2
+    return bool(texts) and different and written > len(texts) / 2
+
+
+def _all_begin_alike(texts: Sequence[str]) -> bool:
+    """Whether all texts share their first eight characters, as links and ids do."""
+    start = texts[0][:8]
+    return len(texts) > 2 and len(start) == 8 and all(text.startswith(start) for text in texts)
+
+
+def _few(values: Sequence[Any]) -> bool:
+    """Whether there are few enough distinct values to be classes."""
+    different = len(set(map(str, values)))
+    return different <= 2 if len(values) < 8 else different <= max(2, len(values) / 4)

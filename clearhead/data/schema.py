@@ -1,0 +1,223 @@
+"""The schema of rows: names that columns go by, kinds of rows, and reading a row into its canonical form.
+
+The canonical forms are seven: {text}, {src, tgt}, {prompt, completion}, {messages}, {text, second, label},
+{tokens, tags}, {question, context, answers}. Alpaca rows become prompts, ShareGPT rows become messages.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..errors import DataError
+from .source import Row
+
+# The first word of each list is the role's own name. Lower case; `-` and spaces are read as `_`.
+_ROLES = {
+    "text": "text content sentence sentence1 sentence_a premise document body review tweet comment paragraph "
+    "文本 内容 句子",
+    "second": "second sentence2 sentence_b hypothesis text2 text_pair",
+    "label": "label labels category class sentiment gold_label entailment_judgment topic intent "
+    "标签 类别 分类",
+    "src": "src source source_text article document dialogue input_text 原文",
+    "tgt": "tgt target target_text summary highlights abstract translation 译文 摘要",
+    "prompt": "prompt question query input intent rewritten_intent problem title text 问题 提问 输入",
+    "completion": "completion answer response output reply snippet code solution canonical_solution "
+    "答案 回答 回复 输出",
+    "messages": "messages conversation dialog chat",
+    "conversations": "conversations conversation",
+    "instruction": "instruction",
+    "input": "input",
+    "output": "output",
+    "tokens": "tokens words",
+    "tags": "tags ner_tags pos_tags labels ner tag",
+    "question": "question query 问题",
+    "context": "context passage paragraph 文章",
+    "answers": "answers answer 答案",
+}
+ROLE_NAMES = {role: tuple(words.split()) for role, words in _ROLES.items()}
+KNOWN_COLUMNS = frozenset(word for words in ROLE_NAMES.values() for word in words) | {"id", "idx", "index"}
+LANGUAGE_CODE_LIST = """
+ar bg bn ca cs cy da de el en es et eu fa fi fr ga gl he hi hr hu hy id is it ja ka kk ko lt lv mk ms mt nb nl
+no pl pt ro ru sk sl sq sr sv sw ta te th tl tr uk ur vi zh cmn eng deu fra rus jpn kor spa
+"""
+LANGUAGE_CODES = frozenset(LANGUAGE_CODE_LIST.split())
+SPLIT_WORDS = {
+    "train": ("train", "training", "trn"),
+    "valid": ("valid", "val", "validation", "dev", "eval", "heldout"),
+    "test": ("test", "testing", "tst"),
+}
+
+
+def normalised_name(name: str) -> str:
+    """A column's name as it is compared: `Source Text` is `source_text`."""
+    return re.sub(r"[\s-]+", "_", name.strip().casefold())
+
+
+def is_language_code(suffix: str) -> bool:
+    """`en`, `zh`, and with a region or a script: `zh_CN`, `zh-Hans`."""
+    match = re.fullmatch(r"([a-z]{2,3})([_-]([a-z]{2}|[a-z]{4}))?", suffix.lower())
+    return match is not None and match[1] in LANGUAGE_CODES
+
+
+def split_of(name: str) -> str | None:
+    """train, valid or test, by the words of a file's name."""
+    words = re.split(r"[^a-z]+", name.lower())
+    return next((split for split, known in SPLIT_WORDS.items() if any(word in known for word in words)), None)
+
+
+Columns = Mapping[str, str]  # role -> column
+CHAT_ROLES = {
+    "human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
+    "bot": "assistant", "model": "assistant", "system": "system", "developer": "system", "tool": "tool",
+}  # fmt: skip
+
+
+class BlankError(DataError):
+    """A row without content: it is skipped. Any other fault must be fixed by the user."""
+
+
+class RowKind(NamedTuple):
+    name: str
+    form: str  # the canonical form
+    roles: tuple[str, ...]
+    read: Callable[[Row, Columns], Row]
+    optional: tuple[str, ...] = ()
+
+
+def _text(row: Row, columns: Columns, role: str) -> Row:
+    """One role as text; numbers are written out, a list of lines is joined."""
+    value = _value(row, columns[role], role)
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        if len(value) > 1 and role in ("tgt", "completion"):
+            raise DataError(f"{role} holds {len(value)} texts; expected one")
+        value = "\n".join(value)
+    if value is None:
+        value = ""
+    number = isinstance(value, float) and not math.isfinite(value)  # JSON's NaN is an empty cell, not a word
+    if number or isinstance(value, bool | list | dict) or not isinstance(value, str | int | float):
+        raise DataError(f"{role} holds a {type(value).__name__}; expected text")
+    text = str(value)
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise DataError(f"{role} holds half a character (a lone surrogate); it was decoded wrongly")
+    return {role: text}
+
+
+def _value(row: Row, column: str, role: str) -> Any:
+    if column in row:
+        return row[column]
+    outer, _, inner = column.partition(".")  # {"translation": {"en": ..., "zh": ...}}
+    if isinstance(row.get(outer), dict) and inner in row[outer]:
+        return row[outer][inner]
+    raise DataError(
+        f"there is no {column} in it" if column == role else f"there is no {column} ({role}) in it"
+    )
+
+
+def _texts(*roles: str) -> Callable[[Row, Columns], Row]:
+    def read(row: Row, columns: Columns) -> Row:
+        texts = {role: value for name in roles for role, value in _text(row, columns, name).items()}
+        for role, text in texts.items():
+            if not text.strip():
+                raise BlankError(f"{role} is empty")
+        return texts
+
+    return read
+
+
+def _alpaca(row: Row, columns: Columns) -> Row:
+    texts = _texts("instruction", "output")(row, columns)
+    more = _text(row, columns, "input")["input"] if "input" in columns else ""
+    asked = f"{texts['instruction']}\n\n{more}" if more.strip() else texts["instruction"]
+    return {"prompt": asked, "completion": texts["output"]}
+
+
+def _messages(role: str, speaker: str, words: str) -> Callable[[Row, Columns], Row]:
+    def read(row: Row, columns: Columns) -> Row:
+        turns = _value(row, columns[role], role)
+        if not turns:
+            raise BlankError(f"{role} is empty")
+        if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+            raise DataError(f"{role} holds a {type(turns).__name__}; expected a list of objects")
+        messages = [_message(turn, speaker, words) for turn in turns]
+        if not any(m["role"] == "assistant" and m["content"].strip() for m in messages):
+            raise BlankError("no assistant says anything in it")
+        return {"messages": messages}
+
+    return read
+
+
+def _message(turn: Row, speaker: str, words: str) -> Row:
+    who = CHAT_ROLES.get(str(turn.get(speaker)).lower())
+    if who is None:
+        raise DataError(f"a message of {turn.get(speaker)!r:.40}; expected system, user, assistant or tool")
+    return {"role": who, "content": _text({words: turn.get(words)}, {words: words}, words)[words]}
+
+
+def _label(row: Row, columns: Columns) -> Row:
+    read = _texts(*(role for role in ("text", "second") if role in columns))(row, columns)
+    value = _value(row, columns["label"], "label")
+    if value is None or value == "":
+        raise BlankError("label is empty")
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, str | int):
+        raise DataError(f"label is {value!r:.40}; expected a word or a whole number")
+    return read | {"label": str(value)}
+
+
+def _tags(row: Row, columns: Columns) -> Row:
+    lists = {}
+    for role in ("tokens", "tags"):
+        value = _value(row, columns[role], role)
+        value = value.split() if isinstance(value, str) else value
+        if not isinstance(value, list) or not all(isinstance(each, str | int) for each in value):
+            raise DataError(f"{role} holds a {type(value).__name__}; expected a list of words")
+        lists[role] = [str(each) for each in value]
+    if not lists["tokens"]:
+        raise BlankError("tokens is empty")
+    if len(lists["tokens"]) != len(lists["tags"]):
+        raise DataError(
+            f"{len(lists['tokens'])} tokens and {len(lists['tags'])} tags; expected as many of each"
+        )
+    return lists
+
+
+def _answer(row: Row, columns: Columns) -> Row:
+    texts = _texts("question", "context")(row, columns)
+    given = _value(row, columns["answers"], "answers")
+    if isinstance(given, dict):  # lists side by side, as Hugging Face keeps them
+        pairs = zip(given.get("text") or [], given.get("answer_start") or [], strict=False)
+        given = [{"text": text, "answer_start": start} for text, start in pairs]
+    given = [{"text": given}] if isinstance(given, str) else given or []  # none: it cannot be answered
+    if not isinstance(given, list) or not all(
+        isinstance(a, dict) and isinstance(a.get("text"), str) for a in given
+    ):
+        raise DataError("answers holds something else than texts and where they start in the context")
+    return texts | {"answers": [_span(answer, texts["context"]) for answer in given]}
+
+
+def _span(answer: Row, context: str) -> Row:
+    text, start = answer["text"], answer.get("answer_start", answer.get("start"))
+    start = context.find(text) if start is None else start
+    if not isinstance(start, int) or start < 0 or context[start : start + len(text)] != text:
+        raise DataError(f"the answer {text!r:.40} does not stand in the context where it should")
+    return {"text": text, "start": start}
+
+
+ROW_KINDS = {
+    kind.name: kind
+    for kind in (
+        RowKind("messages", "messages", ("messages",), _messages("messages", "role", "content")),
+        RowKind("sharegpt", "messages", ("conversations",), _messages("conversations", "from", "value")),
+        RowKind("tags", "tags", ("tokens", "tags"), _tags),
+        RowKind("answer", "answer", ("question", "context", "answers"), _answer),
+        RowKind("alpaca", "prompt", ("instruction", "output"), _alpaca, ("input",)),
+        RowKind("prompt", "prompt", ("prompt", "completion"), _texts("prompt", "completion")),
+        RowKind("pair", "pair", ("src", "tgt"), _texts("src", "tgt")),
+        RowKind("label", "label", ("text", "label"), _label, ("second",)),
+        RowKind("text", "text", ("text",), _texts("text")),
+    )
+}

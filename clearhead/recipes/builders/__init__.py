@@ -1,0 +1,18 @@
+"""Task builders, one per task name: rows and a tokenizer in; the task and the model config it needs out."""
+
+from . import generation, understanding
+from .builder import BuiltTask, TaskBuilder
+
+BUILDERS = {
+    "translate": TaskBuilder(generation.build_translate, frame="eos"),
+    "denoise": TaskBuilder(generation.build_denoise, frame="eos"),
+    "spans": TaskBuilder(generation.build_spans, frame="eos"),
+    "causal": TaskBuilder(generation.build_causal),
+    "masked": TaskBuilder(understanding.build_masked, frame="cls-sep", lower=True),
+    "pretrain": TaskBuilder(understanding.build_pretrain, frame="cls-sep", lower=True),
+    "classify": TaskBuilder(understanding.build_classify, frame="cls-sep", lower=True),
+    "tag": TaskBuilder(understanding.build_tag, frame="cls-sep"),
+    "answer": TaskBuilder(understanding.build_answer, frame="cls-sep"),
+}
+
+__all__ = ["BUILDERS", "BuiltTask", "TaskBuilder"]

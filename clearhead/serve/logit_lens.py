@@ -1,0 +1,61 @@
+"""The logit lens for the page: a window of positions in; the ten most likely tokens after every layer out.
+
+Only requested positions are computed, and results are cached with the trace.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import InputError
+from ..lens.trace import Trace
+from ..nn.heads import Labels, Pooled
+from .compute_queue import CachedTrace
+
+TOP_WORDS = 10  # words kept for each layer and position
+Column = list[list[dict[str, Any]]]  # of one position: for every layer its likeliest words
+
+
+def lens_window(cached: CachedTrace, start: int, count: int) -> dict[str, Any]:
+    """The likeliest word after every layer, for `count` positions from `start`."""
+    positions = _positions(cached.trace)
+    start = min(start, positions - 1)
+    columns = _columns(cached, range(start, min(start + count, positions)))
+    layers = len(columns[0])
+    cells = [[column[layer][0] for column in columns] for layer in range(layers)]
+    return {"layers": [str(i) for i in range(layers)], "positions": positions, "from": start, "cells": cells}
+
+
+def lens_cell(cached: CachedTrace, layer: int, position: int) -> list[dict[str, Any]]:
+    """The ten likeliest words of one cell."""
+    positions = _positions(cached.trace)
+    if position >= positions:
+        raise InputError(f"there is no position {position}; there are {positions}, from 0")
+    (column,) = _columns(cached, range(position, position + 1))
+    if layer >= len(column):
+        raise InputError(f"there is no layer {layer}; there are {len(column)}, from 0")
+    return column[layer]
+
+
+def _positions(trace: Trace) -> int:
+    """How many answers there are: one for each token, or one for the whole text."""
+    head = trace.needs_model("the logit lens").spec.head
+    return 1 if isinstance(head, Labels | Pooled) else len(trace.target_tokens or trace.tokens)
+
+
+def _columns(cached: CachedTrace, wanted: range) -> list[Column]:
+    missing = [i for i in wanted if i not in cached.lens]
+    if missing:
+        first, last = missing[0], missing[-1] + 1
+        guesses = cached.trace.logit_lens(TOP_WORDS, slice(first, last))
+        for at, position in enumerate(range(first, last)):
+            rows = zip(
+                guesses.ids[:, at].tolist(),
+                (layer[at] for layer in guesses.labels),
+                guesses.probabilities[:, at].tolist(),
+                strict=True,
+            )
+            cached.lens[position] = [
+                [{"id": i, "text": text, "p": p} for i, text, p in zip(*row, strict=True)] for row in rows
+            ]
+    return [cached.lens[i] for i in wanted]

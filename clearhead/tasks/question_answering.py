@@ -1,0 +1,113 @@
+"""Extractive question answering: question and context in; the answer span, exact match and F1 out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..nn.model import SingleModel
+from .bucketed import AnyModel, BucketedTask, pad_ids, padding_mask
+from .losses import Smoothing, class_loss
+from .metrics import answer_scores
+from .task import Better
+
+MAX_ANSWER_TOKENS = 30  # tokens of an answer
+
+
+@dataclass(frozen=True)
+class QAExample:
+    """`spans` are the character offsets of context tokens (None for others); the answer is tokens `first` to
+    `last`.
+    """
+
+    ids: Sequence[int]
+    types: Sequence[int] | None
+    spans: Sequence[tuple[int, int] | None]
+    context: str
+    answers: Sequence[str]
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class SpanBatch:
+    ids_BT: Tensor
+    mask_BT: Tensor
+    types_BT: Tensor | None
+    ends_B2: Tensor  # first and last token of the answer
+
+    @property
+    def targets(self) -> int:
+        return int(self.ends_B2.numel())
+
+
+class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
+    def __init__(
+        self,
+        splits: Mapping[str, Sequence[QAExample]],
+        *,
+        pad: int,
+        tokens: int,
+        seed: int = 0,
+        parts: int = 1,
+        fingerprint: Mapping[str, str] | None = None,
+    ) -> None:
+        self.pad = pad
+        super().__init__(splits, tokens=tokens, seed=seed, parts=parts, fingerprint=fingerprint)
+
+    @property
+    def better(self) -> Better:
+        return Better("f1", larger=True)
+
+    def size(self, example: QAExample) -> tuple[int, ...]:
+        return (len(example.ids),)
+
+    def collate(self, examples: Sequence[QAExample], key: int) -> SpanBatch:
+        rows = [x.ids for x in examples]
+        typed = [x.types for x in examples if x.types is not None]
+        types = pad_ids(typed, 0) if len(typed) == len(rows) else None
+        ends = torch.tensor([[x.first, x.last] for x in examples])
+        return SpanBatch(pad_ids(rows, self.pad), padding_mask(rows), types, ends)
+
+    def summed_loss(self, model: AnyModel, batch: SpanBatch, smoothing: Smoothing) -> Tensor:
+        scores_B2T = self._scores(model, batch).mT
+        return class_loss(scores_B2T, batch.ends_B2, smoothing)
+
+    @torch.no_grad()
+    def metrics(self, model: AnyModel, split: str) -> dict[str, float]:
+        predictions: list[str] = []
+        references: list[Sequence[str]] = []
+        for batch, rows in zip(self.batches(split), self.order(split), strict=True):
+            for scores, i in zip(self._scores(model, batch), rows, strict=True):
+                example = self.splits[split][i]
+                predictions.append(best_span(scores, example))
+                references.append(example.answers)
+        return answer_scores(predictions, references)
+
+    def samples(self, model: AnyModel) -> list[str]:
+        return []
+
+    def _scores(self, model: AnyModel, batch: SpanBatch) -> Tensor:
+        if not isinstance(model, SingleModel):
+            raise InputError("answer spans need a model with one tower")
+        scores_BT2: Tensor = model(batch.ids_BT, batch.mask_BT, types=batch.types_BT)
+        return scores_BT2.masked_fill(batch.mask_BT[..., None] == 0, torch.finfo(scores_BT2.dtype).min)
+
+
+def best_span(scores_T2: Tensor, example: QAExample) -> str:
+    """The text of the most likely span inside the context, of at most MAX_ANSWER_TOKENS tokens."""
+    length = len(example.ids)
+    inside = torch.tensor([span is not None for span in example.spans])
+    pairs = scores_T2[:length, 0][:, None] + scores_T2[:length, 1][None, :]
+    near = torch.ones(length, length, dtype=torch.bool).triu().tril(MAX_ANSWER_TOKENS - 1)
+    allowed = near & inside[:, None] & inside[None, :]
+    if not bool(allowed.any()):
+        return ""
+    first, last = divmod(int(pairs.masked_fill(~allowed, float("-inf")).argmax()), length)
+    begin, end = example.spans[first], example.spans[last]
+    assert begin is not None and end is not None
+    return example.context[begin[0] : end[1]]

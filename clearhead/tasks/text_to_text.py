@@ -1,0 +1,141 @@
+"""Text to text: translation, summaries, denoising. Pairs of ids in; loss, BLEU, chrF, ROUGE, exact match out.
+
+The decoder reads the target shifted right behind a start token, and predicts the target and its end token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import torch
+from torch import Tensor
+
+from ..data.packing import IGNORE_INDEX
+from ..data.shuffling import generator_for
+from ..errors import InputError
+from ..nn.model import PairModel
+from .bucketed import AnyModel, BucketedTask, pad_ids, padding_mask
+from .losses import Smoothing, token_loss
+from .metrics import text_scores
+from .task import Better
+
+Decode = Callable[[PairModel, Tensor, Tensor, int], list[list[int]]]  # source, its mask, limit -> ids
+Corrupt = Callable[[Sequence[int], Random], tuple[list[int], list[int]]]  # a text -> (damaged, answer)
+
+
+@dataclass(frozen=True)
+class TextPair:
+    source: Sequence[int]
+    target: Sequence[int]
+    reference: str | None = None  # the target as written, for scores; None: what its ids decode to
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    source_BT: Tensor
+    mask_BT: Tensor
+    target_BT: Tensor  # the decoder's input
+    labels_BT: Tensor
+
+    @property
+    def targets(self) -> int:
+        return int((self.labels_BT != IGNORE_INDEX).sum())
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """The special tokens around source and target."""
+
+    pad: int
+    start: int
+    end: int
+
+
+class TextToText(BucketedTask[TextPair, PairBatch]):
+    """`corrupt` makes a new pair of a plain text every epoch (T5, BART); without it pairs are given."""
+
+    def __init__(
+        self,
+        splits: Mapping[str, Sequence[TextPair]],
+        *,
+        ids: SpecialIds,
+        tokens: int,
+        text: Callable[[Sequence[int]], str] | None = None,
+        decode: Decode | None = None,
+        language: str = "en",
+        corrupt: Corrupt | None = None,
+        seed: int = 0,
+        parts: int = 1,
+        smoothing: float = 0.0,
+        fingerprint: Mapping[str, str] | None = None,
+    ) -> None:
+        self.ids, self.text, self.decode, self.language, self.corrupt = ids, text, decode, language, corrupt
+        spread = Smoothing(smoothing, unreal=(ids.pad,))
+        super().__init__(
+            splits, tokens=tokens, seed=seed, parts=parts, smoothing=spread, fingerprint=fingerprint
+        )
+
+    @property
+    def better(self) -> Better:
+        return Better("loss", larger=False)
+
+    def size(self, example: TextPair) -> tuple[int, ...]:
+        return len(example.source) + 1, len(example.target) + 1
+
+    def collate(self, examples: Sequence[TextPair], key: int) -> PairBatch:
+        if self.corrupt is not None:
+            pairs = [
+                self.corrupt(x.source, generator_for(self.seed, "corrupt", key, i))
+                for i, x in enumerate(examples)
+            ]
+            examples = [TextPair(source, target) for source, target in pairs]
+        sources = [[*x.source, self.ids.end] for x in examples]
+        inputs = [[self.ids.start, *x.target] for x in examples]
+        labels = [[*x.target, self.ids.end] for x in examples]
+        return PairBatch(
+            pad_ids(sources, self.ids.pad),
+            padding_mask(sources),
+            pad_ids(inputs, self.ids.pad),
+            pad_ids(labels, IGNORE_INDEX),
+        )
+
+    def summed_loss(self, model: AnyModel, batch: PairBatch, smoothing: Smoothing) -> Tensor:
+        if not isinstance(model, PairModel):
+            raise InputError("text to text needs a model with an encoder and a decoder")
+        encoded = model.encode(batch.source_BT, batch.mask_BT)
+        # Padding after the target needs no mask: the decoder is causal, and padding has no label.
+        return token_loss(model, model.decode(batch.target_BT, encoded), batch.labels_BT, smoothing)
+
+    def metrics(self, model: AnyModel, split: str) -> dict[str, float]:
+        if self.decode is None or self.text is None:
+            return {}
+        assert isinstance(model, PairModel)
+        predictions: list[str] = []
+        references: list[str] = []
+        for batch, rows in zip(self.batches(split), self.order(split), strict=True):
+            limit = 2 * batch.labels_BT.shape[1] + 8
+            predictions += [
+                self.text(ids) for ids in self.decode(model, batch.source_BT, batch.mask_BT, limit)
+            ]
+            references += [self._reference(self.splits[split][i], self.text) for i in rows]
+        return text_scores(predictions, references, self.language)
+
+    @staticmethod
+    def _reference(pair: TextPair, text: Callable[[Sequence[int]], str]) -> str:
+        """The text as written: its ids may lack characters that are not in the vocabulary."""
+        return text(pair.target) if pair.reference is None else pair.reference
+
+    @torch.no_grad()
+    def samples(self, model: AnyModel) -> list[str]:
+        """The first three held-out sources, and what the model generates for them."""
+        if self.decode is None or self.text is None or "valid" not in self.splits:
+            return []
+        assert isinstance(model, PairModel)
+        shown = list(self.splits["valid"][:3])
+        batch = self.collate(shown, key=0)
+        predictions = self.decode(model, batch.source_BT, batch.mask_BT, 2 * batch.labels_BT.shape[1] + 8)
+        return [
+            f"{self.text(x.source)} → {self.text(ids)}" for x, ids in zip(shown, predictions, strict=True)
+        ]

@@ -1,0 +1,124 @@
+"""Checkpointing: when a run resumes, what it saves, which checkpoints are kept, and the final model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..bundle import Bundle
+from ..errors import TrainError, one_line, shortened
+from . import atomic_write, checkpoint
+from .average import Ema, average_weights
+from .determinism import environment_facts, git_commit
+from .optimizer_step import MAX_LOSS_SCALE, OptimizerStep
+from .settings import MAY_CHANGE_ON_RESUME
+from .state import TrainingState, ema_tensors, load_weights, optimizer_tensors, restore_optimizer
+
+MUST_MATCH = ("training", "model", "task")  # the facts that must be the same when a run is resumed
+
+
+class Checkpointer:
+    def __init__(
+        self,
+        bundle: Bundle,
+        optimizer_step: OptimizerStep,
+        ema: Ema | None,
+        folder: Path,
+        warn: atomic_write.Warn,
+    ) -> None:
+        self.bundle, self.model, self.optimizer_step, self.ema = bundle, bundle.model, optimizer_step, ema
+        self.training, self.folder, self.warn = optimizer_step.training, folder, warn
+        self.facts = self._facts()
+        self.saved: int | None = None  # the step of the newest checkpoint
+
+    def resume(self) -> TrainingState:
+        """Load the newest intact checkpoint into the model, or start from step 0."""
+        path = atomic_write.newest_checkpoint(self.folder, self.warn)
+        if path is None:
+            if (self.folder / "config.json").exists() and not atomic_write.checkpoints(self.folder):
+                message = f"{self.folder} holds a model that no run here has made; choose another folder"
+                raise TrainError(one_line(message))
+            return TrainingState(scale=MAX_LOSS_SCALE if self.optimizer_step.uses_loss_scale else 1.0)
+        state, facts = checkpoint.read_state(path)
+        checkpoint.check_same_config(path, {key: self.facts[key] for key in MUST_MATCH}, facts)
+        load_weights(self.model, checkpoint.read_weights(self.bundle, path))
+        restore_optimizer(
+            self.model, self.optimizer_step.optimizer, checkpoint.read_tensors(path, "optimizer.")
+        )
+        if self.ema is not None:
+            self.ema.restore(checkpoint.read_tensors(path, "ema."))
+        environment = facts.get("environment")
+        self._compare(environment if isinstance(environment, dict) else {})
+        self.saved = state.step
+        return state
+
+    def save(self, state: TrainingState) -> None:
+        """Write a checkpoint, unless this step has one."""
+        if self.saved == state.step:
+            return
+        tensors = optimizer_tensors(self.model, self.optimizer_step.optimizer) | ema_tensors(self.ema)
+        checkpoint.write_checkpoint(self.folder, self.bundle, state, tensors, self.facts)
+        self.saved = state.step
+        self.prune(state)
+
+    def prune(self, state: TrainingState) -> None:
+        """Remove the checkpoints that are no longer needed."""
+        # Later ones are broken: the run resumed from an earlier checkpoint and left them behind.
+        there = [step for step in atomic_write.checkpoints(self.folder) if step <= state.step]
+        best = [] if state.best_step is None else [state.best_step]
+        atomic_write.prune_checkpoints(
+            self.folder, {*there[-self.training.keep :], *self._averaged(there), *best}
+        )
+
+    def publish(self, state: TrainingState) -> None:
+        """Write the final model into the run folder: averaged, best or last weights."""
+        best, there = state.best_step, atomic_write.checkpoints(self.folder)
+        averaged = [
+            there[step]
+            for step in self._averaged(list(there))
+            if atomic_write.is_intact(there[step], self.warn)
+        ]
+        if averaged:
+            load_weights(
+                self.model, average_weights(checkpoint.read_weights(self.bundle, path) for path in averaged)
+            )
+        elif (
+            best is not None
+            and best != state.step
+            and best in there
+            and atomic_write.is_intact(there[best], self.warn)
+        ):
+            load_weights(self.model, checkpoint.read_weights(self.bundle, there[best]))
+            if self.ema is not None:
+                load_weights(self.model, checkpoint.read_tensors(there[best], "ema."))
+        elif self.ema is not None:
+            load_weights(self.model, self.ema.means)
+        checkpoint.publish_model(self.bundle, self.folder, state.step)
+
+    def _averaged(self, steps: list[int]) -> list[int]:
+        """The last scheduled checkpoints; those that a signal caused are not averaged."""
+        count, every = self.training.average, self.training.save_every
+        planned = [step for step in steps if step and (step % every == 0 or step == self.training.steps)]
+        return planned[-count:] if count > 1 else []
+
+    def _facts(self) -> dict[str, Any]:
+        """What the numbers of the run depend on."""
+        facts = {
+            "training": {k: v for k, v in self.training.to_dict().items() if k not in MAY_CHANGE_ON_RESUME},
+            "model": self.bundle.spec.to_dict(),
+            "task": dict(self.optimizer_step.task.fingerprint),
+            "environment": environment_facts(self.optimizer_step.device),
+            "code": git_commit(),
+        }
+        return dict(json.loads(json.dumps(facts)))  # as they will be read again
+
+    def _compare(self, there: dict[str, Any]) -> None:
+        """Warn if the environment differs: another machine or thread count rounds differently."""
+        here = self.facts["environment"]
+        odd = [
+            f"{key} {str(there.get(key))[:40]} -> {here[key]}" for key in here if there.get(key) != here[key]
+        ]
+        if odd:
+            message = f"resumed elsewhere ({', '.join(odd)}): close from here on, not bit for bit"
+            self.warn(shortened(one_line(message), atomic_write.MAX_WARNING))

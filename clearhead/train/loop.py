@@ -1,0 +1,213 @@
+"""The training loop: from the initial weights, or the newest intact checkpoint, to the last step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from ..bundle import Bundle
+from ..errors import TrainError, TrainingStopped, nearest, one_line
+from ..store.atomic import write_file_atomically
+from ..tasks import Task
+from ..tune import layout
+from .atomic_write import disk_errors
+from .average import Ema
+from .checklist import checklist
+from .checkpointing import Checkpointer
+from .determinism import seeded
+from .log import MetricsLog, Record
+from .optimizer_step import NonFiniteError, OptimizerStep, StepMetrics, hidden_size
+from .progress import Progress
+from .settings import Training
+from .signals import StopSignals
+
+FINISHED = ("steps", "patience")
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a run ended. A stopped run resumes when it is run again."""
+
+    status: Literal["done", "stopped"]
+    reason: str  # done: steps, patience; stopped: time budget, SIGINT, SIGTERM
+    folder: Path
+    step: int
+    tokens: int
+    best: float | None
+    best_step: int | None
+
+
+class TrainingLoop:
+    """Step, record, save, validate, until the last step or a reason to stop."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        task: Task[Any],
+        training: Training,
+        folder: Path,
+        progress: Progress,
+        signals: StopSignals,
+    ) -> None:
+        self.bundle, self.model, self.task, self.training = bundle, bundle.model, task, training
+        self.folder, self.progress, self.signals = folder, progress, signals
+        layout.for_training(self.model)
+        self.width = hidden_size(bundle.spec)
+        self.optimizer_step = OptimizerStep(self.model, task, training, self.width)
+        self.ema = None if training.ema is None else Ema(self.model, training.ema)
+        self.began = time.monotonic()
+        self.norms: deque[float] = deque(maxlen=100)  # recent gradient norms, for the checklist
+        self.checkpointer = Checkpointer(bundle, self.optimizer_step, self.ema, folder, progress.warn)
+        self.state = self.checkpointer.resume()
+        self.listener: Callable[[Record], None] | None = None
+
+    def begin(self, files: Mapping[str, str]) -> None:
+        """Write the first files. All checks have passed by now; settings are written before the log."""
+        for name, text in files.items():
+            with disk_errors(self.folder / name):
+                write_file_atomically(self.folder / name, text.encode("utf-8"))
+        self.log = MetricsLog(self.folder, self.state.step)
+
+    def run(self, listener: Callable[[Record], None] | None) -> TrainingResult:
+        self.listener = listener
+        self.progress.start(self.state.step, self.training.steps)
+        try:
+            reason = self._loop()
+        finally:
+            self.log.close()
+        if reason in FINISHED or reason == "time budget":
+            self.checkpointer.publish(self.state)
+        state = self.state
+        status: Literal["done", "stopped"] = "done" if reason in FINISHED else "stopped"
+        return TrainingResult(
+            status, reason, self.folder, state.step, state.tokens, state.best, state.best_step
+        )
+
+    def _loop(self) -> str:
+        state, training = self.state, self.training
+        self._validate_if_due(self.log.validation(state.step))
+        while not (reason := self._end_reason()):
+            start = time.monotonic()
+            self.model.train()
+            try:
+                metrics = self.optimizer_step.run(state.step + 1, state, lambda: bool(self._stop_reason()))
+            except NonFiniteError as bad:
+                raise self._training_stopped(bad) from None
+            if metrics is None:
+                self._save()
+                return self._stop_reason()
+            self._finish_step(metrics, time.monotonic() - start)
+            requested = self.signals.wants_checkpoint()
+            due = self._is_due(training.save_every) or self._is_due(training.valid_every)
+            if requested or due or self._end_reason():
+                self._save()
+            self._validate_if_due()
+        return reason
+
+    def _validate_if_due(self, finished: Record | None = None) -> None:
+        """Validate if it is time. The checkpoint is saved first, so that a failing validation loses nothing.
+
+        Therefore a checkpoint does not include the validation of its own step. A resumed run takes those
+        scores from the log (`finished`) if the validation was completed, and validates otherwise.
+        """
+        if not self._is_due(self.training.valid_every) or self.state.scored == self.state.step:
+            return
+        if finished is None:
+            self._validate()
+        else:
+            self._update_best(finished["scores"])
+        self.checkpointer.prune(self.state)
+
+    def _end_reason(self) -> str:
+        """Why the run is finished, or "". Depends on the state alone, so a finished run stays finished."""
+        if self.state.step >= self.training.steps:
+            return "steps"
+        if self.training.patience is not None and self.state.waited >= self.training.patience:
+            return "patience"
+        return ""
+
+    def _stop_reason(self) -> str:
+        """Why the run must stop early, or ""; asked between micro-batches."""
+        budget = self.training.time_budget
+        if budget is not None and time.monotonic() - self.began >= budget:
+            return "time budget"
+        return self.signals.name or ""
+
+    def _is_due(self, every: int | None) -> bool:
+        """At every multiple of `every` steps, and at the last step."""
+        if self.state.step == 0:
+            return False
+        return every is not None and (self.state.step % every == 0 or self.state.step == self.training.steps)
+
+    def _finish_step(self, metrics: StepMetrics, seconds: float) -> None:
+        self.state.step += 1
+        self.state.tokens += metrics.targets
+        self.norms.append(metrics.grad_norm)
+        if self.ema is not None:
+            self.ema.update(self.model)
+        record = {"step": self.state.step, **vars(metrics), "tokens": self.state.tokens}
+        record["speed"] = {"tokens_per_second": metrics.targets / max(seconds, 1e-9), "seconds": seconds}
+        self._record(record)
+        self.progress.step(record)
+
+    def _record(self, record: Record) -> None:
+        self.log.write(record)
+        if self.listener is not None:
+            self.listener(record)
+
+    @torch.no_grad()
+    def _validate(self) -> None:
+        """Score the model, and record and show the scores."""
+        state = self.state
+        self.model.eval()
+        key = (self.optimizer_step.device, self.training.seed, "valid", state.step)
+        averaged = nullcontext() if self.ema is None else self.ema.applied(self.model)
+        with seeded(*key), self.optimizer_step.autocast(), averaged:
+            scores = dict(self.task.score(self.model, "valid"))
+            samples = self.task.samples(self.model)
+        improved = self._update_best(scores)
+        self._record(
+            {"step": state.step, "split": "valid", "scores": scores, "best": improved, "samples": samples}
+        )
+        shown = " ".join(f"{name} {value:.4g}" for name, value in scores.items())
+        for line in [f"step {state.step} valid {shown}{' (best)' if improved else ''}", *samples]:
+            self.progress.say(one_line(line))
+
+    def _update_best(self, scores: Mapping[str, Any]) -> bool:
+        """Update the best score and the patience counter; returns whether this is the best so far."""
+        state, (metric, larger) = self.state, self.task.better
+        if metric not in scores:
+            raise TrainError(
+                f"the task is judged by {metric!r}, and has no such score; {nearest(metric, scores)}"
+            )
+        score = math.nan if scores[metric] is None else float(scores[metric])  # the log has null for NaN
+        gain = 0.0 if state.best is None else (score - state.best) * (1 if larger else -1)
+        improved = math.isfinite(score) and (state.best is None or gain > 0)
+        if improved:
+            state.best, state.best_step, state.waited = score, state.step, 0
+        else:
+            state.waited += 1
+        state.scored = state.step
+        return improved
+
+    def _save(self) -> None:
+        self.log.sync()  # so that no checkpoint is ahead of the log
+        self.checkpointer.save(self.state)
+
+    def _training_stopped(self, bad: NonFiniteError) -> TrainingStopped:
+        step = self.state.step + 1
+        self._record({"step": step, "split": "failed", "tensor": bad.tensor, "value": str(bad.value)})
+        self._save()
+        checks = checklist(self.bundle, self.training, self.width, step, self.norms)
+        where = f"the weights are those of step {step - 1}, saved in {self.folder}"
+        advice = "; ".join(f"{name}: {value}" for name, value in checks.items())
+        message = one_line(f"step {step}: {bad.tensor} is {bad.value}; {where}. Look at {advice}")
+        return TrainingStopped(message, step=step, tensor=bad.tensor, checks=checks)

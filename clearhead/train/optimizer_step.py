@@ -1,0 +1,143 @@
+"""One optimizer step: its batch in, updated weights out; if a number is not finite, nothing changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from ..errors import TrainError
+from ..nn.model import Model, PairModel, SingleModel
+from ..nn.tower import Tower
+from ..tasks import Task
+from .average import trainable_parameters
+from .determinism import seeded
+from .settings import Training
+from .state import TrainingState
+
+Halt = Callable[[], bool]
+# Loss scaling for float16: its largest value, and the steps without overflow after which it doubles.
+MAX_LOSS_SCALE, SCALE_GROWTH_INTERVAL = 2.0**16, 2000
+
+
+@dataclass(frozen=True)
+class StepMetrics:
+    loss: float  # the mean over all real targets of the step
+    lr: float
+    grad_norm: float  # before clipping
+    targets: int
+
+
+class NonFiniteError(Exception):
+    """Names the first tensor that is not finite; raised before any weight has changed.
+
+    Internal: the training loop turns it into a `TrainingStopped`.
+    """
+
+    def __init__(self, tensor: str, value: float) -> None:
+        super().__init__(f"{tensor} is {value}")
+        self.tensor, self.value = tensor, value
+
+
+def hidden_size(spec: Model) -> int:
+    """The width that schedules such as Noam scale by: the decoder's, where there are two towers."""
+    return [node.width for node in spec.nodes() if isinstance(node, Tower)][-1]
+
+
+class OptimizerStep:
+    """Computes the gradient of a step in micro-batches, and lets the optimizer update the weights."""
+
+    def __init__(
+        self, model: SingleModel | PairModel, task: Task[Any], training: Training, width: int
+    ) -> None:
+        self.model, self.task, self.training, self.width = model, task, training, width
+        self.parameters = trainable_parameters(model)
+        if not self.parameters:
+            raise TrainError("no parameter of this model is to be trained; all are frozen")
+        self.device = next(iter(self.parameters.values())).device
+        self.optimizer = training.optimizer.build(model)
+        self.uses_loss_scale = training.precision == "float16"
+        if training.precision != "float32" and not torch.amp.is_autocast_available(self.device.type):
+            raise TrainError(f"{self.device.type} cannot train in {training.precision}; choose float32")
+
+    def run(self, step: int, state: TrainingState, halt: Halt) -> StepMetrics | None:
+        """Compute gradients, clip them, update the weights. None if `halt` said so: nothing has changed."""
+        while True:
+            loss_and_count = self.compute_gradients(step, state.scale, halt)
+            if loss_and_count is None:
+                return None
+            total = get_total_norm([p.grad for p in self._parameters_with_gradient() if p.grad is not None])
+            norm = float(total)
+            if math.isfinite(norm):
+                break
+            if not self.uses_loss_scale or state.scale <= 1:
+                raise self._non_finite_gradient(norm)
+            # Overflow in float16: the same batch again with half the loss scale. No batch is skipped.
+            state.scale, state.steady, state.retried = state.scale / 2, 0, state.retried + 1
+        if self.training.clip is not None:
+            clip_grads_with_norm_(self._parameters_with_gradient(), self.training.clip, total)
+        lr = self.training.rate(self.width, step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        state.steady += 1
+        if self.uses_loss_scale and state.steady == SCALE_GROWTH_INTERVAL and state.scale < MAX_LOSS_SCALE:
+            state.scale, state.steady = state.scale * 2, 0
+        loss, targets = loss_and_count
+        return StepMetrics(loss, lr, norm, targets)
+
+    def compute_gradients(self, step: int, scale: float, halt: Halt) -> tuple[float, int] | None:
+        """Accumulate the gradient of the mean loss over all micro-batches; returns that loss and the number
+        of targets, or None if `halt` said so.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        batches = [self.task.batch(step, micro) for micro in range(self.training.micro)]
+        targets = sum(batch.targets for batch in batches)
+        if targets == 0:
+            raise TrainError(f"step {step} has no real target in any of its {len(batches)} batches")
+        total = 0.0
+        for micro, batch in enumerate(batches):
+            if halt():
+                self.optimizer.zero_grad(set_to_none=True)
+                return None
+            if batch.targets == 0:
+                continue
+            with seeded(self.device, self.training.seed, "dropout", step, micro):
+                with self.autocast():
+                    loss = self.task.loss(self.model, batch)
+                value = float(loss.detach())
+                if not math.isfinite(value):
+                    self.optimizer.zero_grad(set_to_none=True)
+                    raise NonFiniteError("loss", value)
+                (loss / targets * scale if self.uses_loss_scale else loss / targets).backward()
+            total += value
+        if self.uses_loss_scale:
+            for parameter in self._parameters_with_gradient():
+                assert parameter.grad is not None
+                parameter.grad.div_(scale)
+        return total / targets, targets
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        if self.training.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=getattr(torch, self.training.precision))
+
+    def _parameters_with_gradient(self) -> list[nn.Parameter]:
+        return [p for p in self.parameters.values() if p.grad is not None]
+
+    def _non_finite_gradient(self, norm: float) -> NonFiniteError:
+        """The first parameter whose gradient is not finite, or the norm if only the norm overflowed."""
+        for name, parameter in self.parameters.items():
+            if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
+                odd = parameter.grad[~parameter.grad.isfinite()]
+                self.optimizer.zero_grad(set_to_none=True)
+                return NonFiniteError(name, float(odd[0]))
+        self.optimizer.zero_grad(set_to_none=True)
+        return NonFiniteError("the norm of all gradients", norm)

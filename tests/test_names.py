@@ -1,0 +1,107 @@
+"""One word per idea: a public name is defined in one module, apart from the names listed here.
+
+Public names are the classes, functions and constants at the top level of a module, without an underscore.
+Two packages are apart: `primer` writes the same mathematics a second time, under the field's names, and
+`learn/exercises` is a learner's code. Type variables do not count.
+"""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1] / "clearhead"
+APART = ("primer", "learn/exercises")
+
+# Meant: the same thing in every place, which the place tells apart.
+CONVENTIONAL = {
+    "routes",  # the routes of one screen of the studio, in each file of serve/routes
+    "FAMILY", "spec", "weights", "DEFAULTS", "HEAD",  # the parts of a family's file, and its cousins'
+    # A command of the terminal has the name of what it calls.
+    "attention", "cards", "certify", "embed", "families", "generate", "learn", "plan", "predict", "train",
+    "main",  # of the program, and of the processes it starts
+    "Flag", "Language",  # kinds of options, where a command declares them
+}  # fmt: skip
+
+# One of the definitions is to get a name of its own, by the package that it would be renamed in.
+ELSEWHERE = {
+    "generate": {
+        "BLOCKED", "Call", "DIRECT", "Decoding", "HARMLESS", "LARGEST", "NUMBERS", "OFF", "Pool", "TRIES",
+        "Tower", "Tree", "several", "speaker",
+    },
+    "bundle": {
+        "Answer", "Asked", "CAN", "LONGEST", "PARTS", "Token", "answer", "parse",
+    },
+    "lens": {
+        "ACTIVATIONS", "COLOURS", "Device", "EVERY", "Frame", "INDEX", "Kind", "LARGE", "ROLES", "ROOM",
+        "Row", "STEP", "SUFFIXES", "WIDE", "WORDS", "aligned", "cached", "changed", "curves", "drawn",
+        "frames", "gradients", "named", "places", "save", "shortened", "table", "towers", "write",
+    },
+    "nn": {
+        "Block", "CHUNK", "Linear", "Rows", "SMALLEST", "State", "Table", "Window", "padded",
+    },
+    "learn": {
+        "Finding", "LENGTH", "LEVELS", "STEPS", "WIDTH", "find", "start",
+    },
+    "text": {
+        "KINDS", "MARKS", "PLAIN", "Settings", "build", "render",
+    },
+    "certify": {
+        "LIMIT", "Sample",
+    },
+    "families": {
+        "REAL", "Task",
+    },
+    "tune": {
+        "rounded",
+    },
+    "cli": {
+        "WIDEST", "check", "read", "show",
+    },
+    "weights": {
+        "load",
+    },
+}  # fmt: skip
+
+
+def test_a_public_name_is_defined_in_one_module_or_listed_here() -> None:
+    twice = {name: sorted(modules) for name, modules in definitions().items() if len(modules) > 1}
+    listed = CONVENTIONAL.union(*ELSEWHERE.values())
+    new = {name: modules for name, modules in twice.items() if name not in listed}
+    assert new == {}, "name each for what it is"
+    assert sorted(listed - twice.keys()) == [], "defined once by now: take it out of the list"
+
+
+def test_no_name_is_listed_twice() -> None:
+    parts = [CONVENTIONAL, *ELSEWHERE.values()]
+    assert sum(map(len, parts)) == len(set().union(*parts))
+
+
+def definitions() -> dict[str, set[str]]:
+    """Every public name, and the modules that define it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in sorted(ROOT.rglob("*.py")):
+        module = path.relative_to(ROOT).as_posix()
+        if not module.startswith(APART):
+            for node in ast.parse(path.read_text("utf-8")).body:
+                for name in names(node):
+                    if not name.startswith("_"):
+                        found[name].add(module)
+    return found
+
+
+def names(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement at the top of a module defines."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        yield node.name
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        yield node.target.id
+    elif isinstance(node, ast.Assign) and not is_type_variable(node.value):
+        for target in node.targets:
+            for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+                if isinstance(each, ast.Name):
+                    yield each.id
+
+
+def is_type_variable(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "TypeVar"
