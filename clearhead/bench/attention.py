@@ -184,7 +184,12 @@ class _Call:
 
 
 def _points(
-    calls: dict[str, _Call], mixers: dict[str, TokenMixer], layer: LayerSize, length: int, rounds: int, say: Say
+    calls: dict[str, _Call],
+    mixers: dict[str, TokenMixer],
+    layer: LayerSize,
+    length: int,
+    rounds: int,
+    say: Say,
 ) -> list[AttentionPoint]:
     if not calls:
         return []
