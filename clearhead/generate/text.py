@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, quoted
-from ..heap import free_memory
+from ..malloc import available_memory
 from ..nn.model import Pair, PairModel, SingleModel
 from ..text.chat import Message
 from ..text.pieces import Encoding, unknown_note
@@ -314,7 +314,7 @@ class TextGenerator:
         weight = next(self.model.parameters())
         per_token = cache_values(self.model.spec) * weight.element_size() + 16  # its id and log-probability
         needed = requests * each * (length * per_token + 8 * self.vocab)
-        free = free_memory() if weight.device.type == "cpu" else None
+        free = available_memory() if weight.device.type == "cpu" else None
         if free is not None and needed > free:
             raise InputError(
                 f"{requests * each:,} sequences of up to {length:,} tokens need {needed / 1e9:,.1f} GB, and "

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...recipes import load_run, prepare
-from ...train.exact import repeatable
-from ...train.state import State
-from ...train.update import Update
+from ...train.determinism import deterministic
+from ...train.optimizer_step import OptimizerStep
+from ...train.state import TrainingState
 from .small import Cell, Finding, Words, digits
 
 LENGTH, DIGITS, WIDTH, STEPS = 32, 8, 32, 250
@@ -95,7 +95,7 @@ KINDS: tuple[tuple[type[Network], Words], ...] = (
 
 
 # One thread: products this small gain nothing from two, and wait for them on a busy machine.
-@repeatable(threads=1)
+@deterministic(threads=1)
 def rnn_or_attention(seed: int) -> Finding:
     """Which digit stood so many tokens before the last one? Each kind is trained anew for each distance."""
     rows: list[tuple[Cell, ...]] = []
@@ -134,7 +134,7 @@ def _recall(kind: type[Network], distance: int, seed: int, steps: int = STEPS) -
 WIDTHS, SCALING_STEPS = (8, 16, 32, 64, 128), 300
 
 
-@repeatable(threads=1)
+@deterministic(threads=1)
 def scaling(seed: int) -> Finding:
     """The recipe gpt-chars in five widths, the same number of tokens each; loss on held-out text."""
     points = [_trained(width, seed) for width in WIDTHS]
@@ -163,10 +163,10 @@ def _trained(width: int, seed: int) -> tuple[int, float]:
         f"train.seed={seed}",
     ]
     prepared = prepare(load_run("gpt-chars", settings))
-    model, state = prepared.bundle.model, State()
-    update = Update(model.train(), prepared.task, prepared.run.train, width)
+    model, state = prepared.bundle.model, TrainingState()
+    update = OptimizerStep(model.train(), prepared.task, prepared.run.train, width)
     for step in range(1, SCALING_STEPS + 1):
-        update.take(step, state, lambda: False)
+        update.run(step, state, lambda: False)
     size = sum(p.numel() for p in model.parameters())
     return size, float(prepared.task.score(model.eval(), "valid")["loss"])
 
