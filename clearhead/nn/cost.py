@@ -27,7 +27,7 @@ from typing import Literal
 
 Device = Literal["cpu", "cuda"]
 Rule = Literal["open", "causal", "mask"]  # no mask, exactly the triangle, or a rendered mask
-Bias = Literal["none", "fixed", "learned", "asked"]  # asked: learned, and it depends on the queries
+Bias = Literal["none", "fixed", "learned", "content"]  # content: learned, and dependent on the queries
 INDEX_BYTES = 8  # bytes of an index
 
 

@@ -163,7 +163,7 @@ def _effect(spec: Positions, shape: HiddenShape, dims: Dims) -> tuple[Bias, int,
     asked = bound.bias(0, rotated, k)
     kind: Bias = "learned" if bias.requires_grad else "fixed"
     if asked is not None and asked.requires_grad and _depends(asked, (q, k)):
-        kind = "asked"
+        kind = "content"
     return kind, bias.numel() * shape.number, joined
 
 

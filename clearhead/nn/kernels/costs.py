@@ -48,7 +48,7 @@ class Dense:
 
 
 def _learns(at: AttentionShape) -> bool:
-    return at.bias in ("learned", "asked")
+    return at.bias in ("learned", "content")
 
 
 def _kept_by_fused(at: AttentionShape) -> int:
@@ -92,7 +92,7 @@ class Sparse:
         """Of one that learns: all it says of the queries, to pick their keys from, and the mask as flags."""
         if not _learns(at):
             return 0
-        rows, asking = at.batch if at.bias == "asked" else 1, self.blocks * self.queries
+        rows, asking = at.batch if at.bias == "content" else 1, self.blocks * self.queries
         return at.number * rows * at.heads * asking * at.keys + asking * self.keys * self.lists
 
 

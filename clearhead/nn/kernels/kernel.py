@@ -56,7 +56,7 @@ class AttentionCall:
     second: Callable[[], AttentionCall] | None = None
 
     @property
-    def share(self) -> int:
+    def heads_per_kv(self) -> int:
         """How many query heads share one key/value head."""
         return self.q_BHQE.shape[1] // self.k_BHKE.shape[1]
 
@@ -93,6 +93,7 @@ class Kernel(nn.Module):
     shares: bool = True  # whether the weights of a query are non-negative and sum to one
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         cls.name = cls.__name__.lstrip("_").removesuffix("Kernel")
 
     def forward(self, call: AttentionCall, tap: Tap = OFF) -> Tensor:

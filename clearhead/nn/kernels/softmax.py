@@ -95,7 +95,7 @@ class SoftmaxKernel(Kernel):
         if call.view.dense is not None and call.view.dense.shape[1] > 1:
             return super().pattern(call, heads)  # every head has a mask of its own
         count = call.q_BHQE.shape[1]
-        k = call.k_BHKE[:, [head // call.share for head in range(count)[heads]]]
+        k = call.k_BHKE[:, [head // call.heads_per_kv for head in range(count)[heads]]]
         bias = call.bias if call.bias is None or call.bias.shape[1] == 1 else call.bias[:, heads]
         sink = None if self.sink is None else self.sink[heads]
         some = AttentionCall(call.q_BHQE[:, heads], k, call.v_BHKE, call.view, bias, call.scale)
@@ -109,7 +109,7 @@ def attention_weights(
 
     Rows sum to one; with a sink, to one minus its weight.
     """
-    k_BHKE = call.k_BHKE.repeat_interleave(call.share, dim=1)
+    k_BHKE = call.k_BHKE.repeat_interleave(call.heads_per_kv, dim=1)
     scores_BHQK = capped(widen(call.q_BHQE) @ widen(k_BHKE).mT * call.scale, cap)
     if call.bias is not None:
         scores_BHQK = scores_BHQK + call.bias

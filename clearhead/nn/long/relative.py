@@ -61,7 +61,7 @@ class RelativeWaves(Positions):
         return PositionCost(
             tower=PartCost(parameters=parameters, saved=INDEX_BYTES * n * n),
             layer=waves + scores + kept,
-            bias="asked",
+            bias="content",
             shared_bias=WAVE_BYTES * dims.width * distances,
         )
 
