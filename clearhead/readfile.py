@@ -24,7 +24,7 @@ MAX_JSON_VALUES = 10**6
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """The file opened for reading, or an OSError that says why it cannot be."""
+    """Open a regular file for reading, or raise an OSError that says why it cannot be."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -34,7 +34,7 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def read_regular(path: str | Path, limit: int) -> bytes:
-    """As many bytes as the file has, or an OSError if these are more than the limit."""
+    """The bytes of a regular file; an OSError if there are more than the limit."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
@@ -43,7 +43,7 @@ def read_regular(path: str | Path, limit: int) -> bytes:
 
 
 def read_file(path: Path, limit: int = LIMIT) -> bytes:
-    """As `read_regular`, with one line for whatever is wrong."""
+    """As `read_regular`, with a one-line LoadError for whatever is wrong."""
     try:
         return read_regular(path, limit)
     except OSError as error:
@@ -55,7 +55,7 @@ def read_file(path: Path, limit: int = LIMIT) -> bytes:
 
 
 def parse_json(data: bytes, where: object) -> Any:
-    """JSON in UTF-8; `where` is the file it stood in, for the error."""
+    """Parse JSON in UTF-8; `where` names the file in errors."""
     if sum(map(data.count, (b",", b"[", b"{"))) > MAX_JSON_VALUES:
         raise LoadError(f"{where} holds more than {MAX_JSON_VALUES:,} values; expected far fewer")
     try:
@@ -68,12 +68,12 @@ def parse_json(data: bytes, where: object) -> Any:
 
 
 def read_json(path: Path, limit: int = CONFIG_LIMIT) -> Any:
-    """Whatever the file holds."""
+    """The content of a JSON file."""
     return parse_json(read_file(path, limit), path)
 
 
 def read_object(path: Path, limit: int = CONFIG_LIMIT) -> dict[str, Any]:
-    """A file whose outermost thing must be an object with named values."""
+    """A JSON file that must hold an object."""
     value = read_json(path, limit)
     if not isinstance(value, dict):
         raise LoadError(f"{path} holds {quoted(value)}; expected an object: {{...}}")

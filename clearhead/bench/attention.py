@@ -1,8 +1,8 @@
-"""Attention by length: ways to mix tokens in; time, memory and operations of one layer at each length out.
+"""Attention by length: token mixers in; time, memory and FLOPs of one layer at each length out.
 
-Every variant is the same layer with one choice changed: projections, the mixing, the projection back. They
-take turns, length by length; a variant whose next length would take longer than the limit is left out there,
-and that is said. Shape suffixes: B batch, T tokens, D width.
+Every variant is the same layer with another mixer between the projections. They take turns, length by length;
+a variant whose next length would exceed the time limit is skipped and reported. Shape suffixes: B batch, T
+tokens, D width.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 
 @dataclass(frozen=True)
 class LayerSize:
-    """What all variants share."""
+    """The size of the layer, the same for all variants."""
 
     width: int = 256
     heads: int = 4
@@ -106,7 +106,7 @@ def measure_attention(
 
 
 def parse_variant(word: str, layer: LayerSize, longest: int) -> TokenMixer:
-    """A variant by its word: a kernel of attention, or another mixer."""
+    """The token mixer of a variant: attention with a kernel, or another mixer."""
     spec = parse(word)
     if isinstance(spec, kernels.Linformer):
         spec = replace(spec, length=max(longest, spec.length))
@@ -120,7 +120,7 @@ def parse_variant(word: str, layer: LayerSize, longest: int) -> TokenMixer:
 def crossover(
     result: AttentionBenchmark, variant: str, of: Callable[[AttentionPoint], float]
 ) -> float | None:
-    """From which length on a variant needs less than softmax; 0: always, None: nowhere that was measured."""
+    """The length from which a variant needs less than softmax; 0: always, None: at no measured length."""
     base = {point.length: of(point) for point in result.of(SOFTMAX)}
     ratios = [(p.length, log(of(p) / base[p.length])) for p in result.of(variant) if p.length in base]
     if not ratios or ratios[-1][1] >= 0:
@@ -134,7 +134,7 @@ def crossover(
 
 @dataclass(frozen=True)
 class Growth:
-    """What a doubling of the length multiplies a figure by."""
+    """The factor by which a figure grows when the length doubles."""
 
     worst: float
     mean: float
@@ -143,14 +143,14 @@ class Growth:
 def growth_per_doubling(
     result: AttentionBenchmark, variant: str, of: Callable[[AttentionPoint], float], start: int = 2048
 ) -> Growth | None:
-    """Over the doublings from `start` tokens on; `None` where fewer than two lengths were run."""
+    """Growth over the doublings from `start` tokens on; None with fewer than two lengths."""
     points = [p for p in result.of(variant) if p.length >= start]
     steps = [of(b) / of(a) for a, b in pairwise(points) if b.length == 2 * a.length]
     return Growth(max(steps), float(prod(steps) ** (1 / len(steps)))) if steps else None
 
 
 class _Call:
-    """One layer over one text of noise, ready to be run."""
+    """One layer and one random input, ready to run."""
 
     def __init__(self, spec: TokenMixer, layer: LayerSize, length: int) -> None:
         with torch.device("meta"):
@@ -212,7 +212,7 @@ def _points(
 
 
 def _too_long(points: Sequence[AttentionPoint], name: str, length: int, limit: float) -> bool:
-    """Whether the next length would take longer than the limit, if it goes on as it went."""
+    """Whether the next length would exceed the limit, extrapolated from the last two."""
     before = [point for point in points if point.variant == name]
     if not before:
         return False
@@ -243,7 +243,7 @@ def _counted(call: _Call) -> int | None:
 
 
 def _fused(q: list[int], k: list[int], v: list[int], *_: object, **__: object) -> int:
-    """Scores and mix of the CPU's fused call, as torch counts those of a graphics card."""
+    """FLOPs of the CPU's fused attention, as torch counts them for GPUs."""
     return 2 * q[0] * q[1] * q[2] * k[2] * (q[3] + v[3])
 
 

@@ -23,7 +23,7 @@ class ConvertedModel:
     folder: Path
     kind: str  # what it computes in: "float32" or "int8"
     words: list[str]  # it speaks in words; ours are numbers
-    translates: bool  # an encoder-decoder; otherwise it goes on from the prompt
+    translates: bool  # an encoder-decoder; otherwise it continues the prompt
 
 
 def convert_folder(folder: Path, kind: str, vocab: int, *, translates: bool) -> ConvertedModel:
@@ -35,7 +35,7 @@ def convert_folder(folder: Path, kind: str, vocab: int, *, translates: bool) -> 
     out = folder.parent / f"ctranslate2-{kind}"
 
     class Converter(library.converters.TransformersConverter):  # type: ignore[misc]
-        """Theirs; it asks the tokenizer for nothing but words."""
+        """CTranslate2's converter, which needs only the words of a tokenizer."""
 
         def load_tokenizer(self, *_: Any, **__: Any) -> Any:
             return _Words(words)
@@ -46,7 +46,7 @@ def convert_folder(folder: Path, kind: str, vocab: int, *, translates: bool) -> 
 
 
 class CTranslate2Process:
-    """The other process: it opens the model once, then decodes as often as it is asked."""
+    """Decodes in another process, which opens the model once."""
 
     def __init__(self, model: ConvertedModel, ids: list[list[int]], task: DecodeTask, cores: int) -> None:
         given = (model, ids, task, cores)
@@ -87,7 +87,7 @@ def _decode() -> list[list[int]]:
 
 
 class _Words:
-    """As much of a tokenizer as their converter asks for."""
+    """The part of a tokenizer that the converter uses."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = words

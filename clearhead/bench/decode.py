@@ -1,7 +1,7 @@
-"""Decoding speed: one model, the same prompts, as many new tokens for everyone; ours beside its peers.
+"""Decoding speed: one model, the same prompts and number of new tokens; Clearhead beside other libraries.
 
-The peers read the folder that we write, so all have the same weights. None may stop early. CTranslate2 brings
-threads of its own, which slow down whoever computes in the same process; it works in another one.
+The others load the folder that we save, so all have the same weights. None may stop early. CTranslate2 has
+threads of its own, which slow down everything else in the process, so it runs in a separate one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .task import Decoder, DecodeTask
 from .timing import Say, TimedCall, installed, measure_in_turns, quiet_libraries
 
 DECODE_PEERS = ("transformers", "ctranslate2")
-PAUSE = 0.3  # seconds before each turn: the threads of whoever worked last spin for a while, then sleep
+PAUSE = 0.3  # seconds before each turn: OpenMP threads of the previous side spin for a while, then sleep
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _vocab(bundle: Bundle) -> int:
 
 
 def _new(rows: Tensor, task: DecodeTask) -> list[list[int]]:
-    """The new tokens are the last ones, whether the prompt or a start token stands before them."""
+    """The new tokens are the last ones, whether a prompt or a start token precedes them."""
     return [row[-task.tokens :] for row in rows.tolist()]
 
 

@@ -29,7 +29,7 @@ Embedder = Callable[[Sequence[str]], Tensor]
 
 @dataclass(frozen=True)
 class Rated:
-    """Two texts and how alike people found them."""
+    """Two texts and their similarity as rated by people."""
 
     one: str
     two: str
@@ -97,7 +97,7 @@ def read_rated(path: Path) -> list[Rated]:
 
 
 def _ranks(values: Tensor) -> Tensor:
-    """Ranks from 0; equal values share the mean of theirs."""
+    """Ranks from 0; ties get their mean rank."""
     unique: tuple[Tensor, Tensor, Tensor] = torch.unique(values, return_inverse=True, return_counts=True)
     _, inverse, counts = unique
     return (counts.cumsum(0) - (counts + 1) / 2)[inverse].double()

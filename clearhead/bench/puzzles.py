@@ -33,7 +33,7 @@ def recall(draw: Random, length: int) -> LabelledExample:
 
 
 def listops(draw: Random, length: int) -> LabelledExample:
-    """As deep and as long as fits; expressions that came out too long are drawn again."""
+    """A random ListOps expression of at most `length` tokens; longer ones are drawn again."""
     while True:
         ids, value = _expression(draw, depth=3)
         if length // 3 < len(ids) < length:

@@ -67,7 +67,7 @@ def train_variants(
 
 
 def variant_edit(word: str, length: int, *, causal: bool) -> dict[str, Any]:
-    """A variant as a change of a model: another kernel in its attention, or something in its place."""
+    """A variant as a spec edit: another attention kernel, or another mixer instead of attention."""
     spec = parse(word)
     if isinstance(spec, kernels.Linformer):
         spec = replace(spec, length=length)

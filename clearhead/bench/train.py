@@ -34,7 +34,7 @@ UNGROUPED, GROUPED = "transformers", "transformers, by length"
 
 @dataclass(frozen=True)
 class TrainingWork:
-    """What both sides train: a model, its task, and the same examples as rows of theirs."""
+    """What both sides train: a model, its task, and the same examples as rows for transformers."""
 
     bundle: Bundle
     task: Task[Any]
@@ -46,7 +46,7 @@ class TrainingWork:
 def compare_training(
     kind: TrainingRows, *, source: str, tokens: int, steps: int, rounds: int, peers: bool, say: Say
 ) -> dict[str, float]:
-    """Real tokens a second by name, the median of the rounds; ours is "clearhead"."""
+    """Tokens per second without padding, by name; the median of the rounds."""
     work = ragged(source, tokens) if kind == "ragged" else dense(tokens)
     sides: dict[str, Callable[[Path], float]] = {
         "clearhead": lambda folder: train_clearhead(work, steps, folder)
@@ -93,7 +93,7 @@ def dense(tokens: int, length: int = 256) -> TrainingWork:
 
 
 def _fitting(sizes: Sequence[tuple[int, ...]], tokens: int) -> int:
-    """How many rows, drawn at random, fill a padded batch of so many tokens on average."""
+    """The number of random rows whose padded batch has `tokens` tokens on average."""
     key = generator(0, "bench")
 
     def padded(rows: int) -> float:
@@ -108,7 +108,7 @@ def _fitting(sizes: Sequence[tuple[int, ...]], tokens: int) -> int:
 
 
 def train_clearhead(work: TrainingWork, steps: int, folder: Path) -> float:
-    """Real tokens a second from the end of the first step on, by the clock on the wall."""
+    """Tokens per second without padding, from the end of the first step on, by wall-clock time."""
     real: list[int] = []
     stamps: list[float] = []
 
@@ -122,7 +122,7 @@ def train_clearhead(work: TrainingWork, steps: int, folder: Path) -> float:
 
 
 class _Counted:
-    """A task whose real tokens are counted as they are asked for."""
+    """A task that counts the tokens of the batches it gives."""
 
     def __init__(self, task: Task[Any], real: list[int]) -> None:
         self._task, self._real = task, real
@@ -173,7 +173,7 @@ def train_transformers(work: TrainingWork, steps: int, folder: Path, *, group: b
 
 
 def _sides(row: Mapping[str, list[int]]) -> list[list[int]]:
-    """What a row holds: two texts of a pair; a text for a language model, whose labels are itself."""
+    """The sequences of a row: the two texts of a pair, or the one text of a language model."""
     return [row["labels"]] if row["labels"] is row["input_ids"] else [*row.values()]
 
 
@@ -184,5 +184,5 @@ def _filled(rows: Sequence[list[int]], filler: int) -> tuple[torch.Tensor, torch
 
 
 def _speed(real: Sequence[int], stamps: Sequence[float]) -> float:
-    """The first step warms up; its end is where the clock starts."""
+    """The first step is the warm-up; the clock starts at its end."""
     return sum(real[1 : len(stamps)]) / (stamps[-1] - stamps[0])

@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, kw_only=True)
 class Augment:
-    """How much of what: each number is the chance of a word to be changed. `Augment()` changes nothing."""
+    """The probabilities that a word is changed, by kind of change. `Augment()` changes nothing."""
 
     delete: float = 0.0
     synonyms: float = 0.0
@@ -63,7 +63,7 @@ class Augment:
     def ids(
         self, ids: Sequence[int], *, seed: int, row: int, epoch: int, special: Collection[int] = ()
     ) -> list[int]:
-        """The same for token ids: some deleted, some swapped. `special` ones stay as and where they are."""
+        """The same for token ids: some are deleted, some swapped; `special` ones are never touched."""
         chance = generator_for(seed, "augment", row, epoch)
         free = [i for i, token in enumerate(ids) if token not in special]
         gone = {free[i] for i in _chosen(len(free), self.delete, chance)}
@@ -86,7 +86,7 @@ def is_segmented(text: str) -> bool:
 
 
 def delete_words(text: str, rate: float, chance: Random, parts: re.Pattern[str]) -> str:
-    """Without some of its words; if all of them were to go, one stays."""
+    """Delete some words, never all of them."""
     words = list(parts.finditer(text))
     gone = [words[i] for i in _chosen(len(words), rate, chance)]
     for word in reversed(gone):
@@ -95,7 +95,7 @@ def delete_words(text: str, rate: float, chance: Random, parts: re.Pattern[str])
 
 
 def replace_synonyms(text: str, rate: float, chance: Random, lexicon: Lexicon, parts: re.Pattern[str]) -> str:
-    """With some words exchanged for one of their synonyms, in the case they are written in."""
+    """Replace some words by one of their synonyms, keeping the case."""
     known = sorted((word for word, others in lexicon.items() if others), key=len, reverse=True)
     if not known:
         return text
@@ -115,7 +115,7 @@ def replace_synonyms(text: str, rate: float, chance: Random, lexicon: Lexicon, p
 
 
 def swap_words(text: str, rate: float, chance: Random, parts: re.Pattern[str]) -> str:
-    """With some words in the place of their neighbours."""
+    """Swap some words with their neighbours."""
     matches = list(parts.finditer(text))
     if not matches:
         return text
@@ -126,7 +126,7 @@ def swap_words(text: str, rate: float, chance: Random, parts: re.Pattern[str]) -
 
 
 def mistype(text: str, rate: float, chance: Random, parts: re.Pattern[str]) -> str:
-    """With a slip of the finger in some words of two letters (or Chinese characters) and more."""
+    """Add a typing error to some words of two or more letters (or Chinese characters)."""
 
     def slip(match: re.Match[str]) -> str:
         word = match[0]
@@ -143,7 +143,7 @@ def mistype(text: str, rate: float, chance: Random, parts: re.Pattern[str]) -> s
 
 
 def _chosen(count: int, rate: float, chance: Random) -> list[int]:
-    """Some of 0 ... count - 1, in order, never all of them."""
+    """A random subset of range(count), in order, never all of it."""
     chosen = [i for i in range(count) if chance.random() < rate]
     if count and len(chosen) == count:
         chosen.pop(_below(count, chance))
@@ -151,7 +151,7 @@ def _chosen(count: int, rate: float, chance: Random) -> list[int]:
 
 
 def _swapped(items: Sequence[Item], rate: float, chance: Random) -> list[Item]:
-    """With some of them in the place of their neighbours."""
+    """Swap some items with their neighbours."""
     swapped, i = list(items), 0
     while i < len(swapped) - 1:
         if chance.random() < rate:

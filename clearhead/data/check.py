@@ -54,11 +54,11 @@ class DataReport:
         plain = asdict(self)
         for name in ("schema", "others"):
             del plain[name]
-        shapes = [
+        schemas = [
             {"kind": s.kind, "columns": dict(s.columns), "reason": s.reason}
             for s in (self.schema, *self.others)
         ]
-        return plain | {"shape": shapes[0], "others": shapes[1:]}
+        return plain | {"shape": schemas[0], "others": schemas[1:]}
 
 
 def check_data(

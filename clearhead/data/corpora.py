@@ -18,7 +18,7 @@ _TRAIN, _HELD_OUT, _SENTENCES = grammar.TRAIN_PAIRS, grammar.HELD_OUT_PAIRS, gra
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """What a person wants to know before training on it."""
+    """A built-in corpus, with what `clearhead data` prints about it."""
 
     name: str
     about: str

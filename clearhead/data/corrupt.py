@@ -27,7 +27,7 @@ class MaskedIds(NamedTuple):
 def mask_words(
     ids: Sequence[int], draw: Random, *, mask: int, vocab: int, special: frozenset[int], share: float = 0.15
 ) -> MaskedIds:
-    """`share` of the ordinary tokens are asked for: 80 % hidden, 10 % another word, 10 % as they are."""
+    """`share` of the ordinary tokens become labels: 80 % are masked, 10 % replaced, 10 % left as they are."""
     ordinary = [i for i, token in enumerate(ids) if token not in special]
     chosen = (
         sample_without_replacement(ordinary, max(1, round(share * len(ordinary))), draw) if ordinary else []
@@ -46,7 +46,7 @@ def mask_words(
 def drop_spans(
     ids: Sequence[int], draw: Random, *, sentinels: Sequence[int], share: float = 0.15, mean: float = 3.0
 ) -> tuple[Ids, Ids]:
-    """Spans of about `mean` tokens, `share` of the text in all: (text with sentinels, the spans in turn)."""
+    """Drop spans of about `mean` tokens, `share` of the text in all: (text with sentinels, the spans)."""
     count = min(len(ids) - 1, max(1, round(share * len(ids)))) if len(ids) > 1 else 0
     spans = min(max(1, round(count / mean)), count, len(ids) - count, len(sentinels) - 1)
     if spans < 1:
@@ -71,7 +71,7 @@ def noise_delete(ids: Sequence[int], draw: Random, mask: int, share: float) -> I
 
 
 def noise_infill(ids: Sequence[int], draw: Random, mask: int, share: float) -> Ids:
-    """Spans of 0 to 6 tokens become one mask each: how much is missing is part of the question."""
+    """Replace spans of 0 to 6 tokens by one mask each: their length is part of what is learned."""
     left, out, at = round(share * len(ids)), [], 0
     while at < len(ids):
         if left > 0 and draw.random() < share:
@@ -88,7 +88,7 @@ def noise_infill(ids: Sequence[int], draw: Random, mask: int, share: float) -> I
 
 
 def noise_permute(ids: Sequence[int], draw: Random, mask: int, share: float) -> Ids:
-    """Pieces of the text in another order; a piece is about a tenth of it, and no less than a token."""
+    """Permute pieces of the text; a piece is about a tenth of it, and at least one token."""
     size = max(1, len(ids) // 10)
     pieces = [list(ids[at : at + size]) for at in range(0, len(ids), size)]
     return [token for piece in sample_without_replacement(pieces, len(pieces), draw) for token in piece]
@@ -109,7 +109,7 @@ NOISES: dict[str, Callable[[Sequence[int], Random, int, float], Ids]] = {
 
 
 def sample_without_replacement(things: Sequence[object], count: int, draw: Random) -> list:  # type: ignore[type-arg]
-    """`count` of the things, each at most once, in random order; by `random()` alone, which never changes."""
+    """`count` distinct items in random order; uses only `random()`, the same in every version of Python."""
     left = list(things)
     if count > len(left):
         raise InputError(f"{count} of {len(left)} things were asked for")
@@ -127,6 +127,6 @@ def _ordinary(draw: Random, vocab: int, special: frozenset[int]) -> int:
 
 
 def _parts(total: int, count: int, draw: Random) -> list[int]:
-    """`count` whole numbers of one or more that add up to `total`."""
+    """`count` positive integers whose sum is `total`."""
     cuts = sorted(sample_without_replacement(range(1, total), count - 1, draw))
     return [end - start for start, end in zip([0, *cuts], [*cuts, total], strict=True)]

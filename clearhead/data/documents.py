@@ -11,13 +11,13 @@ from .source import Row, Source
 
 
 def documents(
-    source: Source, shape: Schema, by: Literal["row", "paragraph", "file"] = "row"
+    source: Source, schema: Schema, by: Literal["row", "paragraph", "file"] = "row"
 ) -> Iterator[str]:
-    """By `row` each row is a text; by `paragraph` up to a blank row; by `file` all of a file."""
+    """The texts of a source: each row (`row`), paragraphs (`paragraph`), or whole files (`file`)."""
     lines: list[str] = []
     place = ""
     for number, row in enumerate(source):
-        value = row.get(shape.columns["text"])
+        value = row.get(schema.columns["text"])
         text = "\n".join(map(str, value)) if isinstance(value, list) else str("" if value is None else value)
         before, place = place, source.where(number).rsplit(" ", 2)[0]
         blank = not text.strip()
@@ -37,7 +37,7 @@ def is_held_out(text: str, *, one_in: int) -> bool:
 
 
 def split_by_hash(rows: Iterable[Mapping[str, Any]], column: str, *, one_in: int) -> dict[str, list[Row]]:
-    """Rows by what stands in one column; a second row with the same text is left out."""
+    """Split rows by a hash of one column; later rows with the same text are dropped."""
     splits: dict[str, dict[str, Row]] = {"train": {}, "valid": {}}
     for row in rows:
         split = "valid" if is_held_out(row[column], one_in=one_in) else "train"

@@ -61,7 +61,7 @@ def read_json_source(file: File) -> Source:
 
 
 class _Elements:
-    """The outermost list of a file, through a window of text that moves over it."""
+    """The outermost list of a file, parsed through a moving window of text."""
 
     def __init__(self, file: File) -> None:
         self.file, self.read = file, file.start
@@ -69,7 +69,7 @@ class _Elements:
         self.text, self.at, self.byte, self.ended = "", 0, file.start, False
 
     def begins(self) -> Iterator[tuple[int, int]]:
-        """Byte and number of each element, which must be a row; what is not JSON is refused."""
+        """The offset and number of each element, which must be a row of valid JSON."""
         self._step(self._next())  # the bracket
         number = 1
         if self._next() == "]":
@@ -87,7 +87,7 @@ class _Elements:
             raise self._broken("Extra data", number)
 
     def _where(self, number: int) -> int:
-        """Parse one element, to know where it ends; it is parsed again when its row is asked for."""
+        """Parse one element to find its end; it is parsed again when its row is read."""
         if not self._next():
             raise self._broken("Expecting value", number)
         start = self.byte
@@ -108,7 +108,7 @@ class _Elements:
         return start
 
     def _next(self) -> str:
-        """The next character that is no space, or nothing at the end."""
+        """The next character that is not white space, or "" at the end."""
         while True:
             match = SPACE.match(self.text, self.at)
             assert match is not None
@@ -122,7 +122,7 @@ class _Elements:
         self.byte += len(text.encode("utf-8"))
 
     def _grow(self, number: int) -> None:
-        """Twice as much text, so that a long element is not parsed too often."""
+        """Double the window, so that a long element is not parsed too often."""
         self._read(max(READ_BYTES, len(self.text) - self.at))
         where = f"{self.file.name} row {number}"
         if len(self.text) > MAX_LINE_BYTES:
@@ -157,7 +157,7 @@ def _with_columns(records: FileSource) -> FileSource:
 
 
 def _first(file: File) -> int | None:
-    """Where the first byte is that is no space."""
+    """The offset of the first byte that is not white space."""
     for start in range(file.start, file.size, READ_BYTES):
         block = file.read(start, min(start + READ_BYTES, file.size))
         if found := block.lstrip(b" \t\r\n"):
@@ -166,7 +166,7 @@ def _first(file: File) -> int | None:
 
 
 def _has_more_lines(file: File, start: int) -> bool:
-    """Whether the file is JSON lines under another name: an object in its first line, and further lines."""
+    """Whether the file is really JSON lines: an object on its first line, and more lines."""
     with file.handle() as handle:
         handle.seek(start)
         line = handle.readline(MAX_LINE_BYTES + 1)
@@ -213,7 +213,7 @@ def _row(value: Any, where: str) -> Row:
 
 
 def _rows(value: Any, file: File) -> Any:
-    """A list as it is; of an object the list under `data`, SQuAD's tree laid flat; or the object itself."""
+    """A list as it is; the list under `data` of an object, with SQuAD's nesting flattened; or the object."""
     if not isinstance(value, dict):
         return value
     if not isinstance(value.get("data"), list):

@@ -1,4 +1,4 @@
-"""Folders of texts by label, as IMDB comes (`train/pos/0_9.txt`): a folder in, texts and labels out."""
+"""Folders of texts by label, such as IMDB (`train/pos/0_9.txt`): a folder in, texts and labels out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNLABELLED = "unsup"  # IMDB's texts without a label
 
 
 class LabelFolders(Source):
-    """One file is one row; its folder is its label. A file is opened when its row is asked for."""
+    """Each file is a row and its folder is the label. Files are opened on demand."""
 
     def __init__(self, folder: Path, labels: Sequence[Path]) -> None:
         super().__init__(("text", "label"), (), f"labels: {', '.join(each.name for each in labels)}")
@@ -38,7 +38,7 @@ class LabelFolders(Source):
         return "utf-8"
 
     def hashes(self) -> dict[str, str]:
-        """One for all: fifty thousand files are one thing to a person."""
+        """One hash for all files: there may be fifty thousand."""
         digest = hashlib.sha256()
         for path in self._paths:
             digest.update(f"{path.relative_to(self._folder)}\0{File(path).sha256}\n".encode())
@@ -46,7 +46,7 @@ class LabelFolders(Source):
 
 
 def labelled_folders(folder: Path) -> dict[str, Source]:
-    """The splits of such a folder, or none if it is no such folder."""
+    """The splits of such a folder, or {} if it is not one."""
     if own := _labels(folder):
         return {"train": _source(folder, own)}
     splits: dict[str, Source] = {}

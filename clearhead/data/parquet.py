@@ -32,7 +32,7 @@ MAX_COLUMNS = 10_000
 
 
 class ParquetSource(Source):
-    """Rows of a .parquet file; a row group is read when one of its rows is asked for."""
+    """Rows of a .parquet file; row groups are read on demand."""
 
     def __init__(self, file: File) -> None:
         try:
@@ -90,7 +90,7 @@ class ParquetSource(Source):
         return table
 
     def _length(self, column: Any) -> int:
-        """How many bytes the texts of a column are when each stands for itself."""
+        """The bytes of a column's texts with the dictionary expanded."""
         compute, total = self._arrow.compute, 0
         for chunk in column.chunks if self._arrow.types.is_dictionary(column.type) else []:
             lengths = compute.binary_length(chunk.dictionary)
@@ -100,7 +100,7 @@ class ParquetSource(Source):
 
 @contextmanager
 def _guarded(what: str) -> Iterator[None]:
-    """The library raises errors of its own, of Python and of the system; each means that the file is bad."""
+    """pyarrow raises its own, Python's and system errors; each means that the file is bad."""
     try:
         yield
     except DataError:
@@ -111,7 +111,7 @@ def _guarded(what: str) -> Iterator[None]:
 
 
 def _memory(group: Any, columns: list[Any]) -> int:
-    """The most bytes a row group can take: its pages unpacked, and a number or reference for each cell."""
+    """An upper bound of a row group's memory: its pages unpacked, and a number or reference per cell."""
     fixed = [column.length for column in columns if column.physical_type == "FIXED_LEN_BYTE_ARRAY"]
     width = 16 * len(columns) + sum(max(length, 0) for length in fixed)
     return int(max(group.total_byte_size, 0) + max(group.num_rows, 0) * width)
@@ -131,7 +131,7 @@ def _values(handle: IO[bytes]) -> list[int]:
 
 
 def _check(file: File, names: list[str], sizes: list[int], claimed: int, needed: list[int]) -> None:
-    """What the index says must be possible, before anything is read by it."""
+    """Check that the index is plausible before anything is read by it."""
     if min(sizes, default=0) < 0 or sum(sizes) != claimed:
         raise DataError(
             f"{file.name} is no parquet file: its index counts {claimed:,} rows and {sum(sizes):,}"
@@ -154,7 +154,7 @@ def _check(file: File, names: list[str], sizes: list[int], claimed: int, needed:
 
 
 def _most(file: File) -> int:
-    """Bytes of one row group: as with packed files, no more than text can be packed."""
+    """The largest row group allowed: as for compressed files, no more than text can be compressed."""
     return min(MAX_GROUP_BYTES, max(UNCHECKED_BYTES, MAX_RATIO * file.size))
 
 
@@ -164,7 +164,7 @@ def _too_large(file: File, size: int) -> DataError:
 
 
 def _refuse_long(cells: Any, where: str) -> None:
-    """A list of millions in one row: as Python values it would take many times the memory."""
+    """Refuse a huge list in one row: as Python values it would take many times the memory."""
     for column in cells.columns:
         if column.type.num_fields and column.nbytes > MAX_LINE_BYTES:
             raise DataError(f"{where} is larger than {MAX_LINE_BYTES // 2**20} MB; expected text")

@@ -52,7 +52,7 @@ SPLIT_WORDS = {
 
 
 def normalised_name(name: str) -> str:
-    """A column's name as it is compared: `Source Text` is `source_text`."""
+    """A column name normalised for comparison: `Source Text` becomes `source_text`."""
     return re.sub(r"[\s-]+", "_", name.strip().casefold())
 
 
@@ -63,7 +63,7 @@ def is_language_code(suffix: str) -> bool:
 
 
 def split_of(name: str) -> str | None:
-    """train, valid or test, by the words of a file's name."""
+    """train, valid or test, recognised by the words of a file name."""
     words = re.split(r"[^a-z]+", name.lower())
     return next((split for split, known in SPLIT_WORDS.items() if any(word in known for word in words)), None)
 
@@ -88,7 +88,7 @@ class RowKind(NamedTuple):
 
 
 def _text(row: Row, columns: Columns, role: str) -> Row:
-    """One role as text; numbers are written out, a list of lines is joined."""
+    """The value of a role as text; numbers are formatted, a list of lines is joined."""
     value = _value(row, columns[role], role)
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         if len(value) > 1 and role in ("tgt", "completion"):

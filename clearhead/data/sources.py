@@ -1,4 +1,4 @@
-"""Sources: what the user named (a file, parallel files, a folder, a built-in corpus) in, rows out."""
+"""Sources: a file, parallel files, a folder or a built-in corpus in; rows by split out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_rows(given: FileName | Sequence[FileName], *, split: str | None = None)
 
 
 def read_splits(given: FileName | Sequence[FileName]) -> dict[str, Source]:
-    """The same by split: train, valid and test, told by the names of the files of a folder."""
+    """The same by split: train, valid and test, recognised by the file names of a folder."""
     paths = [Path(given)] if isinstance(given, str | os.PathLike) else [Path(each) for each in given]
     if not paths:
         raise InputError("no file was named; expected at least one")
@@ -46,7 +46,7 @@ def read_splits(given: FileName | Sequence[FileName]) -> dict[str, Source]:
 
 
 def _together(paths: Sequence[Path]) -> Source:
-    """Files that belong side by side, if their names differ in the language alone; else one after another."""
+    """Parallel files, if their names differ only in the language; else files one after another."""
     if len(paths) > 1 and len({_stem(path) for path in paths}) == 1 and not any(map(_has_format, paths)):
         return ParallelSource({suffix_of(path.name): read_text(File(path)) for path in paths})
     sources = [read_source(File(path)) for path in paths]
@@ -71,7 +71,7 @@ def _folder(folder: Path) -> dict[str, Source]:
 
 
 def _grouped(paths: Iterable[Path]) -> Source:
-    """One split of a folder: parallel files first side by side, then everything one after another."""
+    """One split of a folder: parallel files are paired, then all sources are concatenated."""
     groups: dict[str, list[Path]] = {}
     for path in paths:
         groups.setdefault(str(path) if _has_format(path) else _stem(path), []).append(path)
@@ -94,7 +94,7 @@ def _partners(path: Path) -> list[Path]:
 
 
 def _stem(path: Path) -> str:
-    """The name without its language and packing: `train` for train.en, train.zh.gz and train.en.txt."""
+    """The name without language and compression: `train` for train.en, train.zh.gz and train.en.txt."""
     return path.name.lower().rsplit(f".{suffix_of(path.name)}", 1)[0]
 
 

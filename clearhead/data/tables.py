@@ -20,7 +20,7 @@ NUMERIC_CELL = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?%?", re.IGNORECASE)
 
 
 def read_tsv(file: File, note: str = "") -> Source:
-    """Tabs separate, nothing quotes: a lone quotation mark is text, as in most corpora."""
+    """Tabs separate cells and there is no quoting: a quotation mark is text, as in most corpora."""
     lines = enumerate(file.lines(), 1)
     rows = ((start, number, _split(file, number, text)) for number, (start, text) in lines if text)
     return _table(file, rows, lambda text: text.split("\t"), note, assume_header=False)
@@ -58,7 +58,7 @@ def _refuse_wide(file: File, line: int, separators: int, most: int) -> None:
 
 
 def _csv_rows(file: File, separator: str) -> Iterator[tuple[int, int, Cells]]:
-    """Byte and line where each row begins, and its cells; a quoted cell may run over several lines."""
+    """The offset, line and cells of each row; a quoted cell may span several lines."""
     began: int | None = None
 
     def feed() -> Iterator[str]:
@@ -123,7 +123,7 @@ def _check(file: File, line: int, cells: Cells, columns: Cells) -> None:
 
 
 def _has_header(rows: list[Cells], *, assume: bool) -> bool:
-    """Names on the first row? Known words say yes; a number, a repetition or a value of below say no."""
+    """Whether the first row is a header: known names say yes; numbers or values of later rows say no."""
     first, below = rows[0], rows[1:]
     filled = [cell for cell in first if cell.strip()]
     if len(set(first)) < len(first) or not filled or max(map(len, first)) > 60:

@@ -20,7 +20,7 @@ from ..errors import DataError
 
 PACKED = (".gz", ".xz")
 MAX_RATIO = 200
-UNCHECKED_BYTES = 64 * 2**20  # bytes; up to here nobody asks how a file was packed
+UNCHECKED_BYTES = 64 * 2**20  # smaller outputs are not checked for their ratio
 XZ_MEMORY = 100 * 2**20  # bytes an xz decoder may use; `xz -9` needs 65 MB
 READ, WRITE = 2**16, 2**20
 
@@ -31,14 +31,14 @@ def unpack(packed: BinaryIO, path: Path, name: str) -> int:
     whole = os.fstat(packed.fileno()).st_size
     free = shutil.disk_usage(tempfile.gettempdir()).free
     size = 0
-    with tempfile.TemporaryFile() as room:
+    with tempfile.TemporaryFile() as unpacked:
         for part in parts(packed):
             size += len(part)
             if size > min(UNCHECKED_BYTES, free // 2):
                 _refuse_excess(name, size, packed.tell(), whole, free)
-            room.write(part)
-        room.flush()
-        return os.dup(room.fileno())
+            unpacked.write(part)
+        unpacked.flush()
+        return os.dup(unpacked.fileno())
 
 
 def _refuse_excess(name: str, size: int, read: int, whole: int, free: int) -> None:

@@ -1,4 +1,4 @@
-"""The doctor of the machine: nothing in; versions, processor, memory, fonts, extras and remedies out."""
+"""Diagnosis of the machine: findings about versions, processor, memory, fonts and extras, with remedies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROBE = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); print(float
 
 
 def check_machine(folder: Path | None = None) -> list[Finding]:
-    """Everything about this machine that can go wrong. `folder` is where runs would be written."""
+    """All findings about this machine. `folder` is where runs would be written."""
     place = Path.cwd() if folder is None else folder
     findings = [
         _python(),
@@ -61,7 +61,7 @@ def _processor() -> Finding:
 
 
 def cores() -> int:
-    """The processors this process may use."""
+    """The number of cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -89,7 +89,7 @@ def _cpuinfo() -> list[str]:
 
 
 def _matrix_units() -> Finding:
-    """Some virtual machines announce AMX and refuse it; products in bfloat16 then end the program."""
+    """Some virtual machines announce AMX but do not allow it; bfloat16 products then kill the process."""
     if not any("amx_bf16" in line for line in _cpuinfo()):
         return Finding("bfloat16", "no matrix units announced; half precision is not faster here")
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=120)
@@ -164,7 +164,7 @@ def _browser() -> Finding:
 
 
 def _extras() -> Iterator[Finding]:
-    """What pyproject.toml offers beyond the necessary, and whether it is here."""
+    """The optional dependencies of pyproject.toml, and whether they are installed."""
     offered: dict[str, list[str]] = {}
     for line in metadata.requires("clearhead") or []:
         name, _, condition = line.partition(";")

@@ -1,6 +1,6 @@
-"""The doctor of a run: its folder in; what its log, settings, checkpoints and data say, out.
+"""Diagnosis of a run: its folder in; findings about its log, settings, checkpoints and data out.
 
-It reads files and changes none; it may be asked while the run is at work.
+It only reads files, so it can be used while the run is training.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def _failure(failed: list[dict[str, Any]]) -> Iterator[Finding]:
 def _progress(curves: Curves, run: RunConfig | None) -> Iterator[Finding]:
     done = int(curves.steps[-1]["step"]) if curves.steps else 0
     if run is None:
-        yield Finding("steps", f"{done:,} taken; without {SETTINGS_FILE} nobody knows of how many")
+        yield Finding("steps", f"{done:,} taken; without {SETTINGS_FILE} the total is unknown")
     elif done < run.train.steps:
         summary = f"{done:,} of {run.train.steps:,}"
-        yield Finding("steps", summary, "note", "at work, or stopped: clearhead train --resume goes on")
+        yield Finding("steps", summary, "note", "running, or stopped: clearhead train --resume continues it")
     else:
         yield Finding("steps", f"{done:,}, all of them")
 

@@ -86,7 +86,7 @@ def _named(base: Bundle, built: builders.BuiltTask) -> Bundle:
         return base
     there = len(base.config.get("id2label") or {}) or int(base.config.get("num_labels") or 2)
     if there != len(names):
-        raise InputError(f"the model to go on from has {there} labels, the training rows have {len(names)}")
+        raise InputError(f"the model to fine-tune has {there} labels, the training rows have {len(names)}")
     base.config |= {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
     return base
 

@@ -45,40 +45,40 @@ def read_dataset(run: RunConfig) -> Dataset:
     if run.data.valid is not None:
         sources["valid"] = next(iter(read_splits(run.data.valid).values()))
     first = sources.get("train") or next(iter(sources.values()))
-    shape = _fitting(run, first)
+    schema = _fitting(run, first)
     notes: list[str] = []
     if _is_prose(run, first):
         splits = {
-            name: [{"text": text} for text in documents(source, shape, by="file")]
+            name: [{"text": text} for text in documents(source, schema, by="file")]
             for name, source in sources.items()
         }
     else:
-        splits = {name: _canonical(source, shape, name, notes) for name, source in sources.items()}
+        splits = {name: _canonical(source, schema, name, notes) for name, source in sources.items()}
     if "valid" not in splits:
         splits = _held_out(splits, notes)
     hashes = {name: value for source in sources.values() for name, value in source.hashes().items()}
-    return Dataset(splits, shape, hashes, tuple(notes))
+    return Dataset(splits, schema, hashes, tuple(notes))
 
 
 def _fitting(run: RunConfig, source: Source) -> Schema:
-    shapes = detect_schemas(source, run.data.map)
-    for shape in shapes:  # most likely first
-        if shape.form in TASK_FORMS[run.task]:
-            return shape
+    schemas = detect_schemas(source, run.data.map)
+    for schema in schemas:  # most likely first
+        if schema.form in TASK_FORMS[run.task]:
+            return schema
     wanted = " or ".join(TASK_FORMS[run.task])
     roles = " ".join(f"{role}=COLUMN" for role in ROW_KINDS[TASK_FORMS[run.task][0]].roles)
     columns = ", ".join(source.columns)[:120]
     raise InputError(
-        f"the rows look like {shapes[0]}, and {run.task} needs {wanted}; say which columns these are: "
+        f"the rows look like {schemas[0]}, and {run.task} needs {wanted}; say which columns these are: "
         f"--map {roles}, from {columns}"
     )
 
 
-def _canonical(source: Source, shape: Schema, split: str, notes: list[str]) -> list[Row]:
+def _canonical(source: Source, schema: Schema, split: str, notes: list[str]) -> list[Row]:
     rows, blank = [], 0
     for number in range(len(source)):
         try:
-            rows.append(shape.read(source[number]))
+            rows.append(schema.read(source[number]))
         except BlankError:
             blank += 1
         except DataError as error:

@@ -89,7 +89,7 @@ class RunManager:
         if order == "go on":
             self.resume(entry)
         elif process is None:
-            raise TrainError(f"nobody is training in {entry.name}; it may just have ended")
+            raise TrainError(f"no process is training in {entry.name}; it may just have ended")
         elif order == "stop":
             process.terminate()  # nothing is learned yet, so there is nothing to save
             process.wait(30)

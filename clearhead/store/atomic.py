@@ -80,7 +80,7 @@ def _same(one: Path, two: Path) -> bool:
 
 
 def _back_up(path: Path, backup: Path) -> None:
-    """A second name for what is there now, at no cost; a copy where the disk has no second names."""
+    """Keep the present file under a second name by a hard link, or a copy where there are no links."""
     if os.path.lexists(path):
         backup.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -102,7 +102,7 @@ def _undo(old: Path, folder: Path, names: Sequence[str], folders: set[Path]) -> 
 
 
 def write_file_atomically(path: Path, data: bytes) -> None:
-    """One file, as it was or as it is to be: whoever reads it, or dies in between, never sees half of it."""
+    """Replace a file atomically: a reader, or a crash in between, sees the old or the new content."""
     aside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
     try:
         aside.write_bytes(data)

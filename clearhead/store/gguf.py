@@ -24,7 +24,7 @@ TORCH_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat
 
 
 def read_gguf(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor], Tokenizer | None]:
-    """Quantised tensors become float32; F32, F16 and BF16 stay as they are, mapped from the file."""
+    """Read config, tensors and tokenizer. Quantised tensors become float32; others stay mapped."""
     library, where = _library(), str(path)
     try:
         header = Header(Path(path), partial(_blocks, library))
@@ -55,7 +55,7 @@ def _library() -> Any:
 
 
 def _blocks(library: Any, kind: int) -> tuple[int, int]:
-    """How many values a block of this type holds, and in how many bytes."""
+    """The number of values and of bytes in a block of this type."""
     try:
         values, size = library.GGML_QUANT_SIZES[library.GGMLQuantizationType(kind)]
     except (ValueError, KeyError):
@@ -80,6 +80,6 @@ def _tensor(library: Any, header: Header, name: str) -> Tensor:
 
 
 def _dtype(tensors: dict[str, Tensor]) -> str:
-    """The type of the matrices; the norms of a half-precision file are float32 all the same."""
+    """The dtype of the matrices; norms are float32 even in half-precision files."""
     kinds = {x.dtype for x in tensors.values() if x.ndim > 1}
     return str(kinds.pop() if len(kinds) == 1 else torch.float32).removeprefix("torch.")

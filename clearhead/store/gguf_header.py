@@ -29,7 +29,7 @@ BlockSize = Callable[[int], tuple[int, int]]  # a tensor type -> values in a blo
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor as it lies in the file."""
+    """Where and how a tensor is stored in the file."""
 
     kind: int
     shape: tuple[int, ...]  # slowest dimension first, as in torch
@@ -38,7 +38,7 @@ class StoredTensor:
 
 
 class Metadata(dict[str, Any]):
-    """What a file says of itself, asked for by type."""
+    """The metadata of a file, with typed access."""
 
     def whole(self, key: str, default: int | None = None, least: int = 1) -> int:
         value = self._found(key, default)
@@ -85,7 +85,7 @@ class Metadata(dict[str, Any]):
 
 
 class Header:
-    """Reads, and keeps the file mapped: tensors are views of it."""
+    """Reads the header and keeps the file mapped: tensors are views of it."""
 
     def __init__(self, path: Path, blocks: BlockSize) -> None:
         self.data = _mapped(path)
@@ -144,7 +144,7 @@ class Header:
         return int(count)
 
     def _place(self) -> None:
-        """Offsets count from the end of the header; now that it is known, hold them against the file."""
+        """Offsets count from the end of the header; now check them against the file size."""
         step = self.metadata.whole("general.alignment", 32, least=8)
         if step & (step - 1):
             raise LoadError(f"general.alignment is {step}, expected a power of two")

@@ -48,7 +48,7 @@ PRE_TOKENIZERS: dict[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
 
 
 def read_tokenizer(metadata: Metadata, where: str) -> Tokenizer | None:
-    """None where the file has no vocabulary. One of a kind not known here fails only when text is used."""
+    """None if the file has no vocabulary. An unsupported kind raises only when text is encoded."""
     model = metadata.text("tokenizer.ggml.model", "none")
     if model in ("none", "no_vocab"):
         return None
@@ -63,7 +63,7 @@ def read_tokenizer(metadata: Metadata, where: str) -> Tokenizer | None:
 
 
 class _Vocabulary:
-    """The tokens of a file, and the folder they would be: saving a model then needs nothing else."""
+    """The tokens of a file, and the tokenizer files they make, so that the model can be saved."""
 
     def __init__(self, metadata: Metadata, model: str, cut: str) -> None:
         self.metadata, self.model, self.cut = metadata, model, cut
@@ -154,7 +154,7 @@ class _Vocabulary:
         return self.tokens[i], i
 
     def _end(self, role: str, *, silent: bool) -> Named | None:
-        """The token at one end of every text, if there is to be one."""
+        """The token added at one end of every text, if any."""
         return (
             self._special(role)
             if self.metadata.says(f"tokenizer.ggml.add_{role}_token", default=silent)

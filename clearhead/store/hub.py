@@ -22,7 +22,7 @@ _HUB_ID = re.compile(
 
 
 def resolve(name: str | Path) -> Path:
-    """`folder`, `org/name`, `name` or `org/name@revision`; what exists on disk wins."""
+    """Resolve `folder`, `org/name`, `name` or `org/name@revision`; a local folder takes precedence."""
     if not isinstance(name, str | Path):
         raise LoadError(f"{quoted(name)} is neither a folder nor a hub id; expected a string or a path")
     path = Path(os.path.expanduser(name))
@@ -36,7 +36,7 @@ def resolve(name: str | Path) -> Path:
 
 
 def _beside(path: Path) -> str:
-    """The folder that was perhaps meant, among the neighbours of one that does not exist."""
+    """The neighbour of a missing folder that was probably meant."""
     try:
         folders = [entry.name for entry in os.scandir(path.parent) if entry.is_dir()]
     except (OSError, ValueError):

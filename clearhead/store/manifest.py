@@ -23,13 +23,13 @@ MAX_MANIFEST_BYTES = 4 * 2**20  # bytes of a manifest: thirty thousand files
 
 
 def seal(folder: Path, names: Iterable[str], step: int) -> None:
-    """Write down what these files of the folder are. They must be on the disk already."""
+    """Write a manifest of these files of the folder. They must be synced already."""
     files = {name: _measure(folder / name) for name in sorted(names)}
     write_file_atomically(folder / MANIFEST, _text({"format": 1, "step": step, "files": files}))
 
 
 def is_sealed(folder: Path) -> bool:
-    """Whether a manifest of ours stands in the folder, damaged or not; other programs use the name, too."""
+    """Whether the folder has a manifest of ours, damaged or not; other programs use the name, too."""
     try:
         data = read_regular(folder / MANIFEST, MAX_MANIFEST_BYTES)
     except OSError:
@@ -38,7 +38,7 @@ def is_sealed(folder: Path) -> bool:
 
 
 def verify(folder: Path) -> int:
-    """Read everything again; the first file that is not what was written is named. Returns how many match."""
+    """Check all files against the manifest; the error names the first that differs. Returns their number."""
     files = _read(folder / MANIFEST)
     for name, recorded in files.items():
         path = folder / name
@@ -59,7 +59,7 @@ def _text(body: dict[str, Any]) -> bytes:
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
-    """The files of a manifest whose seal is right, and which names nothing outside of its folder."""
+    """The files of a manifest, after checking its seal and that no name leads out of the folder."""
     try:
         data = read_regular(path, MAX_MANIFEST_BYTES)
         body = json.loads(data)
@@ -87,12 +87,12 @@ def _is_entry(item: tuple[Any, Any]) -> bool:
 
 
 def _brief(value: object) -> str:
-    """A size, or the beginning of a hash: enough to see that two are not the same."""
+    """A size, or the beginning of a hash, for an error message."""
     return quoted(str(value)[:12])
 
 
 def _measure(path: Path, at_most: int | None = None) -> dict[str, Any]:
-    """Size and hash; a file that is larger than expected is not read, its size says enough."""
+    """Size and hash; a file of unexpected size is not read."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if at_most is not None and size != at_most:

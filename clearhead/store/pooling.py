@@ -29,7 +29,7 @@ FLAGS = {
 
 
 def read_pooling(folder: Path) -> dict[str, Any] | None:
-    """None where the folder says nothing about sentences."""
+    """How to pool tokens into a sentence vector; None if the folder does not say."""
     if not os.path.lexists(folder / "modules.json"):
         return None
     modules = _modules(folder / "modules.json")

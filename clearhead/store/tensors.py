@@ -1,4 +1,4 @@
-"""Tensors on disk: safetensors files in, a mapping out whose data stays in the files until it is used."""
+"""Tensors on disk: safetensors files in; a lazy, memory-mapped mapping of tensors out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Slice(Protocol):
 
 
 class _File(Protocol):
-    """What we use of safetensors' own class, which has no types."""
+    """The part of safetensors' class that is used here; it has no type annotations."""
 
     def keys(self) -> list[str]: ...
     def get_slice(self, name: str) -> _Slice: ...
@@ -97,7 +97,7 @@ class Tensors(Mapping[str, Tensor]):
 
     @property
     def bytes(self) -> int:
-        """How many bytes all tensors take, on disk and in memory alike."""
+        """The bytes of all tensors, on disk and in memory."""
         return sum(entry.bytes for entry in self._entries.values())
 
 

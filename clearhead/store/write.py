@@ -29,10 +29,10 @@ def write_folder(
     files: Mapping[str, bytes] | None = None,
     shard_bytes: int = 5 * 10**9,
 ) -> None:
-    """Save a model. All is first written beside the folder; files in it that are not ours stay as they are.
-    A manifest goes: it speaks of the files before.
+    """Save a model. Files are first written beside the folder; other files in the folder are kept.
 
-    `files` are written as they are, a tokenizer's for example; a name may lie in a subfolder.
+    A manifest is removed, because it describes the earlier files. `files` are written as they are, for
+    example those of a tokenizer; a name may be in a subfolder.
     """
     folder = _target(folder)
     # A mount has no neighbours on its own disk, and only within a disk is a move a rename.
@@ -64,7 +64,7 @@ def _target(given: str | Path) -> Path:
 
 
 def _split(tensors: Mapping[str, Tensor], shard_bytes: int) -> Shards:
-    """Which file each tensor goes into, in the order given; one larger than a shard has one for itself."""
+    """Which file each tensor goes into, in the given order; one larger than a shard gets a file alone."""
     groups: list[list[str]] = [[]]
     room = shard_bytes
     for name, x in tensors.items():
@@ -86,7 +86,7 @@ def _texts(
     shards: Shards,
     tensors: Mapping[str, Tensor],
 ) -> dict[str, bytes]:
-    """Every file that is not weights."""
+    """All files but the weights."""
     ours = {"config.json": _json(config)}
     if generation is not None:
         ours["generation_config.json"] = _json(generation)
@@ -112,11 +112,11 @@ def _fill(new: Path, texts: Mapping[str, bytes], shards: Shards, tensors: Mappin
         (new / name).write_bytes(data)
     for shard, names in shards.items():  # one shard in memory at a time, where copies are needed at all
         save_file(_apart({name: tensors[name] for name in names}), new / shard, {"format": "pt"})
-        shutil.copymode(new / "config.json", new / shard)  # the library lets nobody but the owner read
+        shutil.copymode(new / "config.json", new / shard)  # safetensors makes files only the owner can read
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What safetensors demands: each tensor in one piece, and no two over the same bytes. Else no copies."""
+    """What safetensors requires: contiguous tensors that share no memory. Others are not copied."""
     pieces = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
     end = 0
     for name, x in sorted(pieces.items(), key=lambda item: item[1].data_ptr()):

@@ -311,7 +311,7 @@ def test_labels_keep_the_numbers_a_checkpoint_gave_them(tmp_path: Path) -> None:
     for ids, label in zip(batch.ids_BT.tolist(), batch.labels.tolist(), strict=True):
         written = prepared.bundle.tokenizer.decode(ids)
         assert ("pos" in written) == (label == 0), (written, label)
-    with pytest.raises(ClearheadError, match="the label 'so-so', and the model to go on from knows pos, neg"):
+    with pytest.raises(ClearheadError, match="the label 'so-so', and the model to fine-tune knows pos, neg"):
         prepare(more(tmp_path, base, ["neg", "so-so"]))
 
 

@@ -195,4 +195,4 @@ def test_orders_to_nobody_are_refused_in_a_line(served: Served) -> None:
     answer = httpx.post(
         f"{served.url}/api/runs/{run}/order", json={"order": "stop"}, headers={"origin": served.url}
     )
-    assert answer.status_code == 400 and "nobody is training" in answer.json()["error"]
+    assert answer.status_code == 400 and "no process is training" in answer.json()["error"]

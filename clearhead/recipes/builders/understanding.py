@@ -178,7 +178,7 @@ def _known(what: str, names: Iterable[str], learned: Sequence[str]) -> dict[str,
     new = [name for name in distinct if name not in learned] if learned else []
     if new:
         raise DataError(
-            f"the training rows have the {what} {quoted(new[0])}, and the model to go on from knows "
+            f"the training rows have the {what} {quoted(new[0])}, and the model to fine-tune knows "
             f"{shortened(', '.join(learned), 80)}; rename them in the file, or train a new model"
         )
     return {name: i for i, name in enumerate(learned or distinct)}

@@ -1,4 +1,4 @@
-"""Train: start a recipe, watch any run folder live, hold it, save it, stop it, go on."""
+"""Train: start a recipe; watch, pause, save, stop and resume any run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def routes(studio: Studio) -> APIRouter:
 
     @router.get("/runs/{id}/events")
     async def live(id: str, last_event_id: Annotated[str, Header(max_length=20)] = "") -> StreamingResponse:
-        """Server-sent events; `Last-Event-ID` goes on behind an event that was seen."""
+        """Server-sent events; with `Last-Event-ID` only those after that event."""
         after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdigit() else 0
         entry = registry.find(id)
         stream = events(entry.path, after, lambda: runs.starting(entry))
