@@ -18,7 +18,8 @@ CONVENTIONAL = {
     "routes",  # the routes of one screen of the studio, in each file of serve/routes
     "FAMILY", "spec", "weights", "DEFAULTS", "HEAD",  # the parts of a family's file, and its cousins'
     # A command of the terminal has the name of what it calls.
-    "attention", "cards", "certify", "embed", "families", "generate", "learn", "plan", "predict", "train",
+    "architecture", "cards", "certify", "check_mask", "embed", "families", "generate", "learn", "plan",
+    "predict", "run", "train",
     "main",  # of the program, and of the processes it starts
     "Flag", "Language",  # kinds of options, where a command declares them
 }  # fmt: skip
@@ -26,25 +27,24 @@ CONVENTIONAL = {
 # One of the definitions is to get a name of its own, by the package that it would be renamed in.
 ELSEWHERE = {
     "generate": {
-        "BLOCKED", "Call", "DIRECT", "Decoding", "HARMLESS", "LARGEST", "NUMBERS", "OFF", "Pool", "TRIES",
-        "Tower", "Tree", "several", "speaker",
+        "DIRECT", "Decoding", "HARMLESS", "LARGEST", "NUMBERS", "OFF",
     },
     "bundle": {
-        "Answer", "Asked", "CAN", "LONGEST", "PARTS", "Token", "answer", "parse",
+        "Answer", "LONGEST", "PARTS", "answer", "parse",
     },
     "lens": {
-        "ACTIVATIONS", "COLOURS", "Device", "EVERY", "Frame", "INDEX", "Kind", "LARGE", "ROLES", "ROOM",
-        "Row", "STEP", "SUFFIXES", "WIDE", "WORDS", "aligned", "cached", "changed", "curves", "drawn",
+        "ACTIVATIONS", "COLOURS", "Device", "EVERY", "Frame", "Kind", "LARGE", "ROLES", "ROOM",
+        "Row", "STEP", "SUFFIXES", "WIDE", "WORDS", "aligned", "cached", "curves", "drawn",
         "frames", "gradients", "named", "places", "save", "shortened", "table", "towers", "write",
     },
     "nn": {
-        "Block", "CHUNK", "Linear", "Rows", "SMALLEST", "State", "Table", "Window", "padded",
+        "Block", "CHUNK", "Linear", "SMALLEST", "State", "Table", "Window",
     },
     "learn": {
         "Finding", "LENGTH", "LEVELS", "STEPS", "WIDTH", "find", "start",
     },
     "text": {
-        "KINDS", "MARKS", "PLAIN", "Settings", "build", "render",
+        "KINDS", "MARKS", "PLAIN", "build", "render",
     },
     "certify": {
         "LIMIT", "Sample",

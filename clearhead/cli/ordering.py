@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from ..errors import InputError
 from ..learn.language import Lang, language, pick
-from ..learn.ordering import Puzzle, Step, example, find, first_fault, parse, puzzles
+from ..learn.ordering import OrderPuzzle, PuzzleStep, example, find, first_fault, parse, puzzles
 from .console import ERR, OUT, print_json, table
 
 
@@ -46,7 +46,9 @@ def order(
     _play(puzzle, shown, [answer] if answer is not None else _lines(len(shown), reads), reads)
 
 
-def _play(puzzle: Puzzle, shown: Sequence[Step], answers: Sequence[str] | Iterator[str], lang: Lang) -> None:
+def _play(
+    puzzle: OrderPuzzle, shown: Sequence[PuzzleStep], answers: Sequence[str] | Iterator[str], lang: Lang
+) -> None:
     fault: int | None = None
     hinted = 0
     for given in answers:
@@ -74,11 +76,11 @@ def _play(puzzle: Puzzle, shown: Sequence[Step], answers: Sequence[str] | Iterat
     )
 
 
-def _hint(puzzle: Puzzle, place: int, lang: Lang) -> None:
+def _hint(puzzle: OrderPuzzle, place: int, lang: Lang) -> None:
     OUT.print(f"{pick(lang, 'hint', '提示')}  {place}. {puzzle.steps[place - 1].text[lang]}", markup=False)
 
 
-def _tell(ordered: Sequence[Step], fault: int | None, lang: Lang) -> None:
+def _tell(ordered: Sequence[PuzzleStep], fault: int | None, lang: Lang) -> None:
     if fault is None:
         OUT.print(f"[green]✓[/] {pick(lang, 'Right.', '正确。')}")
         return
@@ -113,7 +115,7 @@ def _lines(count: int, lang: Lang) -> Iterator[str]:
 
 
 def _as_json(
-    puzzle: Puzzle, shown: Sequence[Step], answer: str | None, seed: int, hints: int, lang: Lang
+    puzzle: OrderPuzzle, shown: Sequence[PuzzleStep], answer: str | None, seed: int, hints: int, lang: Lang
 ) -> None:
     steps = [{"number": number, "step": step.text[lang]} for number, step in enumerate(shown, 1)]
     facts: dict[str, object] = {

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import Any, Literal
 
 Level = Literal["ok", "note", "wrong"]  # only "wrong" makes `clearhead doctor` fail
-MIN_STEPS = 20  # with fewer a curve says little
+MIN_CURVE_STEPS = 20  # with fewer a curve says little
 RISE = 1.2  # the end against the best stretch: more is a loss that went up again
 FALL = 0.97  # the end against the beginning: more is a loss that does not fall
 SPIKE = 30.0  # the largest gradient against the median
@@ -60,7 +60,7 @@ def check_loss(curves: Curves, vocab: int | None) -> Finding:
     tenth = max(len(values) // 10, 1)
     means = [fmean(values[i : i + tenth]) for i in range(0, len(values) - tenth + 1, tenth)]
     summary = f"{means[0]:.3g} at first, {means[-1]:.3g} now, {min(means):.3g} at best"
-    if len(values) < MIN_STEPS:
+    if len(values) < MIN_CURVE_STEPS:
         return Finding("loss", f"{summary} ({len(values)} steps say little)", "note", "let it run longer")
     if means[-1] > RISE * min(means) + 1e-3:
         advice = "a lower learning rate, clipping at 1.0, or a longer warm-up"
@@ -104,7 +104,9 @@ def check_gradient(curves: Curves, clip: float | None, *, known: bool = True) ->
 
 def _jump(norms: Sequence[float]) -> float:
     """The largest gradient against the median of the steps before it; a run's beginning does not count."""
-    ratios = [norms[i] / max(median(norms[max(i - 50, 0) : i]), 1e-30) for i in range(MIN_STEPS, len(norms))]
+    ratios = [
+        norms[i] / max(median(norms[max(i - 50, 0) : i]), 1e-30) for i in range(MIN_CURVE_STEPS, len(norms))
+    ]
     return max(ratios, default=0.0)
 
 
@@ -136,7 +138,7 @@ def check_speed(curves: Curves) -> Finding:
     quarter = max(len(speeds) // 4, 1)
     first, last = median(speeds[:quarter]), median(speeds[-quarter:])
     summary = f"{median(speeds):,.0f} targets/s at the median, {last:,.0f} of late"
-    if len(speeds) >= MIN_STEPS and last < SLOWER * first:
+    if len(speeds) >= MIN_CURVE_STEPS and last < SLOWER * first:
         return Finding("speed", summary, "note", f"it began with {first:,.0f}: is something else running?")
     return Finding("speed", summary)
 

@@ -20,7 +20,7 @@ from .language import Lang
 
 
 @dataclass(frozen=True)
-class Step:
+class PuzzleStep:
     name: str
     text: Mapping[Lang, str]
     needs: tuple[str, ...]
@@ -28,12 +28,12 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Puzzle:
+class OrderPuzzle:
     name: str
     title: Mapping[Lang, str]
-    steps: tuple[Step, ...]  # in a right order
+    steps: tuple[PuzzleStep, ...]  # in a right order
 
-    def shuffled(self, seed: int) -> tuple[Step, ...]:
+    def shuffled(self, seed: int) -> tuple[PuzzleStep, ...]:
         """As it is shown: never in a right order, so that 1 2 3 ... is no answer."""
         shown, random = list(self.steps), Random(seed)
         while first_fault(shown) is None:
@@ -42,14 +42,14 @@ class Puzzle:
 
 
 @lru_cache(1)
-def puzzles() -> dict[str, Puzzle]:
+def puzzles() -> dict[str, OrderPuzzle]:
     text = (files("clearhead.learn") / "orders.yaml").read_text(encoding="utf-8")
     return {
-        name: Puzzle(
+        name: OrderPuzzle(
             name,
             puzzle["title"],
             tuple(
-                Step(step, {"en": facts["en"], "zh": facts["zh"]}, tuple(facts["needs"]), facts["why"])
+                PuzzleStep(step, {"en": facts["en"], "zh": facts["zh"]}, tuple(facts["needs"]), facts["why"])
                 for step, facts in puzzle["steps"].items()
             ),
         )
@@ -57,7 +57,7 @@ def puzzles() -> dict[str, Puzzle]:
     }
 
 
-def find(name: str) -> Puzzle:
+def find(name: str) -> OrderPuzzle:
     if name not in puzzles():
         raise InputError(f"there is no puzzle {name!r}; {nearest(name, puzzles())}")
     return puzzles()[name]
@@ -79,7 +79,7 @@ def example(count: int) -> str:
     return " ".join(map(str, range(count, 0, -1)))
 
 
-def first_fault(order: Sequence[Step]) -> int | None:
+def first_fault(order: Sequence[PuzzleStep]) -> int | None:
     """The place of the first step that stands before something it needs; None if there is none."""
     placed: set[str] = set()
     for place, step in enumerate(order):

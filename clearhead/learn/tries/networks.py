@@ -17,7 +17,7 @@ from ...train.optimizer_step import OptimizerStep
 from ...train.state import TrainingState
 from .small import Cell, Finding, Words, digits
 
-LENGTH, DIGITS, WIDTH, STEPS = 32, 8, 32, 250
+LENGTH, DIGIT_COUNT, WIDTH, STEPS = 32, 8, 32, 250
 DISTANCES = (1, 4, 8, 16, 31)  # 31: the first of the 32 tokens
 
 
@@ -26,7 +26,7 @@ class Network(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table, self.head = nn.Embedding(DIGITS, WIDTH), nn.Linear(WIDTH, DIGITS)
+        self.table, self.head = nn.Embedding(DIGIT_COUNT, WIDTH), nn.Linear(WIDTH, DIGIT_COUNT)
 
     def mix(self, x_BTD: Tensor) -> Tensor:
         """All tokens in, one vector for the last token out."""
@@ -37,7 +37,7 @@ class Network(nn.Module):
         return scores
 
 
-class Recurrent(Network):
+class TinyRecurrent(Network):
     def __init__(self) -> None:
         super().__init__()
         self.rnn = nn.RNN(WIDTH, WIDTH, batch_first=True)
@@ -47,7 +47,7 @@ class Recurrent(Network):
         return states_BTD[:, -1]
 
 
-class FeedForward(Network):
+class TinyFeedForward(Network):
     """Every token has weights of its own, so it reads exactly `LENGTH` tokens."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class FeedForward(Network):
         return F.relu(self.hidden(x_BTD.flatten(1)))
 
 
-class Convolution(Network):
+class TinyConvolution(Network):
     """Two layers that see five tokens each: together the last nine."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Convolution(Network):
         return x_BDT[:, :, -1]
 
 
-class Attention(Network):
+class TinyAttention(Network):
     """One head; the position is added, or "16 back" would mean nothing to it."""
 
     def __init__(self) -> None:
@@ -87,10 +87,10 @@ class Attention(Network):
 
 
 KINDS: tuple[tuple[type[Network], Words], ...] = (
-    (Recurrent, Words("plain RNN", "循环神经网络 (RNN)")),
-    (FeedForward, Words("feed-forward", "前馈神经网络 (FNN)")),
-    (Convolution, Words("convolution, 2 layers of 5", "卷积神经网络 (CNN)，2 层，卷积核 5")),
-    (Attention, Words("one attention layer", "一层注意力")),
+    (TinyRecurrent, Words("plain RNN", "循环神经网络 (RNN)")),
+    (TinyFeedForward, Words("feed-forward", "前馈神经网络 (FNN)")),
+    (TinyConvolution, Words("convolution, 2 layers of 5", "卷积神经网络 (CNN)，2 层，卷积核 5")),
+    (TinyAttention, Words("one attention layer", "一层注意力")),
 )
 
 
@@ -119,13 +119,13 @@ def _recall(kind: type[Network], distance: int, seed: int, steps: int = STEPS) -
         model = kind()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for step in range(1, steps + 1):
-        ids = digits(seed * 100_000 + step, 64, LENGTH, below=DIGITS)
+        ids = digits(seed * 100_000 + step, 64, LENGTH, below=DIGIT_COUNT)
         loss = F.cross_entropy(model(ids), ids[:, -1 - distance])
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-    test = digits(seed * 100_000, 1000, LENGTH, below=DIGITS)
+    test = digits(seed * 100_000, 1000, LENGTH, below=DIGIT_COUNT)
     with torch.no_grad():
         right = model(test).argmax(-1) == test[:, -1 - distance]
     return 100 * float(right.float().mean())
