@@ -8,8 +8,8 @@ def a_block_that_adds_nothing_is_the_identity(user):
     x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0)) * 3
     out = user.block(x, nn.LayerNorm(8), torch.zeros_like, nn.LayerNorm(8), torch.zeros_like)
     assert torch.equal(out, x), (
-        f"the residual stream changed by {float((out - x).abs().max()):.3f}",
-        f"残差流改变了 {float((out - x).abs().max()):.3f}",
+        f"the residual stream changed by {float((out - x).detach().abs().max()):.3f}",
+        f"残差流改变了 {float((out - x).detach().abs().max()):.3f}",
     )
 
 
