@@ -1,10 +1,11 @@
-"""The house itself: what importing costs, what is promised by name, what the program does at its door."""
+"""The package as a whole: what importing costs, promised names, the program, the size of the core."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import clearhead
 
@@ -49,14 +50,24 @@ def test_a_wrong_word_is_one_line_and_exit_2(words: list[str]) -> None:
     assert done.stderr.startswith("clearhead: ") and done.stderr.count("\n") == 1
 
 
-def test_no_file_has_become_a_god_and_the_core_stays_readable() -> None:
+def test_no_file_is_too_long() -> None:
     lines = {p: len(p.read_text().splitlines()) for p in (ROOT / "clearhead").rglob("*.py")}
     assert max(lines.values()) <= 500, max(lines, key=lines.get)
-    # What a person reads to know the core: kernels are alternatives, the mask doctor is a visitor, and no
-    # forward pass runs what says how much a part costs.
-    beside = {"doctor.py", "cost.py", "counted.py"}
-    core = [p for p in (ROOT / "clearhead/nn").glob("*.py") if p.name not in beside]
-    assert sum(map(_code_lines, core)) <= 1870
+
+
+def test_what_a_forward_pass_runs_stays_readable() -> None:
+    """The core is what a person reads to follow one forward pass of a LLaMA: the files it runs, traced."""
+    sizes = {"vocab_size": 20, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    model = clearhead.build("llama", num_attention_heads=2, num_key_value_heads=1, **sizes).model
+    ran: set[str] = set()
+    sys.setprofile(lambda frame, event, argument: ran.add(frame.f_code.co_filename))
+    try:
+        model(torch.tensor([[1, 2, 3]]))
+    finally:
+        sys.setprofile(None)
+    core = [Path(name) for name in ran if Path(name).is_relative_to(ROOT / "clearhead")]
+    assert ROOT / "clearhead/nn/attention.py" in core
+    assert len(core) <= 18 and sum(map(_code_lines, core)) <= 1_870
 
 
 def _code_lines(path: Path) -> int:

@@ -35,7 +35,7 @@ ELSEWHERE = {
     "lens": {
         "ACTIVATIONS", "COLOURS", "Device", "EVERY", "Frame", "Kind", "LARGE", "ROLES", "ROOM",
         "Row", "STEP", "SUFFIXES", "WIDE", "WORDS", "aligned", "cached", "curves", "drawn",
-        "frames", "gradients", "named", "places", "save", "shortened", "table", "towers", "write",
+        "frames", "gradients", "named", "places", "save", "shortened", "table", "write",
     },
     "nn": {
         "Block", "CHUNK", "Linear", "SMALLEST", "State", "Table", "Window",

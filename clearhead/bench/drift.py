@@ -18,7 +18,6 @@ from ..certify.sample import Sample
 from ..errors import ClearheadError
 from ..nn.kernels import AttentionKernel
 from ..nn.model import PairModel
-from ..nn.positions import Learned
 from .timing import Say
 
 DRIFT_TEXT = (
@@ -63,8 +62,8 @@ def _inputs(bundle: Bundle, text: str) -> tuple[Tensor, ...]:
     sample = Sample.of(bundle, rows=1, length=128)
     ids = sample.ids_BT
     if bundle.tokenizer is not None:
-        room = [spec.length for spec in bundle.spec.nodes() if isinstance(spec, Learned)]
-        ids = torch.tensor([bundle.encode(text)[: min([512, *room])]])
+        longest = min(512, bundle.spec.max_length or 512)
+        ids = torch.tensor([bundle.encode(text)[:longest]])
     return (ids, sample.target_BT) if isinstance(bundle.model, PairModel) else (ids,)
 
 

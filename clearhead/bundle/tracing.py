@@ -14,7 +14,6 @@ from ..lens.tokens import Token, of_encoding, of_ids
 from ..lens.trace import Fed, Trace, trace_ids
 from ..lens.tree import Branch, Tree
 from ..nn.model import PairModel, SingleModel
-from ..nn.positions import Learned
 from .bundle import Bundle
 from .generation import text_generator
 
@@ -59,9 +58,9 @@ def _check_length(bundle: Bundle, length: int, side: str) -> None:
         tower = model.spec.decoder if side == "decoder" else model.spec.encoder
     else:
         tower = model.spec.tower
-    if isinstance(tower.positions, Learned) and length > tower.positions.length:
+    if tower.max_length is not None and length > tower.max_length:
         raise InputError(
-            f"the text is {length} tokens, this model reads at most {tower.positions.length}; shorten it"
+            f"the text is {length} tokens, this model reads at most {tower.max_length}; shorten it"
         )
 
 

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ..bundle import Bundle, load, save
 from ..errors import UnsupportedError
-from ..lens.describe import towers
 from ..nn.model import PairModel
 from .sample import Sample
 
@@ -36,7 +35,7 @@ def padded(bundle: Bundle, sample: Sample) -> float | None:
     want, ids, found = sample.answer(bundle), sample.ids_BT, []
     rows, length = ids.shape
     spare = [
-        t.positions.length - length for t in towers(bundle.spec).values() if hasattr(t.positions, "length")
+        t.positions.length - length for t in bundle.spec.towers.values() if hasattr(t.positions, "length")
     ]
     count = min([5, *spare])
     if count < 1:
@@ -88,7 +87,7 @@ CHECKS: dict[str, Callable[[Bundle, Sample], float | None]] = {
 @torch.no_grad()
 def _in_chunks(bundle: Bundle, sample: Sample, sizes: Sequence[int]) -> float | None:
     model = bundle.model
-    if "decoder" not in towers(bundle.spec) or bundle.task not in ("tokens", "hidden"):
+    if "decoder" not in bundle.spec.towers or bundle.task not in ("tokens", "hidden"):
         return None
     want, cache = sample.answer(bundle), model.cache()
     try:

@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 
 from ..bundle import Bundle
-from ..lens.describe import towers
 from ..nn.draw import generator
 from ..nn.embed import Tokens
 from ..nn.long import Adaptive
 from ..nn.model import PairModel
-from ..nn.positions import Learned
 from ..nn.tap import OFF, Recorder, Tap
 
 
@@ -24,9 +22,8 @@ class Sample:
 
     @staticmethod
     def of(bundle: Bundle, rows: int = 3, length: int = 24) -> Sample:
-        sides = list(towers(bundle.spec).values())
-        room = [t.positions.length for t in sides if isinstance(t.positions, Learned)]
-        length = min([length, *room])
+        sides = list(bundle.spec.towers.values())
+        length = min(length, bundle.spec.max_length or length)
         vocab = [t.embed.vocab for t in sides if isinstance(t.embed, Tokens | Adaptive)]
         pad = bundle.config.get("pad_token_id")
         draws = []

@@ -99,7 +99,7 @@ def _manifest(folder: Path) -> dict[str, int] | None:
 
 def _about(family: Family, task: Task, spec: Model) -> dict[str, Any]:
     from ..generate.defaults import cache_values
-    from ..lens.describe import sentence, shape, towers
+    from ..lens.describe import sentence, shape
 
     parts = spec.count_parts()
     return {
@@ -109,8 +109,8 @@ def _about(family: Family, task: Task, spec: Model) -> dict[str, Any]:
         "mode": family.mode,
         "task": task,
         "can": CAN[task],
-        "towers": {side: sentence(tower) for side, tower in towers(spec).items()},
-        "shape": {side: shape(tower) for side, tower in towers(spec).items()},
+        "towers": {side: sentence(tower) for side, tower in spec.towers.items()},
+        "shape": {side: shape(tower) for side, tower in spec.towers.items()},
         "parameters": sum(parts.values()),
         "parts": parts,
         "cache": cache_values(spec),

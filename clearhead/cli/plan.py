@@ -98,14 +98,12 @@ def plan(
 
 
 def _length(spec: Model, given: int | None) -> int:
-    from ..nn.positions import Learned
-
-    reach = min((node.length for node in spec.nodes() if isinstance(node, Learned)), default=None)
-    if given is None:
-        return reach or USUAL
-    if reach is not None and given > reach:
-        raise InputError(f"length is {given}; this model has {reach} learned positions: give at most {reach}")
-    return given
+    longest = spec.max_length
+    if given is not None and longest is not None and given > longest:
+        raise InputError(
+            f"length is {given}; this model has {longest} learned positions: give at most {longest}"
+        )
+    return (longest or USUAL) if given is None else given
 
 
 def _size(word: str) -> int:
@@ -208,14 +206,13 @@ def _plain(found: Plan, device: Device) -> dict[str, Any]:
 def _complexity(what: str, spec: Model, length: int, *, json: bool) -> None:
     from ..lens.cost.complexity import TAPS, crossing
     from ..lens.cost.complexity import table as complexity
-    from ..lens.describe import towers
 
-    sides = {side: complexity(tower, length) for side, tower in towers(spec).items()}
+    sides = {side: complexity(tower, length) for side, tower in spec.towers.items()}
     if json:
         plain = {side: [vars(row) for row in made] for side, made in sides.items()}
         print_json({"model": what, "length": length, "layers": plain})
         return
-    for side, tower in towers(spec).items():
+    for side, tower in spec.towers.items():
         made = sides[side]
         OUT.print(f"[bold]{what}[/] · one layer of the {side}, n = {length:,} tokens, d = {tower.width:,}")
         columns = ("", "grows with", "operations", "share", "weights", "made", "in turn", "path")

@@ -10,7 +10,6 @@ from ..errors import InputError
 from ..nn.attention import Attention
 from ..nn.heads import WordHead
 from ..nn.model import Model, Pair, Single
-from ..nn.positions import Learned
 from ..nn.rope import DynamicNTK, Rope
 from ..nn.tower import Tower
 from ..text.tokenizer import Tokenizer
@@ -33,11 +32,6 @@ def decoder_of(spec: Model) -> tuple[Tower, WordHead] | None:
     if isinstance(spec, Single) and isinstance(spec.head, WordHead) and spec.tower.causal:
         return spec.tower, spec.head
     return None
-
-
-def max_length(tower: Tower) -> int | None:
-    """How many positions a tower has, if they are learned; other schemes have no end."""
-    return tower.positions.length if isinstance(tower.positions, Learned) else None
 
 
 def trained_length(tower: Tower, config: Mapping[str, Any]) -> int | None:

@@ -25,7 +25,7 @@ from ..text.pieces import Encoding, unknown_note
 from ..text.streaming import Cutter, Detokenizer
 from ..text.tokenizer import Tokenizer
 from .beam_search import Beam
-from .defaults import cache_values, decoder_of, drop_unknown_ids, max_length
+from .defaults import cache_values, decoder_of, drop_unknown_ids
 from .loop import Decoding, generate
 from .results import Answer, Choice, GeneratedToken, GenerationResult, Hypothesis
 from .runner import Prompt
@@ -74,14 +74,14 @@ class TextGenerator:
         parsed, notes = GenerationSettings.read(defaults or {}, settings)
         self.settings = drop_unknown_ids(parsed, head.vocab)
         self.notes = self._settings_notes = tuple(notes)
-        self.max_length = max_length(tower)  # of prompt and new tokens together, if it is limited
+        self.max_length = tower.max_length  # of prompt and new tokens together, if it is limited
         self.streamed = 0  # how many tokens were streamed
         self._trained_length = trained_length if self.max_length is None else None
         self.draft: Draft | None = None
         if draft is not None:
             self.draft = Draft(draft, self.settings.num_assistant_tokens)
             smaller = decoder_of(draft.spec)
-            lengths = (self.max_length, smaller and max_length(smaller[0]))
+            lengths = (self.max_length, smaller and smaller[0].max_length)
             self.max_length = min((n for n in lengths if n is not None), default=None)
 
     @cached_property
@@ -122,7 +122,7 @@ class TextGenerator:
     def _truncated(self, ids: Sequence[int]) -> list[int]:
         """A source longer than the encoder's positions is cut, if `truncate_source` allows it."""
         spec = self.model.spec
-        positions = max_length(spec.encoder) if isinstance(spec, Pair) else None
+        positions = spec.encoder.max_length if isinstance(spec, Pair) else None
         if positions is None or len(ids) <= positions or not self.settings.truncate_source:
             return list(ids)
         self.notes += (f"the text has {len(ids):,} tokens; the encoder reads the first {positions:,}",)
@@ -323,7 +323,7 @@ class TextGenerator:
 
     def _check_source(self, length: int) -> None:
         assert isinstance(self.model.spec, Pair)
-        positions = max_length(self.model.spec.encoder)
+        positions = self.model.spec.encoder.max_length
         if positions is not None and length > positions:
             raise InputError(
                 f"the text has {length} tokens, the encoder {positions} positions; shorten the text, or let "

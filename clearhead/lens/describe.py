@@ -9,18 +9,9 @@ from ..nn.attention import Attention, TokenMixer
 from ..nn.embed import Tokens
 from ..nn.kernels import Softmax
 from ..nn.long import Adaptive
-from ..nn.model import Model, Pair, Single
 from ..nn.positions import Alibi, Learned, NoPositions, Positions, RelativeBuckets, Sinusoidal
 from ..nn.rope import Rope
 from ..nn.tower import Tower
-
-
-def towers(spec: Model) -> dict[str, Tower]:
-    """The towers of a model by the name of their side."""
-    if isinstance(spec, Pair):
-        return {"encoder": spec.encoder, "decoder": spec.decoder}
-    assert isinstance(spec, Single)
-    return {"decoder" if spec.tower.causal else "encoder": spec.tower}
 
 
 def shape(tower: Tower) -> dict[str, Any]:

@@ -36,6 +36,16 @@ class Model(Spec):
     def starts(self) -> Init:
         raise NotImplementedError
 
+    @property
+    def towers(self) -> dict[str, Tower]:
+        """The towers by their side: encoder, decoder or both."""
+        raise NotImplementedError
+
+    @property
+    def max_length(self) -> int | None:
+        """The longest text that every tower has positions for; None: no limit."""
+        return min((t.max_length for t in self.towers.values() if t.max_length is not None), default=None)
+
     def empty(self) -> SingleModel | PairModel:
         """The model on torch's meta device: every shape, no memory, no randomness."""
         with torch.device("meta"):
@@ -75,6 +85,10 @@ class Single(Model):
     def check(self) -> None:
         if self.head is not None:
             _fits(self.head, self.tower)
+
+    @property
+    def towers(self) -> dict[str, Tower]:
+        return {"decoder" if self.tower.causal else "encoder": self.tower}
 
     def assemble(self) -> SingleModel:
         return SingleModel(self)
@@ -175,6 +189,10 @@ class Pair(Model):
                 f"a shared table must fit both sides; encoder {_table(self.encoder)}, decoder "
                 f"{_table(self.decoder)} (vocabulary, width)"
             )
+
+    @property
+    def towers(self) -> dict[str, Tower]:
+        return {"encoder": self.encoder, "decoder": self.decoder}
 
     def assemble(self) -> PairModel:
         return PairModel(self)

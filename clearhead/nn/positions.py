@@ -51,6 +51,11 @@ class Positions(Spec):
 
     relative: ClassVar[bool] = False  # only distances matter, so that states may be read in a later segment
 
+    @property
+    def max_length(self) -> int | None:
+        """The longest sequence it has positions for; None: no limit."""
+        return None
+
     def build(self, dims: Dims, width: int) -> PositionScheme:
         raise NotImplementedError
 
@@ -78,6 +83,10 @@ class Learned(Positions):
 
     length: Count
     offset: Amount = 0
+
+    @property
+    def max_length(self) -> int | None:
+        return self.length
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _Learned(self, width)

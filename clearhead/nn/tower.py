@@ -56,6 +56,11 @@ class Tower(Spec):
         return self.block if isinstance(self.block, tuple) else (self.block,)
 
     @property
+    def max_length(self) -> int | None:
+        """The longest sequence it has positions for; None: no limit."""
+        return self.positions.max_length
+
+    @property
     def out_width(self) -> int:
         """Of the states that leave: two streams stand side by side."""
         return self.width * (2 if self.residual == "reversible" else 1)

@@ -11,8 +11,6 @@ from typing import Any
 
 from ..bundle import Bundle, build, load
 from ..errors import ClearheadError, InputError, quoted, reason
-from ..nn.model import Model
-from ..nn.positions import Learned
 from ..tasks.task import Task
 from ..text.tokenizer import Tokenizer
 from ..text.training import train_tokenizer
@@ -127,18 +125,13 @@ def _unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     ]
 
 
-def _reach(spec: Model) -> int | None:
-    """The longest text the model can read: its fewest learned positions; None for other schemes."""
-    return min((node.length for node in spec.nodes() if isinstance(node, Learned)), default=None)
-
-
 def _within(run: RunConfig, base: Bundle, notes: list[str]) -> RunConfig:
     """`data.length` limited to the number of positions that a loaded model has."""
-    reach = _reach(base.spec)
-    if reach is None or run.data.length <= reach:
+    longest = base.spec.max_length
+    if longest is None or run.data.length <= longest:
         return run
-    notes.append(f"data.length is {run.data.length}; the model has {reach} positions: taken as {reach}")
-    return replace(run, data=replace(run.data, length=reach))
+    notes.append(f"data.length is {run.data.length}; the model has {longest} positions: taken as {longest}")
+    return replace(run, data=replace(run.data, length=longest))
 
 
 def _base(run: RunConfig) -> Bundle | None:
@@ -157,10 +150,10 @@ def _fresh(run: RunConfig, tokenizer: Tokenizer, built: builders.BuiltTask, note
     if "family" not in run.model:
         raise InputError("model.family is missing; name a family such as gpt2, or a folder")
     bundle = _built(run, built, config)
-    reach = _reach(bundle.spec)
-    if reach is not None and reach < run.data.length:
+    longest = bundle.spec.max_length
+    if longest is not None and longest < run.data.length:
         # RoBERTa's table counts two more than it can use, so the difference is added.
-        more = {key: config[key] + run.data.length - reach for key in POSITIONS if key in config}
+        more = {key: config[key] + run.data.length - longest for key in POSITIONS if key in config}
         bundle = _built(run, built, config | more)
         settings = ", ".join(f"model.{key} {value}" for key, value in more.items())
         notes.append(f"positions raised to fit data.length {run.data.length}: {settings}")

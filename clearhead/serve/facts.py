@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ..bundle import Bundle
-from ..lens.describe import sentence, towers
+from ..lens.describe import sentence
 from ..nn.heads import WordHead
 from ..nn.model import Pair
-from ..nn.positions import Learned
 from .registry import ModelEntry, ModelRegistry, first_sample
 
 SAMPLE_TEXT = "The cat sat on the mat because it was tired."
 
 
 def facts(registry: ModelRegistry, entry: ModelEntry, bundle: Bundle) -> dict[str, Any]:
-    sides = towers(bundle.spec)
+    sides = bundle.spec.towers
     family = bundle.family
     stored = sum(p.numel() * p.element_size() for p in bundle.model.parameters())
     return {
@@ -32,7 +31,7 @@ def facts(registry: ModelRegistry, entry: ModelEntry, bundle: Bundle) -> dict[st
         "chat": has_template(bundle),
         "vocabulary": vocabulary(bundle),
         "pair": isinstance(bundle.spec, Pair),
-        "window": max_text_length(bundle),
+        "window": bundle.spec.max_length,
         "sample": _fitting(bundle, first_sample(entry) or SAMPLE_TEXT),
         "towers": {side: sentence(tower) for side, tower in sides.items()},
         "kinds": attention_kinds(bundle),
@@ -41,7 +40,7 @@ def facts(registry: ModelRegistry, entry: ModelEntry, bundle: Bundle) -> dict[st
 
 def _fitting(bundle: Bundle, text: str) -> str:
     """As much of a text as the model can read, with room for special tokens and an answer."""
-    longest = max_text_length(bundle)
+    longest = bundle.spec.max_length
     if longest is None or bundle.tokenizer is None:
         return text
     ids = list(bundle.tokenizer.encode(text, specials=False).ids)
@@ -51,7 +50,7 @@ def _fitting(bundle: Bundle, text: str) -> str:
 def can_generate(bundle: Bundle) -> bool:
     """Whether it generates text: it has a decoder and a token head."""
     head = getattr(bundle.spec, "head", None)
-    return isinstance(head, WordHead) and "decoder" in towers(bundle.spec)
+    return isinstance(head, WordHead) and "decoder" in bundle.spec.towers
 
 
 def has_template(bundle: Bundle) -> bool:
@@ -66,15 +65,9 @@ def vocabulary(bundle: Bundle) -> str:
     return bundle.tokenizer.fingerprint if bundle.tokenizer else ""
 
 
-def max_text_length(bundle: Bundle) -> int | None:
-    """The longest text it can read, in tokens; None for position schemes without a limit."""
-    lengths = [t.positions.length for t in towers(bundle.spec).values() if isinstance(t.positions, Learned)]
-    return min(lengths, default=None)
-
-
 def attention_kinds(bundle: Bundle) -> list[dict[str, Any]]:
     """The kinds of attention, and how many layers, heads and key/value heads each has."""
-    sides = towers(bundle.spec)
+    sides = bundle.spec.towers
     sites = [("self", next(iter(sides.values())), "attention")]
     if isinstance(bundle.spec, Pair):
         sites += [("decoder", sides["decoder"], "attention"), ("cross", sides["decoder"], "cross")]
@@ -90,4 +83,4 @@ def causal_kinds(bundle: Bundle) -> list[str]:
     """The kinds of attention that are causal."""
     if isinstance(bundle.spec, Pair):
         return ["decoder"]
-    return ["self"] if "decoder" in towers(bundle.spec) else []
+    return ["self"] if "decoder" in bundle.spec.towers else []

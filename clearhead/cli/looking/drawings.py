@@ -9,7 +9,7 @@ from ...bundle.making import spec_of
 from ...errors import InputError
 from ...families import FAMILIES, SIZES, named
 from ...lens import placing
-from ...lens.describe import sentence, shape, towers
+from ...lens.describe import sentence, shape
 from ...lens.pictures import architecture, position_picture
 from ...lens.shadow import towers as built
 from ...nn.model import Model
@@ -70,7 +70,7 @@ def _own(model: str | None) -> placing.Placing:
 
 def show_architecture(what: str, save: Path | None, *, json: bool) -> None:
     title, spec = _spec(what)
-    sides = towers(spec)
+    sides = spec.towers
     path = architecture(spec, title).save(save) if save is not None else None
     if json:
         facts = {side: shape(tower) for side, tower in sides.items()}

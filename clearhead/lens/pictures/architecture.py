@@ -15,7 +15,7 @@ from ...nn.model import Model, Pair
 from ...nn.norm import Norm
 from ...nn.positions import NoPositions
 from ...nn.tower import Tower
-from ..describe import places, towers
+from ..describe import places
 from .canvas import FAINT, INK, Picture, picture
 
 FILL = {"embed": "#fde8cf", "place": "#fdf3d8", "attn": "#dbe9f7", "cross": "#e5def4", "ff": "#dff0df",
@@ -38,7 +38,7 @@ class Box:
 
 def architecture(spec: Model, title: str = "") -> Picture:
     """Encoder left, decoder right. Shapes: B texts, S source tokens, T tokens."""
-    sides = towers(spec)
+    sides = spec.towers
     last = list(sides)[-1]
     head = getattr(spec, "head", None)
     tallest = max(_height(tower, head if side == last else None) for side, tower in sides.items())

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ...data.corrupt import NOISES, drop_spans
 from ...generate import EndTokens, Prompt, Sample, generate
-from ...generate.defaults import max_length
 from ...generate.filters import Temperature
 from ...nn.model import PairModel, SingleModel
 from ...tasks.causal import CausalLM
@@ -166,7 +165,7 @@ def _decode(
     model: PairModel, source: Tensor, mask: Tensor, limit: int, *, ids: SpecialIds
 ) -> list[list[int]]:
     start = source.new_full((len(source), 1), ids.start)
-    positions = max_length(model.spec.decoder)
+    positions = model.spec.decoder.max_length
     if positions is not None:  # an untrained model never emits the end token; stop at the last position
         limit = min(limit, positions)
     run = generate(model, Prompt(source, mask, start), stops=(EndTokens((ids.end,)),), limit=limit)

@@ -11,7 +11,7 @@ from ...bundle.making import spec_of
 from ...errors import InputError
 from ...families import FAMILIES, Family, named
 from ...lens.cost import cost
-from ...lens.describe import places, shape, towers
+from ...lens.describe import places, shape
 from ...lens.diff import differences
 from ...nn.attention import Attention
 from ...nn.feedforward import FeedForward
@@ -54,8 +54,8 @@ def routes(studio: Studio) -> APIRouter:
         family, spec = _spec(sliders.name)
         changed = _changed(spec, sliders)
         total = cost(changed, batch=sliders.batch, length=sliders.length, training=sliders.training)
-        sides = {side: _tower(tower) for side, tower in towers(changed).items()}
-        first = next(iter(towers(changed).values()))
+        sides = {side: _tower(tower) for side, tower in changed.towers.items()}
+        first = next(iter(changed.towers.values()))
         head = type(getattr(changed, "head", None)).__name__
         return {
             "name": sliders.name,
