@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..data.shuffling import epoch_order
-from ..lens.change import everywhere
+from ..lens.ablate import in_all_stacks
 from ..nn.model import PairModel
 from .bundle import Bundle
 
@@ -43,7 +43,7 @@ def ablations(
         if word == "cross" and not isinstance(bundle.model, PairModel):
             continue
         asked = shuffled(texts, seed) if part == "order of the words" else texts
-        less = bundle.without(*everywhere(bundle.model, word)) if word else bundle
+        less = bundle.without(*in_all_stacks(bundle.model, word)) if word else bundle
         rows.append(Ablation(part, exact_match(less, asked, wanted)))
     return rows
 

@@ -20,7 +20,7 @@ from .generation import text_generator
 from .report import Report
 
 if TYPE_CHECKING:
-    from ..lens.change import Value
+    from ..lens.ablate import Value
     from ..lens.trace import Trace
     from .prediction import Prediction
     from .tracing import Text
@@ -156,11 +156,11 @@ class Bundle:
     def without(self, *parts: str, set: Mapping[str, Value] | None = None) -> Bundle:
         """This bundle with parts of its model switched off (`"head:3.7"`, `"positions"`), or replaced.
 
-        The weights are shared and unchanged; see `clearhead.lens.change` for the words.
+        The weights are shared and unchanged; see `clearhead.lens.ablate` for the words.
         """
-        from ..lens.change import changed
+        from ..lens.ablate import ablate
 
-        return replace(self, model=changed(self.model, parts, set))
+        return replace(self, model=ablate(self.model, parts, set))
 
     def _tokenizer(self, wanted: str) -> Tokenizer:
         if self.tokenizer is None:

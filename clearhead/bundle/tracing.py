@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..generate import GenerationResult, Hypothesis
 from ..generate.settings import as_tuple
 from ..lens.tokens import Token, of_encoding, of_ids
-from ..lens.trace import Fed, Trace, trace_ids
+from ..lens.trace import Trace, TraceInput, trace_ids
 from ..lens.tree import Branch, Tree
 from ..nn.model import PairModel, SingleModel
 from .bundle import Bundle
@@ -44,7 +44,7 @@ def trace(
     return best
 
 
-def _traced(bundle: Bundle, fed: Fed) -> Trace:
+def _traced(bundle: Bundle, fed: TraceInput) -> Trace:
     for ids, side in ((fed.ids, "tower"), (fed.target_ids, "decoder")):
         _check_length(bundle, len(ids or ()), side)
     title = bundle.family.title if bundle.family else type(bundle.spec).__name__
@@ -64,27 +64,27 @@ def _check_length(bundle: Bundle, length: int, side: str) -> None:
         )
 
 
-def _single(bundle: Bundle, text: Text, target: Text | None) -> Fed:
+def _single(bundle: Bundle, text: Text, target: Text | None) -> TraceInput:
     model = bundle.model
     assert isinstance(model, SingleModel)
     if isinstance(text, str) and isinstance(target, str) and not model.spec.tower.causal:
         tokenizer = bundle._tokenizer("a text")
         both = tokenizer.encode(text, target)
         types = both.types if getattr(model.spec.tower.embed, "types", 0) else None
-        return Fed(both.ids, of_encoding(both, tokenizer), types)
+        return TraceInput(both.ids, of_encoding(both, tokenizer), types)
     ids, tokens = _read(bundle, text)
     if target is None:
-        return Fed(ids, tokens)
+        return TraceInput(ids, tokens)
     more, words = _read(bundle, target, specials=False)
-    return Fed([*ids, *more], [*tokens, *words], prompt=len(ids))
+    return TraceInput([*ids, *more], [*tokens, *words], prompt=len(ids))
 
 
-def _pair(bundle: Bundle, text: Text, target: Text | None) -> Fed:
+def _pair(bundle: Bundle, text: Text, target: Text | None) -> TraceInput:
     """Texts are framed as the checkpoint says; ids are taken as they are."""
     ids, tokens = _read(bundle, text)
     if target is not None and not isinstance(target, str):
         fed, words = _read(bundle, target)
-        return Fed(ids, tokens, None, fed, words)
+        return TraceInput(ids, tokens, None, fed, words)
     settings = text_generator(bundle, {}).settings
     start = as_tuple(settings.decoder_start_token_id)
     if not start:
@@ -92,7 +92,7 @@ def _pair(bundle: Bundle, text: Text, target: Text | None) -> Fed:
     target_ids, words = _read(bundle, target) if target is not None else ([], [])
     if target_ids and target_ids[-1] in settings.ends:
         target_ids, words = target_ids[:-1], words[:-1]
-    return Fed(
+    return TraceInput(
         ids, tokens, None, [*start, *target_ids], [*of_ids(start, bundle.tokenizer), *words], len(start)
     )
 
@@ -110,25 +110,25 @@ def _read(bundle: Bundle, text: Text, *, specials: bool = True) -> tuple[list[in
     return ids, tokens
 
 
-def _generate(bundle: Bundle, fed: Fed, limit: int, beams: int | None) -> GenerationResult:
+def _generate(bundle: Bundle, fed: TraceInput, limit: int, beams: int | None) -> GenerationResult:
     """What the model generates, best first, and every hypothesis that beam search considered."""
     given: dict[str, Any] = {"max_new_tokens": limit, "do_sample": False, "num_beams": beams or 1}
     given["num_return_sequences"] = beams or 1
     return text_generator(bundle, given).generate_batch([list(fed.ids)], 1, record=beams is not None)[0]
 
 
-def _with(bundle: Bundle, fed: Fed, answer: Hypothesis) -> Fed:
+def _with(bundle: Bundle, fed: TraceInput, answer: Hypothesis) -> TraceInput:
     """The input with the generated ids after it."""
     if fed.target_ids is not None:
         whole = [*fed.target_ids, *answer.text_ids]
         tokens = of_ids(whole, bundle.tokenizer)
-        return Fed(fed.ids, fed.tokens, None, whole, tokens, prompt=len(fed.target_ids))
+        return TraceInput(fed.ids, fed.tokens, None, whole, tokens, prompt=len(fed.target_ids))
     whole = [*fed.ids, *answer.text_ids]
     tokens = [*fed.tokens, *of_ids(whole, bundle.tokenizer)[len(fed.ids) :]]
-    return Fed(whole, tokens, prompt=len(fed.ids))
+    return TraceInput(whole, tokens, prompt=len(fed.ids))
 
 
-def _tree(bundle: Bundle, fed: Fed, result: GenerationResult) -> Tree:
+def _tree(bundle: Bundle, fed: TraceInput, result: GenerationResult) -> Tree:
     branches = [
         Branch(n.id, n.parent, n.step, of_ids([n.token], bundle.tokenizer)[0], n.logprob, n.score, n.fate)
         for n in result.tree

@@ -44,9 +44,9 @@ def answer_of(trace: Trace, names: dict[int, str] | None = None, top: int = 5) -
 
 
 def _row(trace: Trace) -> Tensor | None:
-    if not trace.about.has_head:
+    if not trace.info.has_head:
         return None
-    if trace.about.speaks:
+    if trace.info.speaks:
         return trace.answer[-1]
     if trace.answer.ndim == 1:
         return trace.answer
@@ -58,7 +58,7 @@ def _row(trace: Trace) -> Tensor | None:
 def compare(before: Trace, after: Trace, names: dict[int, str] | None = None) -> Comparison:
     """`after` must be of the same tokens; what a changed model would say by itself is another trace."""
     one, two = answer_of(before, names), answer_of(after, names)
-    if not before.about.has_head:
+    if not before.info.has_head:
         moved = float((after.answer - before.answer).norm() / before.answer.norm())
         return Comparison(one, two, moved, "of the length of the states")
     length = min(len(before.answer), len(after.answer)) if before.answer.ndim > 1 else None

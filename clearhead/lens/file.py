@@ -22,8 +22,8 @@ from ..nn.kernels.kernel import ALL, AttentionCall, Kernel, RecordedCall
 from ..nn.kernels.softmax import Softmax, SoftmaxKernel
 from ..nn.masks import Everyone, Given, Mask
 from ..nn.view import View
-from .guesses import Guesses
-from .record import Inside
+from .logit_lens import LogitLens
+from .record import ForwardRecord
 from .tokens import Token
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ class Shown(Kernel):
 
 
 def write(trace: Trace, path: Path) -> Path:
-    fed, seen = trace.fed, trace.inside
+    fed, seen = trace.input, trace.record
     tensors: dict[str, Tensor] = {f"stream/{name}": x for name, x in seen.streams.items()}
     if seen.answer.numel() <= LARGEST_ANSWER:
         tensors["answer"] = seen.answer
     notes: dict[str, Any] = {
-        "about": asdict(trace.about),
+        "about": asdict(trace.info),
         "fed": {**asdict(fed), "tokens": fed.tokens, "target_tokens": fed.target_tokens},
         "calls": {address: _keep(address, call, tensors) for address, call in seen.calls.items()},
     }
@@ -89,7 +89,7 @@ def _keep(address: str, call: RecordedCall, tensors: dict[str, Tensor]) -> dict[
 
 def open_trace(path: str | Path) -> Trace:
     """A trace that was saved; what needs the model (other activations, ablation) is not there any more."""
-    from .trace import About, Fed, Trace
+    from .trace import ModelInfo, Trace, TraceInput
 
     try:
         with safe_open(path, framework="pt") as file:
@@ -101,15 +101,17 @@ def open_trace(path: str | Path) -> Trace:
         raise InputError(f"{path} is no trace; a trace is made by b.trace(text).save('x.safetensors')")
     try:
         notes = json.loads(kept["trace"])
-        about, fed = About(**notes["about"]), notes["fed"]
+        about, fed = ModelInfo(**notes["about"]), notes["fed"]
         calls = {address: _call(address, note, tensors) for address, note in notes["calls"].items()}
         tokens = {side: fed[side] and [Token(*t) for t in fed[side]] for side in ("tokens", "target_tokens")}
         guesses = None
         if "guesses" in notes:
-            guesses = Guesses(tensors["guesses/ids"], tensors["guesses/probabilities"], notes["guesses"])
+            guesses = LogitLens(tensors["guesses/ids"], tensors["guesses/probabilities"], notes["guesses"])
         streams = {n.removeprefix("stream/"): x for n, x in tensors.items() if n.startswith("stream/")}
         answer = tensors.get("answer", torch.empty(0))
-        return Trace(Fed(**fed | tokens), Inside(answer, calls, streams), about, guesses=guesses)
+        return Trace(
+            TraceInput(**fed | tokens), ForwardRecord(answer, calls, streams), about, guesses=guesses
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise LoadError(f"{path} is a broken trace: {error!r}") from None
 

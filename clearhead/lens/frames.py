@@ -38,11 +38,11 @@ class Frame:
 
 def frames(trace: Trace, top: int = 5) -> list[Frame]:
     said = trace.target_tokens or trace.tokens
-    if not trace.about.speaks:
+    if not trace.info.speaks:
         raise InputError("frames are for models that say one token after another")
     made = []
-    chances = trace.answer[trace.fed.prompt - 1 :].float().softmax(-1)
-    for step, row in enumerate(range(trace.fed.prompt - 1, len(said) - 1)):
+    chances = trace.answer[trace.input.prompt - 1 :].float().softmax(-1)
+    for step, row in enumerate(range(trace.input.prompt - 1, len(said) - 1)):
         best = torch.topk(chances[step], min(top, chances.shape[-1]))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         candidates = [(of_ids([i], trace.tokenizer)[0].label, i, p) for i, p in pairs]

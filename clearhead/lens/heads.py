@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..nn.model import SingleModel
-from .record import Kind, inside
+from .record import Kind, record_forward
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -99,7 +99,7 @@ def induction_test(model: SingleModel, vocab: int, length: int = 24, seed: int =
     """(L, H) on the standard test: random tokens, and then the same ones again."""
     key = torch.Generator().manual_seed(seed)
     once = torch.randperm(vocab, generator=key)[:length].tolist()
-    seen = inside(model, once + once)
+    seen = record_forward(model, once + once)
     scores = []
     for layer in range(seen.depth("tower")):
         weights_HQK = seen.pattern(f"tower.blocks.{layer}.attn")

@@ -52,7 +52,7 @@ def _run(model: SingleModel | PairModel, trace: Trace, rows: int, tap: Tap) -> T
     def batch(ids: Sequence[int] | None) -> Tensor | None:
         return None if ids is None else torch.tensor([list(ids)] * rows, device=trace.answer.device)
 
-    fed = trace.fed
+    fed = trace.input
     if isinstance(model, PairModel):
         answer: Tensor = model(batch(fed.ids), batch(fed.target_ids), tap=tap)
     else:

@@ -17,13 +17,13 @@ from ..errors import InputError, UnsupportedError
 from ..nn.kernels.kernel import ALL, RecordedCall
 from ..nn.model import PairModel, SingleModel
 from ..nn.tap import OFF, Tap
-from .several import several
+from .clone import chain_taps
 
 Kind = Literal["self", "decoder", "cross"]
 
 
 @dataclass
-class Inside:
+class ForwardRecord:
     """What one pass left behind. Addresses are those of taps: `decoder.blocks.3.cross`."""
 
     answer: Tensor  # what the model said, the batch of one taken off
@@ -50,14 +50,14 @@ class Inside:
             raise InputError(f"{name} attention cannot say which weights its answer amounts to") from None
 
 
-def inside(
+def record_forward(
     model: SingleModel | PairModel,
     ids: Sequence[int],
     target: Sequence[int] | None = None,
     *,
     types: Sequence[int] | None = None,
     tap: Tap = OFF,
-) -> Inside:
+) -> ForwardRecord:
     """Run one text (and, for a pair of towers, what the decoder is fed). `tap` may change things."""
     seen: dict[str, Tensor] = {}
     calls: dict[str, RecordedCall] = {}
@@ -70,7 +70,7 @@ def inside(
     def hear(address: str, call: RecordedCall) -> None:
         calls[address] = replace(call, q_BHQE=call.q_BHQE.detach(), k_BHKE=call.k_BHKE.detach())
 
-    watch = several(tap, Tap("*.out", keep, hear=hear), Tap("*.embed", keep))
+    watch = chain_taps(tap, Tap("*.out", keep, hear=hear), Tap("*.embed", keep))
     device = next(model.parameters()).device
     source = torch.tensor([list(ids)], device=device)
     was_training = model.training
@@ -85,7 +85,7 @@ def inside(
                 answer = model(source, types=kinds, tap=watch)
     finally:
         model.train(was_training)
-    return Inside(answer[0], calls, seen)
+    return ForwardRecord(answer[0], calls, seen)
 
 
 def _is_stream(address: str) -> bool:

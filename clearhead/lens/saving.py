@@ -125,7 +125,7 @@ def _grid(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
     scores = head_scores(trace, chosen.kind)
     layers, heads = trace.layers(chosen.kind), trace.heads(chosen.kind)
     marks = [[scores.role(i, h) for h in range(heads)] for i in range(layers)]
-    return pictures.head_grid(trace.attention(chosen.kind), f"{trace.about.title}: every head", marks)
+    return pictures.head_grid(trace.attention(chosen.kind), f"{trace.info.title}: every head", marks)
 
 
 def _two(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
@@ -170,10 +170,10 @@ def _guesses(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Pictur
     read = trace.target_tokens or trace.tokens
     found = trace.logit_lens()
     names = labels(read) if found.ids.shape[1] == len(read) else ["the whole text"]
-    said = [frame.token.label for frame in trace.frames] if trace.about.speaks else []
+    said = [frame.token.label for frame in trace.frames] if trace.info.speaks else []
     before = [""] * (len(names) - len(said) - 1)
     answers = [*before, *said, found.labels[-1][-1][0]] if said else []
-    return pictures.guess_table(found, names, f"{trace.about.title}: logit lens", answers)
+    return pictures.guess_table(found, names, f"{trace.info.title}: logit lens", answers)
 
 
 def _tree(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
@@ -194,7 +194,7 @@ def _rollout(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Pictur
 
 def _importance(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
     found = head_importance(trace, chosen.kind)
-    unit = "bits the answer moves" if trace.about.has_head else "relative move of the states"
+    unit = "bits the answer moves" if trace.info.has_head else "relative move of the states"
     return pictures.table_of_heads(found, "head importance: each head silent in turn", unit, "Oranges")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from ..nn.tap import Recorder
-from .record import inside
+from .record import record_forward
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -27,9 +27,9 @@ class Statistics:
 
 def statistics(trace: Trace, sites: str = "*.out") -> list[Statistics]:
     """One row for every site whose address matches the glob, in the order of computation."""
-    seen, fed = Recorder(), trace.fed
+    seen, fed = Recorder(), trace.input
     model = trace.needs_model("activation statistics")
-    inside(model, fed.ids, fed.target_ids, types=fed.types, tap=seen.tap(sites))
+    record_forward(model, fed.ids, fed.target_ids, types=fed.types, tap=seen.tap(sites))
     return [_row(address, x[0].float()) for address, x in seen.items()]
 
 

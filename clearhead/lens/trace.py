@@ -29,10 +29,10 @@ from ..nn.model import PairModel, SingleModel
 from ..nn.tap import Recorder
 from ..text.pieces import unknown_words
 from ..text.tokenizer import Tokenizer
-from .change import no_site
+from .ablate import no_site
 from .frames import Frame, frames
-from .guesses import EVERY, Guesses, logit_lens
-from .record import Inside, Kind, inside
+from .logit_lens import EVERY, LogitLens, logit_lens
+from .record import ForwardRecord, Kind, record_forward
 from .steps import Steps, steps
 from .tokens import Token, of_ids
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Fed:
+class TraceInput:
     """What a model was given: ids, their tokens, and, for a decoder of its own, the same once more."""
 
     ids: Sequence[int]
@@ -56,7 +56,7 @@ class Fed:
 
 
 @dataclass(frozen=True)
-class About:
+class ModelInfo:
     """What must be known of a model to read a trace of it."""
 
     title: str
@@ -68,15 +68,15 @@ class About:
 class Trace:
     def __init__(
         self,
-        fed: Fed,
-        seen: Inside,
-        about: About,
+        fed: TraceInput,
+        seen: ForwardRecord,
+        about: ModelInfo,
         *,
         model: SingleModel | PairModel | None = None,
         tokenizer: Tokenizer | None = None,
-        guesses: Guesses | None = None,
+        guesses: LogitLens | None = None,
     ) -> None:
-        self.fed, self.inside, self.about = fed, seen, about
+        self.input, self.record, self.info = fed, seen, about
         self.tokens: list[Token] = fed.tokens
         self.target_tokens: list[Token] = fed.target_tokens or []
         self.answer: Tensor = seen.answer  # what the model said: logits (T, V), labels (C,), or states
@@ -96,7 +96,7 @@ class Trace:
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of attention there are, the most telling one last."""
-        return tuple(self.about.kinds)
+        return tuple(self.info.kinds)
 
     def layers(self, kind: Kind = "self") -> int:
         """How many layers have this kind of attention."""
@@ -104,7 +104,7 @@ class Trace:
 
     def heads(self, kind: Kind = "self") -> int:
         """How many heads each of them has."""
-        there = [self.inside.calls[name] for name in self._addresses(kind) if name in self.inside.calls]
+        there = [self.record.calls[name] for name in self._addresses(kind) if name in self.record.calls]
         return int(there[0].q_BHQE.shape[1]) if there else 0
 
     def attention(self, kind: Kind = "self", layer: int | None = None, head: int | None = None) -> Tensor:
@@ -113,10 +113,10 @@ class Trace:
             return torch.stack([self.attention(kind, i, head) for i in range(self.layers(kind))])
         address = self.address(kind, layer)
         if head is None:
-            return self.inside.pattern(address)
+            return self.record.pattern(address)
         heads = int(self.call(kind, layer).q_BHQE.shape[1])
         number = _chosen("head", head, heads, f"layer {layer} of {kind} attention")
-        return self.inside.pattern(address, slice(number, number + 1))[0]
+        return self.record.pattern(address, slice(number, number + 1))[0]
 
     def sides(self, kind: Kind = "self") -> tuple[list[Token], list[Token]]:
         """The tokens of the rows (who looks) and of the columns (at whom)."""
@@ -127,13 +127,13 @@ class Trace:
     def labels(self, kind: Kind = "self") -> tuple[list[str], list[str]]:
         """The words for rows and columns. A row of cross-attention is named by what it made the model say."""
         rows, columns = self.sides(kind)
-        if kind == "cross" and self.about.speaks and self.answer.ndim == 2:
+        if kind == "cross" and self.info.speaks and self.answer.ndim == 2:
             rows = [*rows[1:], *of_ids([int(self.answer[-1].argmax())], self.tokenizer)]
         return [token.label for token in rows], [token.label for token in columns]
 
     def call(self, kind: Kind, layer: int) -> RecordedCall:
         """What the kernel of this layer was given: q, k, v, who may look at whom, bias, scale."""
-        return self.inside.call(self.address(kind, layer))
+        return self.record.call(self.address(kind, layer))
 
     def steps(self, kind: Kind = "self", layer: int = 0, head: int = 0) -> Steps:
         """One head, step by step: q, k, v, scores, scaled, masked, weights, mix."""
@@ -151,18 +151,18 @@ class Trace:
     def _streams(self, side: str | None = None) -> list[Tensor]:
         """The stream after every layer, the embedding first; nothing is copied."""
         side = side or self.reads
-        names = [f"{side}.embed", *(f"{side}.blocks.{i}.out" for i in range(self.inside.depth(side)))]
+        names = [f"{side}.embed", *(f"{side}.blocks.{i}.out" for i in range(self.record.depth(side)))]
         if len(names) == 1:
-            known = {name.split(".")[0] for name in self.inside.streams}
+            known = {name.split(".")[0] for name in self.record.streams}
             raise InputError(f"there is no {side!r} here; {nearest(side, known)}")
-        return [self.inside.streams[name] for name in names]
+        return [self.record.streams[name] for name in names]
 
     @property
     def reads(self) -> str:
         """The side whose last states the head reads."""
-        return "decoder" if "decoder" in self.about.kinds else next(iter(self.inside.streams)).split(".")[0]
+        return "decoder" if "decoder" in self.info.kinds else next(iter(self.record.streams)).split(".")[0]
 
-    def logit_lens(self, top: int = 5, positions: slice = EVERY) -> Guesses:
+    def logit_lens(self, top: int = 5, positions: slice = EVERY) -> LogitLens:
         """What the model would have answered after each layer: its own last norm and head read the stream.
 
         `positions` are the tokens it is asked for; the others cost nothing.
@@ -172,7 +172,7 @@ class Trace:
         model = self.needs_model("the logit lens")
         return logit_lens(model, self._streams(), self.tokenizer, top, positions)
 
-    def guesses(self, top: int = 5) -> Guesses | None:
+    def guesses(self, top: int = 5) -> LogitLens | None:
         """The logit lens, where there is one."""
         try:
             return self.logit_lens(top)
@@ -187,7 +187,9 @@ class Trace:
     def activation(self, address: str) -> Tensor:
         """Any tensor inside, by its address (`clearhead.nn.sites(model)` lists them), the batch taken off."""
         model, seen = self.needs_model("an activation by address"), Recorder()
-        inside(model, self.fed.ids, self.fed.target_ids, types=self.fed.types, tap=seen.tap(address))
+        record_forward(
+            model, self.input.ids, self.input.target_ids, types=self.input.types, tap=seen.tap(address)
+        )
         if not seen:
             raise no_site(model, address)
         return next(iter(seen.values()))[0]
@@ -206,7 +208,7 @@ class Trace:
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{kind} {self.layers(kind)}x{self.heads(kind)}" for kind in self.kinds)
-        return f"Trace({self.about.title}, {len(self.tokens)} tokens, {counts})"
+        return f"Trace({self.info.title}, {len(self.tokens)} tokens, {counts})"
 
     def _repr_html_(self) -> str:
         from .page import notebook
@@ -220,11 +222,11 @@ class Trace:
         return self._model
 
     def _addresses(self, kind: Kind) -> list[str]:
-        if kind not in self.about.kinds:
-            there = ", ".join(self.about.kinds)
+        if kind not in self.info.kinds:
+            there = ", ".join(self.info.kinds)
             raise InputError(f"this model has no {kind!r} attention; it has {there}")
-        where = self.about.kinds[kind]
-        return [where.format(i) for i in range(self.inside.depth(where.split(".")[0]))]
+        where = self.info.kinds[kind]
+        return [where.format(i) for i in range(self.record.depth(where.split(".")[0]))]
 
     def address(self, kind: Kind, layer: int) -> str:
         """Where taps find this attention: `decoder.blocks.3.cross`."""
@@ -233,23 +235,23 @@ class Trace:
 
 
 def trace_ids(
-    model: SingleModel | PairModel, fed: Fed, *, tokenizer: Tokenizer | None = None, title: str = ""
+    model: SingleModel | PairModel, fed: TraceInput, *, tokenizer: Tokenizer | None = None, title: str = ""
 ) -> Trace:
     """One pass, watched. Everything else is computed when it is asked for."""
-    seen = inside(model, fed.ids, fed.target_ids, types=fed.types)
+    seen = record_forward(model, fed.ids, fed.target_ids, types=fed.types)
     return Trace(fed, seen, _about(model, title), model=model, tokenizer=tokenizer)
 
 
-def _about(model: SingleModel | PairModel, title: str) -> About:
+def _about(model: SingleModel | PairModel, title: str) -> ModelInfo:
     if isinstance(model, PairModel):
         kinds: dict[Kind, str] = {
             "self": "encoder.blocks.{}.attn",
             "decoder": "decoder.blocks.{}.attn",
             "cross": "decoder.blocks.{}.cross",
         }
-        return About(title, kinds, speaks=model.head is not None, has_head=model.head is not None)
+        return ModelInfo(title, kinds, speaks=model.head is not None, has_head=model.head is not None)
     writes = model.spec.tower.causal and isinstance(model.spec.head, WordHead)
-    return About(title, {"self": "tower.blocks.{}.attn"}, speaks=writes, has_head=model.head is not None)
+    return ModelInfo(title, {"self": "tower.blocks.{}.attn"}, speaks=writes, has_head=model.head is not None)
 
 
 def _chosen(what: str, number: int, count: int, where: str) -> int:

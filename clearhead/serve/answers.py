@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..bundle import Bundle
-from ..lens.change import changed
+from ..lens.ablate import ablate
 from ..lens.record import Kind
 from ..lens.tokens import of_ids
 from ..lens.trace import Trace, trace_ids
@@ -17,7 +17,7 @@ TOP_PREDICTIONS = 6
 
 def top_predictions(trace: Trace, top: int = TOP_PREDICTIONS) -> list[dict[str, Any]]:
     """The most likely next tokens after the last one, or labels of the whole text."""
-    if not trace.about.has_head:
+    if not trace.info.has_head:
         return []
     row = trace.answer[-1] if trace.answer.ndim > 1 else trace.answer
     chance = row.float().softmax(-1)
@@ -32,8 +32,8 @@ def without_head(bundle: Bundle, trace: Trace, kind: Kind, layer: int, head: int
     """The same tokens through the model with one head ablated, and what that model generates by itself."""
     side = {"self": "encoder.", "decoder": "decoder.", "cross": "cross."}[kind]
     word = f"{side if isinstance(bundle.model, PairModel) else ''}head:{layer}.{head}"
-    silent = replace(bundle, model=changed(bundle.model, [word]))
-    after = trace_ids(silent.model, trace.fed, tokenizer=bundle.tokenizer)
+    silent = replace(bundle, model=ablate(bundle.model, [word]))
+    after = trace_ids(silent.model, trace.input, tokenizer=bundle.tokenizer)
     same = {g["id"] for g in top_predictions(trace)}
     return {
         "without": [word],
@@ -41,7 +41,7 @@ def without_head(bundle: Bundle, trace: Trace, kind: Kind, layer: int, head: int
         "after": [g for g in top_predictions(after, 10_000) if g["id"] in same] + top_predictions(after)[:1],
         "change": _change(trace, after),
         "answer": decoded_target(bundle, trace),
-        "moved": decoded_target(bundle, silent.trace(list(trace.fed.ids)))
+        "moved": decoded_target(bundle, silent.trace(list(trace.input.ids)))
         if decoded_target(bundle, trace)
         else "",
     }
@@ -49,12 +49,12 @@ def without_head(bundle: Bundle, trace: Trace, kind: Kind, layer: int, head: int
 
 def decoded_target(bundle: Bundle, trace: Trace) -> str:
     """The target of a trace as text; empty for a model without a head."""
-    tokens = [t.id for t in trace.target_tokens if not t.special and trace.about.has_head]
+    tokens = [t.id for t in trace.target_tokens if not t.special and trace.info.has_head]
     return bundle.tokenizer.decode(tokens) if tokens and bundle.tokenizer else ""
 
 
 def _change(before: Trace, after: Trace) -> float:
     """The largest change of a probability; for a model without a head, the relative change of its states."""
-    if not before.about.has_head:
+    if not before.info.has_head:
         return float((after.answer - before.answer).norm() / before.answer.norm())
     return float((after.answer.float().softmax(-1) - before.answer.float().softmax(-1)).abs().max())

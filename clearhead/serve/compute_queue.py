@@ -71,7 +71,7 @@ class ComputeQueue:
 
 
 def _size(trace: Trace) -> int:
-    calls = trace.inside.calls.values()
+    calls = trace.record.calls.values()
     tensors = [t for call in calls for t in (call.q_BHQE, call.k_BHKE, call.v_BHKE)]
-    tensors += [*trace.inside.streams.values(), trace.answer]
+    tensors += [*trace.record.streams.values(), trace.answer]
     return sum(t.numel() * t.element_size() for t in tensors)

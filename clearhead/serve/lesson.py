@@ -16,10 +16,10 @@ from torch import Tensor
 
 from ..bundle import Bundle
 from ..errors import InputError
-from ..lens.change import changed, everywhere
+from ..lens.ablate import ablate, in_all_stacks
+from ..lens.clone import stacks
 from ..lens.describe import places
-from ..lens.record import Kind, inside
-from ..lens.shadow import towers
+from ..lens.record import Kind, record_forward
 from ..lens.trace import Trace, trace_ids
 from ..nn.model import PairModel, SingleModel
 from ..nn.tap import Recorder
@@ -35,16 +35,16 @@ def lesson(
 ) -> dict[str, Any]:
     if not 0 <= layer < trace.layers(kind) or not 0 <= head < trace.heads(kind):
         raise InputError(f"there is no head {layer}.{head} in {kind} attention")
-    words = [word for part in off for word in everywhere(bundle.model, part)]
-    model = changed(bundle.model, words) if off else bundle.model
-    now = trace_ids(model, trace.fed, tokenizer=bundle.tokenizer) if off else trace
+    words = [word for part in off for word in in_all_stacks(bundle.model, part)]
+    model = ablate(bundle.model, words) if off else bundle.model
+    now = trace_ids(model, trace.input, tokenizer=bundle.tokenizer) if off else trace
     return {
         "steps": _Lesson(model, now, kind, layer, head).steps(),
         "off": list(off),
         "before": top_predictions(trace),
         "after": top_predictions(now),
         "said": decoded_target(bundle, trace),
-        "then": decoded_target(bundle, replace(bundle, model=model).trace(list(trace.fed.ids)))
+        "then": decoded_target(bundle, replace(bundle, model=model).trace(list(trace.input.ids)))
         if off
         else "",
     }
@@ -58,9 +58,9 @@ class _Lesson:
         self.rows, self.columns = trace.labels(kind)  # as the other screens name them
         self.read = [token.label for token in trace.sides(kind)[0]]  # what the rows' own tower reads
         self.side, *_, self.part = trace.address(kind, layer).split(".")
-        seen, fed = Recorder(), trace.fed
+        seen, fed = Recorder(), trace.input
         sites = seen.tap(f"{self.side}.blocks.{layer}.*")
-        inside(model, fed.ids, fed.target_ids, types=fed.types, tap=sites)
+        record_forward(model, fed.ids, fed.target_ids, types=fed.types, tap=sites)
         self.seen = {name.split(".", 3)[3]: x[0] for name, x in seen.items()}
 
     def steps(self) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ class _Lesson:
 
     def _front(self) -> tuple[Tensor, Tensor, str]:
         """The token embeddings, what the positions add to them, and the name of the position scheme."""
-        tower, fed = towers(self.model)[self.side], self.trace.fed
+        tower, fed = stacks(self.model)[self.side], self.trace.input
         ids = fed.target_ids if self.side == "decoder" and fed.target_ids is not None else fed.ids
         types = None if fed.types is None else torch.tensor([list(fed.types)])
         with torch.no_grad():

@@ -7,7 +7,7 @@ import pytest
 import clearhead as ch
 from clearhead.bundle.ablation import PARTS, ablations, exact_match, shuffled
 from clearhead.data import read_corpus
-from clearhead.lens.change import everywhere
+from clearhead.lens.ablate import in_all_stacks
 from clearhead.recipes import load_run, prepare
 from clearhead.serve.registry import EXAMPLE
 from clearhead.train import Trainer
@@ -56,10 +56,10 @@ def test_exact_match_counts_whole_answers() -> None:
 
 def test_a_part_is_named_in_every_stack() -> None:
     pair = ch.load(str(EXAMPLE / "translator")).model
-    assert everywhere(pair, "residual") == ["encoder.residual", "decoder.residual"]
-    assert everywhere(pair, "positions") == ["positions"] and everywhere(pair, "cross") == ["cross"]
+    assert in_all_stacks(pair, "residual") == ["encoder.residual", "decoder.residual"]
+    assert in_all_stacks(pair, "positions") == ["positions"] and in_all_stacks(pair, "cross") == ["cross"]
     single = ch.build("gpt2", n_layer=1, n_head=2, n_embd=8, vocab_size=20, n_positions=8).model
-    assert everywhere(single, "residual") == ["residual"]
+    assert in_all_stacks(single, "residual") == ["residual"]
 
 
 @pytest.mark.proof

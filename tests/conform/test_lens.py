@@ -7,7 +7,7 @@ from zoo import EVERY, VOCAB, ids, run
 
 import clearhead as ch
 from clearhead import nn as cn
-from clearhead.lens.change import changed
+from clearhead.lens.ablate import ablate
 from clearhead.lens.file import open_trace
 from clearhead.nn.kernels.softmax import Softmax
 from clearhead.nn.model import Model
@@ -30,7 +30,7 @@ def test_the_answer_and_the_weights_are_those_of_the_model(spec: Model) -> None:
     run(bundle.model, source, target, tap=record.tap("*.pattern"))
     for kind in trace.kinds:
         for layer in range(trace.layers(kind)):
-            if trace.address(kind, layer) not in trace.inside.calls:  # mixed in another way
+            if trace.address(kind, layer) not in trace.record.calls:  # mixed in another way
                 assert f"{trace.address(kind, layer)}.pattern" not in record
                 with pytest.raises(ch.errors.InputError, match="has no attention to look at"):
                     trace.attention(kind, layer, 0)
@@ -77,7 +77,7 @@ def test_a_saved_trace_opens_to_the_same_numbers(spec: Model, tmp_path: object) 
     assert torch.equal(again.answer, trace.answer) and torch.equal(again.hidden(), trace.hidden())
     for kind in trace.kinds:
         for layer in range(trace.layers(kind)):
-            if trace.address(kind, layer) in trace.inside.calls:
+            if trace.address(kind, layer) in trace.record.calls:
                 assert torch.equal(again.attention(kind, layer), trace.attention(kind, layer))
     with pytest.raises(ch.errors.InputError, match="opened from a file"):
         again.activation("tower.out")
@@ -99,7 +99,7 @@ def test_every_part_can_be_switched_off_and_the_model_stays(spec: Model) -> None
     words = [w for w in words if not w.startswith(("cross.attn", "cross.mlp", "cross.res", "cross.norm"))]
     causal = isinstance(spec, cn.Pair) or spec.tower.causal
     for word in [*words, *(["mask"] if causal else [])]:
-        assert not torch.equal(run(changed(model, [word]), source, target), before), word
+        assert not torch.equal(run(ablate(model, [word]), source, target), before), word
     assert torch.equal(run(model, source, target), before)
     assert all(torch.equal(x, state[name]) for name, x in model.state_dict().items())
 
@@ -123,18 +123,18 @@ def test_switching_off_means_what_it_says() -> None:
         layer.weight.zero_()
         layer.bias.zero_()
 
-    assert_close(changed(model, ["head:1.2"])(x), by_hand("tower.blocks.1.attn.out", mute_head))
-    assert_close(changed(model, ["attn:1"])(x), by_hand("tower.blocks.1.attn.out", mute))
-    assert_close(changed(model, ["mlp:0"])(x), by_hand("tower.blocks.0.ff.down", mute))
+    assert_close(ablate(model, ["head:1.2"])(x), by_hand("tower.blocks.1.attn.out", mute_head))
+    assert_close(ablate(model, ["attn:1"])(x), by_hand("tower.blocks.1.attn.out", mute))
+    assert_close(ablate(model, ["mlp:0"])(x), by_hand("tower.blocks.0.ff.down", mute))
     assert_close(
-        changed(model, ["positions"])(x), by_hand("tower.positions", lambda p: p.table.weight.zero_())
+        ablate(model, ["positions"])(x), by_hand("tower.positions", lambda p: p.table.weight.zero_())
     )
     for word, edit in (
         ("scale", {"kind": cn.Attention, "scale": 1.0}),
         ("mask", {"kind": cn.Tower, "causal": False}),
     ):
         other = spec.edit(edit.pop("kind"), **edit).build(dtype=torch.float64)
-        assert_close(changed(model, [word])(x), other(x))
+        assert_close(ablate(model, [word])(x), other(x))
 
 
 @torch.no_grad()
@@ -144,7 +144,7 @@ def test_an_activation_becomes_what_was_set() -> None:
     plain, other = cn.Recorder(), cn.Recorder()
     model(x, tap=plain.tap(site))
     model(ids(1, 7, seed=3), tap=other.tap(site))
-    doubled = changed(model, set={site: "x2"})
+    doubled = ablate(model, set={site: "x2"})
     seen = cn.Recorder()
     doubled(x, tap=seen.tap(site))
     assert_close(seen[site], 2 * plain[site])
@@ -156,10 +156,10 @@ def test_an_activation_becomes_what_was_set() -> None:
         (lambda t: -t, -plain[site]),
     ):
         seen = cn.Recorder()
-        changed(model, set={site: value})(x, tap=seen.tap(site))
+        ablate(model, set={site: value})(x, tap=seen.tap(site))
         assert_close(seen[site], want)
     with pytest.raises(ch.errors.InputError, match="cannot take its place"):
-        changed(model, set={site: torch.zeros(3, 3)})(x)
+        ablate(model, set={site: torch.zeros(3, 3)})(x)
 
 
 @pytest.mark.parametrize(
@@ -173,16 +173,16 @@ def test_an_activation_becomes_what_was_set() -> None:
 def test_a_part_that_is_not_there_is_one_line(word: str, said: str) -> None:
     model = EVERY["decoder/Learned"].build()
     with pytest.raises(ch.errors.InputError, match=said):
-        changed(model, [word])
+        ablate(model, [word])
     with pytest.raises(
         ch.errors.InputError, match=r"use one of encoder\.head:0\.0, decoder\.head:0\.0, cross\.head:0\.0"
     ):
-        changed(EVERY["pair/Learned"].build(), ["head:0.0"])
+        ablate(EVERY["pair/Learned"].build(), ["head:0.0"])
 
 
 @torch.no_grad()
 def test_a_changed_model_still_decodes_and_a_cache_changes_nothing() -> None:
-    model = changed(EVERY["decoder/Rope"].build(dtype=torch.float64), ["head:0.1", "norm:1"])
+    model = ablate(EVERY["decoder/Rope"].build(dtype=torch.float64), ["head:0.1", "norm:1"])
     x, cache = ids(2, 8), model.cache()
     steps = [model(x[:, t : t + 1], cache=cache) for t in range(8)]
     assert_close(torch.cat(steps, dim=1), model(x))

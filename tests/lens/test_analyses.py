@@ -14,16 +14,16 @@ from zoo import EVERY, ids
 import clearhead as ch
 from clearhead import nn as cn
 from clearhead.errors import InputError
+from clearhead.lens.ablate import ablate
 from clearhead.lens.alignment import alignment
-from clearhead.lens.change import changed
 from clearhead.lens.compare import compare
 from clearhead.lens.gradients import Gradients, gradients
 from clearhead.lens.heads import head_scores, induction, induction_test
 from clearhead.lens.importance import head_importance
 from clearhead.lens.rollout import flow, rollout
 from clearhead.lens.statistics import statistics
+from clearhead.lens.token_loss import token_losses
 from clearhead.lens.trace import trace_ids
-from clearhead.lens.xray import xray
 from clearhead.tasks.causal import CausalLM
 
 
@@ -109,8 +109,8 @@ def test_importance_is_the_move_of_the_answer_without_the_head(tmp_path: Path) -
         trace = bundle.trace(TEXT)
         found = head_importance(trace, kind)
         assert found.shape == (trace.layers(kind), trace.heads(kind))
-        model = changed(bundle.model, [f"{side}head:1.2"])
-        after = trace_ids(model, trace.fed)
+        model = ablate(bundle.model, [f"{side}head:1.2"])
+        after = trace_ids(model, trace.input)
         p, q = trace.answer.double().log_softmax(-1), after.answer.double().log_softmax(-1)
         bits = float((p.exp() * (p - q)).sum(-1).mean()) / math.log(2)
         assert float(found[1, 2]) == pytest.approx(bits, rel=1e-3, abs=1e-6)
@@ -166,7 +166,10 @@ def test_the_x_ray_adds_up_to_the_loss() -> None:
     task = CausalLM({"train": [[5, 6, 7, 8, 9, 4], [3, 2, 6]]}, length=8, rows=2, pad=0)
     model = EVERY["decoder/Learned"].build()
     batch = task.batch(1, 0)
-    rays = [xray(batch, lambda part: task.loss(model, part), None, row) for row in range(len(batch.ids_BT))]
+    rays = [
+        token_losses(batch, lambda part: task.loss(model, part), None, row)
+        for row in range(len(batch.ids_BT))
+    ]
     total = sum(ray.loss for row in rays for ray in row if ray.loss is not None)
     assert total == pytest.approx(float(task.loss(model, batch)), rel=1e-5)
     for row, labels in zip(rays, batch.labels_BT.tolist(), strict=True):
@@ -174,17 +177,17 @@ def test_the_x_ray_adds_up_to_the_loss() -> None:
             None if label == -100 else label for label in labels
         ]
     with pytest.raises(InputError, match="needs a batch with a label"):
-        xray(3, lambda part: torch.zeros(()), None)
+        token_losses(3, lambda part: torch.zeros(()), None)
 
 
 def test_labels_are_compared_by_name() -> None:
     bundle = ch.build(EVERY["head/Labels"])
     trace = bundle.trace(ids(1, 5))
-    after = trace_ids(changed(bundle.model, ["attn:0"]), trace.fed)
+    after = trace_ids(ablate(bundle.model, ["attn:0"]), trace.input)
     found = compare(trace, after, {0: "good", 1: "bad", 2: "so-so"})
     assert {name for name, _ in found.before.best} == {"good", "bad", "so-so"} and found.moved > 0
     states = ch.build(EVERY["headless"])
     seen = states.trace(ids(1, 5))
-    moved = compare(seen, trace_ids(changed(states.model, ["attn:0"]), seen.fed))
+    moved = compare(seen, trace_ids(ablate(states.model, ["attn:0"]), seen.input))
     assert moved.before.best == [] and moved.moved > 0
     assert isinstance(states.spec, cn.Single)

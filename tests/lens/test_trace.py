@@ -56,9 +56,9 @@ def test_frames_are_what_decoding_saw(tmp_path: Path) -> None:
         said = [frame.token.id for frame in trace.frames]
         assert said and len(said) <= 5
         model, record, cache = bundle.model, cn.Recorder(), bundle.model.cache()
-        begun = trace.fed.target_ids or trace.fed.ids
-        memory = model.encode(torch.tensor([trace.fed.ids])) if trace.fed.target_ids else None
-        fed, last = list(begun[: trace.fed.prompt]), trace.layers(trace.kinds[-1]) - 1
+        begun = trace.input.target_ids or trace.input.ids
+        memory = model.encode(torch.tensor([trace.input.ids])) if trace.input.target_ids else None
+        fed, last = list(begun[: trace.input.prompt]), trace.layers(trace.kinds[-1]) - 1
         for frame in trace.frames:
             new = torch.tensor([fed])
             side = "cross" if memory else "attn"
@@ -103,7 +103,7 @@ def test_the_last_row_of_the_logit_lens_is_the_answer(tmp_path: Path) -> None:
         want = trace.answer.softmax(-1).topk(3)
         assert torch.equal(guesses.ids[-1], want.indices)
         assert_close(guesses.probabilities[-1], want.values)
-        assert len(guesses.labels) == len(trace.hidden()) == trace.inside.depth(trace.reads) + 1
+        assert len(guesses.labels) == len(trace.hidden()) == trace.record.depth(trace.reads) + 1
 
 
 def test_what_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def before_and_after(found: Comparison, words: str) -> None:
 
 def said(trace: Trace) -> str:
     """What the model itself said, as text."""
-    ids = [token.id for token in (trace.target_tokens or trace.tokens)[trace.fed.prompt :]]
+    ids = [token.id for token in (trace.target_tokens or trace.tokens)[trace.input.prompt :]]
     if trace.tokenizer is None:
         return " ".join(map(str, ids))
     return trace.tokenizer.decode(ids)
@@ -215,7 +215,7 @@ def importance(trace: Trace, kind: Kind, err: Console) -> None:
 
     found = head_importance(trace, kind, tell)
     order = found.flatten().argsort(descending=True).tolist()
-    unit = "bits" if trace.about.has_head else "of the length of the states"
+    unit = "bits" if trace.info.has_head else "of the length of the states"
     OUT.print(f"\nhow far the answer moves when a head is silent ({unit})", style="bold")
     largest = max(float(found.max()), 1e-12)
     for place in order[:15]:

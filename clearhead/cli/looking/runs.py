@@ -10,7 +10,7 @@ from ...errors import InputError
 from ...lens.gradients import gradients as norms
 from ...lens.pictures import curves as curve_picture
 from ...lens.pictures import gradient_strip
-from ...lens.xray import Ray, xray
+from ...lens.token_loss import TokenLoss, token_losses
 from ...recipes import SETTINGS_FILE, PreparedRun, load_run, prepare
 from ...train.log import METRICS_FILE, read_log
 from ...train.optimizer_step import OptimizerStep, hidden_size
@@ -77,10 +77,10 @@ def gradients(folder: str, save: Path | None, *, json: bool) -> None:
 def loss(folder: str, save: Path | None, *, json: bool) -> None:
     """The first row of the run's first batch: what is read, what is to be said, what each token costs."""
     if save is not None:
-        raise InputError("the loss X-ray is for the terminal, or --json; it is not drawn")
+        raise InputError("loss by token is shown in the terminal or as --json; there is no picture of it")
     prepared, bundle = _prepared(folder), load(folder)
     task = prepared.task
-    rays = xray(task.batch(1, 0), lambda batch: task.loss(bundle.model, batch), bundle.tokenizer)
+    rays = token_losses(task.batch(1, 0), lambda batch: task.loss(bundle.model, batch), bundle.tokenizer)
     if json:
         print_json([_ray_facts(ray) for ray in rays])
         return
@@ -96,7 +96,7 @@ def loss(folder: str, save: Path | None, *, json: bool) -> None:
     OUT.print(f"{len(learned)} of {len(rays)} tokens carry loss, {sum(learned):.4g} in all")
 
 
-def _ray_facts(ray: Ray) -> dict[str, Any]:
+def _ray_facts(ray: TokenLoss) -> dict[str, Any]:
     wanted = None if ray.wanted is None else ray.wanted.label
     return {"token": ray.token.label, "id": ray.token.id, "wanted": wanted, "loss": ray.loss}
 

@@ -107,9 +107,9 @@ def _compared(bundle: Bundle | None, before: Trace, text: str | None, wanted: Wa
     """The same tokens through the changed model; and what it would say by itself, if it speaks."""
     assert bundle is not None and text is not None
     changed = bundle.without(*wanted.without, set=wanted.values())
-    after = trace_ids(changed.model, before.fed, tokenizer=bundle.tokenizer, title=before.about.title)
+    after = trace_ids(changed.model, before.input, tokenizer=bundle.tokenizer, title=before.info.title)
     found = compare(before, after, _names(bundle))
-    if before.about.speaks and wanted.target is None and (before.target_tokens or wanted.generate):
+    if before.info.speaks and wanted.target is None and (before.target_tokens or wanted.generate):
         alone = changed.trace(text, generate=wanted.generate, beams=wanted.beams, max_new_tokens=wanted.new)
         said = [rows.said(trace) for trace in (before, alone)]
         return Comparison(
@@ -160,7 +160,7 @@ def _facts(
     kind, layer = wanted.kind or trace.kinds[-1], -1 if wanted.layer is None else wanted.layer
     weights = trace.attention(kind, layer, wanted.head)
     facts: dict[str, Any] = {
-        "title": trace.about.title,
+        "title": trace.info.title,
         "notes": list(trace.notes),
         "tokens": [token._asdict() for token in trace.tokens],
         "target_tokens": [token._asdict() for token in trace.target_tokens],

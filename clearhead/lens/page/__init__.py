@@ -30,7 +30,7 @@ def page(trace: Trace, kind: Kind | None = None, layer: int | None = None, head:
     at = (-1 if layer is None else layer) % trace.layers(kind)
     data = {
         "start": {"kind": kind, "layer": at, "head": head or 0},
-        "title": trace.about.title,
+        "title": trace.info.title,
         "kinds": {kind: _kind(trace, kind) for kind in trace.kinds},
         "guesses": _guesses(trace),
         "caveat": {
@@ -41,7 +41,7 @@ def page(trace: Trace, kind: Kind | None = None, layer: int | None = None, head:
     said = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")  # so that no text can end the script
     template = (HERE / "page.html").read_text(encoding="utf-8")
     script = (HERE / "page.js").read_text(encoding="utf-8")
-    title = html.escape(f"{trace.about.title} · attention")
+    title = html.escape(f"{trace.info.title} · attention")
     return template.replace("{{title}}", title).replace("{{data}}", said).replace("{{script}}", script)
 
 

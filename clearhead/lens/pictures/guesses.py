@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..guesses import Guesses
+from ..logit_lens import LogitLens
 from .canvas import INK, Picture, picture, plain, shortened
 
 
 def guess_table(
-    guesses: Guesses, tokens: Sequence[str], title: str = "", answers: Sequence[str] = ()
+    guesses: LogitLens, tokens: Sequence[str], title: str = "", answers: Sequence[str] = ()
 ) -> Picture:
     """A cell holds the likeliest guess; the darker, the surer. `answers` stand above the last layer."""
     layers, count = guesses.ids.shape[:2]

@@ -13,8 +13,8 @@ from starlette.responses import Response
 from ...bundle import Bundle
 from ...bundle.generation import text_generator
 from ...errors import InputError
-from ...lens.guesses import logit_lens
 from ...lens.heads import head_scores
+from ...lens.logit_lens import logit_lens
 from ...lens.record import Kind
 from ...lens.tokens import Token, of_ids
 from ...lens.trace import Trace
@@ -136,7 +136,7 @@ def traced(bundle: Bundle, request: TraceRequest) -> Trace:
     if request.chat:
         return _traced_chat(bundle, request)
     if request.target_ids and isinstance(bundle.model, PairModel):
-        framed = bundle.trace(request.text, max_new_tokens=1).fed  # as this model's texts begin and end
+        framed = bundle.trace(request.text, max_new_tokens=1).input  # as this model's texts begin and end
         assert framed.target_ids is not None
         return bundle.trace(list(framed.ids), [*framed.target_ids[: framed.prompt], *request.target_ids])
     target = request.target_ids or request.target or None
@@ -164,7 +164,7 @@ def about(bundle: Bundle, cached: CachedTrace) -> dict[str, Any]:
         "source": [token._asdict() for token in trace.tokens],
         "target": [token._asdict() for token in target],
         "said": [token._asdict() for token in _predicted_tokens(trace)],
-        "prompt": 0 if target else trace.fed.prompt if _has_continuation(cached) else len(trace.tokens),
+        "prompt": 0 if target else trace.input.prompt if _has_continuation(cached) else len(trace.tokens),
         "kinds": attention_kinds(bundle),
         "causal": causal_kinds(bundle),
         "answer": _answer(bundle, cached),
@@ -194,7 +194,7 @@ def _next_token(trace: Trace) -> list[Token]:
 def _predicted_tokens(trace: Trace) -> list[Token]:
     """The token that each decoder position predicts, the next one; without a head, the one it reads."""
     read = trace.target_tokens
-    return [*read[1:], *_next_token(trace)] if read and trace.about.has_head else read
+    return [*read[1:], *_next_token(trace)] if read and trace.info.has_head else read
 
 
 def _has_continuation(cached: CachedTrace) -> bool:
@@ -206,7 +206,7 @@ def _answer(bundle: Bundle, cached: CachedTrace) -> str:
     """The model's output as text: generated tokens, the next token, or a label."""
     trace = cached.trace
     if can_generate(bundle) and (trace.target_tokens or _has_continuation(cached)):
-        tokens = trace.target_tokens[1:] or trace.tokens[trace.fed.prompt :]
+        tokens = trace.target_tokens[1:] or trace.tokens[trace.input.prompt :]
         return bundle.tokenizer.decode([t.id for t in tokens]) if bundle.tokenizer else ""
     if can_generate(bundle):
         return _next_token(trace)[0].text
@@ -228,7 +228,7 @@ def _own(bundle: Bundle, cached: CachedTrace) -> str:
 @torch.inference_mode()
 def _pass(bundle: Bundle, trace: Trace) -> float:
     """Seconds of one forward pass over these tokens without recording; the best of three."""
-    fed, taken = trace.fed, []
+    fed, taken = trace.input, []
     inputs = [torch.tensor([list(ids)]) for ids in (fed.ids, fed.target_ids) if ids is not None]
     for _ in range(3):
         began = time.perf_counter()

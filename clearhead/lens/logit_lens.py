@@ -21,7 +21,7 @@ ROWS = 64  # tokens whose logits are held at a time
 
 
 @dataclass(frozen=True, eq=False)
-class Guesses:
+class LogitLens:
     """The likeliest answers after each layer; for a model that labels whole texts T is one.
 
     `ids` and `probabilities` are (L + 1, T, top), the embedding first; `labels` are the same as words.
@@ -31,10 +31,10 @@ class Guesses:
     probabilities: Tensor
     labels: list[list[list[str]]]
 
-    def at(self, positions: slice) -> Guesses:
+    def at(self, positions: slice) -> LogitLens:
         """The same for some of the tokens."""
         labels = [layer[positions] for layer in self.labels]
-        return Guesses(self.ids[:, positions], self.probabilities[:, positions], labels)
+        return LogitLens(self.ids[:, positions], self.probabilities[:, positions], labels)
 
 
 def logit_lens(
@@ -43,7 +43,7 @@ def logit_lens(
     tokenizer: Tokenizer | None,
     top: int,
     positions: slice = EVERY,
-) -> Guesses:
+) -> LogitLens:
     """The head reads only `positions`, one layer and at most ROWS tokens at a time, and only its `top` logits
     are kept: memory is that of ROWS times the vocabulary, whatever the depth and the length of the text.
     A head that answers for a whole text reads all of it."""
@@ -63,7 +63,7 @@ def logit_lens(
             chances.append(torch.cat([p for _, p in best]))
     found = torch.stack(ids)
     words = tokenizer if isinstance(head, WordHead) else None
-    return Guesses(found, torch.stack(chances), named(found, words))
+    return LogitLens(found, torch.stack(chances), named(found, words))
 
 
 def _best(model: SingleModel | PairModel, tower: Stack, x_TD: Tensor, top: int) -> tuple[Tensor, Tensor]:

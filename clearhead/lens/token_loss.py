@@ -1,4 +1,4 @@
-"""The loss X-ray: one row of a real batch in; which tokens carry loss, and how much each, out.
+"""Loss by token: one row of a real batch in; which tokens have a label, and the loss of each, out.
 
 The loss of one token is what the task itself computes when only that token is left to learn; the parts
 add up to the whole.
@@ -21,7 +21,7 @@ from .tokens import Token, of_ids
 INPUTS = ("target_BT", "ids_BT")  # what stands at the same places as the labels, in order of preference
 
 
-class Ray(NamedTuple):
+class TokenLoss(NamedTuple):
     """One place of a row: what is read there, and what is to be said there, if anything."""
 
     token: Token
@@ -30,25 +30,27 @@ class Ray(NamedTuple):
 
 
 @torch.no_grad()
-def xray(batch: Any, loss: Callable[[Any], Tensor], tokenizer: Tokenizer | None, row: int = 0) -> list[Ray]:
+def token_losses(
+    batch: Any, loss: Callable[[Any], Tensor], tokenizer: Tokenizer | None, row: int = 0
+) -> list[TokenLoss]:
     """`loss` is the task's: the sum over the labelled tokens of a batch."""
     names = {field.name for field in fields(batch)} if is_dataclass(batch) else set()
     read = next((name for name in INPUTS if name in names), None)
     if read is None or "labels_BT" not in names:
-        raise InputError("the loss X-ray needs a batch with a label for every token; this task has none")
+        raise InputError("loss by token needs a batch with a label for every token; this task has none")
     one = replace(batch, **{name: x[row : row + 1] for name, x in _tensors(batch)})
     labels = one.labels_BT[0].tolist()
     tokens = of_ids(getattr(one, read)[0].tolist(), tokenizer)
-    rays = []
+    losses = []
     for at, (token, label) in enumerate(zip(tokens, labels, strict=True)):
         if label == IGNORE_INDEX:
-            rays.append(Ray(token, None, None))
+            losses.append(TokenLoss(token, None, None))
             continue
         alone = torch.full_like(one.labels_BT, IGNORE_INDEX)
         alone[0, at] = label
         amount = float(loss(replace(one, labels_BT=alone)))
-        rays.append(Ray(token, of_ids([label], tokenizer)[0], amount))
-    return rays
+        losses.append(TokenLoss(token, of_ids([label], tokenizer)[0], amount))
+    return losses
 
 
 def _tensors(batch: Any) -> list[tuple[str, Tensor]]:

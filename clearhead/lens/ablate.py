@@ -1,4 +1,4 @@
-"""Changing a model: words such as `head:3.7` in; a shadow of the model without that part out.
+"""Ablation: words such as `head:3.7` in; a shallow clone of the model without that part out.
 
     head:3.7      one head silent               attn:3  cross:3  mlp:3    a sub-layer silent
     residual:3    only what the sub-layers add, not what came in
@@ -29,8 +29,7 @@ from ..nn.model import PairModel, SingleModel
 from ..nn.positions import PositionScheme
 from ..nn.tap import Tap, sites
 from ..nn.tower import Stack
-from .several import several
-from .shadow import shadow, tapped, towers
+from .clone import chain_taps, shallow_clone, stacks, with_tap
 
 Value = float | str | Tensor | Callable[[Tensor], Tensor]
 """What an activation becomes: a number, "mean" (over the tokens), "x0.5" (a factor), a tensor, a function."""
@@ -42,8 +41,8 @@ GRAMMAR = re.compile(r"(?:(?P<side>\w+)\.)?(?P<what>[a-z]+)(?::(?P<layer>\d+)(?:
 
 
 @dataclass(frozen=True)
-class Off:
-    """One word, understood: what is switched off, in which towers and layers."""
+class AblatedPart:
+    """One word, parse_part: what is switched off, in which towers and layers."""
 
     what: str
     sides: tuple[str, ...]
@@ -52,29 +51,29 @@ class Off:
     part: str = "attn"  # which attention a head is of
 
 
-def changed(
+def ablate(
     model: SingleModel | PairModel, without: Sequence[str] = (), set: Mapping[str, Value] | None = None
 ) -> SingleModel | PairModel:
-    """A shadow of the model with parts switched off or replaced; the model itself is as it was."""
-    twin, taps = shadow(model), []
+    """A shallow clone of the model with parts switched off or replaced; the model itself does not change."""
+    twin, taps = shallow_clone(model), []
     for word in without:
         if word in sites_of(model) or "*" in word:
             taps.append(_setting(model, word, 0.0))
             continue
-        off = understood(model, word)
+        off = parse_part(model, word)
         if off.what in ("scale", "mask", "positions", "norm"):
             _swap(twin, off)
         else:
             taps += _silences(model, off)
     taps += [_setting(model, address, value) for address, value in (set or {}).items()]
-    return tapped(twin, several(*taps)) if taps else twin
+    return with_tap(twin, chain_taps(*taps)) if taps else twin
 
 
 def sites_of(model: nn.Module) -> frozenset[str]:
     return frozenset(sites(model))
 
 
-def understood(model: SingleModel | PairModel, word: str) -> Off:
+def parse_part(model: SingleModel | PairModel, word: str) -> AblatedPart:
     """A word checked against a model: every layer and head it names is there."""
     found = GRAMMAR.fullmatch(word)
     if found is None or found["what"] not in WORDS:
@@ -89,18 +88,18 @@ def understood(model: SingleModel | PairModel, word: str) -> Off:
     if (head is None) == (what == "head"):
         raise InputError(f"{word!r}: a head is head:LAYER.HEAD, such as head:0.1; other words take no head")
     for name in sides:
-        _check(towers(model)[name], part, layer, head, word)
-    return Off(what, sides, None if layer is None else (layer,), head, part)
+        _check(stacks(model)[name], part, layer, head, word)
+    return AblatedPart(what, sides, None if layer is None else (layer,), head, part)
 
 
-def everywhere(model: SingleModel | PairModel, word: str) -> list[str]:
+def in_all_stacks(model: SingleModel | PairModel, word: str) -> list[str]:
     """A word for all stacks of a model: `residual` becomes `encoder.residual` and `decoder.residual`."""
     whole = word in WHOLE_MODEL or word == "cross" or isinstance(model, SingleModel)
-    return [word] if whole else [f"{side}.{word}" for side in towers(model)]
+    return [word] if whole else [f"{side}.{word}" for side in stacks(model)]
 
 
 def _sides(model: SingleModel | PairModel, what: str, side: str | None, word: str) -> tuple[str, ...]:
-    there = tuple(towers(model))
+    there = tuple(stacks(model))
     if side is not None:
         if side not in there:
             raise InputError(f"{word!r}: there is no {side} here; {nearest(side, there)}")
@@ -127,11 +126,11 @@ def _check(tower: Stack, part: str, layer: int | None, head: int | None, word: s
         raise InputError(f"{word!r}: {said}")
 
 
-def _silences(model: SingleModel | PairModel, off: Off) -> list[Tap]:
+def _silences(model: SingleModel | PairModel, off: AblatedPart) -> list[Tap]:
     """Taps that put zeros where a part would have spoken."""
     taps = []
     for side in off.sides:
-        for i, block in enumerate(towers(model)[side].blocks):
+        for i, block in enumerate(stacks(model)[side].blocks):
             assert isinstance(block, BlockModule)
             if off.layers is not None and i not in off.layers:
                 continue
@@ -148,10 +147,10 @@ def _silences(model: SingleModel | PairModel, off: Off) -> list[Tap]:
     return taps
 
 
-def _swap(twin: SingleModel | PairModel, off: Off) -> None:
+def _swap(twin: SingleModel | PairModel, off: AblatedPart) -> None:
     """Parts that are no activation: other modules, or other numbers, in their place."""
     for side in off.sides:
-        tower = towers(twin)[side]
+        tower = stacks(twin)[side]
         if off.what == "positions":
             tower.positions = PositionScheme()  # silent at every door
         if off.what == "mask":
@@ -162,7 +161,7 @@ def _swap(twin: SingleModel | PairModel, off: Off) -> None:
                 _swap_in_block(block, off)
 
 
-def _swap_in_block(block: BlockModule, off: Off) -> None:
+def _swap_in_block(block: BlockModule, off: AblatedPart) -> None:
     for step in block.steps:
         attention = getattr(block, step)
         if off.what == "norm":

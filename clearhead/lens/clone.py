@@ -1,0 +1,90 @@
+"""Shallow clones: a second tree of modules over the same weights, with parts replaced or taps on it.
+
+Only the tree is copied, so a clone needs no memory for weights, and whatever uses a model (decoding, the
+lens, evaluation) uses a clone in the same way. The original model does not change.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from ..nn.context import States
+from ..nn.kernels.kernel import RecordedCall
+from ..nn.model import PairModel, SingleModel
+from ..nn.tap import OFF, Tap
+from ..nn.tower import Stack
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def shallow_clone(module: M) -> M:
+    """Every place of the tree has a module of its own, layers that share their weights included."""
+    twin = copy.copy(module)
+    twin._modules = {name: child and shallow_clone(child) for name, child in module._modules.items()}
+    return twin
+
+
+def stacks(model: SingleModel | PairModel) -> dict[str, Stack]:
+    """The towers of a model by the names they have in addresses."""
+    if isinstance(model, PairModel):
+        return {"encoder": model.encoder, "decoder": model.decoder}
+    return {"tower": model.tower}
+
+
+def with_tap(model: M, tap: Tap) -> M:
+    """Put a tap on every later call of a clone."""
+    assert isinstance(model, SingleModel | PairModel)
+    for name, tower in stacks(model).items():
+        model._modules[name] = _Tapped(tower, tap.at(name))
+    return model
+
+
+class _Tapped(nn.Module):
+    """A tower whose calls always have a tap."""
+
+    def __init__(self, tower: Stack, tap: Tap) -> None:
+        super().__init__()
+        self.stack = tower
+        self.tap = tap
+        self.eval()
+
+    def forward(self, *args: Any, tap: Tap = OFF, **more: Any) -> States:
+        states: States = self.stack(*args, tap=chain_taps(self.tap, tap), **more)
+        return states
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self._modules["stack"], name)
+
+
+def chain_taps(*taps: Tap) -> Tap:
+    """Several taps as one: each sees what the one before it left."""
+    active = [tap for tap in taps if tap is not OFF]
+    return active[0] if len(active) == 1 else _TapChain(active) if active else OFF
+
+
+class _TapChain(Tap):
+    def __init__(self, taps: Sequence[Tap]) -> None:
+        super().__init__("", lambda _, x: x)
+        self._taps = taps
+
+    def at(self, name: str | int) -> Tap:
+        return _TapChain([tap.at(name) for tap in self._taps])
+
+    def wants(self, site: str) -> bool:
+        return any(tap.wants(site) for tap in self._taps)
+
+    def __call__(self, site: str, x: Tensor) -> Tensor:
+        for tap in self._taps:
+            x = tap(site, x)
+        return x
+
+    def hears(self, call: RecordedCall) -> None:
+        for tap in self._taps:
+            tap.hears(call)
