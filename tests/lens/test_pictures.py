@@ -156,8 +156,19 @@ def test_the_page_holds_the_weights_and_no_address(tmp_path: Path) -> None:
     assert framed.startswith("<iframe srcdoc=") and "<script" not in framed
 
 
+COUNT_CANVAS_CALLS = """
+window.canvasCalls = 0;
+const canvas = CanvasRenderingContext2D.prototype;
+for (const name of ["putImageData", "drawImage", "fillRect", "strokeRect", "fillText", "stroke", "fill"]) {
+  const call = canvas[name];
+  canvas[name] = function (...given) { window.canvasCalls += 1; return call.apply(this, given); };
+}
+"""
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="needs the browser: apt install chromium")
-def test_a_page_of_144_heads_and_256_tokens_draws_within_a_second(tmp_path: Path) -> None:
+def test_a_page_of_144_heads_and_256_tokens_draws_each_head_at_once(tmp_path: Path) -> None:
+    """As one picture per head, not one rectangle per weight: 9.4 million of those would take minutes."""
     from playwright.sync_api import sync_playwright
 
     bundle = ch.build("gpt2", n_layer=12, n_head=12, n_embd=96, vocab_size=50)
@@ -172,9 +183,10 @@ def test_a_page_of_144_heads_and_256_tokens_draws_within_a_second(tmp_path: Path
         sheet.on("request", lambda request: asked.append(request.url))
         sheet.on("console", lambda message: wrong.append(message.text))
         sheet.on("pageerror", lambda error: wrong.append(str(error)))
+        sheet.add_init_script(COUNT_CANVAS_CALLS)
         sheet.goto(path.as_uri())
         sheet.wait_for_function("document.documentElement.dataset.drawn")
-        spent = int(sheet.evaluate("document.documentElement.dataset.drawn"))
+        calls = sheet.evaluate("window.canvasCalls")
         sheet.locator("#overview").click(position={"x": 60, "y": 100})
         said = sheet.locator("#said").inner_text()
         sheet.locator("#overview").press("ArrowRight")
@@ -183,7 +195,7 @@ def test_a_page_of_144_heads_and_256_tokens_draws_within_a_second(tmp_path: Path
         chinese = sheet.locator("#said").inner_text()
         browser.close()
     assert asked == [path.as_uri()] and wrong == []
-    assert spent < 1000, spent
+    assert 0 < calls < 144 * 20, calls
     layer, head = map(int, re.match(r"layer (\d+), head (\d+)", said).groups())  # type: ignore[union-attr]
     weight = float(said.split()[-1]) if said.split()[-1][0] in "01" else -1.0
     assert 0 <= weight <= 1 and float(trace.attention("self", layer, head)[0].max()) == pytest.approx(1.0)

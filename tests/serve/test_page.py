@@ -255,7 +255,7 @@ def test_a_folder_that_is_no_model_is_said_and_the_page_goes_on(
     page.get_by_label("Path or hub id").fill("runs/demo")
     page.get_by_role("button", name="Open", exact=True).click()
     page.locator(".stage canvas").first.wait_for()
-    open_page.told.clear()  # type: ignore[attr-defined]  # the browser tells of the 400 itself
+    open_page.refusals_expected = True  # type: ignore[attr-defined]  # the browser tells of the 400 itself
 
 
 def test_a_text_beyond_the_window_is_said(open_page: Open, served: Served, wide: str) -> None:
@@ -266,7 +266,7 @@ def test_a_text_beyond_the_window_is_said(open_page: Open, served: Served, wide:
     playwright.expect(page.get_by_role("alert")).to_contain_text("at most 512")
     read(page, "the fox")
     playwright.expect(page.get_by_role("alert")).to_be_empty()
-    open_page.told.clear()  # type: ignore[attr-defined]
+    open_page.refusals_expected = True  # type: ignore[attr-defined]
 
 
 def test_the_server_is_restarted_under_the_page(open_page: Open, demo: Path, tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_the_server_is_restarted_under_the_page(open_page: Open, demo: Path, tmp
         playwright.expect(page.get_by_role("alert")).to_be_empty()
         page.get_by_role("heading", name=re.compile(f"H{other}")).wait_for()
         playwright.expect(page.locator(".answer")).to_contain_text("鸟")
-    open_page.told.clear()  # type: ignore[attr-defined]
+    open_page.refusals_expected = True  # type: ignore[attr-defined]
 
 
 SCREENS = ["home", "attention/DEMO", "generate/DEMO", "steps/DEMO", "train", "compare/DEMO", "families"]

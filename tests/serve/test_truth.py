@@ -21,9 +21,9 @@ Open = Callable[..., "playwright.Page"]
 SENTENCE = "these cats see two dogs today"
 
 
-def told(open_page: Open) -> None:
-    """The browser tells of refusals itself; those are meant here."""
-    open_page.told.clear()  # type: ignore[attr-defined]
+def refusals_expected(open_page: Open) -> None:
+    """The browser reports failed requests itself; those are meant here."""
+    open_page.refusals_expected = True  # type: ignore[attr-defined]
 
 
 def drawn(page: "playwright.Page") -> None:
@@ -76,7 +76,7 @@ def test_nothing_of_another_model_is_in_sight_while_one_is_opened(
     box(page, "Model").select_option(wide)
     expect(page.locator(".stage canvas")).to_have_count(0)
     expect(page.locator(".answer")).to_have_count(0)
-    told(open_page)
+    refusals_expected(open_page)
 
 
 def test_step_by_step_follows_the_address(open_page: Open, served: Served, wide: str) -> None:
@@ -149,7 +149,7 @@ def test_an_error_stays_until_it_is_closed_or_mended(open_page: Open, served: Se
     expect(alert).to_contain_text("no folder")
     page.get_by_role("button", name="Close").click()
     expect(alert).to_be_empty()
-    told(open_page)
+    refusals_expected(open_page)
 
 
 @pytest.mark.parametrize("screen", ["attention", "generate", "steps"])
@@ -160,7 +160,7 @@ def test_a_link_to_nothing_says_so(open_page: Open, served: Served, screen: str)
     expect(page.get_by_role("alert")).to_contain_text("nothing-123")
     box(page, "Model").select_option(served.id("demo"))
     expect(page.get_by_role("alert")).to_be_empty()
-    told(open_page)
+    refusals_expected(open_page)
 
 
 def test_half_an_escape_in_the_address_leads_home(open_page: Open, served: Served) -> None:
@@ -220,7 +220,7 @@ def test_an_unsent_edit_is_not_traced_when_the_server_comes_back(
         expect(page.get_by_role("status").filter(has_text="restarted")).to_be_visible()
         expect(page.get_by_text("Shown below: “two birds see the horse”")).to_be_visible()
         page.close()
-    told(open_page)
+    refusals_expected(open_page)
 
 
 def test_alternatives_are_reached_by_keys_alone_and_one_token_is_marked(
@@ -328,7 +328,7 @@ def test_with_a_key_the_page_takes_it_and_other_tabs_know_it(open_page: Open, tm
         second = fresh.context.new_page()
         second.goto(f"{locked.url}/")
         expect(second.get_by_role("heading", name="translator")).to_be_visible()
-    told(open_page)
+    refusals_expected(open_page)
 
 
 def test_a_small_screen_has_room_for_the_screen(open_page: Open, served: Served) -> None:
