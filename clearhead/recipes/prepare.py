@@ -150,13 +150,18 @@ def _fresh(run: RunConfig, tokenizer: Tokenizer, built: builders.BuiltTask, note
     if "family" not in run.model:
         raise InputError("model.family is missing; name a family such as gpt2, or a folder")
     bundle = _built(run, built, config)
-    longest = bundle.spec.max_length
-    if longest is not None and longest < run.data.length:
+    length, longest = run.data.length, bundle.spec.max_length
+    if longest is not None and longest < length:
         # RoBERTa's table counts two more than it can use, so the difference is added.
-        more = {key: config[key] + run.data.length - longest for key in POSITIONS if key in config}
+        more = {key: value + length - longest for key, value in bundle.config.items() if key in POSITIONS}
         bundle = _built(run, built, config | more)
+        if (bundle.spec.max_length or length) < length:  # an edit put other positions into the model
+            raise InputError(
+                f"data.length is {length}, and the model has {longest} positions; lower the one or raise the "
+                f"other in model.edit"
+            )
         settings = ", ".join(f"model.{key} {value}" for key, value in more.items())
-        notes.append(f"positions raised to fit data.length {run.data.length}: {settings}")
+        notes.append(f"positions raised to fit data.length {length}: {settings}")
     bundle.tokenizer = tokenizer
     bundle.generation = built.generation
     return bundle

@@ -1,12 +1,14 @@
 """Long texts and rare characters: what a run does with them, and that it says so."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import clearhead as ch
 from clearhead.cli.main import main
+from clearhead.errors import InputError
 from clearhead.nn.model import PairModel
 from clearhead.recipes import load_run, prepare
 from clearhead.tasks.text_to_text import TextToText
@@ -47,6 +49,21 @@ def test_positions_follow_the_length_of_the_texts(family: str, reviews: Path) ->
     longest = max(len(row.ids) for row in prepared.task.splits["train"])  # type: ignore[attr-defined]
     assert longest == 200
     assert prepared.task.score(prepared.bundle.model, "valid")["loss"] > 0
+
+
+def test_positions_are_raised_from_the_familys_own_number(tmp_path: Path) -> None:
+    """Also where the settings do not name it; where an edit fixed it, the run is refused before a step."""
+    path = tmp_path / "long.tsv"
+    lines = [f"{('good ' if i % 2 else 'bad ') * 700}{i}\t{i % 2}\n" for i in range(40)]
+    path.write_text("text\tlabel\n" + "".join(lines))
+    run = load_run("classify", [f"data.source={path}", "data.length=600", *STEPS])
+    small = {k: v for k, v in run.model.items() if k != "max_position_embeddings"}
+    prepared = prepare(replace(run, model=small))
+    assert prepared.bundle.spec.max_length == 600
+    assert any(note.endswith("model.max_position_embeddings 600") for note in prepared.notes)
+    fixed = {**small, "edit": {"Tower.positions": "Learned(length=64)"}}
+    with pytest.raises(InputError, match=r"data\.length is 600, and the model has 64 positions"):
+        prepare(replace(run, model=fixed))
 
 
 def test_a_checkpoint_keeps_its_positions_and_longer_texts_are_cut(reviews: Path, tmp_path: Path) -> None:
