@@ -21,7 +21,6 @@ CONVENTIONAL = {
     "architecture", "cards", "certify", "check_mask", "embed", "families", "generate", "learn", "plan",
     "predict", "run", "train",
     "main",  # of the program, and of the processes it starts
-    "Flag", "Language",  # kinds of options, where a command declares them
 }  # fmt: skip
 
 # One of the definitions is to get a name of its own, by the package that it would be renamed in.

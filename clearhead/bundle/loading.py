@@ -166,9 +166,9 @@ def _kin(config: dict[str, Any]) -> str:
         key=lambda family: len(own & set(family.defaults)) / len(own | set(family.defaults)),
     )
     new, gone = sorted(own - set(like.defaults)), sorted(set(like.defaults) - own)
-    said = f"By its keys it is most like {like.title}"
-    said += f"; new to that: {_some(new)}" if new else ""
-    return said + (f"; not there: {_some(gone)}" if gone else "")
+    line = f"By its keys it is most like {like.title}"
+    line += f"; new to that: {_some(new)}" if new else ""
+    return line + (f"; not there: {_some(gone)}" if gone else "")
 
 
 def _join(loaded: weights.Loaded, extras: weights.State, wanted: set[str]) -> None:
@@ -252,8 +252,8 @@ def _dtype(asked: torch.dtype | str | None) -> torch.dtype | None:
 
 def _stored_edits(config: Mapping[str, Any]) -> dict[str, str]:
     """What `save` wrote of a model that is not as its family builds it: data, for the same small parser."""
-    said = config.get("clearhead", {})
-    edits = said.get("edit", {}) if isinstance(said, dict) else None
+    ours = config.get("clearhead", {})
+    edits = ours.get("edit", {}) if isinstance(ours, dict) else None
     if not isinstance(edits, dict) or not all(isinstance(value, str) for value in edits.values()):
         raise LoadError('config.json: "clearhead" is not {"edit": {"Kind.field": "value"}}')
     return edits
@@ -284,9 +284,9 @@ def _check(model: nn.Module, loaded: weights.Loaded, allowed: Sequence[str]) -> 
     }
     bad = {what: names for what, names in rows.items() if names}
     if bad:
-        said = "; ".join(f"{len(n)} {what}: {_some(n)}" for what, n in bad.items())
+        line = "; ".join(f"{len(n)} {what}: {_some(n)}" for what, n in bad.items())
         hint = ". Missing ones may start fresh by name: allow_missing=['head.*']" if "missing" in bad else ""
-        raise LoadError(f"the checkpoint does not fit its config: {said}{hint}")
+        raise LoadError(f"the checkpoint does not fit its config: {line}{hint}")
     return fresh
 
 

@@ -46,10 +46,10 @@ def build(
         raise SpecError(f"expected a spec, or the name of a family or size; given {quoted(what)}")
     family, full = configured(what, config)
     spec = edited(spec_of(family, full, task), given(edit))
-    said = {**full, "model_type": family.key, "architectures": [family.architectures[task]]}
-    said["dtype"] = str(dtype).removeprefix("torch.")
+    stored = {**full, "model_type": family.key, "architectures": [family.architectures[task]]}
+    stored["dtype"] = str(dtype).removeprefix("torch.")
     model = _first_weights(spec, seed, dtype, device)
-    return Bundle(spec, model, family=family, task=task, config=said, edits=written(given(edit)))
+    return Bundle(spec, model, family=family, task=task, config=stored, edits=written(given(edit)))
 
 
 def _first_weights(spec: Model, seed: int, dtype: torch.dtype, device: str) -> SingleModel | PairModel:

@@ -51,9 +51,9 @@ class Prediction:
         return tuple(_entities(self.guesses))
 
     def to_dict(self) -> dict[str, Any]:
-        said = {"kind": self.kind, "text": self.text, "guesses": [asdict(guess) for guess in self.guesses]}
-        said |= {"notes": list(self.notes)} if self.notes else {}
-        return said | ({"entities": [asdict(e) for e in self.entities]} if self.kind == "tags" else {})
+        plain = {"kind": self.kind, "text": self.text, "guesses": [asdict(guess) for guess in self.guesses]}
+        plain |= {"notes": list(self.notes)} if self.notes else {}
+        return plain | ({"entities": [asdict(e) for e in self.entities]} if self.kind == "tags" else {})
 
 
 @torch.no_grad()
@@ -114,8 +114,8 @@ def _names(bundle: Bundle, logits: Tensor) -> list[str]:
     if bundle.task in ("pair", "pretrain"):
         return ["follows", "does not follow"]
     given = bundle.config.get("id2label") or {}
-    said = {int(number): str(name) for number, name in given.items()}
-    return [said.get(i, f"LABEL_{i}") for i in range(logits.shape[-1])]
+    names = {int(number): str(name) for number, name in given.items()}
+    return [names.get(i, f"LABEL_{i}") for i in range(logits.shape[-1])]
 
 
 def _labels(logits_C: Tensor, names: list[str], config: dict[str, Any], end: int) -> list[Guess]:

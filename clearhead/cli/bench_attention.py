@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from ..errors import InputError
 from .bench_decode import print_footer
 from .console import ERR, OUT, amount, print_json, table
+from .options import Json, Threads
 
 if TYPE_CHECKING:
     from ..bench.attention import AttentionBenchmark, AttentionPoint, Growth, LayerSize
@@ -43,10 +44,8 @@ def attention(
         float, Parameter(help="seconds; lengths whose call would take longer are skipped")
     ] = 10.0,
     save: Annotated[Path | None, Parameter(help="a picture: .png, .svg or .pdf")] = None,
-    threads_: Annotated[
-        int | None, Parameter(name="--threads", help="number of threads (default: all cores)")
-    ] = None,
-    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
+    threads_: Threads = None,
+    json: Json = False,
 ) -> None:
     """One layer with each attention kernel: time, memory and FLOPs by length, and the crossover."""
     from ..bench.attention import ATTENTION_VARIANTS, LENGTHS, SOFTMAX, LayerSize, measure_attention

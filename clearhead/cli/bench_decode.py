@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
+from .options import Json, Threads
 
 
 def decode(
@@ -18,10 +19,8 @@ def decode(
     prompt: Annotated[int, Parameter(help="prompt length in tokens")] = 32,
     tokens: Annotated[int, Parameter(help="new tokens per prompt")] = 64,
     rounds: Annotated[int, Parameter(help="rounds per side; the median is reported")] = 5,
-    threads_: Annotated[
-        int | None, Parameter(name="--threads", help="number of threads (default: all cores)")
-    ] = None,
-    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
+    threads_: Threads = None,
+    json: Json = False,
 ) -> None:
     """Tokens per second in float32 and int8, transformers and CTranslate2, on the same weights."""
     from ..bench.decode import compare_decoding

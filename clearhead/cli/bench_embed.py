@@ -11,6 +11,7 @@ from ..errors import InputError
 from .bench_decode import print_footer, print_speeds
 from .console import ERR, print_json
 from .lines import lines_of
+from .options import Json, Threads
 
 
 def embed(
@@ -22,10 +23,8 @@ def embed(
     ] = (),
     count: Annotated[int, Parameter(help="number of texts to time")] = 1000,
     rounds: Annotated[int, Parameter(help="rounds per side; the median is reported")] = 5,
-    threads_: Annotated[
-        int | None, Parameter(name="--threads", help="number of threads (default: all cores)")
-    ] = None,
-    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
+    threads_: Threads = None,
+    json: Json = False,
 ) -> None:
     """Ours in float32 and int8, and sentence-transformers, on the same texts: texts a second."""
     from ..bench.embed import compare_embedding, read_rated

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from ..bench.task import QUALITY_TASKS, QualitySettings
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
+from .options import Json, Threads
 
 if TYPE_CHECKING:
     from ..bench.quality import TrainedVariant
@@ -31,10 +32,8 @@ def quality(
     lr: float = QualitySettings.lr,
     seed: int = QualitySettings.seed,
     save: Annotated[Path | None, Parameter(help="a picture: .png, .svg or .pdf")] = None,
-    threads_: Annotated[
-        int | None, Parameter(name="--threads", help="number of threads (default: all cores)")
-    ] = None,
-    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
+    threads_: Threads = None,
+    json: Json = False,
 ) -> None:
     """The same small model, data and steps with each: loss, accuracy, speed and memory."""
     from ..bench.quality import QUALITY_VARIANTS, train_variants

@@ -10,6 +10,7 @@ from ..bench.task import TrainingRows
 from ..errors import InputError
 from .bench_decode import print_footer, print_speeds
 from .console import ERR, print_json
+from .options import Json, Threads
 
 
 def train(
@@ -23,10 +24,8 @@ def train(
     tokens: Annotated[int, Parameter(help="tokens per batch, with padding, both sides")] = 4000,
     steps: Annotated[int, Parameter(help="steps per round; the first is a warm-up")] = 20,
     rounds: Annotated[int, Parameter(help="rounds per side; the median is reported")] = 3,
-    threads_: Annotated[
-        int | None, Parameter(name="--threads", help="number of threads (default: all cores)")
-    ] = None,
-    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
+    threads_: Threads = None,
+    json: Json = False,
 ) -> None:
     """The same model on the same rows with as many tokens a batch: real tokens, not padding, in a second."""
     from ..bench.timing import describe_machine, installed, set_threads

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from .console import ERR, OUT, print_json, table
+from .options import Json
 from .swap import Set, edits
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def certify(
     folder: str,
     *,
     set_: Set = None,
-    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
+    json: Json = False,
     full: Annotated[
         bool, Parameter(negative="", help="show every layer, not only the worst of each check")
     ] = False,

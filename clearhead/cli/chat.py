@@ -45,9 +45,9 @@ def chat(
         raise InputError(f"{model} has no chat template, it was not made for chats; use clearhead generate")
     first: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []
     if message is not None and json:
-        said = bundle.answer([*first, {"role": "user", "content": message}], **_roomy(bundle, settings))
-        assert not isinstance(said, list)
-        print_json(said.to_dict())
+        answer = bundle.answer([*first, {"role": "user", "content": message}], **_roomy(bundle, settings))
+        assert not isinstance(answer, list)
+        print_json(answer.to_dict())
         return
     _converse(bundle, first, _roomy(bundle, settings), message)
 

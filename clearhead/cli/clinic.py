@@ -14,9 +14,7 @@ from ..learn.clinic import Exercise, Kind, Verdict, examine, exercises, find
 from ..learn.clinic import start as begin
 from ..learn.language import Lang, language, pick
 from .console import ERR, OUT, print_json, table
-
-Language = Annotated[Lang | None, Parameter(help="zh or en (default: from the environment)")]
-Flag = Annotated[bool, Parameter(negative="", help="JSON output")]
+from .options import Json, Language
 
 # The kinds of exercises in the order of the list: heading, then the name of the column that describes one.
 KINDS: dict[Kind, dict[Lang, tuple[str, str]]] = {
@@ -31,7 +29,7 @@ clinic = App(
 
 
 @clinic.default
-def show(name: str | None = None, *, lang: Language = None, json: Flag = False) -> None:
+def show(name: str | None = None, *, lang: Language = None, json: Json = False) -> None:
     """List the exercises, or show one."""
     reads = language(lang)
     if name is not None:
@@ -86,7 +84,7 @@ def start(
     *,
     to: Annotated[str | None, Parameter(help="file to write (default: NAME.py)")] = None,
     lang: Language = None,
-    json: Flag = False,
+    json: Json = False,
 ) -> None:
     """Copy the broken file or the skeleton to yours, ready to edit."""
     exercise, reads = find(name), language(lang)
@@ -109,7 +107,7 @@ def check(
     *,
     limit: Annotated[float, Parameter(help="time limit in seconds")] = 30.0,
     lang: Language = None,
-    json: Flag = False,
+    json: Json = False,
 ) -> None:
     """Check your file. Exit 0 when every check passes, 1 when not; each failure shows one more hint."""
     exercise, reads = find(name), language(lang)
@@ -117,7 +115,7 @@ def check(
     progress.note(name, passed=verdict.solved)
     shown = min(progress.failures(name), len(exercise.hints[reads]))
     if json:
-        told = [
+        checks = [
             {
                 "check": outcome.check,
                 "passed": outcome.passed,
@@ -127,7 +125,7 @@ def check(
             for outcome in verdict.outcomes
         ]
         error = verdict.error.get(reads, "")
-        facts = {"name": name, "solved": verdict.solved, "error": error, "checks": told}
+        facts = {"name": name, "solved": verdict.solved, "error": error, "checks": checks}
         print_json({**facts, "hints": [] if verdict.solved else exercise.hints[reads][:shown]})
     else:
         _tell(exercise, verdict, reads, shown, file)
@@ -159,7 +157,7 @@ def _tell(exercise: Exercise, verdict: Verdict, lang: Lang, hints: int, file: st
 
 
 @clinic.command
-def hint(name: str, *, lang: Language = None, json: Flag = False) -> None:
+def hint(name: str, *, lang: Language = None, json: Json = False) -> None:
     """All hints of an exercise, for those who do not want to wait for them."""
     exercise, reads = find(name), language(lang)
     if json:

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from ..errors import ClearheadError, DataError, InputError
 from .console import OUT, print_json
+from .options import Json
 
 if TYPE_CHECKING:
     from ..data import DataReport
@@ -36,7 +37,7 @@ def check_files(
         Parameter(help="role=column, such as prompt=question completion=answer", consume_multiple=True),
     ] = None,
     split: Annotated[str | None, Parameter(help="split of a folder: train, valid or test")] = None,
-    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
+    json: Json = False,
 ) -> None:
     """Show columns, format, lengths, problems, and row 1 as the model will see it. Exit 3 if unusable.
 

@@ -94,11 +94,11 @@ class Decoding:
 
     def settings(self) -> dict[str, Any]:
         """The options that were given, under the library's names."""
-        said = {f.name: getattr(self, f.name) for f in fields(self)}
-        said = {name: value for name, value in said.items() if value is not None}
-        if "early_stopping" in said:
-            said["early_stopping"] = {"yes": True, "no": False, "never": "never"}[said["early_stopping"]]
-        return said
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        given = {name: value for name, value in given.items() if value is not None}
+        if "early_stopping" in given:
+            given["early_stopping"] = {"yes": True, "no": False, "never": "never"}[given["early_stopping"]]
+        return given
 
 
 def opened(model: str, *, quantize: str | None = None, edit: Edits | None = None) -> Bundle:
@@ -109,4 +109,4 @@ def opened(model: str, *, quantize: str | None = None, edit: Edits | None = None
         return load(model, quantize=quantize, edit=edit)
 
 
-AS_STORED = Decoding()  # nothing said
+AS_STORED = Decoding()  # no option given

@@ -30,11 +30,9 @@ def demo(
 
     It is evaluated on held-out sentences, its attention is drawn, and its parts are ablated one by one.
     """
-    import torch
-
     from ..recipes import load_run, prepare
+    from ..train.determinism import deterministic
 
-    torch.set_num_threads(1)  # as the recipe trains: two would wait for each other
     words = [f"train.seed={seed}"]
     if steps:
         words += [f"train.steps={steps}", f"train.schedule.warmup={min(40, steps // 10)}"]
@@ -47,24 +45,27 @@ def demo(
     OUT.print(f"               {first['src']} → {first['tgt']}", markup=False)
     OUT.print(f"[bold]\\[2/5][/] model    {prepared.bundle}")
     OUT.print(f"[bold]\\[3/5][/] train    {prepared.run.train.steps} steps")
-    result = start(prepared, folder)
-    if result.status != "done":
-        ERR.print(
-            f"stopped at step {result.step}; go on with: {program()} demo --out {quote(out)}", soft_wrap=True
-        )
-        raise SystemExit(130 if result.reason == "SIGINT" else 3)
-    _scores(prepared)
-    OUT.print(f"[bold]\\[4/5][/] saved    {folder}  (a Hugging Face folder)")
-    picture = _picture(prepared, folder)
-    OUT.print(f"               {picture}  where the decoder looks")
-    _parts(prepared)
+    # All of it with the threads of the recipe, one: on a busy machine a second only waits.
+    with deterministic(prepared.run.train.threads):
+        result = start(prepared, folder)
+        if result.status != "done":
+            ERR.print(
+                f"stopped at step {result.step}; continue with: {program()} demo --out {quote(out)}",
+                soft_wrap=True,
+            )
+            raise SystemExit(130 if result.reason == "SIGINT" else 3)
+        _scores(prepared)
+        OUT.print(f"[bold]\\[4/5][/] saved    {folder}  (a Hugging Face folder)")
+        picture = _picture(prepared, folder)
+        OUT.print(f"               {picture}  where the decoder looks")
+        _parts(prepared)
     OUT.print()
-    name, folder_ = program(), quote(str(folder))
-    OUT.print(f'use      {name} generate {folder_} "{MIRRORED}"')
-    OUT.print(f'look     {name} look {folder_} "{SENTENCE}" --html')
-    OUT.print(f'ablate   {name} look {folder_} "{SENTENCE}" --without positions')
-    OUT.print(f"inspect  {name} inspect {folder_}")
-    OUT.print(f"score    {name} eval {folder_}")
+    name, run = program(), quote(str(folder))
+    OUT.print(f'use      {name} generate {run} "{MIRRORED}"')
+    OUT.print(f'look     {name} look {run} "{SENTENCE}" --html')
+    OUT.print(f'ablate   {name} look {run} "{SENTENCE}" --without positions')
+    OUT.print(f"inspect  {name} inspect {run}")
+    OUT.print(f"score    {name} eval {run}")
     OUT.print(f"change   {name} train translate-en-zh --model.encoder_layers 4 --train.steps 1500")
 
 
@@ -76,14 +77,14 @@ def _scores(prepared: PreparedRun) -> None:
     task, model = prepared.task, prepared.bundle.model.eval()
     assert isinstance(task, TextToText) and isinstance(model, PairModel)
     scores = task.score(model, "valid")
-    told = f"exact match {scores['exact']:.1f} %   BLEU {scores['bleu']:.1f}   chrF {scores['chrf']:.1f}"
-    OUT.print(f"               held-out  {told}")
+    line = f"exact match {scores['exact']:.1f} %   BLEU {scores['bleu']:.1f}   chrF {scores['chrf']:.1f}"
+    OUT.print(f"               held-out  {line}")
     held = prepared.rows.splits["valid"]
     wanted = [row["tgt"] for row in held[:10]]
-    said = prepared.bundle.generate([row["src"] for row in held[:10]])
-    assert isinstance(said, list)
-    OUT.print(f"               {bleu_signature(said, wanted, 'zh')}", style="dim")
-    for row, text in zip(held[:10], said, strict=True):
+    translations = prepared.bundle.generate([row["src"] for row in held[:10]])
+    assert isinstance(translations, list)
+    OUT.print(f"               {bleu_signature(translations, wanted, 'zh')}", style="dim")
+    for row, text in zip(held[:10], translations, strict=True):
         mark = "[green]✓[/]" if text == row["tgt"] else "[red]✗[/]"
         OUT.print(f"               {mark} {row['src']} → {text}")
 

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from rich.markup import escape
 
 from .console import ERR, OUT, print_json
+from .options import Json
 
 if TYPE_CHECKING:
     from ..doctor import Finding
@@ -21,7 +22,7 @@ def doctor(
         str | None, Parameter(help="folder of a run; without it, this machine is diagnosed")
     ] = None,
     *,
-    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
+    json: Json = False,
 ) -> None:
     """Diagnose this machine or a run: measurements, problems, and what to try.
 

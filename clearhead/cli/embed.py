@@ -15,6 +15,7 @@ from rich.markup import escape
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
 from .lines import lines_of
+from .options import Json
 from .swap import Quantize, Set, edits
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def embed(
     top: Annotated[int, Parameter(help="number of search results")] = 5,
     set_: Set = None,
     quantize: Quantize = None,
-    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
+    json: Json = False,
 ) -> None:
     """Embed each line, pooled as the checkpoint specifies; or find the lines most similar to a text."""
     from ..bundle import load

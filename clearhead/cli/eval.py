@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from ..errors import InputError
 from .console import ERR, OUT, print_json
+from .options import Json
 from .swap import Quantize, Set, edits
 
 
@@ -20,7 +21,7 @@ def evaluate(
     set_: Set = None,
     split: Annotated[str, Parameter(help="split of the run's own data, when no file is given")] = "valid",
     quantize: Quantize = None,
-    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
+    json: Json = False,
 ) -> None:
     """Evaluate a run with the metrics of its task: perplexity, BLEU, accuracy, F1 and others."""
     from ..bundle import load

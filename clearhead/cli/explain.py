@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from cyclopts import Parameter
 from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.text import Text
@@ -12,6 +9,7 @@ from rich.text import Text
 from ..learn.language import Lang, language, pick
 from ..learn.lines import find, walks
 from .console import OUT, print_json, table
+from .options import Json, Language
 
 WIDEST = 100
 
@@ -19,8 +17,8 @@ WIDEST = 100
 def lines(
     name: str | None = None,
     *,
-    lang: Annotated[Lang | None, Parameter(help="zh or en; by the environment unless given")] = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    lang: Language = None,
+    json: Json = False,
 ) -> None:
     """Explain code line by line: attention, multi-head, encoder-layer. Without a name: the list."""
     reads = language(lang)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
 from rich.tree import Tree
 
 from .console import OUT, print_json, table
+from .options import Json
 
 if TYPE_CHECKING:
     from ..families import Family
 
 
-def families(*, json: Annotated[bool, Parameter(negative="", help="JSON output")] = False) -> None:
+def families(*, json: Json = False) -> None:
     """List the model families and the family tree."""
     from ..families import FAMILIES
 

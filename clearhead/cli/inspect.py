@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from ..errors import LoadError, nearest
 from .console import OUT, amount, print_json, table
+from .options import Json
 from .swap import Edits, Set, edits
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def inspect(
         str | None, Parameter(help="another model: which fields differ, and what each costs")
     ] = None,
     length: Annotated[int, Parameter(help="sequence length for counting FLOPs")] = 128,
-    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
+    json: Json = False,
 ) -> None:
     """Describe a model. Named sizes are counted without allocating memory."""
     from ..store.manifest import MANIFEST
@@ -194,8 +195,8 @@ def _effect(before: Cost, after: Cost) -> str:
         ("FLOP", before.flops, after.flops),
         ("B of cache", before.cache, after.cache),
     )
-    said = [_delta(a, b, unit) for unit, a, b in kinds if a != b]
-    return " · ".join(said) or "no change in parameters, FLOP or cache"
+    effects = [_delta(a, b, unit) for unit, a, b in kinds if a != b]
+    return " · ".join(effects) or "no change in parameters, FLOP or cache"
 
 
 def _delta(a: int, b: int, unit: str) -> str:

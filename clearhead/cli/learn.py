@@ -17,12 +17,11 @@ from ..learn.lessons import LEVELS, Lesson, find, lessons, neighbours
 from .clinic import clinic
 from .console import ERR, OUT, print_json
 from .explain import lines
+from .options import Json, Language
 from .ordering import order
 from .page import Page, html, save_html
 from .tries import attempt
 
-Language = Annotated[Lang | None, Parameter(help="zh or en (default: from the environment)")]
-Flag = Annotated[bool, Parameter(negative="", help="JSON output")]
 WIDEST = 100  # a line that is longer is hard to read
 
 learn = App(
@@ -40,7 +39,7 @@ def read(
     *,
     save: Annotated[Path | None, Parameter(help="write a printable page: FILE.html")] = None,
     lang: Language = None,
-    json: Flag = False,
+    json: Json = False,
 ) -> None:
     """Without a name, the path through the lessons; with one, the lesson."""
     reads = language(lang)
@@ -109,7 +108,7 @@ def cards(
     seed: Annotated[int | None, Parameter(help="shuffle them")] = None,
     show: Annotated[bool, Parameter(negative="", help="show the answers at once")] = False,
     lang: Language = None,
-    json: Flag = False,
+    json: Json = False,
 ) -> None:
     """Questions one by one; Enter shows the answer, q ends. Outside a terminal: all, with answers."""
     reads = language(lang)

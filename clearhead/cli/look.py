@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-Json = Annotated[bool, Parameter(negative="", show_default=False, help="JSON output")]
+from .options import Json
+
 Save = Annotated[Path | None, Parameter(help="write a picture: .png .svg .pdf")]
 
 look = App(

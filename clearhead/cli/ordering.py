@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..learn.language import Lang, language, pick
 from ..learn.ordering import OrderPuzzle, PuzzleStep, example, find, first_fault, parse, puzzles
 from .console import ERR, OUT, print_json, table
+from .options import Json, Language
 
 
 def order(
@@ -20,8 +21,8 @@ def order(
     answer: Annotated[str | None, Parameter(help='the numbers in your order: "3 1 2 4"')] = None,
     hints: Annotated[int, Parameter(help="show the first steps of a right order, this many")] = 0,
     seed: Annotated[int, Parameter(help="another shuffle")] = 0,
-    lang: Annotated[Lang | None, Parameter(help="zh or en; by the environment unless given")] = None,
-    json: Annotated[bool, Parameter(negative="", help="for machines")] = False,
+    lang: Language = None,
+    json: Json = False,
 ) -> None:
     """Put shuffled steps into their order. Without --answer, orders are read from stdin, one a line.
 

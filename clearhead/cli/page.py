@@ -189,7 +189,9 @@ def _embedded(picture: Path) -> str:
 def save_html(path: Path, page: str) -> None:
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"cannot save {path}; expected a name ending in .html, which any browser prints")
+    part = path.with_name(path.name + ".part")  # so that an older page stays whole until the new one is
     try:
-        path.write_text(page, encoding="utf-8")
+        part.write_text(page, encoding="utf-8")
+        part.replace(path)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None

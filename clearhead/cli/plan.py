@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from ..errors import InputError
 from .console import ERR, OUT, amount, print_json, table
 from .inspect import spec_from
+from .options import Json
 from .swap import Set, edits
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 NUMBERS = {"float32": 4, "bfloat16": 2, "float16": 2}
 USUAL = 512  # tokens, where a model does not say how far it reaches
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 def plan(
@@ -52,7 +52,7 @@ def plan(
         bool, Parameter(negative="", help="measure on this machine, by timing one and two layers")
     ] = False,
     table: Annotated[bool, Parameter(negative="", help="complexity table with numbers")] = False,
-    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
+    json: Json = False,
 ) -> None:
     """Estimate the cost of a model with formulas that are tested against torch. Nothing is built."""
     from ..lens.cost import cost
@@ -133,8 +133,8 @@ def _whole(what: str, whole: Cost, precision: str) -> None:
     else:
         kinds = {"weights": whole.weights, "cache": whole.cache}
     kinds["logits"] = whole.answer
-    said = " · ".join(f"{amount(size)}B {name}" for name, size in kinds.items() if size)
-    OUT.print(f"{'memory':<12}{said} · {amount(whole.memory)}B together")
+    parts = " · ".join(f"{amount(size)}B {name}" for name, size in kinds.items() if size)
+    OUT.print(f"{'memory':<12}{parts} · {amount(whole.memory)}B together")
 
 
 def _timed(spec: Model, job: Job) -> Time:
@@ -187,14 +187,14 @@ def _short(number: float) -> str:
 
 def _suggestion(best: Share, device: Device, job: Job) -> str:
     at_once = f"{best.rows:,} row{'s' if best.rows > 1 else ''} at a time"
-    said = f"{best.layout}: {amount(best.memory)}B a device, {at_once}"
+    line = f"{best.layout}: {amount(best.memory)}B a device, {at_once}"
     if best.idle:
-        said += f", {best.idle:.0%} of the time waiting in the pipeline"
+        line += f", {best.idle:.0%} of the time waiting in the pipeline"
     if not job.training:
-        return said
+        return line
     tokens = job.batch * (job.length + (job.target or 0)) / device.seconds(best)
     speed = f"{amount(device.flops)}FLOP/s and {amount(device.link)}B/s"
-    return f"{said}; about {amount(tokens)} tokens/s if a device reaches {speed}"
+    return f"{line}; about {amount(tokens)} tokens/s if a device reaches {speed}"
 
 
 def _plain(found: Plan, device: Device) -> dict[str, Any]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..recipes import PreparedRun, RunConfig
     from ..train import TrainingResult
 
-Flag = Annotated[bool, Parameter(negative="")]
 WORDS = (
     "RECIPE [FILE] and any setting as a dotted option: --data.length 256, --tokenizer.vocab 8000, "
     "--model.dropout 0.1, --train.lr 3e-4; RECIPE --print-config prints all of them with their values"
@@ -208,5 +207,5 @@ def _report(result: TrainingResult, run: RunConfig, *, json: bool) -> None:
     if result.status != "done":
         how = f"{program()} train --resume {quote(str(result.folder))}"
         # Not wrapped: a command is there to be copied.
-        ERR.print(f"stopped at step {result.step} ({result.reason}); go on with: {how}", soft_wrap=True)
+        ERR.print(f"stopped at step {result.step} ({result.reason}); continue with: {how}", soft_wrap=True)
         sys.exit(130 if result.reason == "SIGINT" else 3)

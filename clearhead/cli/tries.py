@@ -12,6 +12,7 @@ from rich.markup import escape
 from ..learn.language import Lang, language, pick
 from ..learn.tries import find, tries
 from .console import ERR, OUT, print_json, table
+from .options import Json, Language
 
 WIDTH = 16  # of the longest bar
 COLUMNS, LINES = 56, 10  # of a plot
@@ -21,8 +22,8 @@ def attempt(
     name: str | None = None,
     *,
     seed: Annotated[int, Parameter(help="random seed")] = 0,
-    lang: Annotated[Lang | None, Parameter(help="zh or en (default: from the environment)")] = None,
-    json: Annotated[bool, Parameter(negative="", help="JSON output")] = False,
+    lang: Language = None,
+    json: Json = False,
 ) -> None:
     """Answer a question by measuring: scale, no-mask, dropout, ... Without a name: the list of questions."""
     reads = language(lang)

@@ -7,8 +7,9 @@
     mask          everyone sees everyone        positions    no order of tokens
     tower.blocks.3.ff.out                       any activation by its address: zero
 
-Without a number, all layers. A model with two towers needs to be told which: `encoder.head:3.7`,
-`decoder.mlp:0`, `cross.head:1.2`. Beyond switching off, `set` puts values in: `{address: value}`.
+Without a number, all layers, of an encoder-decoder those of both stacks. A number needs its stack there:
+`encoder.head:3.7`, `decoder.mlp:0`, `cross.head:1.2`. Beyond switching off, `set` puts values in:
+`{address: value}`.
 """
 
 from __future__ import annotations
@@ -90,12 +91,6 @@ def parse_part(model: SingleModel | PairModel, word: str) -> AblatedPart:
     for name in sides:
         _check(stacks(model)[name], part, layer, head, word)
     return AblatedPart(what, sides, None if layer is None else (layer,), head, part)
-
-
-def in_all_stacks(model: SingleModel | PairModel, word: str) -> list[str]:
-    """A word for all stacks of a model: `residual` becomes `encoder.residual` and `decoder.residual`."""
-    whole = word in WHOLE_MODEL or word == "cross" or isinstance(model, SingleModel)
-    return [word] if whole else [f"{side}.{word}" for side in stacks(model)]
 
 
 def _sides(model: SingleModel | PairModel, what: str, side: str | None, word: str) -> tuple[str, ...]:

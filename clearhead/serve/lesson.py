@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..bundle import Bundle
 from ..errors import InputError
-from ..lens.ablate import ablate, in_all_stacks
+from ..lens.ablate import ablate
 from ..lens.clone import stacks
 from ..lens.describe import places
 from ..lens.record import Kind, record_forward
@@ -35,8 +35,7 @@ def lesson(
 ) -> dict[str, Any]:
     if not 0 <= layer < trace.layers(kind) or not 0 <= head < trace.heads(kind):
         raise InputError(f"there is no head {layer}.{head} in {kind} attention")
-    words = [word for part in off for word in in_all_stacks(bundle.model, part)]
-    model = ablate(bundle.model, words) if off else bundle.model
+    model = ablate(bundle.model, off) if off else bundle.model
     now = trace_ids(model, trace.input, tokenizer=bundle.tokenizer) if off else trace
     return {
         "steps": _Lesson(model, now, kind, layer, head).steps(),

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 import clearhead as ch
 from clearhead.bundle.ablation import PARTS, ablations, exact_match, shuffled
 from clearhead.data import read_corpus
-from clearhead.lens.ablate import in_all_stacks
+from clearhead.lens.ablate import ablate
 from clearhead.recipes import load_run, prepare
 from clearhead.serve.registry import EXAMPLE
 from clearhead.train import Trainer
@@ -54,12 +55,15 @@ def test_exact_match_counts_whole_answers() -> None:
     assert exact_match(bundle, TEXTS[:4], [right[0], right[1] + "的", right[2][:-1], right[0]]) == 25
 
 
-def test_a_part_is_named_in_every_stack() -> None:
-    pair = ch.load(str(EXAMPLE / "translator")).model
-    assert in_all_stacks(pair, "residual") == ["encoder.residual", "decoder.residual"]
-    assert in_all_stacks(pair, "positions") == ["positions"] and in_all_stacks(pair, "cross") == ["cross"]
-    single = ch.build("gpt2", n_layer=1, n_head=2, n_embd=8, vocab_size=20, n_positions=8).model
-    assert in_all_stacks(single, "residual") == ["residual"]
+@pytest.mark.parametrize("part", ["residual", "norm", "mlp", "attn"])
+def test_a_part_without_a_side_is_that_of_both_stacks(part: str) -> None:
+    model = ch.load(str(EXAMPLE / "translator")).model
+    ids = torch.tensor([[5, 6, 7, 8]]), torch.tensor([[1, 9, 10]])
+    both, whole = ablate(model, [part])(*ids), model(*ids)
+    assert torch.equal(both, ablate(model, [f"encoder.{part}", f"decoder.{part}"])(*ids))
+    for side in ("encoder", "decoder"):  # and each of them counts
+        assert not torch.equal(both, ablate(model, [f"{side}.{part}"])(*ids))
+    assert not torch.equal(both, whole)
 
 
 @pytest.mark.proof

@@ -71,9 +71,7 @@ export interface Taught {
   off: string[];
 }
 
-/** Of an encoder-decoder the residuals of both sides are switched off. */
-export function teaching(where: string, asked: Taught, pair: boolean): string {
-  const parts = asked.off.flatMap((part) => (part === "residual" && pair ? ["encoder.residual", "decoder.residual"] : [part]));
+export function teaching(where: string, asked: Taught): string {
   const text = asked.text.startsWith("-") ? `--text=${asked.text}` : asked.text;
-  return command("look", where, text, "--kind", asked.kind, "--layer", asked.layer, "--head", asked.head, ...parts.flatMap((part) => ["--without", part]));
+  return command("look", where, text, "--kind", asked.kind, "--layer", asked.layer, "--head", asked.head, ...asked.off.flatMap((part) => ["--without", part]));
 }
