@@ -21,7 +21,6 @@ from ..errors import InputError
 from ..families import SIZES
 from ..nn.heads import TokenHead
 from ..nn.init import generator
-from ..nn.model import PairModel
 from ..tune.quantize import KINDS
 from .ctranslate2 import CTranslate2Process, convert_folder
 from .task import Decoder, DecodeTask
@@ -57,9 +56,7 @@ def compare_decoding(model: str, task: DecodeTask, *, rounds: int, cores: int, s
             for name, kind in (("ctranslate2", "float32"), ("ctranslate2 int8", "int8")):
                 say(f"converting for {name}")
                 try:
-                    theirs = convert_folder(
-                        folder, kind, vocab, translates=isinstance(bundle.model, PairModel)
-                    )
+                    theirs = convert_folder(folder, kind, vocab, translates=bundle.spec.is_encoder_decoder)
                     sides[name] = open_.enter_context(CTranslate2Process(theirs, ids.tolist(), task, cores))
                 except Exception as error:  # a peer may fail in any way; the others are measured all the same
                     missing.append(f"{name} ({type(error).__name__}: {str(error).splitlines()[0][:80]})")
@@ -95,17 +92,15 @@ def transformers_decoder(folder: Path, ids_BT: Tensor, task: DecodeTask) -> Deco
 
 def _model(name: str) -> Bundle:
     bundle = build(name) if name in SIZES else load(name)
-    spec, model = bundle.spec, bundle.model
-    writes = isinstance(model, PairModel) or model.spec.tower.causal
-    if not (writes and isinstance(getattr(spec, "head", None), TokenHead)):
+    if not (bundle.spec.generates and isinstance(bundle.spec.head, TokenHead)):
         raise InputError(
-            f"{name} writes no text; give a model that generates, such as gpt2 or transformer-base"
+            f"{name} generates no text; give a model that generates, such as gpt2 or transformer-base"
         )
     return bundle
 
 
 def _vocab(bundle: Bundle) -> int:
-    head = bundle.spec.head  # type: ignore[attr-defined]
+    head = bundle.spec.head
     assert isinstance(head, TokenHead)
     return head.vocab
 

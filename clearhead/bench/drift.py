@@ -17,7 +17,6 @@ from ..bundle.edits import parse
 from ..certify.sample import Sample
 from ..errors import ClearheadError
 from ..nn.kernels import AttentionKernel
-from ..nn.model import PairModel
 from .timing import Say
 
 DRIFT_TEXT = (
@@ -59,12 +58,11 @@ def drifts(
 
 def _inputs(bundle: Bundle, text: str) -> tuple[Tensor, ...]:
     """The beginning of the text, as much as fits; random ids for a model without a tokenizer."""
-    sample = Sample.of(bundle, rows=1, length=128)
-    ids = sample.ids_BT
+    first, *others = Sample.of(bundle, rows=1, length=128).inputs
     if bundle.tokenizer is not None:
         longest = min(512, bundle.spec.max_length or 512)
-        ids = torch.tensor([bundle.encode(text)[:longest]])
-    return (ids, sample.target_BT) if isinstance(bundle.model, PairModel) else (ids,)
+        first = torch.tensor([bundle.encode(text)[:longest]])
+    return (first, *others)
 
 
 @torch.no_grad()

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..data.shuffling import epoch_order
-from ..nn.model import PairModel
 from .bundle import Bundle
 
 # The part, and the word `Bundle.without` has for it. "" is the whole model.
@@ -39,7 +38,7 @@ def ablations(
     """One row for each of `PARTS` that the model has; the first is the whole model."""
     rows = []
     for part, word in PARTS.items():
-        if word == "cross" and not isinstance(bundle.model, PairModel):
+        if word == "cross" and not bundle.spec.is_encoder_decoder:
             continue
         inputs = shuffled(texts, seed) if part == "order of the words" else texts
         ablated = bundle.without(word) if word else bundle

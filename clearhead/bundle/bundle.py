@@ -13,7 +13,7 @@ from ..families import Family, Task
 from ..generate import Answer, PromptLike
 from ..generate.text import as_list, is_single
 from ..lens.cost import Cost, cost
-from ..nn.model import Model, PairModel, SingleModel
+from ..nn.model import Model, TransformerModel
 from ..text.tokenizer import Tokenizer
 from ..tune.quantize import is_quantized, weight_bytes
 from .generation import text_generator
@@ -31,7 +31,7 @@ class Bundle:
     """What `load` and `build` give. Without a tokenizer it still takes ids; only text needs one."""
 
     spec: Model
-    model: SingleModel | PairModel
+    model: TransformerModel
     family: Family | None = None  # None: built from a spec that is nobody's
     task: Task = "tokens"
     config: dict[str, Any] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Bundle:
 
         if isinstance(texts, str):
             raise InputError("embed takes a list of texts; put the one text into a list")
-        if not isinstance(self.model, SingleModel):
+        if self.spec.is_encoder_decoder:
             raise InputError(
                 "this model has an encoder and a decoder; sentence vectors need an encoder alone"
             )
@@ -161,6 +161,11 @@ class Bundle:
         from ..lens.ablate import ablate
 
         return replace(self, model=ablate(self.model, parts, set))
+
+    @property
+    def labels(self) -> dict[int, str]:
+        """The names of the classes by their number, as `id2label` of config.json gives them."""
+        return {int(number): str(name) for number, name in (self.config.get("id2label") or {}).items()}
 
     def _tokenizer(self, wanted: str) -> Tokenizer:
         if self.tokenizer is None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..nn.heads import Pool, pooled
-from ..nn.model import SingleModel
+from ..nn.model import TransformerModel
 from ..text.tokenizer import Tokenizer
 
 # Words of sentence-transformers for what we can do.
@@ -27,7 +27,7 @@ TOKENS = 384  # of a batch: its activations stay in the processor's cache
 
 @torch.no_grad()
 def embed(
-    model: SingleModel, tokenizer: Tokenizer, texts: Sequence[str], recipe: dict[str, Any] | None
+    model: TransformerModel, tokenizer: Tokenizer, texts: Sequence[str], recipe: dict[str, Any] | None
 ) -> Tensor:
     """(N, D)."""
     recipe = recipe or PLAIN
@@ -42,7 +42,7 @@ def embed(
         parts = [pooled(states_BTD, POOLS[mode], mask_BT) for mode in recipe["modes"]]
         for i, vector in zip(batch, torch.cat(parts, dim=-1), strict=True):
             vectors[i] = vector
-    width = model.spec.tower.width * len(recipe["modes"])
+    width = model.spec.head_tower.width * len(recipe["modes"])
     found = torch.stack(vectors) if vectors else torch.zeros(0, width)
     return F.normalize(found, dim=-1) if recipe["normalize"] else found
 

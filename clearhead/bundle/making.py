@@ -9,7 +9,7 @@ import torch
 
 from ..errors import SpecError, nearest, quoted
 from ..families import Config, Family, Task, named
-from ..nn.model import Model, PairModel, SingleModel
+from ..nn.model import Model, TransformerModel
 from ..tune import layout
 from .bundle import Bundle
 from .edits import edited, given, written
@@ -52,7 +52,7 @@ def build(
     return Bundle(spec, model, family=family, task=task, config=stored, edits=written(given(edit)))
 
 
-def _first_weights(spec: Model, seed: int, dtype: torch.dtype, device: str) -> SingleModel | PairModel:
+def _first_weights(spec: Model, seed: int, dtype: torch.dtype, device: str) -> TransformerModel:
     model = spec.build(seed=seed, dtype=dtype, device=device)
     layout.for_inference(model)  # as `load` does: what is built answers as what is saved and loaded
     return model

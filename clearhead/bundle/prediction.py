@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn.model import PairModel, SingleModel
+from ..nn.model import TransformerModel
 from ..text.pieces import Encoding, Piece, unknown_note
 from ..text.tokenizer import Tokenizer
 
@@ -84,11 +84,11 @@ def predict(bundle: Bundle, text: str, context: str | None = None, *, top: int =
     return Prediction("labels", text, tuple(labels[:top]), notes)
 
 
-def _able(bundle: Bundle) -> tuple[SingleModel, Tokenizer]:
+def _able(bundle: Bundle) -> tuple[TransformerModel, Tokenizer]:
     """The model and its tokenizer, or one line about what this model can do instead."""
     model = bundle.model
-    if isinstance(model, PairModel) or (bundle.task == "tokens" and model.spec.tower.causal):
-        raise InputError("this model writes text and predicts no labels: clearhead generate does that")
+    if model.spec.is_encoder_decoder or model.spec.generates:
+        raise InputError("this model generates text and predicts no labels: clearhead generate does that")
     if bundle.task == "hidden":
         raise InputError("this model has no head: clearhead embed makes vectors of texts with it")
     if bundle.tokenizer is None:
@@ -98,11 +98,11 @@ def _able(bundle: Bundle) -> tuple[SingleModel, Tokenizer]:
     return model, bundle.tokenizer
 
 
-def _logits(model: SingleModel, encoding: Encoding, *, second: bool) -> Tensor:
+def _logits(model: TransformerModel, encoding: Encoding, *, second: bool) -> Tensor:
     """(T, C), or (C,) where the whole text is judged, as by a second head."""
     device = next(model.parameters()).device
     ids = torch.tensor([encoding.ids], device=device)
-    embed = model.spec.tower.embed
+    embed = model.spec.head_tower.embed
     two = any(encoding.types) and getattr(embed, "types", 0) > 1
     types = torch.tensor([encoding.types], device=device) if two else None
     states = model.states(ids, types=types)
@@ -113,9 +113,7 @@ def _logits(model: SingleModel, encoding: Encoding, *, second: bool) -> Tensor:
 def _names(bundle: Bundle, logits: Tensor) -> list[str]:
     if bundle.task in ("pair", "pretrain"):
         return ["follows", "does not follow"]
-    given = bundle.config.get("id2label") or {}
-    names = {int(number): str(name) for number, name in given.items()}
-    return [names.get(i, f"LABEL_{i}") for i in range(logits.shape[-1])]
+    return [bundle.labels.get(i, f"LABEL_{i}") for i in range(logits.shape[-1])]
 
 
 def _labels(logits_C: Tensor, names: list[str], config: dict[str, Any], end: int) -> list[Guess]:

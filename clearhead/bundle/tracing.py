@@ -10,10 +10,10 @@ from torch import Tensor
 from ..errors import InputError
 from ..generate import GenerationResult, Hypothesis
 from ..generate.settings import as_tuple
+from ..lens.record import TraceInput
 from ..lens.tokens import Token, of_encoding, of_ids
-from ..lens.trace import Trace, TraceInput, trace_ids
+from ..lens.trace import Trace, trace_ids
 from ..lens.tree import Branch, Tree
-from ..nn.model import PairModel, SingleModel
 from .bundle import Bundle
 from .generation import text_generator
 
@@ -30,12 +30,12 @@ def trace(
     limit: int = 32,
 ) -> Trace:
     """One pass over a text and its answer; with `generate` or `beams` the model says the answer itself."""
-    model = bundle.model
     asked = generate or beams is not None
     if target is not None and asked:
         raise InputError("either a target is given, or the model says one (generate, beams); not both")
-    made = _pair(bundle, text, target) if isinstance(model, PairModel) else _single(bundle, text, target)
-    if not asked and not (isinstance(model, PairModel) and target is None):
+    pair = bundle.spec.is_encoder_decoder
+    made = _pair(bundle, text, target) if pair else _single(bundle, text, target)
+    if not asked and not (pair and target is None):
         return _traced(bundle, made)
     result = _generate(bundle, made, limit, beams)
     best = _traced(bundle, _with(bundle, made, result.hypotheses[0]))
@@ -45,32 +45,24 @@ def trace(
 
 
 def _traced(bundle: Bundle, fed: TraceInput) -> Trace:
-    for ids, side in ((fed.ids, "tower"), (fed.target_ids, "decoder")):
-        _check_length(bundle, len(ids or ()), side)
+    for ids, tower in zip((fed.ids, fed.target_ids), bundle.spec.towers.values(), strict=False):
+        _check_length(len(ids or ()), tower.max_length)
     title = bundle.family.title if bundle.family else type(bundle.spec).__name__
     return trace_ids(bundle.model, fed, tokenizer=bundle.tokenizer, title=title)
 
 
-def _check_length(bundle: Bundle, length: int, side: str) -> None:
+def _check_length(length: int, limit: int | None) -> None:
     """Refused before anything is computed, with both numbers."""
-    model = bundle.model
-    if isinstance(model, PairModel):
-        tower = model.spec.decoder if side == "decoder" else model.spec.encoder
-    else:
-        tower = model.spec.tower
-    if tower.max_length is not None and length > tower.max_length:
-        raise InputError(
-            f"the text is {length} tokens, this model reads at most {tower.max_length}; shorten it"
-        )
+    if limit is not None and length > limit:
+        raise InputError(f"the text is {length} tokens, this model reads at most {limit}; shorten it")
 
 
 def _single(bundle: Bundle, text: Text, target: Text | None) -> TraceInput:
-    model = bundle.model
-    assert isinstance(model, SingleModel)
-    if isinstance(text, str) and isinstance(target, str) and not model.spec.tower.causal:
+    tower = bundle.spec.head_tower
+    if isinstance(text, str) and isinstance(target, str) and not tower.causal:
         tokenizer = bundle._tokenizer("a text")
         both = tokenizer.encode(text, target)
-        types = both.types if getattr(model.spec.tower.embed, "types", 0) else None
+        types = both.types if getattr(tower.embed, "types", 0) else None
         return TraceInput(both.ids, of_encoding(both, tokenizer), types)
     ids, tokens = _read(bundle, text)
     if target is None:

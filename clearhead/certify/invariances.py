@@ -14,25 +14,24 @@ from torch import Tensor
 
 from ..bundle import Bundle, load, save
 from ..errors import UnsupportedError
-from ..nn.model import PairModel
 from .sample import Sample
 
 
 def cached(bundle: Bundle, sample: Sample) -> float | None:
     """One token at a time, with a cache, against all at once; None for what cannot have one (LSH)."""
-    return _in_chunks(bundle, sample, [1] * sample.ids_BT.shape[1])
+    return _in_chunks(bundle, sample, [1] * sample.inputs[-1].shape[1])
 
 
 def chunked(bundle: Bundle, sample: Sample) -> float | None:
     """The prompt in pieces of seven, with a cache, against all at once."""
-    length = sample.ids_BT.shape[1]
+    length = sample.inputs[-1].shape[1]
     return _in_chunks(bundle, sample, [min(7, length - at) for at in range(0, length, 7)])
 
 
 @torch.no_grad()
 def padded(bundle: Bundle, sample: Sample) -> float | None:
     """Five fillers in front of, and behind, the text against none."""
-    want, ids, found = sample.answer(bundle), sample.ids_BT, []
+    want, ids, found = sample.answer(bundle), sample.inputs[0], []
     rows, length = ids.shape
     spare = [
         t.positions.length - length for t in bundle.spec.towers.values() if hasattr(t.positions, "length")
@@ -45,11 +44,9 @@ def padded(bundle: Bundle, sample: Sample) -> float | None:
         wide = torch.cat([filler.expand(-1, left), ids, filler.expand(-1, right)], dim=1)
         real = torch.zeros(rows, left + length + right, dtype=torch.long)
         real[:, left : left + length] = 1
-        if isinstance(bundle.model, PairModel):
-            got = bundle.model(wide, sample.target_BT, real)
-        else:
-            got = bundle.model(wide, real)
-            got = got[:, left : left + length] if got.ndim == 3 else got
+        got = bundle.model(wide, *sample.inputs[1:], real)
+        if not bundle.spec.is_encoder_decoder and got.ndim == 3:  # an answer for each token, padding too
+            got = got[:, left : left + length]
         found.append(_apart(got, want))
     return max(found)
 
@@ -58,10 +55,7 @@ def padded(bundle: Bundle, sample: Sample) -> float | None:
 def alone(bundle: Bundle, sample: Sample) -> float | None:
     """Each row alone against all in one batch."""
     want = sample.answer(bundle)
-    rows = [
-        Sample(sample.ids_BT[i : i + 1], sample.target_BT[i : i + 1]).answer(bundle)
-        for i in range(len(sample.ids_BT))
-    ]
+    rows = [Sample(tuple(x[i : i + 1] for x in sample.inputs)).answer(bundle) for i in range(len(want))]
     return _apart(torch.cat(rows), want)
 
 
@@ -87,16 +81,13 @@ CHECKS: dict[str, Callable[[Bundle, Sample], float | None]] = {
 @torch.no_grad()
 def _in_chunks(bundle: Bundle, sample: Sample, sizes: Sequence[int]) -> float | None:
     model = bundle.model
-    if "decoder" not in bundle.spec.towers or bundle.task not in ("tokens", "hidden"):
+    if not bundle.spec.decodes or bundle.task not in ("tokens", "hidden"):
         return None
     want, cache = sample.answer(bundle), model.cache()
     try:
-        if isinstance(model, PairModel):
-            memory = model.encode(sample.ids_BT)
-            new = torch.split(sample.target_BT, list(sizes), dim=1)
-            parts = [model.read(model.decode(piece, memory, cache=cache)) for piece in new]
-        else:
-            parts = [model(piece, cache=cache) for piece in torch.split(sample.ids_BT, list(sizes), dim=1)]
+        source = model.encode(sample.inputs[0]) if bundle.spec.is_encoder_decoder else None
+        pieces = torch.split(sample.inputs[-1], list(sizes), dim=1)
+        parts = [model.read(model.decode(piece, source, cache=cache)) for piece in pieces]
     except UnsupportedError:
         return None
     return _apart(torch.cat(parts, dim=1), want)

@@ -27,14 +27,14 @@ class Reference:
         """Theirs under our addresses. Their last hidden state is taken after the last norm, as our `out`."""
         if self.model.config.is_encoder_decoder:
             said = self.model(
-                input_ids=sample.ids_BT,
-                decoder_input_ids=sample.target_BT,
+                input_ids=sample.inputs[0],
+                decoder_input_ids=sample.inputs[1],
                 output_hidden_states=True,
                 use_cache=False,
             )
             sides = {"encoder": said["encoder_hidden_states"], "decoder": said["decoder_hidden_states"]}
         else:
-            said = self.model(input_ids=sample.ids_BT, output_hidden_states=True)
+            said = self.model(input_ids=sample.inputs[0], output_hidden_states=True)
             sides = {"tower": said["hidden_states"]}
         found: dict[str, Tensor] = {}
         for side, states in sides.items():

@@ -9,33 +9,28 @@ from torch import Tensor
 
 from ..bundle import Bundle
 from ..nn.draw import generator
-from ..nn.embed import Tokens
-from ..nn.long import Adaptive
-from ..nn.model import PairModel
 from ..nn.tap import OFF, Recorder, Tap
 
 
 @dataclass(frozen=True)
 class Sample:
-    ids_BT: Tensor
-    target_BT: Tensor  # for models with a decoder of its own
+    inputs: tuple[Tensor, ...]  # one for each tower
 
     @staticmethod
     def of(bundle: Bundle, rows: int = 3, length: int = 24) -> Sample:
-        sides = list(bundle.spec.towers.values())
         length = min(length, bundle.spec.max_length or length)
-        vocab = [t.embed.vocab for t in sides if isinstance(t.embed, Tokens | Adaptive)]
         pad = bundle.config.get("pad_token_id")
-        draws = []
-        for name, size in (("source", vocab[0]), ("target", vocab[-1])):
-            ids = torch.randint(0, size, (rows, length), generator=generator(0, "certify", name))
-            draws.append(torch.where(ids == pad, (ids + 1) % size, ids) if pad is not None else ids)
-        return Sample(*draws)
+        inputs = []
+        for name, side in zip(("source", "target"), bundle.spec.towers.values(), strict=False):
+            x = side.embed.example(rows, length, generator(0, "certify", name))
+            if pad is not None and not x.is_floating_point():
+                x = torch.where(x == pad, (x - 1).abs(), x)  # padding would not be attended to
+            inputs.append(x)
+        return Sample(tuple(inputs))
 
     @torch.no_grad()
     def answer(self, bundle: Bundle, tap: Tap = OFF) -> Tensor:
-        inputs = (self.ids_BT, self.target_BT) if isinstance(bundle.model, PairModel) else (self.ids_BT,)
-        answer: Tensor = bundle.model(*inputs, tap=tap)
+        answer: Tensor = bundle.model(*self.inputs, tap=tap)
         return answer
 
     def layers(self, bundle: Bundle) -> dict[str, Tensor]:

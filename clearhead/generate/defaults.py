@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import InputError
 from ..nn.attention import Attention
 from ..nn.heads import WordHead
-from ..nn.model import Model, Pair, Single
+from ..nn.model import Model
 from ..nn.rope import DynamicNTK, Rope
 from ..nn.tower import Tower
 from ..text.tokenizer import Tokenizer
@@ -27,11 +27,7 @@ SPECIAL = ("eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 def decoder_of(spec: Model) -> tuple[Tower, WordHead] | None:
     """The tower that generates and its head; None for models that do not generate text."""
-    if isinstance(spec, Pair) and isinstance(spec.head, WordHead):
-        return spec.decoder, spec.head
-    if isinstance(spec, Single) and isinstance(spec.head, WordHead) and spec.tower.causal:
-        return spec.tower, spec.head
-    return None
+    return (spec.head_tower, spec.head) if spec.generates and isinstance(spec.head, WordHead) else None
 
 
 def trained_length(tower: Tower, config: Mapping[str, Any]) -> int | None:
@@ -43,13 +39,9 @@ def trained_length(tower: Tower, config: Mapping[str, Any]) -> int | None:
 
 def cache_values(spec: Model) -> int:
     """Numbers in the KV cache per token, of all decoder layers together; 0 for models without a decoder."""
-    if isinstance(spec, Pair):
-        tower = spec.decoder
-    elif isinstance(spec, Single) and spec.tower.causal:
-        tower = spec.tower
-    else:
+    if not spec.decodes:
         return 0
-    values = 0
+    tower, values = spec.head_tower, 0
     for i in range(tower.depth):
         attention = tower.pattern[i % len(tower.pattern)].attention
         if not isinstance(attention, Attention):
@@ -65,7 +57,7 @@ def default_settings(
 ) -> dict[str, Any]:
     """The checkpoint's settings: `generation` is generation_config.json; older files put them in `config`."""
     ids = {name: config.get(name) for name in SPECIAL}
-    if not isinstance(spec, Pair):
+    if not spec.is_encoder_decoder:
         del ids["decoder_start_token_id"]
     elif ids["decoder_start_token_id"] is None:
         ids["decoder_start_token_id"] = config.get("bos_token_id")

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from ..errors import InputError
-from ..nn.model import PairModel, SingleModel
+from ..nn.model import TransformerModel
 from .filters import Filter
 from .results import GenerationResult, Hypothesis, Node, SequenceId, Step, TokenBuffer
 from .runner import DecoderRunner, Prompt, Runner
@@ -25,7 +25,7 @@ from .speculative import Draft, SpeculativeRunner
 
 
 def generate(
-    model: SingleModel | PairModel,
+    model: TransformerModel,
     prompt: Prompt,
     *,
     limit: int | Sequence[int],
@@ -58,7 +58,7 @@ class Decoding:
 
     def __init__(
         self,
-        model: SingleModel | PairModel,
+        model: TransformerModel,
         prompt: Prompt,
         strategy: Strategy,
         rules: Rules,

@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..nn.cache import Cache, identity
 from ..nn.context import States
 from ..nn.kernels import Kernel
-from ..nn.model import PairModel, SingleModel
+from ..nn.model import TransformerModel
 from ..nn.norm import widen
 from .replay import StepReplayer, is_replayable, replay_enabled
 
@@ -88,23 +88,21 @@ class DecoderRunner(Runner):
     model's Python code. `replay=False` or the environment variable CLEARHEAD_REPLAY=0 runs it every time.
     """
 
-    _encoder_output: States  # of an encoder-decoder
-
     def __init__(
-        self, model: SingleModel | PairModel, prompt: Prompt, max_new_tokens: int, *, replay: bool = True
+        self, model: TransformerModel, prompt: Prompt, max_new_tokens: int, *, replay: bool = True
     ) -> None:
         self._model = model
-        if isinstance(model, PairModel):
+        self._encoder_output: States | None = None
+        if model.spec.is_encoder_decoder:
             if prompt.start_BT is None:
                 raise InputError("an encoder-decoder needs a start token for its decoder")
             super().__init__(*left_padded(prompt.start_BT, None))
             self._encoder_output = model.encode(*left_padded(prompt.ids_BT, prompt.mask_BT))
-            tower = model.decoder
         else:
             if prompt.start_BT is not None:
                 raise InputError("this model has no separate decoder; put the whole prompt in ids")
             super().__init__(*left_padded(prompt.ids_BT, prompt.mask_BT))
-            tower = model.tower
+        tower = model.head_stack
         capacity = self.prompt_RT.shape[1] + max_new_tokens
         kernels = [module for module in tower.modules() if isinstance(module, Kernel)]
         cacheable = all("uneven" in kernel.supports or kernel.keeps == "state" for kernel in kernels)
@@ -142,8 +140,7 @@ class DecoderRunner(Runner):
             self._next_logits_RV = self._next_logits_RV[rows_R]
             self.states_RTD = self.states_RTD[rows_R]
         sources: Tensor | None = None
-        if isinstance(self._model, PairModel):
-            output = self._encoder_output
+        if (output := self._encoder_output) is not None:
             sources = rows_R[::rows_per_source] // output.each
             x, segment = output.x_BTD, output.segment_BT
             if not identity(sources, len(x)):
@@ -168,10 +165,7 @@ class DecoderRunner(Runner):
             new_real_RT = torch.ones_like(new_RT, dtype=torch.bool) if real_RT is None else real_RT
             ids_RT = self._text_RT = torch.cat([self._text_RT, new_RT], dim=1)
             real_RT = self._text_real_RT = torch.cat([self._text_real_RT, new_real_RT], dim=1)
-        if isinstance(self._model, PairModel):
-            states = self._model.decode(ids_RT, self._encoder_output, real_RT, cache=self._cache)
-        else:
-            states = self._model.states(ids_RT, real_RT, cache=self._cache)
+        states = self._model.decode(ids_RT, self._encoder_output, real_RT, cache=self._cache)
         return states.x_BTD if self._cache is not None else states.x_BTD[:, -new_RT.shape[1] :]
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn.model import PairModel, SingleModel
+from ..nn.model import TransformerModel
 from .runner import DecoderRunner, Proposer, Runner
 
 ONE_SEQUENCE = "speculative decoding supports one sequence: drop num_beams and num_return_sequences"
@@ -24,7 +24,7 @@ ONE_SEQUENCE = "speculative decoding supports one sequence: drop num_beams and n
 class Draft:
     """The draft model, and how many tokens it proposes before the target checks them."""
 
-    model: SingleModel | PairModel
+    model: TransformerModel
     ahead: int = 5
 
 

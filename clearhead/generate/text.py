@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..errors import InputError, quoted
 from ..malloc import available_memory
-from ..nn.model import Pair, PairModel, SingleModel
+from ..nn.model import TransformerModel
 from ..text.chat import Message
 from ..text.pieces import Encoding, unknown_note
 from ..text.streaming import Cutter, Detokenizer
@@ -58,12 +58,12 @@ class TextGenerator:
 
     def __init__(
         self,
-        model: SingleModel | PairModel,
+        model: TransformerModel,
         tokenizer: Tokenizer | None,
         settings: Mapping[str, Any],
         *,
         defaults: Mapping[str, Any] | None = None,
-        draft: SingleModel | PairModel | None = None,
+        draft: TransformerModel | None = None,
         trained_length: int | None = None,
     ) -> None:
         decoder = decoder_of(model.spec)
@@ -121,8 +121,8 @@ class TextGenerator:
 
     def _truncated(self, ids: Sequence[int]) -> list[int]:
         """A source longer than the encoder's positions is cut, if `truncate_source` allows it."""
-        spec = self.model.spec
-        positions = spec.encoder.max_length if isinstance(spec, Pair) else None
+        source = self.model.spec.source_tower
+        positions = None if source is None else source.max_length
         if positions is None or len(ids) <= positions or not self.settings.truncate_source:
             return list(ids)
         self.notes += (f"the text has {len(ids):,} tokens; the encoder reads the first {positions:,}",)
@@ -238,7 +238,7 @@ class TextGenerator:
         fill = settings.ends[0] if like_beams else settings.pad
         new = torch.tensor([ids + [fill] * (longest - len(ids)) for row in rows for ids in row])
         first = ids_BT
-        if isinstance(self.model, PairModel):
+        if self.model.spec.is_encoder_decoder:
             first = torch.tensor([as_tuple(settings.decoder_start_token_id)] * len(ids_BT))
         first = first.to(ids_BT.device).repeat_interleave(count, 0)
         return torch.cat([first, new.to(ids_BT.device)], dim=1)
@@ -275,8 +275,8 @@ class TextGenerator:
         if alternatives and isinstance(strategy, Beam):
             raise InputError("beam search has no alternatives; record=True reports every hypothesis it tried")
         lengths, start = real_BT.sum(1).tolist(), None
-        if isinstance(self.model, PairModel):
-            self._check_source(max(lengths))
+        if (source := self.model.spec.source_tower) is not None:
+            self._check_source(max(lengths), source.max_length)
             first = as_tuple(settings.decoder_start_token_id)
             if not first:
                 raise InputError("the decoder's start token is unknown; set decoder_start_token_id")
@@ -321,9 +321,7 @@ class TextGenerator:
                 f"{free / 1e9:.1f} GB are free; ask for fewer new tokens, beams or texts at a time"
             )
 
-    def _check_source(self, length: int) -> None:
-        assert isinstance(self.model.spec, Pair)
-        positions = self.model.spec.encoder.max_length
+    def _check_source(self, length: int, positions: int | None) -> None:
         if positions is not None and length > positions:
             raise InputError(
                 f"the text has {length} tokens, the encoder {positions} positions; shorten the text, or let "

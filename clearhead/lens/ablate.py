@@ -26,11 +26,11 @@ from ..errors import InputError, nearest
 from ..nn.attention import Attention, MultiHead, SelfAttention
 from ..nn.block import BlockModule
 from ..nn.masks import Everyone
-from ..nn.model import PairModel, SingleModel
+from ..nn.model import TransformerModel
 from ..nn.positions import PositionScheme
 from ..nn.tap import Tap, sites
 from ..nn.tower import Stack
-from .clone import chain_taps, shallow_clone, stacks, with_tap
+from .clone import chain_taps, shallow_clone, with_tap
 
 Value = float | str | Tensor | Callable[[Tensor], Tensor]
 """What an activation becomes: a number, "mean" (over the tokens), "x0.5" (a factor), a tensor, a function."""
@@ -53,8 +53,8 @@ class AblatedPart:
 
 
 def ablate(
-    model: SingleModel | PairModel, without: Sequence[str] = (), set: Mapping[str, Value] | None = None
-) -> SingleModel | PairModel:
+    model: TransformerModel, without: Sequence[str] = (), set: Mapping[str, Value] | None = None
+) -> TransformerModel:
     """A shallow clone of the model with parts switched off or replaced; the model itself does not change."""
     twin, taps = shallow_clone(model), []
     for word in without:
@@ -74,7 +74,7 @@ def sites_of(model: nn.Module) -> frozenset[str]:
     return frozenset(sites(model))
 
 
-def parse_part(model: SingleModel | PairModel, word: str) -> AblatedPart:
+def parse_part(model: TransformerModel, word: str) -> AblatedPart:
     """A word checked against a model: every layer and head it names is there."""
     found = GRAMMAR.fullmatch(word)
     if found is None or found["what"] not in WORDS:
@@ -89,12 +89,12 @@ def parse_part(model: SingleModel | PairModel, word: str) -> AblatedPart:
     if (head is None) == (what == "head"):
         raise InputError(f"{word!r}: a head is head:LAYER.HEAD, such as head:0.1; other words take no head")
     for name in sides:
-        _check(stacks(model)[name], part, layer, head, word)
+        _check(model.stacks[name], part, layer, head, word)
     return AblatedPart(what, sides, None if layer is None else (layer,), head, part)
 
 
-def _sides(model: SingleModel | PairModel, what: str, side: str | None, word: str) -> tuple[str, ...]:
-    there = tuple(stacks(model))
+def _sides(model: TransformerModel, what: str, side: str | None, word: str) -> tuple[str, ...]:
+    there = tuple(model.stacks)
     if side is not None:
         if side not in there:
             raise InputError(f"{word!r}: there is no {side} here; {nearest(side, there)}")
@@ -102,7 +102,7 @@ def _sides(model: SingleModel | PairModel, what: str, side: str | None, word: st
     if len(there) > 1 and what not in WHOLE_MODEL and ":" in word:  # a layer's number is one of a stack
         names = (*there, "cross") if what == "head" else there
         both = ", ".join(f"{name}.{word}" for name in names)
-        raise InputError(f"{word!r}: this model has an encoder and a decoder; use one of {both}")
+        raise InputError(f"{word!r}: this model has {' and '.join(there)}; use one of {both}")
     return there
 
 
@@ -121,11 +121,11 @@ def _check(tower: Stack, part: str, layer: int | None, head: int | None, word: s
         raise InputError(f"{word!r}: {said}")
 
 
-def _silences(model: SingleModel | PairModel, off: AblatedPart) -> list[Tap]:
+def _silences(model: TransformerModel, off: AblatedPart) -> list[Tap]:
     """Taps that put zeros where a part would have spoken."""
     taps = []
     for side in off.sides:
-        for i, block in enumerate(stacks(model)[side].blocks):
+        for i, block in enumerate(model.stacks[side].blocks):
             assert isinstance(block, BlockModule)
             if off.layers is not None and i not in off.layers:
                 continue
@@ -142,10 +142,10 @@ def _silences(model: SingleModel | PairModel, off: AblatedPart) -> list[Tap]:
     return taps
 
 
-def _swap(twin: SingleModel | PairModel, off: AblatedPart) -> None:
+def _swap(twin: TransformerModel, off: AblatedPart) -> None:
     """Parts that are no activation: other modules, or other numbers, in their place."""
     for side in off.sides:
-        tower = stacks(twin)[side]
+        tower = twin.stacks[side]
         if off.what == "positions":
             tower.positions = PositionScheme()  # silent at every door
         if off.what == "mask":
@@ -182,7 +182,7 @@ def _without_head(head: int) -> Callable[[str, Tensor], Tensor]:
     return silence
 
 
-def _setting(model: SingleModel | PairModel, address: str, value: Value) -> Tap:
+def _setting(model: TransformerModel, address: str, value: Value) -> Tap:
     there = sites_of(model)
     if address not in there and not any(fnmatchcase(name, address) for name in there):
         raise no_site(model, address)

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from ..nn.context import States
 from ..nn.kernels.kernel import RecordedCall
-from ..nn.model import PairModel, SingleModel
+from ..nn.model import TransformerModel
 from ..nn.tap import OFF, Tap
 from ..nn.tower import Stack
 
 M = TypeVar("M", bound=nn.Module)
+ModelT = TypeVar("ModelT", bound=TransformerModel)
 
 
 def shallow_clone(module: M) -> M:
@@ -28,17 +29,9 @@ def shallow_clone(module: M) -> M:
     return twin
 
 
-def stacks(model: SingleModel | PairModel) -> dict[str, Stack]:
-    """The towers of a model by the names they have in addresses."""
-    if isinstance(model, PairModel):
-        return {"encoder": model.encoder, "decoder": model.decoder}
-    return {"tower": model.tower}
-
-
-def with_tap(model: M, tap: Tap) -> M:
+def with_tap(model: ModelT, tap: Tap) -> ModelT:
     """Put a tap on every later call of a clone."""
-    assert isinstance(model, SingleModel | PairModel)
-    for name, tower in stacks(model).items():
+    for name, tower in model.stacks.items():
         model._modules[name] = _Tapped(tower, tap.at(name))
     return model
 

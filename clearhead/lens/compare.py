@@ -46,7 +46,7 @@ def answer_of(trace: Trace, names: dict[int, str] | None = None, top: int = 5) -
 def _row(trace: Trace) -> Tensor | None:
     if not trace.info.has_head:
         return None
-    if trace.info.speaks:
+    if trace.info.generates:
         return trace.answer[-1]
     if trace.answer.ndim == 1:
         return trace.answer

@@ -23,7 +23,7 @@ from ..nn.kernels.softmax import Softmax, SoftmaxKernel
 from ..nn.masks import Everyone, Given, Mask
 from ..nn.view import View
 from .logit_lens import LogitLens
-from .record import ForwardRecord
+from .record import ForwardRecord, ModelInfo, TraceInput
 from .tokens import Token
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def write(trace: Trace, path: Path) -> Path:
     if seen.answer.numel() <= LARGEST_ANSWER:
         tensors["answer"] = seen.answer
     notes: dict[str, Any] = {
-        "about": asdict(trace.info),
+        "about": _info_keys(trace.info),
         "fed": {**asdict(fed), "tokens": fed.tokens, "target_tokens": fed.target_tokens},
         "calls": {address: _keep(address, call, tensors) for address, call in seen.calls.items()},
     }
@@ -66,6 +66,15 @@ def write(trace: Trace, path: Path) -> Path:
     except (OSError, SafetensorError) as error:
         raise SaveError(f"{path} cannot be written: {error}") from None
     return path
+
+
+def _info_keys(info: ModelInfo) -> dict[str, Any]:
+    """The keys of the file format; `_info` reads them."""
+    return {"title": info.title, "kinds": info.kinds, "speaks": info.generates, "has_head": info.has_head}
+
+
+def _info(keys: dict[str, Any]) -> ModelInfo:
+    return ModelInfo(keys["title"], keys["kinds"], generates=keys["speaks"], has_head=keys["has_head"])
 
 
 def _keep(address: str, call: RecordedCall, tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -89,7 +98,7 @@ def _keep(address: str, call: RecordedCall, tensors: dict[str, Tensor]) -> dict[
 
 def open_trace(path: str | Path) -> Trace:
     """A trace that was saved; what needs the model (other activations, ablation) is not there any more."""
-    from .trace import ModelInfo, Trace, TraceInput
+    from .trace import Trace
 
     try:
         with safe_open(path, framework="pt") as file:
@@ -101,7 +110,7 @@ def open_trace(path: str | Path) -> Trace:
         raise InputError(f"{path} is no trace; a trace is made by b.trace(text).save('x.safetensors')")
     try:
         notes = json.loads(kept["trace"])
-        about, fed = ModelInfo(**notes["about"]), notes["fed"]
+        about, fed = _info(notes["about"]), notes["fed"]
         calls = {address: _call(address, note, tensors) for address, note in notes["calls"].items()}
         tokens = {side: fed[side] and [Token(*t) for t in fed[side]] for side in ("tokens", "target_tokens")}
         guesses = None

@@ -38,7 +38,7 @@ class Frame:
 
 def frames(trace: Trace, top: int = 5) -> list[Frame]:
     said = trace.target_tokens or trace.tokens
-    if not trace.info.speaks:
+    if not trace.info.generates:
         raise InputError("frames are for models that say one token after another")
     made = []
     chances = trace.answer[trace.input.prompt - 1 :].float().softmax(-1)

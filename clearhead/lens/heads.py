@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..nn.model import SingleModel
-from .record import Kind, record_forward
+from ..nn.model import TransformerModel
+from .record import Kind, TraceInput, record_forward
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -95,11 +95,11 @@ def induction(weights_HQK: Tensor, ids: list[int]) -> Tensor:
     return torch.stack(looks).mean(0) if looks else torch.full((len(weights_HQK),), math.nan)
 
 
-def induction_test(model: SingleModel, vocab: int, length: int = 24, seed: int = 0) -> Tensor:
+def induction_test(model: TransformerModel, vocab: int, length: int = 24, seed: int = 0) -> Tensor:
     """(L, H) on the standard test: random tokens, and then the same ones again."""
     key = torch.Generator().manual_seed(seed)
     once = torch.randperm(vocab, generator=key)[:length].tolist()
-    seen = record_forward(model, once + once)
+    seen = record_forward(model, TraceInput(once + once, []))
     scores = []
     for layer in range(seen.depth("tower")):
         weights_HQK = seen.pattern(f"tower.blocks.{layer}.attn")

@@ -7,13 +7,12 @@ misses another one. Shape suffixes: L layers, H heads, T tokens, V answers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ..nn.model import PairModel, SingleModel
 from ..nn.tap import Tap
 from .record import Kind
 
@@ -40,24 +39,13 @@ def head_importance(
             x[at, at] = 0
             return x
 
-        answers = _run(model, trace, heads, Tap(f"{address}.mix", silence))
+        inputs, options = trace.input.arguments(trace.answer.device, rows=heads)
+        answers = model(*inputs, **options, tap=Tap(f"{address}.mix", silence))
         states = model.head is None
         rows.append(torch.stack([_moved(trace.answer, answer, states=states) for answer in answers]))
         if progress:
             progress(layer + 1, trace.layers(kind))
     return torch.stack(rows)
-
-
-def _run(model: SingleModel | PairModel, trace: Trace, rows: int, tap: Tap) -> Tensor:
-    def batch(ids: Sequence[int] | None) -> Tensor | None:
-        return None if ids is None else torch.tensor([list(ids)] * rows, device=trace.answer.device)
-
-    fed = trace.input
-    if isinstance(model, PairModel):
-        answer: Tensor = model(batch(fed.ids), batch(fed.target_ids), tap=tap)
-    else:
-        answer = model(batch(fed.ids), types=batch(fed.types), tap=tap)
-    return answer
 
 
 def _moved(before: Tensor, after: Tensor, *, states: bool) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..nn.context import States
 from ..nn.heads import Span, Tags, WordHead
-from ..nn.model import PairModel, SingleModel
+from ..nn.model import TransformerModel
 from ..nn.tower import Stack
 from ..text.tokenizer import Tokenizer
 from .tokens import of_ids
@@ -38,7 +38,7 @@ class LogitLens:
 
 
 def logit_lens(
-    model: SingleModel | PairModel,
+    model: TransformerModel,
     streams_LTD: Tensor | Sequence[Tensor],
     tokenizer: Tokenizer | None,
     top: int,
@@ -50,7 +50,7 @@ def logit_lens(
     head = model.spec.head
     if head is None:
         raise InputError("the logit lens needs a head that guesses words or labels; this model has none")
-    tower = model.decoder if isinstance(model, PairModel) else model.tower
+    tower = model.head_stack
     if tower.spec.out_width != streams_LTD[0].shape[-1]:
         raise InputError("the logit lens reads one stream; the head of this model reads two (reversible)")
     each_token = isinstance(head, WordHead | Tags | Span)
@@ -66,7 +66,7 @@ def logit_lens(
     return LogitLens(found, torch.stack(chances), named(found, words))
 
 
-def _best(model: SingleModel | PairModel, tower: Stack, x_TD: Tensor, top: int) -> tuple[Tensor, Tensor]:
+def _best(model: TransformerModel, tower: Stack, x_TD: Tensor, top: int) -> tuple[Tensor, Tensor]:
     states = x_TD[None] if tower.norm is None else tower.norm(x_TD[None])
     answer = model.read(States(states))[0]
     answer = answer[None] if answer.ndim == 1 else answer

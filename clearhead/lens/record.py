@@ -8,18 +8,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 
 from ..errors import InputError, UnsupportedError
 from ..nn.kernels.kernel import ALL, RecordedCall
-from ..nn.model import PairModel, SingleModel
+from ..nn.model import TransformerModel
 from ..nn.tap import OFF, Tap
 from .clone import chain_taps
+from .tokens import Token
 
 Kind = Literal["self", "decoder", "cross"]
+
+
+@dataclass(frozen=True)
+class TraceInput:
+    """What a model was given: ids, their tokens, and, for a decoder of its own, the same once more."""
+
+    ids: Sequence[int] | Tensor  # or what else the first tower reads: frames, pixels
+    tokens: list[Token]
+    types: Sequence[int] | None = None
+    target_ids: Sequence[int] | Tensor | None = None
+    target_tokens: list[Token] | None = None
+    prompt: int = 1  # number of tokens (of the target, if there is one) that were given, not generated
+
+    def arguments(self, device: torch.device, rows: int = 1) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """As the model is called: the inputs of its towers, and segment types; `rows` times the same."""
+
+        def batch(ids: Sequence[int] | Tensor) -> Tensor:
+            one = ids if isinstance(ids, Tensor) else torch.tensor(list(ids))
+            return one.to(device).expand(rows, *one.shape)
+
+        inputs = [batch(ids) for ids in (self.ids, self.target_ids) if ids is not None]
+        return inputs, {} if self.types is None else {"types": batch(self.types)}
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What must be known of a model to read a trace of it."""
+
+    title: str
+    kinds: dict[Kind, str]  # kind of attention -> its addresses: "decoder.blocks.{}.cross"
+    generates: bool  # one token after another
+    has_head: bool  # the answer is a guess (words, labels), not the last states
 
 
 @dataclass
@@ -50,15 +83,24 @@ class ForwardRecord:
             raise InputError(f"{name} attention cannot say which weights its answer amounts to") from None
 
 
-def record_forward(
-    model: SingleModel | PairModel,
-    ids: Sequence[int],
-    target: Sequence[int] | None = None,
-    *,
-    types: Sequence[int] | None = None,
-    tap: Tap = OFF,
-) -> ForwardRecord:
-    """Run one text (and, for a pair of towers, what the decoder is fed). `tap` may change things."""
+def model_info(model: TransformerModel, title: str) -> ModelInfo:
+    has_head = model.head is not None
+    return ModelInfo(title, attention_addresses(model), generates=model.spec.generates, has_head=has_head)
+
+
+def attention_addresses(model: TransformerModel) -> dict[Kind, str]:
+    """The kinds of attention: self-attention of the first tower ("self") and of further ones, by their names,
+    and cross-attention, each with the address of its layers."""
+    kinds: dict[str, str] = {}
+    for name, tower in model.stacks.items():
+        kinds[name if kinds else "self"] = f"{name}.blocks.{{}}.attn"
+        if any(block.cross is not None for block in tower.spec.pattern):
+            kinds["cross"] = f"{name}.blocks.{{}}.cross"
+    return cast("dict[Kind, str]", kinds)
+
+
+def record_forward(model: TransformerModel, fed: TraceInput, *, tap: Tap = OFF) -> ForwardRecord:
+    """Run the model once on this input. `tap` may change things."""
     seen: dict[str, Tensor] = {}
     calls: dict[str, RecordedCall] = {}
 
@@ -71,18 +113,12 @@ def record_forward(
         calls[address] = replace(call, q_BHQE=call.q_BHQE.detach(), k_BHKE=call.k_BHKE.detach())
 
     watch = chain_taps(tap, Tap("*.out", keep, hear=hear), Tap("*.embed", keep))
-    device = next(model.parameters()).device
-    source = torch.tensor([list(ids)], device=device)
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            if isinstance(model, PairModel):
-                assert target is not None
-                answer = model(source, torch.tensor([list(target)], device=device), tap=watch)
-            else:
-                kinds = None if types is None else torch.tensor([list(types)], device=device)
-                answer = model(source, types=kinds, tap=watch)
+            inputs, options = fed.arguments(next(model.parameters()).device)
+            answer = model(*inputs, **options, tap=watch)
     finally:
         model.train(was_training)
     return ForwardRecord(answer[0], calls, seen)

@@ -170,7 +170,7 @@ def _guesses(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Pictur
     read = trace.target_tokens or trace.tokens
     found = trace.logit_lens()
     names = labels(read) if found.ids.shape[1] == len(read) else ["the whole text"]
-    said = [frame.token.label for frame in trace.frames] if trace.info.speaks else []
+    said = [frame.token.label for frame in trace.frames] if trace.info.generates else []
     before = [""] * (len(names) - len(said) - 1)
     answers = [*before, *said, found.labels[-1][-1][0]] if said else []
     return pictures.guess_table(found, names, f"{trace.info.title}: logit lens", answers)

@@ -29,7 +29,7 @@ def statistics(trace: Trace, sites: str = "*.out") -> list[Statistics]:
     """One row for every site whose address matches the glob, in the order of computation."""
     seen, fed = Recorder(), trace.input
     model = trace.needs_model("activation statistics")
-    record_forward(model, fed.ids, fed.target_ids, types=fed.types, tap=seen.tap(sites))
+    record_forward(model, fed, tap=seen.tap(sites))
     return [_row(address, x[0].float()) for address, x in seen.items()]
 
 

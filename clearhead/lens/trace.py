@@ -14,8 +14,6 @@ Shape suffixes: L layers, H heads, Q queries, K keys, T tokens, D width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +21,15 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, nearest
-from ..nn.heads import WordHead
 from ..nn.kernels.kernel import RecordedCall
-from ..nn.model import PairModel, SingleModel
+from ..nn.model import TransformerModel
 from ..nn.tap import Recorder
 from ..text.pieces import unknown_words
 from ..text.tokenizer import Tokenizer
 from .ablate import no_site
 from .frames import Frame, frames
 from .logit_lens import EVERY, LogitLens, logit_lens
-from .record import ForwardRecord, Kind, record_forward
+from .record import ForwardRecord, Kind, ModelInfo, TraceInput, model_info, record_forward
 from .steps import Steps, steps
 from .tokens import Token, of_ids
 
@@ -43,28 +40,6 @@ if TYPE_CHECKING:
     from .tree import Tree
 
 
-@dataclass(frozen=True)
-class TraceInput:
-    """What a model was given: ids, their tokens, and, for a decoder of its own, the same once more."""
-
-    ids: Sequence[int]
-    tokens: list[Token]
-    types: Sequence[int] | None = None
-    target_ids: Sequence[int] | None = None
-    target_tokens: list[Token] | None = None
-    prompt: int = 1  # how many tokens (of the target, where there is one) were given; the rest was said
-
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """What must be known of a model to read a trace of it."""
-
-    title: str
-    kinds: dict[Kind, str]  # kind of attention -> its addresses: "decoder.blocks.{}.cross"
-    speaks: bool  # says one token after another
-    has_head: bool  # the answer is a guess (words, labels), not the last states
-
-
 class Trace:
     def __init__(
         self,
@@ -72,7 +47,7 @@ class Trace:
         seen: ForwardRecord,
         about: ModelInfo,
         *,
-        model: SingleModel | PairModel | None = None,
+        model: TransformerModel | None = None,
         tokenizer: Tokenizer | None = None,
         guesses: LogitLens | None = None,
     ) -> None:
@@ -127,7 +102,7 @@ class Trace:
     def labels(self, kind: Kind = "self") -> tuple[list[str], list[str]]:
         """The words for rows and columns. A row of cross-attention is named by what it made the model say."""
         rows, columns = self.sides(kind)
-        if kind == "cross" and self.info.speaks and self.answer.ndim == 2:
+        if kind == "cross" and self.info.generates and self.answer.ndim == 2:
             rows = [*rows[1:], *of_ids([int(self.answer[-1].argmax())], self.tokenizer)]
         return [token.label for token in rows], [token.label for token in columns]
 
@@ -187,9 +162,7 @@ class Trace:
     def activation(self, address: str) -> Tensor:
         """Any tensor inside, by its address (`clearhead.nn.sites(model)` lists them), the batch taken off."""
         model, seen = self.needs_model("an activation by address"), Recorder()
-        record_forward(
-            model, self.input.ids, self.input.target_ids, types=self.input.types, tap=seen.tap(address)
-        )
+        record_forward(model, self.input, tap=seen.tap(address))
         if not seen:
             raise no_site(model, address)
         return next(iter(seen.values()))[0]
@@ -215,7 +188,7 @@ class Trace:
 
         return notebook(self)
 
-    def needs_model(self, what: str) -> SingleModel | PairModel:
+    def needs_model(self, what: str) -> TransformerModel:
         """The model, for what cannot be had without it."""
         if self._model is None:
             raise InputError(f"{what} needs the model, and this trace was opened from a file")
@@ -235,23 +208,11 @@ class Trace:
 
 
 def trace_ids(
-    model: SingleModel | PairModel, fed: TraceInput, *, tokenizer: Tokenizer | None = None, title: str = ""
+    model: TransformerModel, fed: TraceInput, *, tokenizer: Tokenizer | None = None, title: str = ""
 ) -> Trace:
     """One pass, watched. Everything else is computed when it is asked for."""
-    seen = record_forward(model, fed.ids, fed.target_ids, types=fed.types)
-    return Trace(fed, seen, _about(model, title), model=model, tokenizer=tokenizer)
-
-
-def _about(model: SingleModel | PairModel, title: str) -> ModelInfo:
-    if isinstance(model, PairModel):
-        kinds: dict[Kind, str] = {
-            "self": "encoder.blocks.{}.attn",
-            "decoder": "decoder.blocks.{}.attn",
-            "cross": "decoder.blocks.{}.cross",
-        }
-        return ModelInfo(title, kinds, speaks=model.head is not None, has_head=model.head is not None)
-    writes = model.spec.tower.causal and isinstance(model.spec.head, WordHead)
-    return ModelInfo(title, {"self": "tower.blocks.{}.attn"}, speaks=writes, has_head=model.head is not None)
+    seen = record_forward(model, fed)
+    return Trace(fed, seen, model_info(model, title), model=model, tokenizer=tokenizer)
 
 
 def _chosen(what: str, number: int, count: int, where: str) -> int:

@@ -28,7 +28,7 @@ from .kernels import (
 from .long import Adaptive, AdaptiveHead, Axial, Memory, RelativeWaves
 from .masks import Causal, Documents, Everyone, Global, Globals, Mask, Padding, Prefix, Window
 from .mixers import Convolution, Recurrent
-from .model import Model, Pair, PairModel, Single, SingleModel
+from .model import Model, Pair, PairModel, Single, SingleModel, TransformerModel
 from .positions import (
     Alibi,
     BoundPositions,
@@ -46,7 +46,7 @@ from .view import View
 
 __all__ = [
     # a model and its parts
-    "Single", "Pair", "Tower", "Block", "Attention", "Model", "SingleModel", "PairModel",
+    "Single", "Pair", "Tower", "Block", "Attention", "Model", "SingleModel", "PairModel", "TransformerModel",
     # the choices
     "Adaptive", "AdaptiveHead",
     "Tokens", "MLP", "Gated", "norm", "TokenHead", "Labels", "Tags", "Span", "Pooled", "Transform",

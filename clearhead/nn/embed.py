@@ -33,10 +33,14 @@ class Embed(Spec):
     def build(self, width: int) -> Embedding:
         raise NotImplementedError
 
+    def example(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+        """A random input of this size."""
+        raise NotImplementedError
+
     def cost(self, shape: HiddenShape) -> PartCost:
         """`shape` is that of the hidden states it makes."""
-        ids_BT = torch.zeros(shape.batch, shape.length, dtype=torch.long, device="meta")
-        run = lambda embed: embed.settle(embed(ids_BT, None))  # noqa: E731
+        inputs = self.example(shape.batch, shape.length, torch.Generator()).to("meta")
+        run = lambda embed: embed.settle(embed(inputs, None))  # noqa: E731
         return counted(self, lambda: self.build(shape.width), run, [], shape)
 
 
@@ -67,6 +71,9 @@ class Tokens(Embed):
 
     def inner(self, width: int) -> int:
         return self.factor or width
+
+    def example(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+        return torch.randint(0, self.vocab, (batch, length), generator=generator)
 
     def build(self, width: int) -> TokenEmbedding:
         return TokenEmbedding(self, width)

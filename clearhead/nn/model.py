@@ -7,7 +7,8 @@ Shape suffixes: B batch, T tokens, V vocabulary.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from ..spec import Spec
 from .cache import Cache
 from .context import States
 from .embed import Tokens
-from .heads import Head
+from .heads import Head, WordHead
 from .init import Init, Normal, initialise
 from .long.memory import Memory
 from .masks import Mask
@@ -30,7 +31,11 @@ MaskLike = Mask | Tensor | None
 class Model(Spec):
     """A whole model. `build` makes it with first weights, `count` only says how large it would be."""
 
-    def assemble(self) -> SingleModel | PairModel:
+    head: Head | None = None  # kinds without a head answer with their hidden states
+    second: Head | None = None
+    shared: bool = False  # its towers look ids up in one table
+
+    def assemble(self) -> TransformerModel:
         raise NotImplementedError
 
     def starts(self) -> Init:
@@ -38,22 +43,52 @@ class Model(Spec):
 
     @property
     def towers(self) -> dict[str, Tower]:
-        """The towers by their side: encoder, decoder or both."""
+        """The towers by their side: encoder, decoder or both. A call takes one input for each."""
         raise NotImplementedError
+
+    @property
+    def tower_fields(self) -> dict[str, Tower]:
+        """The towers by their names as fields, which are also their addresses in the built model."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tower)}
+
+    @property
+    def head_tower(self) -> Tower:
+        """The tower whose hidden states the head reads."""
+        return list(self.towers.values())[-1]
+
+    @property
+    def source_tower(self) -> Tower | None:
+        """The encoder whose output the decoder attends to; None: a prompt goes into the decoder itself."""
+        return None
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        return self.source_tower is not None
+
+    @property
+    def decodes(self) -> bool:
+        """Whether tokens follow from those before them, so that steps can be cached."""
+        return self.head_tower.causal
+
+    @property
+    def generates(self) -> bool:
+        """Whether it generates text token by token."""
+        return self.decodes and isinstance(self.head, WordHead)
 
     @property
     def max_length(self) -> int | None:
         """The longest text that every tower has positions for; None: no limit."""
         return min((t.max_length for t in self.towers.values() if t.max_length is not None), default=None)
 
-    def empty(self) -> SingleModel | PairModel:
+    def empty(self) -> TransformerModel:
         """The model on torch's meta device: every shape, no memory, no randomness."""
         with torch.device("meta"):
             return self.assemble().eval()
 
     def build(
         self, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu"
-    ) -> SingleModel | PairModel:
+    ) -> TransformerModel:
         model = self.empty().to(dtype).to_empty(device=device)
         initialise(model, self.starts(), seed)
         return model
@@ -69,6 +104,67 @@ class Model(Spec):
             side, part = name.split(".")[:2]
             parts[side if side in ("head", "second") else f"{side}.{part}"] += parameter.numel()
         return dict(parts)
+
+
+class TransformerModel(nn.Module):
+    """A built model, of any kind. A call takes one input for each tower, with masks, and what `states` takes;
+    it returns what the head computes, or the last hidden states if there is no head."""
+
+    spec: Model
+    head: nn.Module | None
+    second: nn.Module | None
+
+    @property
+    def stacks(self) -> dict[str, Stack]:
+        """The towers by the names they have in the addresses of taps."""
+        return {name: getattr(self, name) for name in self.spec.tower_fields}
+
+    @property
+    def head_stack(self) -> Stack:
+        """The tower whose states the head reads."""
+        return list(self.stacks.values())[-1]
+
+    def forward(self, *inputs: Any, **options: Any) -> Tensor:
+        return self.read(self.states(*inputs, **options))
+
+    def states(self, *inputs: Any, **options: Any) -> States:
+        """The last hidden states, and which token is of which text; `read` takes them to the head."""
+        raise NotImplementedError
+
+    def hidden(self, *inputs: Any, **options: Any) -> Tensor:
+        """The last hidden states, (B, T, width)."""
+        return self.states(*inputs, **options).x_BTD
+
+    def encode(self, source_BT: Tensor, mask: MaskLike = None, *, tap: Tap = OFF) -> States:
+        """The encoder output, which `decode` takes."""
+        raise InputError("this model has no encoder beside its decoder; put the whole prompt in ids")
+
+    def decode(
+        self,
+        ids_BT: Tensor,
+        encoder_output: States | None = None,
+        mask: MaskLike = None,
+        *,
+        cache: Cache | None = None,
+        tap: Tap = OFF,
+    ) -> States:
+        """The last hidden states of the tower that decodes, for these tokens after those in the cache."""
+        raise InputError("this model does not decode")
+
+    def read(self, states: States) -> Tensor:
+        """What the head computes from the states."""
+        return _read(self.head, states, self.head_stack)
+
+    def read_second(self, states: States) -> Tensor:
+        """What the second head computes from the same states."""
+        if self.spec.second is None:
+            raise InputError(
+                "this model has one head; a second one is a field of its spec: Single(second=...)"
+            )
+        return _read(self.second, states, self.head_stack)
+
+    def cache(self, capacity: int | None = None) -> Cache:
+        return Cache(self.spec.head_tower.depth, capacity)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,23 +193,14 @@ class Single(Model):
         return self.init
 
 
-class SingleModel(nn.Module):
+class SingleModel(TransformerModel):
+    spec: Single
+
     def __init__(self, spec: Single) -> None:
         super().__init__()
         self.spec, self.tower = spec, spec.tower.build()
         self.head = _build_head(spec.head, spec.tower)
         self.second = _build_head(spec.second, spec.tower)
-
-    def forward(
-        self,
-        ids_BT: Tensor,
-        mask: MaskLike = None,
-        *,
-        types: Tensor | None = None,
-        cache: Cache | None = None,
-        tap: Tap = OFF,
-    ) -> Tensor:
-        return self.read(self.states(ids_BT, mask, types=types, cache=cache, tap=tap))
 
     def states(
         self,
@@ -124,36 +211,19 @@ class SingleModel(nn.Module):
         cache: Cache | None = None,
         tap: Tap = OFF,
     ) -> States:
-        """The last hidden states, and which token is of which text; `read` makes the answer of them."""
         states: States = self.tower(ids_BT, mask=mask, types=types, cache=cache, tap=tap.at("tower"))
         return states
 
-    def hidden(
+    def decode(
         self,
         ids_BT: Tensor,
+        encoder_output: States | None = None,
         mask: MaskLike = None,
         *,
-        types: Tensor | None = None,
         cache: Cache | None = None,
         tap: Tap = OFF,
-    ) -> Tensor:
-        """The last hidden states, (B, T, width)."""
-        return self.states(ids_BT, mask, types=types, cache=cache, tap=tap).x_BTD
-
-    def read(self, states: States) -> Tensor:
-        """What the head makes of the states."""
-        return _read(self.head, states, self.tower)
-
-    def read_second(self, states: States) -> Tensor:
-        """What the second head makes of the same states."""
-        if self.second is None:
-            raise InputError(
-                "this model has one head; a second one is a field of its spec: Single(second=...)"
-            )
-        return _read(self.second, states, self.tower)
-
-    def cache(self, capacity: int | None = None) -> Cache:
-        return Cache(self.spec.tower.depth, capacity)
+    ) -> States:
+        return self.states(ids_BT, mask, cache=cache, tap=tap)
 
     def memory(self, length: int) -> Memory:
         """What earlier segments of a text leave behind, at most so many tokens (Transformer-XL)."""
@@ -194,6 +264,10 @@ class Pair(Model):
     def towers(self) -> dict[str, Tower]:
         return {"encoder": self.encoder, "decoder": self.decoder}
 
+    @property
+    def source_tower(self) -> Tower:
+        return self.encoder
+
     def assemble(self) -> PairModel:
         return PairModel(self)
 
@@ -201,18 +275,21 @@ class Pair(Model):
         return self.init
 
 
-class PairModel(nn.Module):
+class PairModel(TransformerModel):
+    spec: Pair
+
     def __init__(self, spec: Pair) -> None:
         super().__init__()
         self.spec = spec
         self.encoder = spec.encoder.build()
         self.decoder = spec.decoder.build(memory_width=spec.encoder.out_width)
         self.head = _build_head(spec.head, spec.decoder)
+        self.second = None
         if spec.shared:
             # One module in two places, not one tensor: sharing then survives every move of the model.
             self.encoder.embed.table = self.decoder.embed.table
 
-    def forward(
+    def states(
         self,
         source_BT: Tensor,
         target_BT: Tensor,
@@ -221,23 +298,9 @@ class PairModel(nn.Module):
         *,
         cache: Cache | None = None,
         tap: Tap = OFF,
-    ) -> Tensor:
-        memory = self.encode(source_BT, src_mask, tap=tap)
-        return self.read(self.decode(target_BT, memory, tgt_mask, cache=cache, tap=tap))
-
-    def hidden(
-        self,
-        source_BT: Tensor,
-        target_BT: Tensor,
-        src_mask: MaskLike = None,
-        tgt_mask: MaskLike = None,
-        *,
-        cache: Cache | None = None,
-        tap: Tap = OFF,
-    ) -> Tensor:
-        """The last hidden states of the decoder, (B, T, width)."""
-        memory = self.encode(source_BT, src_mask, tap=tap)
-        return self.decode(target_BT, memory, tgt_mask, cache=cache, tap=tap).x_BTD
+    ) -> States:
+        encoder_output = self.encode(source_BT, src_mask, tap=tap)
+        return self.decode(target_BT, encoder_output, tgt_mask, cache=cache, tap=tap)
 
     def encode(self, source_BT: Tensor, mask: MaskLike = None, *, tap: Tap = OFF) -> States:
         states: States = self.encoder(source_BT, mask=mask, tap=tap.at("encoder"))
@@ -245,22 +308,17 @@ class PairModel(nn.Module):
 
     def decode(
         self,
-        target_BT: Tensor,
-        memory: States,
+        ids_BT: Tensor,
+        encoder_output: States | None = None,
         mask: MaskLike = None,
         *,
         cache: Cache | None = None,
         tap: Tap = OFF,
     ) -> States:
-        states: States = self.decoder(target_BT, mask=mask, memory=memory, cache=cache, tap=tap.at("decoder"))
+        states: States = self.decoder(
+            ids_BT, mask=mask, memory=encoder_output, cache=cache, tap=tap.at("decoder")
+        )
         return states
-
-    def read(self, states: States) -> Tensor:
-        """What the head makes of the decoder's states."""
-        return _read(self.head, states, self.decoder)
-
-    def cache(self, capacity: int | None = None) -> Cache:
-        return Cache(self.spec.decoder.depth, capacity)
 
 
 def _fits(head: Head, tower: Tower) -> None:

@@ -70,10 +70,9 @@ def prepare(run: RunConfig, say: Callable[[str], None] = lambda line: None) -> P
 
 def _learned(base: Bundle) -> tuple[str, ...]:
     """The label names of a checkpoint by class index; none if they are still transformers' LABEL_0, ..."""
-    given = base.config.get("id2label")
-    if base.task not in ("labels", "tags") or not isinstance(given, dict):
+    if base.task not in ("labels", "tags"):
         return ()
-    names = [str(name) for _, name in sorted(given.items(), key=lambda item: int(item[0]))]
+    names = [name for _, name in sorted(base.labels.items())]
     return () if all(name == f"LABEL_{i}" for i, name in enumerate(names)) else tuple(names)
 
 
@@ -82,7 +81,7 @@ def _named(base: Bundle, built: builders.BuiltTask) -> Bundle:
     names = built.config.get("id2label", {})
     if base.task not in ("labels", "tags") or _learned(base):
         return base
-    there = len(base.config.get("id2label") or {}) or int(base.config.get("num_labels") or 2)
+    there = len(base.labels) or int(base.config.get("num_labels") or 2)
     if there != len(names):
         raise InputError(f"the model to fine-tune has {there} labels, the training rows have {len(names)}")
     base.config |= {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}

@@ -10,7 +10,6 @@ from ..lens.ablate import ablate
 from ..lens.record import Kind
 from ..lens.tokens import of_ids
 from ..lens.trace import Trace, trace_ids
-from ..nn.model import PairModel
 
 TOP_PREDICTIONS = 6
 
@@ -31,7 +30,7 @@ def top_predictions(trace: Trace, top: int = TOP_PREDICTIONS) -> list[dict[str, 
 def without_head(bundle: Bundle, trace: Trace, kind: Kind, layer: int, head: int) -> dict[str, Any]:
     """The same tokens through the model with one head ablated, and what that model generates by itself."""
     side = {"self": "encoder.", "decoder": "decoder.", "cross": "cross."}[kind]
-    word = f"{side if isinstance(bundle.model, PairModel) else ''}head:{layer}.{head}"
+    word = f"{side if bundle.spec.is_encoder_decoder else ''}head:{layer}.{head}"
     silent = replace(bundle, model=ablate(bundle.model, [word]))
     after = trace_ids(silent.model, trace.input, tokenizer=bundle.tokenizer)
     same = {g["id"] for g in top_predictions(trace)}

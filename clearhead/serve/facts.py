@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ..bundle import Bundle
 from ..lens.describe import sentence
-from ..nn.heads import WordHead
-from ..nn.model import Pair
+from ..lens.record import attention_addresses
+from ..nn.tower import Tower
 from .registry import ModelEntry, ModelRegistry, first_sample
 
 SAMPLE_TEXT = "The cat sat on the mat because it was tired."
@@ -27,10 +28,10 @@ def facts(registry: ModelRegistry, entry: ModelEntry, bundle: Bundle) -> dict[st
         "parameters": bundle.parameters,
         "bytes": stored,
         "text": bundle.tokenizer is not None,
-        "generates": can_generate(bundle),
+        "generates": bundle.spec.generates,
         "chat": has_template(bundle),
         "vocabulary": vocabulary(bundle),
-        "pair": isinstance(bundle.spec, Pair),
+        "pair": bundle.spec.is_encoder_decoder,
         "window": bundle.spec.max_length,
         "sample": _fitting(bundle, first_sample(entry) or SAMPLE_TEXT),
         "towers": {side: sentence(tower) for side, tower in sides.items()},
@@ -47,16 +48,10 @@ def _fitting(bundle: Bundle, text: str) -> str:
     return text if len(ids) <= longest - 8 else bundle.tokenizer.decode(ids[: max(1, longest // 2)]).strip()
 
 
-def can_generate(bundle: Bundle) -> bool:
-    """Whether it generates text: it has a decoder and a token head."""
-    head = getattr(bundle.spec, "head", None)
-    return isinstance(head, WordHead) and "decoder" in bundle.spec.towers
-
-
 def has_template(bundle: Bundle) -> bool:
     """Whether its checkpoint has a chat template."""
     return (
-        can_generate(bundle) and bundle.tokenizer is not None and bundle.tokenizer.chat_template is not None
+        bundle.spec.generates and bundle.tokenizer is not None and bundle.tokenizer.chat_template is not None
     )
 
 
@@ -67,13 +62,10 @@ def vocabulary(bundle: Bundle) -> str:
 
 def attention_kinds(bundle: Bundle) -> list[dict[str, Any]]:
     """The kinds of attention, and how many layers, heads and key/value heads each has."""
-    sides = bundle.spec.towers
-    sites = [("self", next(iter(sides.values())), "attention")]
-    if isinstance(bundle.spec, Pair):
-        sites += [("decoder", sides["decoder"], "attention"), ("cross", sides["decoder"], "cross")]
     rows = []
-    for kind, tower, name in sites:
-        spec = getattr(tower.pattern[0], name)
+    for kind, tower in _attention_towers(bundle):
+        first = tower.pattern[0]
+        spec: Any = first.cross if kind == "cross" else first.attention
         groups = spec.kv_heads or spec.heads
         rows.append({"kind": kind, "layers": tower.depth, "heads": spec.heads, "groups": groups})
     return rows
@@ -81,6 +73,9 @@ def attention_kinds(bundle: Bundle) -> list[dict[str, Any]]:
 
 def causal_kinds(bundle: Bundle) -> list[str]:
     """The kinds of attention that are causal."""
-    if isinstance(bundle.spec, Pair):
-        return ["decoder"]
-    return ["self"] if "decoder" in bundle.spec.towers else []
+    return [kind for kind, tower in _attention_towers(bundle) if tower.causal and kind != "cross"]
+
+
+def _attention_towers(bundle: Bundle) -> Iterator[tuple[str, Tower]]:
+    for kind, address in attention_addresses(bundle.model).items():
+        yield kind, bundle.model.stacks[address.split(".")[0]].spec

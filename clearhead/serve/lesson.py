@@ -17,11 +17,10 @@ from torch import Tensor
 from ..bundle import Bundle
 from ..errors import InputError
 from ..lens.ablate import ablate
-from ..lens.clone import stacks
 from ..lens.describe import places
 from ..lens.record import Kind, record_forward
 from ..lens.trace import Trace, trace_ids
-from ..nn.model import PairModel, SingleModel
+from ..nn.model import TransformerModel
 from ..nn.tap import Recorder
 from .answers import decoded_target, top_predictions
 
@@ -50,16 +49,14 @@ def lesson(
 
 
 class _Lesson:
-    def __init__(
-        self, model: SingleModel | PairModel, trace: Trace, kind: Kind, layer: int, head: int
-    ) -> None:
+    def __init__(self, model: TransformerModel, trace: Trace, kind: Kind, layer: int, head: int) -> None:
         self.model, self.trace, self.kind, self.layer, self.head = model, trace, kind, layer, head
         self.rows, self.columns = trace.labels(kind)  # as the other screens name them
         self.read = [token.label for token in trace.sides(kind)[0]]  # what the rows' own tower reads
         self.side, *_, self.part = trace.address(kind, layer).split(".")
         seen, fed = Recorder(), trace.input
         sites = seen.tap(f"{self.side}.blocks.{layer}.*")
-        record_forward(model, fed.ids, fed.target_ids, types=fed.types, tap=sites)
+        record_forward(model, fed, tap=sites)
         self.seen = {name.split(".", 3)[3]: x[0] for name, x in seen.items()}
 
     def steps(self) -> list[dict[str, Any]]:
@@ -89,7 +86,7 @@ class _Lesson:
 
     def _front(self) -> tuple[Tensor, Tensor, str]:
         """The token embeddings, what the positions add to them, and the name of the position scheme."""
-        tower, fed = stacks(self.model)[self.side], self.trace.input
+        tower, fed = self.model.stacks[self.side], self.trace.input
         ids = fed.target_ids if self.side == "decoder" and fed.target_ids is not None else fed.ids
         types = None if fed.types is None else torch.tensor([list(fed.types)])
         with torch.no_grad():

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from ..data.buckets import Buckets, pad
 from ..errors import DataError
-from ..nn.model import PairModel, SingleModel
+from ..nn.model import TransformerModel
 from .losses import Smoothing
 from .task import B
 
 E = TypeVar("E")
-AnyModel = SingleModel | PairModel
 
 
 class BucketedTask(ABC, Generic[E, B]):
@@ -62,11 +61,11 @@ class BucketedTask(ABC, Generic[E, B]):
         """A batch of these examples; `key`, the number of the batch, seeds what is random in it."""
 
     @abstractmethod
-    def summed_loss(self, model: AnyModel, batch: B, smoothing: Smoothing) -> Tensor:
+    def summed_loss(self, model: TransformerModel, batch: B, smoothing: Smoothing) -> Tensor:
         """The loss of a batch, summed over its targets."""
 
     @abstractmethod
-    def metrics(self, model: AnyModel, split: str) -> dict[str, float]:
+    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
         """The scores of this task besides its loss."""
 
     def batch(self, step: int, micro: int) -> B:
@@ -74,11 +73,11 @@ class BucketedTask(ABC, Generic[E, B]):
         rows = self._plans["train"].batch(number)
         return self.collate([self.splits["train"][int(i)] for i in rows], key=number)
 
-    def loss(self, model: AnyModel, batch: B) -> Tensor:
+    def loss(self, model: TransformerModel, batch: B) -> Tensor:
         return self.summed_loss(model, batch, self.smoothing)
 
     @torch.no_grad()
-    def score(self, model: AnyModel, split: str) -> dict[str, float]:
+    def score(self, model: TransformerModel, split: str) -> dict[str, float]:
         """The mean loss per target, without smoothing, and the metrics of the task."""
         if split not in self.splits:
             raise DataError(f"there is no split {split!r}; there are {', '.join(self.splits)}")

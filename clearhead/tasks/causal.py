@@ -16,12 +16,11 @@ from torch import Tensor
 from ..data.packing import IGNORE_INDEX, DocumentSlice, Packed, pack, plan_rows
 from ..errors import DataError, InputError
 from ..nn.masks import Documents
-from ..nn.model import SingleModel
-from .bucketed import AnyModel
+from ..nn.model import TransformerModel
 from .losses import Smoothing, token_loss
 from .task import Better
 
-ContinueText = Callable[[SingleModel, list[int]], str]  # ids -> the beginning of the text, and a continuation
+ContinueText = Callable[[TransformerModel, list[int]], str]  # ids -> their text and what follows
 
 
 @dataclass(frozen=True)
@@ -77,11 +76,11 @@ class CausalLM:
         rows = self._plan("train", epoch)[inside * self.rows : (inside + 1) * self.rows]
         return self._tensors("train", rows)
 
-    def loss(self, model: AnyModel, batch: PackedBatch) -> Tensor:
+    def loss(self, model: TransformerModel, batch: PackedBatch) -> Tensor:
         return self._summed_loss(model, batch, self.smoothing)
 
     @torch.no_grad()
-    def score(self, model: AnyModel, split: str) -> dict[str, float]:
+    def score(self, model: TransformerModel, split: str) -> dict[str, float]:
         """The mean loss per token, and its exponential."""
         if split not in self.splits:
             raise DataError(f"there is no split {split!r}; there are {', '.join(self.splits)}")
@@ -92,11 +91,10 @@ class CausalLM:
             count += batch.targets
         return {"loss": total / count, "perplexity": math.exp(min(total / count, 700.0))}
 
-    def samples(self, model: AnyModel) -> list[str]:
+    def samples(self, model: TransformerModel) -> list[str]:
         """The beginnings of the first held-out texts, continued by the model."""
         if self.continue_text is None or "valid" not in self.splits:
             return []
-        assert isinstance(model, SingleModel)
         return [self.continue_text(model, list(ids)) for ids in self.splits["valid"][:2] if len(ids) > 1]
 
     def _planned(self, split: str, epoch: int) -> list[list[DocumentSlice]]:
@@ -116,8 +114,8 @@ class CausalLM:
         flags = torch.from_numpy(pack(self.trained[split], rows, self.length, 0).labels_RT)
         return replace(batch, labels_BT=batch.labels_BT.masked_fill(flags != 1, IGNORE_INDEX))
 
-    def _summed_loss(self, model: AnyModel, batch: PackedBatch, smoothing: Smoothing) -> Tensor:
-        if not isinstance(model, SingleModel):
+    def _summed_loss(self, model: TransformerModel, batch: PackedBatch, smoothing: Smoothing) -> Tensor:
+        if len(model.spec.towers) > 1:
             raise InputError("language modelling needs a model with one tower")
         whole = bool(
             (batch.document_BT == 0).all()

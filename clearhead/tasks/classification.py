@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..data.packing import IGNORE_INDEX
 from ..errors import InputError
-from ..nn.model import SingleModel
-from .bucketed import AnyModel, BucketedTask, pad_ids, padding_mask
+from ..nn.model import TransformerModel
+from .bucketed import BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, class_loss
 from .metrics import label_scores, tag_scores
 from .task import Better
@@ -81,10 +81,10 @@ class _Labelling(BucketedTask[X, LabelBatch]):
         rows = [x.ids for x in examples]
         return LabelBatch(pad_ids(rows, self.pad), padding_mask(rows), self.labels(examples))
 
-    def summed_loss(self, model: AnyModel, batch: LabelBatch, smoothing: Smoothing) -> Tensor:
+    def summed_loss(self, model: TransformerModel, batch: LabelBatch, smoothing: Smoothing) -> Tensor:
         return class_loss(_answers(model, batch), batch.labels, smoothing)
 
-    def samples(self, model: AnyModel) -> list[str]:
+    def samples(self, model: TransformerModel) -> list[str]:
         return []
 
 
@@ -99,7 +99,7 @@ class TextClassification(_Labelling[LabelledExample]):
         return torch.tensor([x.label for x in examples])
 
     @torch.no_grad()
-    def metrics(self, model: AnyModel, split: str) -> dict[str, float]:
+    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
         predictions: list[int] = []
         references: list[int] = []
         for batch in self.batches(split):
@@ -119,7 +119,7 @@ class TokenClassification(_Labelling[TaggedExample]):
         return pad_ids([x.tags for x in examples], IGNORE_INDEX)
 
     @torch.no_grad()
-    def metrics(self, model: AnyModel, split: str) -> dict[str, float]:
+    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
         predictions: list[list[str]] = []
         references: list[list[str]] = []
         for batch in self.batches(split):
@@ -130,8 +130,8 @@ class TokenClassification(_Labelling[TaggedExample]):
         return tag_scores(predictions, references)
 
 
-def _answers(model: AnyModel, batch: LabelBatch) -> Tensor:
-    if not isinstance(model, SingleModel):
+def _answers(model: TransformerModel, batch: LabelBatch) -> Tensor:
+    if len(model.spec.towers) > 1:
         raise InputError("labels need a model with one tower")
     answers: Tensor = model(batch.ids_BT, batch.mask_BT)
     return answers

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..data.packing import IGNORE_INDEX
 from ..errors import SpecError
 from ..nn.context import States
-from ..nn.model import PairModel, SingleModel
+from ..nn.model import TransformerModel
 from ..nn.norm import widen
 
 
@@ -50,9 +50,7 @@ class Smoothing:
         return -((1 - self.amount) * true_N + share * rest_N).sum() + entropy * len(labels_N)
 
 
-def token_loss(
-    model: SingleModel | PairModel, states: States, labels_BT: Tensor, smoothing: Smoothing
-) -> Tensor:
+def token_loss(model: TransformerModel, states: States, labels_BT: Tensor, smoothing: Smoothing) -> Tensor:
     """The loss of the logits at the labelled tokens, summed."""
     where_BT = labels_BT != IGNORE_INDEX
     logits_NV = model.read(States(states.x_BTD[where_BT][None]))[0]

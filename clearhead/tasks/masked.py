@@ -20,8 +20,8 @@ from ..data.next_sentence import SentencePair
 from ..data.packing import IGNORE_INDEX
 from ..data.shuffling import generator_for
 from ..errors import InputError
-from ..nn.model import SingleModel
-from .bucketed import AnyModel, BucketedTask, pad_ids, padding_mask
+from ..nn.model import TransformerModel
+from .bucketed import BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, class_loss, token_loss
 from .task import Better
 
@@ -87,17 +87,17 @@ class MaskedLM(BucketedTask[TokenIds, MaskedBatch]):
         masked, labels = [m.ids for m in hidden], [m.labels for m in hidden]
         return MaskedBatch(pad_ids(masked, self.pad), padding_mask(masked), pad_ids(labels, IGNORE_INDEX))
 
-    def summed_loss(self, model: AnyModel, batch: MaskedBatch, smoothing: Smoothing) -> Tensor:
+    def summed_loss(self, model: TransformerModel, batch: MaskedBatch, smoothing: Smoothing) -> Tensor:
         states = _one_tower(model).states(batch.ids_BT, batch.mask_BT)
         return token_loss(model, states, batch.labels_BT, smoothing)
 
     @torch.no_grad()
-    def metrics(self, model: AnyModel, split: str) -> dict[str, float]:
+    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
         batches = self.batches(split)
         tower = _one_tower(model)
         return masked_scores((tower(b.ids_BT, b.mask_BT), b.labels_BT) for b in batches)
 
-    def samples(self, model: AnyModel) -> list[str]:
+    def samples(self, model: TransformerModel) -> list[str]:
         return []
 
 
@@ -152,14 +152,14 @@ class BertPretraining(BucketedTask[SentencePair, PretrainingBatch]):
             torch.tensor([0 if x.follows else 1 for x in examples]),
         )
 
-    def summed_loss(self, model: AnyModel, batch: PretrainingBatch, smoothing: Smoothing) -> Tensor:
+    def summed_loss(self, model: TransformerModel, batch: PretrainingBatch, smoothing: Smoothing) -> Tensor:
         tower = _one_tower(model)
         states = tower.states(batch.ids_BT, batch.mask_BT, types=batch.types_BT)
         words = token_loss(model, states, batch.labels_BT, smoothing)
         return words + self.weight * class_loss(tower.read_second(states), batch.follows_B, smoothing)
 
     @torch.no_grad()
-    def metrics(self, model: AnyModel, split: str) -> dict[str, float]:
+    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
         """Accuracy on masked tokens, and on whether the second text follows."""
         tower = _one_tower(model)
         known: list[Tensor] = []
@@ -172,7 +172,7 @@ class BertPretraining(BucketedTask[SentencePair, PretrainingBatch]):
 
         return {**masked_scores(answers()), "follows": 100 * float(torch.cat(known).double().mean())}
 
-    def samples(self, model: AnyModel) -> list[str]:
+    def samples(self, model: TransformerModel) -> list[str]:
         return []
 
 
@@ -189,8 +189,8 @@ def masked_scores(answers: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
     return {"accuracy": 100 * right / count, "perplexity": math.exp(min(total / count, 700.0))}
 
 
-def _one_tower(model: AnyModel) -> SingleModel:
-    if not isinstance(model, SingleModel):
+def _one_tower(model: TransformerModel) -> TransformerModel:
+    if len(model.spec.towers) > 1:
         raise InputError("masked language modelling needs a model with one tower, such as BERT")
     return model
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn.model import SingleModel
-from .bucketed import AnyModel, BucketedTask, pad_ids, padding_mask
+from ..nn.model import TransformerModel
+from .bucketed import BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, class_loss
 from .metrics import answer_scores
 from .task import Better
@@ -73,12 +73,12 @@ class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
         ends = torch.tensor([[x.first, x.last] for x in examples])
         return SpanBatch(pad_ids(rows, self.pad), padding_mask(rows), types, ends)
 
-    def summed_loss(self, model: AnyModel, batch: SpanBatch, smoothing: Smoothing) -> Tensor:
+    def summed_loss(self, model: TransformerModel, batch: SpanBatch, smoothing: Smoothing) -> Tensor:
         scores_B2T = self._scores(model, batch).mT
         return class_loss(scores_B2T, batch.ends_B2, smoothing)
 
     @torch.no_grad()
-    def metrics(self, model: AnyModel, split: str) -> dict[str, float]:
+    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
         predictions: list[str] = []
         references: list[Sequence[str]] = []
         for batch, rows in zip(self.batches(split), self.order(split), strict=True):
@@ -88,11 +88,11 @@ class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
                 references.append(example.answers)
         return answer_scores(predictions, references)
 
-    def samples(self, model: AnyModel) -> list[str]:
+    def samples(self, model: TransformerModel) -> list[str]:
         return []
 
-    def _scores(self, model: AnyModel, batch: SpanBatch) -> Tensor:
-        if not isinstance(model, SingleModel):
+    def _scores(self, model: TransformerModel, batch: SpanBatch) -> Tensor:
+        if len(model.spec.towers) > 1:
             raise InputError("answer spans need a model with one tower")
         scores_BT2: Tensor = model(batch.ids_BT, batch.mask_BT, types=batch.types_BT)
         return scores_BT2.masked_fill(batch.mask_BT[..., None] == 0, torch.finfo(scores_BT2.dtype).min)

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
-from ..nn.model import PairModel, SingleModel
+from ..nn.model import TransformerModel
 
 
 class Batch(Protocol):
@@ -41,13 +41,13 @@ class Task(Protocol[B]):
     def batch(self, step: int, micro: int) -> B:
         """The micro-batch numbered `micro`, from 0, of a step; steps count from 1."""
 
-    def loss(self, model: SingleModel | PairModel, batch: B) -> Tensor:
+    def loss(self, model: TransformerModel, batch: B) -> Tensor:
         """The *sum* of the losses over the real targets, not their mean: the trainer divides by the count
         of all parts, so that many small batches of ragged lengths are one large one.
         """
 
-    def score(self, model: SingleModel | PairModel, split: str) -> Mapping[str, float]:
+    def score(self, model: TransformerModel, split: str) -> Mapping[str, float]:
         """Scores by name on a split such as "valid"; one of them is `better.metric`."""
 
-    def samples(self, model: SingleModel | PairModel) -> list[str]:
+    def samples(self, model: TransformerModel) -> list[str]:
         """A few lines that show what the model does at this point; may be none."""

@@ -15,13 +15,13 @@ from torch import Tensor
 from ..data.packing import IGNORE_INDEX
 from ..data.shuffling import generator_for
 from ..errors import InputError
-from ..nn.model import PairModel
-from .bucketed import AnyModel, BucketedTask, pad_ids, padding_mask
+from ..nn.model import TransformerModel
+from .bucketed import BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, token_loss
 from .metrics import text_scores
 from .task import Better
 
-Decode = Callable[[PairModel, Tensor, Tensor, int], list[list[int]]]  # source, its mask, limit -> ids
+Decode = Callable[[TransformerModel, Tensor, Tensor, int], list[list[int]]]  # source, its mask, limit -> ids
 Corrupt = Callable[[Sequence[int], Random], tuple[list[int], list[int]]]  # a text -> (damaged, answer)
 
 
@@ -101,17 +101,16 @@ class TextToText(BucketedTask[TextPair, PairBatch]):
             pad_ids(labels, IGNORE_INDEX),
         )
 
-    def summed_loss(self, model: AnyModel, batch: PairBatch, smoothing: Smoothing) -> Tensor:
-        if not isinstance(model, PairModel):
+    def summed_loss(self, model: TransformerModel, batch: PairBatch, smoothing: Smoothing) -> Tensor:
+        if not model.spec.is_encoder_decoder:
             raise InputError("text to text needs a model with an encoder and a decoder")
         encoded = model.encode(batch.source_BT, batch.mask_BT)
         # Padding after the target needs no mask: the decoder is causal, and padding has no label.
         return token_loss(model, model.decode(batch.target_BT, encoded), batch.labels_BT, smoothing)
 
-    def metrics(self, model: AnyModel, split: str) -> dict[str, float]:
+    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
         if self.decode is None or self.text is None:
             return {}
-        assert isinstance(model, PairModel)
         predictions: list[str] = []
         references: list[str] = []
         for batch, rows in zip(self.batches(split), self.order(split), strict=True):
@@ -128,11 +127,10 @@ class TextToText(BucketedTask[TextPair, PairBatch]):
         return text(pair.target) if pair.reference is None else pair.reference
 
     @torch.no_grad()
-    def samples(self, model: AnyModel) -> list[str]:
+    def samples(self, model: TransformerModel) -> list[str]:
         """The first three held-out sources, and what the model generates for them."""
         if self.decode is None or self.text is None or "valid" not in self.splits:
             return []
-        assert isinstance(model, PairModel)
         shown = list(self.splits["valid"][:3])
         batch = self.collate(shown, key=0)
         predictions = self.decode(model, batch.source_BT, batch.mask_BT, 2 * batch.labels_BT.shape[1] + 8)

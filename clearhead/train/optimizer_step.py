@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from ..errors import TrainError
-from ..nn.model import Model, PairModel, SingleModel
+from ..nn.model import Model, TransformerModel
 from ..nn.tower import Tower
 from ..tasks import Task
 from .average import trainable_parameters
@@ -53,9 +53,7 @@ def hidden_size(spec: Model) -> int:
 class OptimizerStep:
     """Computes the gradient of a step in micro-batches, and lets the optimizer update the weights."""
 
-    def __init__(
-        self, model: SingleModel | PairModel, task: Task[Any], training: Training, width: int
-    ) -> None:
+    def __init__(self, model: TransformerModel, task: Task[Any], training: Training, width: int) -> None:
         self.model, self.task, self.training, self.width = model, task, training, width
         self.parameters = trainable_parameters(model)
         if not self.parameters:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..errors import InputError, nearest
 from ..nn.embed import TokenEmbedding
 from ..nn.heads import Labels, Pooled, Span, Tags, TokenHead, TokenLogits
-from ..nn.model import PairModel, SingleModel
+from ..nn.model import TransformerModel
 from ..nn.norm import capped
 from ..nn.tower import Stack
 from .fuse import Product, fuse
@@ -28,11 +28,11 @@ TABLE_FREE = (TokenHead, Labels, Tags, Span, Pooled, type(None))
 KINDS = ("int8", "int8-fine")
 
 
-def quantize(model: SingleModel | PairModel, to: str) -> SingleModel | PairModel:
+def quantize(model: TransformerModel, to: str) -> TransformerModel:
     """Changes the model in place, layer by layer, so that at no time there are two of it in memory."""
     if to not in KINDS:
         raise InputError(f"quantize is {to!r}; {nearest(to, KINDS)}")
-    outliers = isinstance(model, SingleModel) and model.spec.tower.causal
+    outliers = model.spec.decodes and not model.spec.is_encoder_decoder
     inputs: Inputs = "split" if to == "int8-fine" else "fitted" if outliers else "rounded"
     made = partial(Int8Linear.of, inputs=inputs)
     towers = [module for module in model.modules() if isinstance(module, Stack)]

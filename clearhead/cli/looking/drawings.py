@@ -9,7 +9,6 @@ from ...bundle.making import spec_of
 from ...errors import InputError
 from ...families import FAMILIES, SIZES, named
 from ...lens import placing
-from ...lens.clone import stacks
 from ...lens.describe import sentence, shape
 from ...lens.pictures import architecture, position_picture
 from ...nn.model import Model
@@ -60,7 +59,7 @@ def _own(model: str | None) -> placing.Placing:
     if model is None:
         raise InputError("own needs a model: clearhead look positions own FOLDER")
     bundle = load(model)
-    stack = list(stacks(bundle.model).values())[-1]
+    stack = list(bundle.model.stacks.values())[-1]
     attention, spec = stack.spec.pattern[0].attention, stack.spec
     width, (heads, head_dim) = spec.embed.inner(spec.width), attention.sizes(spec.width)
     return placing.observed(

@@ -109,7 +109,7 @@ def _compared(bundle: Bundle | None, before: Trace, text: str | None, wanted: Wa
     changed = bundle.without(*wanted.without, set=wanted.values())
     after = trace_ids(changed.model, before.input, tokenizer=bundle.tokenizer, title=before.info.title)
     found = compare(before, after, _names(bundle))
-    if before.info.speaks and wanted.target is None and (before.target_tokens or wanted.generate):
+    if before.info.generates and wanted.target is None and (before.target_tokens or wanted.generate):
         alone = changed.trace(text, generate=wanted.generate, beams=wanted.beams, max_new_tokens=wanted.new)
         said = [rows.said(trace) for trace in (before, alone)]
         return Comparison(
@@ -120,8 +120,7 @@ def _compared(bundle: Bundle | None, before: Trace, text: str | None, wanted: Wa
 
 
 def _names(bundle: Bundle | None) -> dict[int, str]:
-    labels = (bundle.config.get("id2label") or {}) if bundle is not None else {}
-    return {int(i): str(name) for i, name in labels.items()}
+    return {} if bundle is None else bundle.labels
 
 
 def _saved(trace: Trace, wanted: Wanted) -> Path | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
-from ...nn import MLP, Block, SingleModel, Tokens, Xavier
+from ...nn import MLP, Block, Tokens, TransformerModel, Xavier
 from ...nn.init import generator
 from ...train import Training
 from ...train.optimizer_step import OptimizerStep
@@ -63,7 +63,7 @@ def _curve(seed: int, rate: float, seen: Rows, held_out: Rows) -> list[tuple[flo
     return curve
 
 
-def _loss(model: SingleModel, rows: Rows) -> float:
+def _loss(model: TransformerModel, rows: Rows) -> float:
     with torch.no_grad():
         logits = model.eval()(rows.inputs)
     return float(F.cross_entropy(logits.flatten(0, 1), rows.labels.flatten()))

@@ -10,10 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...nn import MLP, Attention, Block, Single, SingleModel, Sinusoidal, Tap, TokenHead, Tokens, Tower
+from ...nn import MLP, Attention, Block, Single, Sinusoidal, Tap, TokenHead, Tokens, Tower, TransformerModel
 from ...nn import norm as norms
 from ...nn.init import generator
-from ...nn.model import PairModel
 from ...nn.tap import OFF
 from ...tasks import Better
 from ...train import Training
@@ -95,21 +94,20 @@ class Game:
     def batch(self, step: int, micro: int) -> Rows:
         return self.deal(step)
 
-    def loss(self, model: SingleModel | PairModel, batch: Rows) -> Tensor:
-        assert isinstance(model, SingleModel)
+    def loss(self, model: TransformerModel, batch: Rows) -> Tensor:
         logits = model(batch.inputs, tap=self.tap())
         return F.cross_entropy(logits.flatten(0, -2), batch.labels.flatten(), reduction="sum")
 
-    def score(self, model: SingleModel | PairModel, split: str) -> Mapping[str, float]:
+    def score(self, model: TransformerModel, split: str) -> Mapping[str, float]:
         return {}
 
-    def samples(self, model: SingleModel | PairModel) -> list[str]:
+    def samples(self, model: TransformerModel) -> list[str]:
         return []
 
 
-def train(model: SingleModel, game: Game, steps: int, lr: float = 3e-3) -> list[float]:
+def train(model: TransformerModel, game: Game, steps: int, lr: float = 3e-3) -> list[float]:
     """The loss of each step."""
-    update = OptimizerStep(model.train(), game, Training(steps=steps, lr=lr), model.spec.tower.width)
+    update = OptimizerStep(model.train(), game, Training(steps=steps, lr=lr), model.spec.head_tower.width)
     state, losses = TrainingState(), []
     for step in range(1, steps + 1):
         measured = update.run(step, state, lambda: False)
@@ -119,7 +117,5 @@ def train(model: SingleModel, game: Game, steps: int, lr: float = 3e-3) -> list[
     return losses
 
 
-def built(spec: Single, seed: int) -> SingleModel:
-    model = spec.build(seed=seed)
-    assert isinstance(model, SingleModel)
-    return model
+def built(spec: Single, seed: int) -> TransformerModel:
+    return spec.build(seed=seed)

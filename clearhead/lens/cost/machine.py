@@ -15,8 +15,7 @@ from statistics import median
 import torch
 
 from ...nn.cost import CallShape
-from ...nn.model import Model, Pair, PairModel, Single, SingleModel
-from ...nn.tower import Tower
+from ...nn.model import Model
 from .total import Cost, cost
 
 Clock = Callable[[], float]
@@ -62,25 +61,15 @@ def step_time(spec: Model, usage: CallShape, clock: Clock = time.perf_counter) -
     if not _has_room(_cost(deep, usage)):
         return Time(flops / speed.flops, timed=False, speed=speed, flops=flops)
     one, two = (_timed(_of_depth(spec, depth), usage, clock) for depth in (1, 2))
-    layers = sum(side.depth for side in _towers(spec)) / len(_towers(spec))
+    layers = sum(side.depth for side in spec.towers.values()) / len(spec.towers)
     seconds = one + max(two - one, 0.0) * (layers - 1)
     return Time(seconds, timed=True, speed=speed, flops=flops)
 
 
-def _towers(spec: Model) -> list[Tower]:
-    return [node for node in spec.nodes() if isinstance(node, Tower)]
-
-
 def _of_depth(spec: Model, depth: int) -> Model:
     """The same model with towers of so many layers, each with weights of its own."""
-    if isinstance(spec, Pair):
-        return replace(spec, encoder=_short(spec.encoder, depth), decoder=_short(spec.decoder, depth))
-    assert isinstance(spec, Single)
-    return replace(spec, tower=_short(spec.tower, depth))
-
-
-def _short(side: Tower, depth: int) -> Tower:
-    return replace(side, depth=depth, distinct=None)
+    short = {name: replace(t, depth=depth, distinct=None) for name, t in spec.tower_fields.items()}
+    return replace(spec, **short)
 
 
 def _has_room(needed: Cost) -> bool:
@@ -95,28 +84,25 @@ def _cost(spec: Model, usage: CallShape) -> Cost:
 def _timed(spec: Model, usage: CallShape, clock: Clock) -> float:
     model = spec.build()
     key = torch.Generator().manual_seed(0)
-    vocab = min(getattr(side.embed, "vocab", 2) for side in _towers(spec))
-    source = torch.randint(0, vocab, (usage.batch, usage.length), generator=key)
-    target = torch.randint(0, vocab, (usage.batch, usage.target or usage.length), generator=key)
+    lengths = (usage.length, usage.target or usage.length)
+    inputs = [
+        side.embed.example(usage.batch, length, key)
+        for side, length in zip(spec.towers.values(), lengths, strict=False)
+    ]
     if not usage.training:
         with torch.no_grad():
-            return _seconds(lambda: _run(model.eval(), source, target), clock)
+            return _seconds(lambda: model.eval()(*inputs), clock)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     model.train()
 
     def step() -> None:
-        answer = _run(model, source, target)
-        answer.logsumexp(-1).sum().backward()  # type: ignore[no-untyped-call]
+        answer = model(*inputs)
+        answer.logsumexp(-1).sum().backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
     with torch.random.fork_rng(devices=[]):
         return _seconds(step, clock)
-
-
-def _run(model: SingleModel | PairModel, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    answer: torch.Tensor = model(source, target) if isinstance(model, PairModel) else model(source)
-    return answer
 
 
 def _seconds(work: Callable[[], object], clock: Clock, least: int = 5, budget: float = 1.0) -> float:

@@ -19,7 +19,7 @@ from ...nn.attention import Attention
 from ...nn.cost import CallShape
 from ...nn.heads import TokenHead
 from ...nn.long import Adaptive, AdaptiveHead
-from ...nn.model import Model, Pair, Single
+from ...nn.model import Model
 from ...nn.tower import Tower
 from .layers import BlockCost, TowerCost
 from .total import MOMENTS, Whole, answered, cached, whole
@@ -202,9 +202,8 @@ def _again(layer: BlockCost, side: TowerCost, tensor: int) -> int:
 
 def _tied(spec: Model) -> int:
     """The parameters of the embedding that the head reads, too."""
-    head = spec.head if isinstance(spec, Single | Pair) else None
-    side = spec.decoder if isinstance(spec, Pair) else spec.tower if isinstance(spec, Single) else None
-    if side is None or not (isinstance(head, AdaptiveHead) or (isinstance(head, TokenHead) and head.tied)):
+    head, side = spec.head, spec.head_tower
+    if not (isinstance(head, AdaptiveHead) or (isinstance(head, TokenHead) and head.tied)):
         return 0
     embed, tables = side.embed, side.embed.tables(side.width)
     if not isinstance(embed, Adaptive):

@@ -8,11 +8,10 @@ from typing import Any
 from ...errors import InputError
 from ...nn.attention import Attention
 from ...nn.cost import CallShape, Device, PartCost
-from ...nn.counted import unknown
 from ...nn.embed import Tokens
 from ...nn.heads import Head
 from ...nn.kernels import AttentionKernel
-from ...nn.model import Model, Pair, Single
+from ...nn.model import Model
 from ...nn.tower import Tower
 from .layers import TowerCost, tower
 
@@ -71,19 +70,22 @@ class Whole:
 
 def whole(spec: Model, call: CallShape) -> Whole:
     """The cost of every part of a model in one call."""
-    if isinstance(spec, Pair):
-        target, memory = replace(call, length=call.target or call.length), call.hidden(spec.encoder.width)
-        sides = {
-            "encoder": tower(spec.encoder, call),
-            "decoder": tower(spec.decoder, target, memory),
-        }
-        # The encoder output is kept once, for the keys and values of all layers.
-        read = _head(spec.head, spec.decoder, target) + PartCost(saved=memory.bytes)
-        return Whole(sides, read, shared=_table(spec.decoder) if spec.shared else 0)
-    if not isinstance(spec, Single):
-        raise unknown(spec)
-    second = _head(spec.second, spec.tower, call).parameters
-    return Whole({"tower": tower(spec.tower, call)}, _head(spec.head, spec.tower, call), second=second)
+    source, last = spec.source_tower, _last_call(spec, call)
+    output = None if source is None else call.hidden(source.width)
+    sides = {
+        name: tower(side, call) if output is None or side is source else tower(side, last, output)
+        for name, side in spec.tower_fields.items()
+    }
+    head = _head(spec.head, spec.head_tower, last)
+    if output is not None:  # the encoder output is kept once, for the keys and values of all layers
+        head += PartCost(saved=output.bytes)
+    shared = _table(spec.head_tower) if spec.shared else 0
+    return Whole(sides, head, shared, second=_head(spec.second, spec.head_tower, call).parameters)
+
+
+def _last_call(spec: Model, call: CallShape) -> CallShape:
+    """As the tower that the head reads is called: with the target, if the source has its own tower."""
+    return replace(call, length=call.target or call.length) if spec.is_encoder_decoder else call
 
 
 def cost(
@@ -128,23 +130,17 @@ def cost(
 
 def answered(spec: Model, call: CallShape) -> int:
     """Bytes of logits: of the last token while decoding, of all for a loss, with logarithms and gradient."""
-    if isinstance(spec, Pair):
-        side, length = spec.decoder, call.target or call.length
-    elif isinstance(spec, Single):
-        side, length = spec.tower, call.length
-    else:
-        raise unknown(spec)
-    shape = replace(call, length=length if call.training else 1).hidden(side.out_width)
+    last = _last_call(spec, call)
+    shape = replace(last, length=last.length if call.training else 1).hidden(spec.head_tower.out_width)
     numbers = shape.vectors * shape.width if spec.head is None else spec.head.outputs(shape)
     return numbers * (call.number + (8 if call.training else 0))
 
 
 def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -> int:
     """How many numbers a decoding run of this length has cached: keys and values of both sides."""
-    side = spec.decoder if isinstance(spec, Pair) else spec.tower if isinstance(spec, Single) else None
-    if side is None or not (side.causal or isinstance(spec, Pair)):
+    if not spec.decodes:
         return 0
-    own = (target or length) if isinstance(spec, Pair) else length
+    side, own = spec.head_tower, (target or length) if spec.is_encoder_decoder else length
     kept = 0
     for i in range(side.depth):
         here = side.pattern[i % len(side.pattern)]

@@ -11,7 +11,7 @@ from ...nn.block import Block
 from ...nn.embed import Tokens
 from ...nn.heads import Head, Labels, Pooled, Span, Tags, TokenHead
 from ...nn.long import Adaptive
-from ...nn.model import Model, Pair
+from ...nn.model import Model
 from ...nn.norm import Norm
 from ...nn.positions import NoPositions
 from ...nn.tower import Tower
@@ -46,9 +46,9 @@ def architecture(spec: Model, title: str = "") -> Picture:
     def draw(figure: Any, axes: Any) -> None:
         ends = {}
         for column, (side, tower) in enumerate(sides.items()):
-            length = "S" if isinstance(spec, Pair) and side == "encoder" else "T"
+            length = "S" if tower is spec.source_tower else "T"
             ends[side] = _tower(axes, column * APART, side, tower, head if side == last else None, length)
-        if isinstance(spec, Pair):
+        if spec.is_encoder_decoder:
             _memory(axes, ends["encoder"][0], ends["decoder"][1])
         axes.set_xlim(-WIDE / 2 - 0.6, (len(sides) - 1) * APART + WIDE / 2 + 1.5)
         axes.set_ylim(-1.0, tallest * STEP + 0.6)

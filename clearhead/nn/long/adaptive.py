@@ -61,6 +61,9 @@ class Adaptive(Embed):
         """Whether there is a way from a table to the stream; one table as wide as the stream needs none."""
         return self.shrink > 1 or self.inner_width != width
 
+    def example(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+        return torch.randint(0, self.vocab, (batch, length), generator=generator)
+
     def build(self, width: int) -> Embedding:
         return AdaptiveEmbedding(self, width)
 

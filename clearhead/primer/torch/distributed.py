@@ -50,7 +50,7 @@ class DistributedTransformer(Transformer):
         self.devices = [torch.device(device) for device in (found if devices is None else devices)]
         if not self.devices:
             raise InputError("devices is empty; give at least one, such as ('cpu',)")
-        for stack in (self.inner.encoder, self.inner.decoder):
+        for stack in self.inner.stacks.values():
             self._place(stack)
         if self.inner.head is not None:
             self.inner.head.to(self.devices[-1])
@@ -60,7 +60,7 @@ class DistributedTransformer(Transformer):
         """Which layer is on which device."""
         return {
             f"{side}.{i}": str(self._device(i, len(stack.blocks)))
-            for side, stack in (("encoder", self.inner.encoder), ("decoder", self.inner.decoder))
+            for side, stack in self.inner.stacks.items()
             for i in range(len(stack.blocks))
         }
 

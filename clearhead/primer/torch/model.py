@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...nn import Pair, PairModel, Sinusoidal, TokenHead, Tokens, Tower, Xavier, norm
+from ...nn import Pair, Sinusoidal, TokenHead, Tokens, Tower, Xavier, norm
 from ...nn.context import States
 from ...nn.feedforward import Activation
 from ...nn.tap import OFF, Tap
@@ -150,9 +150,7 @@ class Transformer(nn.Module):
             tie_output=tie_output,
             scale_embeddings=scale_embeddings,
         )
-        model = self.spec.build(seed=seed_or_draw(seed))
-        assert isinstance(model, PairModel)
-        self.inner = model.train()
+        self.inner = self.spec.build(seed=seed_or_draw(seed)).train()
 
     def forward(
         self,

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...data.corrupt import NOISES, drop_spans
 from ...generate import EndTokens, Prompt, Sample, generate
 from ...generate.filters import Temperature
-from ...nn.model import PairModel, SingleModel
+from ...nn.model import TransformerModel
 from ...tasks.causal import CausalLM
 from ...tasks.text_to_text import SpecialIds, TextPair, TextToText
 from ...text.tokenizer import Tokenizer
@@ -162,17 +162,17 @@ def _generation(run: RunConfig, ids: SpecialIds) -> dict[str, Any]:
 
 
 def _decode(
-    model: PairModel, source: Tensor, mask: Tensor, limit: int, *, ids: SpecialIds
+    model: TransformerModel, source: Tensor, mask: Tensor, limit: int, *, ids: SpecialIds
 ) -> list[list[int]]:
     start = source.new_full((len(source), 1), ids.start)
-    positions = model.spec.decoder.max_length
+    positions = model.spec.head_tower.max_length
     if positions is not None:  # an untrained model never emits the end token; stop at the last position
         limit = min(limit, positions)
     run = generate(model, Prompt(source, mask, start), stops=(EndTokens((ids.end,)),), limit=limit)
     return [answers[0].text_ids for answers in run.finish()]
 
 
-def _continue_text(model: SingleModel, ids: list[int], *, tokenizer: Tokenizer, length: int) -> str:
+def _continue_text(model: TransformerModel, ids: list[int], *, tokenizer: Tokenizer, length: int) -> str:
     """The first tokens of a text and a sampled continuation."""
     begin = ids[: min(16, length // 4)]
     heat = (Temperature(0.8),)

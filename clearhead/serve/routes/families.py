@@ -15,7 +15,7 @@ from ...lens.describe import places, shape
 from ...lens.diff import differences
 from ...nn.attention import Attention
 from ...nn.feedforward import FeedForward
-from ...nn.model import Model, Pair
+from ...nn.model import Model
 from ...nn.tower import Tower
 from ..studio import Studio
 
@@ -62,7 +62,7 @@ def routes(studio: Studio) -> APIRouter:
             "title": family.title,
             "towers": sides,
             "head": {"NoneType": None, "TokenHead": "logits"}.get(head, head),
-            "pair": isinstance(changed, Pair),
+            "pair": changed.is_encoder_decoder,
             "cost": total.to_dict(),
             "at": {key: shape(first)[key] for key in ("width", "heads", "hidden")} | {"depth": first.depth},
         }

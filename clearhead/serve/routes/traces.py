@@ -18,10 +18,9 @@ from ...lens.logit_lens import logit_lens
 from ...lens.record import Kind
 from ...lens.tokens import Token, of_ids
 from ...lens.trace import Trace
-from ...nn.model import PairModel
 from ..answers import without_head
 from ..compute_queue import CachedTrace
-from ..facts import attention_kinds, can_generate, causal_kinds, vocabulary
+from ..facts import attention_kinds, causal_kinds, vocabulary
 from ..generation import TokenId, as_chat
 from ..logit_lens import lens_cell, lens_window
 from ..studio import Studio
@@ -135,12 +134,12 @@ def traced(bundle: Bundle, request: TraceRequest) -> Trace:
         raise InputError("these token ids are of another vocabulary; give the answer as text")
     if request.chat:
         return _traced_chat(bundle, request)
-    if request.target_ids and isinstance(bundle.model, PairModel):
+    if request.target_ids and bundle.spec.is_encoder_decoder:
         framed = bundle.trace(request.text, max_new_tokens=1).input  # as this model's texts begin and end
         assert framed.target_ids is not None
         return bundle.trace(list(framed.ids), [*framed.target_ids[: framed.prompt], *request.target_ids])
     target = request.target_ids or request.target or None
-    if isinstance(bundle.model, PairModel) and not can_generate(bundle):
+    if bundle.spec.is_encoder_decoder and not bundle.spec.generates:
         target = bundle.encode(request.target or request.text)  # without a head it reads and says nothing
     return bundle.trace(request.text, target, generate=request.generate, max_new_tokens=request.max_new)
 
@@ -148,7 +147,7 @@ def traced(bundle: Bundle, request: TraceRequest) -> Trace:
 def _traced_chat(bundle: Bundle, request: TraceRequest) -> Trace:
     """The message as the template writes it, and an answer behind it, where there is one."""
     ids = text_generator(bundle, {}).encode_prompts([as_chat(request.text)])[0]
-    if isinstance(bundle.model, PairModel):
+    if bundle.spec.is_encoder_decoder:
         raise InputError("chat templates are for models that continue a text; leave `chat` out")
     target = request.target_ids or (bundle.encode(request.target) if request.target else None)
     return bundle.trace(ids, target, generate=request.generate, max_new_tokens=request.max_new)
@@ -205,22 +204,21 @@ def _has_continuation(cached: CachedTrace) -> bool:
 def _answer(bundle: Bundle, cached: CachedTrace) -> str:
     """The model's output as text: generated tokens, the next token, or a label."""
     trace = cached.trace
-    if can_generate(bundle) and (trace.target_tokens or _has_continuation(cached)):
+    if bundle.spec.generates and (trace.target_tokens or _has_continuation(cached)):
         tokens = trace.target_tokens[1:] or trace.tokens[trace.input.prompt :]
         return bundle.tokenizer.decode([t.id for t in tokens]) if bundle.tokenizer else ""
-    if can_generate(bundle):
+    if bundle.spec.generates:
         return _next_token(trace)[0].text
     if trace.answer.ndim == 1 and bundle.task == "labels":
-        names = bundle.config.get("id2label") or {}
         best = int(trace.answer.argmax())
-        return str(names.get(str(best), names.get(best, best)))
+        return bundle.labels.get(best, str(best))
     return ""
 
 
 def _own(bundle: Bundle, cached: CachedTrace) -> str:
     """What the model generates by itself, even if the target of the trace was given."""
     given = cached.request["target"] or cached.request["target_ids"]
-    if not given or not isinstance(bundle.model, PairModel):
+    if not given or not bundle.spec.is_encoder_decoder:
         return _answer(bundle, cached)
     return str(bundle.generate(cached.request["text"], max_new_tokens=cached.request["max_new"]))
 
@@ -228,11 +226,11 @@ def _own(bundle: Bundle, cached: CachedTrace) -> str:
 @torch.inference_mode()
 def _pass(bundle: Bundle, trace: Trace) -> float:
     """Seconds of one forward pass over these tokens without recording; the best of three."""
-    fed, taken = trace.input, []
-    inputs = [torch.tensor([list(ids)]) for ids in (fed.ids, fed.target_ids) if ids is not None]
+    inputs, options = trace.input.arguments(trace.answer.device)
+    taken = []
     for _ in range(3):
         began = time.perf_counter()
-        bundle.model(*inputs)
+        bundle.model(*inputs, **options)
         taken.append(time.perf_counter() - began)
     return min(taken)
 
