@@ -1,11 +1,11 @@
 """One tiny model for every choice the core offers, made from the registries.
 
 A new norm, position scheme, kernel or head appears here by itself: `sample` fills its required fields by
-their names, which mean one thing everywhere in the house.
+their types. Only sizes that must fit the tiny models are given by name.
 """
 
 from dataclasses import MISSING, fields, replace
-from typing import get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -26,18 +26,36 @@ from clearhead.spec import Spec
 VOCAB, WIDTH, HEADS, DEPTH = 31, 24, 4, 2
 # Sizes of kernels: small enough that a text of a few tokens is cut into several parts.
 SMALL = {"features": 16, "rank": 5, "landmarks": 3, "block": 4, "chunk": 4, "tile": 4, "left": 2}
-SAMPLES = {
-    "length": 16, "hidden": 40, "vocab": VOCAB, "count": 3, "shape": (8, 6), "widths": (14, 10),
-    "factor": 2.0, "heads": HEADS, "window": 3,
-}  # fmt: skip
+# Sizes that must fit the tower: its vocabulary, its width (14 + 10), texts of at most 48 = 8 * 6 tokens.
+FITTING = {"vocab": VOCAB, "heads": HEADS, "length": 16, "shape": (8, 6), "widths": (14, 10), "hidden": 40}
 
 
 def sample(kind: type[Spec]) -> Spec:
-    needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
-    small = {
-        f.name: SMALL[f.name] for f in fields(kind) if issubclass(kind, AttentionKernel) and f.name in SMALL
-    }
-    return kind(**{name: SAMPLES[name] for name in needed if name not in small}, **small)
+    """A value of a kind: required fields by their types, sizes of kernels small."""
+    hints = get_type_hints(kind)
+    chosen = FITTING | (SMALL if issubclass(kind, AttentionKernel) else {})
+    return kind(
+        **{
+            f.name: chosen[f.name] if f.name in chosen else of_type(hints[f.name])
+            for f in fields(kind)
+            if (f.default is MISSING and f.default_factory is MISSING)
+            or (issubclass(kind, AttentionKernel) and f.name in SMALL)
+        }
+    )
+
+
+def of_type(hint: Any) -> Any:
+    """A value of this type that nearly every field can have."""
+    inside = get_args(hint)
+    if get_origin(hint) is Literal:
+        return inside[0]
+    if get_origin(hint) is tuple:
+        return tuple(of_type(each) for each in inside if each is not ...)
+    if inside:  # a union
+        return of_type(inside[0])
+    if issubclass(hint, Spec):
+        return sample(hint)
+    return {bool: True, int: 3, float: 2.0, str: "x"}[hint]
 
 
 def can(attention: TokenMixer, need: Need) -> bool:
