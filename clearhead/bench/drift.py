@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..bundle import Bundle, load
 from ..bundle.edits import parse
-from ..certify.sample import Sample
+from ..certify.sample import SampleBatch
 from ..errors import ClearheadError
 from ..nn.kernels import AttentionKernel
 from ..nn.model import PairModel
@@ -59,7 +59,7 @@ def drifts(
 
 def _inputs(bundle: Bundle, text: str) -> tuple[Tensor, ...]:
     """The beginning of the text, as much as fits; random ids for a model without a tokenizer."""
-    sample = Sample.of(bundle, rows=1, length=128)
+    sample = SampleBatch.of(bundle, rows=1, length=128)
     ids = sample.ids_BT
     if bundle.tokenizer is not None:
         longest = min(512, bundle.spec.max_length or 512)

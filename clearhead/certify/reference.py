@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..bundle import Bundle
-from .sample import Sample
+from .sample import SampleBatch
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Reference:
         return f"transformers {self.version}"
 
     @torch.no_grad()
-    def layers(self, sample: Sample) -> dict[str, Tensor]:
+    def layers(self, sample: SampleBatch) -> dict[str, Tensor]:
         """Theirs under our addresses. Their last hidden state is taken after the last norm, as our `out`."""
         if self.model.config.is_encoder_decoder:
             said = self.model(

@@ -16,12 +16,12 @@ from ..nn.tap import OFF, Recorder, Tap
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleBatch:
     ids_BT: Tensor
     target_BT: Tensor  # for models with a decoder of its own
 
     @staticmethod
-    def of(bundle: Bundle, rows: int = 3, length: int = 24) -> Sample:
+    def of(bundle: Bundle, rows: int = 3, length: int = 24) -> SampleBatch:
         sides = list(bundle.spec.towers.values())
         length = min(length, bundle.spec.max_length or length)
         vocab = [t.embed.vocab for t in sides if isinstance(t.embed, Tokens | Adaptive)]
@@ -30,7 +30,7 @@ class Sample:
         for name, size in (("source", vocab[0]), ("target", vocab[-1])):
             ids = torch.randint(0, size, (rows, length), generator=generator(0, "certify", name))
             draws.append(torch.where(ids == pad, (ids + 1) % size, ids) if pad is not None else ids)
-        return Sample(*draws)
+        return SampleBatch(*draws)
 
     @torch.no_grad()
     def answer(self, bundle: Bundle, tap: Tap = OFF) -> Tensor:

@@ -12,7 +12,7 @@ from .options import Json
 from .swap import Set, edits
 
 if TYPE_CHECKING:
-    from ..certify import Certificate, Row
+    from ..certify import Certificate, CertificateRow
 
 
 def certify(
@@ -50,7 +50,7 @@ def _print(certificate: Certificate, *, full: bool) -> None:
     OUT.print(f"{len(certificate.rows)} checks, {failed} failed{shown}")
 
 
-def _worst(rows: tuple[Row, ...]) -> list[Row]:
+def _worst(rows: tuple[CertificateRow, ...]) -> list[CertificateRow]:
     """Of the layers the worst of each kind, and every invariance."""
     kinds = {row.check for row in rows if row.check != "invariance"}
     worst = [max((r for r in rows if r.check == kind), key=lambda r: r.apart) for kind in sorted(kinds)]

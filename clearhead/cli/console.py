@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 # Joiners hold emoji and Persian words together, tags make the flags of regions.
-HARMLESS = frozenset("\n\t\u200c\u200d") | frozenset(map(chr, range(0xE0020, 0xE0080)))
+HARMLESS_CHARACTERS = frozenset("\n\t\u200c\u200d") | frozenset(map(chr, range(0xE0020, 0xE0080)))
 STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, formats, half characters, line and paragraph separators
 
 
@@ -39,6 +39,7 @@ class SafeConsole(Console):
 
 OUT = SafeConsole(highlight=False, soft_wrap=True)
 ERR = SafeConsole(stderr=True, highlight=False)
+READABLE_WIDTH = 100  # columns; longer lines of prose are hard to read
 
 
 def print_json(data: Any, indent: int | None = 2) -> None:
@@ -57,7 +58,7 @@ def write(text: str) -> None:
 
 
 def _steers(letter: str) -> bool:
-    return letter not in HARMLESS and unicodedata.category(letter) in STEERING
+    return letter not in HARMLESS_CHARACTERS and unicodedata.category(letter) in STEERING
 
 
 def _code(letter: str) -> str:

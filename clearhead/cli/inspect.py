@@ -14,12 +14,12 @@ from .swap import Edits, Set, edits
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
-    from ..families import Family, Task
+    from ..families import Family, HeadKind
     from ..lens.cost import Cost
     from ..lens.diff import Change
     from ..nn.model import Model
 
-CAN: dict[Task, str] = {
+CAN: dict[HeadKind, str] = {
     "hidden": "hidden states, sentence vectors",
     "tokens": "next or missing words",
     "labels": "a label for a text",
@@ -98,7 +98,7 @@ def _manifest(folder: Path) -> dict[str, int] | None:
         raise LoadError(f"{error}; it was changed after the run wrote it: {ways}") from None
 
 
-def _about(family: Family, task: Task, spec: Model) -> dict[str, Any]:
+def _about(family: Family, task: HeadKind, spec: Model) -> dict[str, Any]:
     from ..generate.defaults import cache_values
     from ..lens.describe import sentence, shape
 

@@ -27,7 +27,7 @@ from ..errors import InputError, nearest
 from .language import Lang
 
 SHELF = files("clearhead.learn") / "exercises"
-Kind = Literal["implement", "fix"]
+ExerciseKind = Literal["implement", "fix"]
 SHOWN = 2000  # characters of what the learner's file printed
 
 
@@ -40,7 +40,7 @@ class Exercise:
     checks: Mapping[str, Mapping[Lang, str]]
     hints: Mapping[Lang, list[str]]
     why: Mapping[Lang, str]  # told when it is solved
-    kind: Kind = "fix"
+    kind: ExerciseKind = "fix"
 
     def code(self, which: str) -> str:
         return (SHELF / self.name / f"{which}.py").read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def exercises() -> dict[str, Exercise]:
     return {exercise.name: exercise for exercise in sorted(found, key=lambda each: each.order)}
 
 
-def find(name: str) -> Exercise:
+def find_exercise(name: str) -> Exercise:
     if name not in exercises():
         raise InputError(f"there is no exercise {name!r}; {nearest(name, exercises())}")
     return exercises()[name]
@@ -82,7 +82,7 @@ def _read(name: str) -> Exercise:
     return Exercise(name=name, **words)
 
 
-def start(exercise: Exercise, path: Path, lang: Lang) -> None:
+def write_exercise(exercise: Exercise, path: Path, lang: Lang) -> None:
     """Write the broken file, with its story on top. A file that is there already is never written over."""
     head = [exercise.title[lang], "", *_wrapped(exercise.story[lang], lang), ""]
     head += [f"clearhead learn clinic check {exercise.name} {path}"]

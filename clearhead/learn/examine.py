@@ -13,14 +13,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .clinic import SHELF, find
+from .clinic import SHELF, find_exercise
 from .language import Lang
 
-LARGEST = 16 * 1024 * 1024  # bytes a learner's file may print or write
+MAX_OUTPUT_BYTES = 16 * 1024 * 1024  # bytes a learner's file may print or write
 
 
 def main(name: str, file: str, report: str) -> None:
-    exercise = find(name)
+    exercise = find_exercise(name)
     found: dict[str, Any] = {"outcomes": [], "running": None}
 
     def save(**more: Any) -> None:
@@ -81,7 +81,7 @@ def _limit_files() -> None:
         import resource
     except ImportError:  # not on Windows
         return
-    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, LARGEST))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_OUTPUT_BYTES, MAX_OUTPUT_BYTES))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from ..errors import InputError
 from .tokens import Token, of_ids
 
 if TYPE_CHECKING:
-    from .record import Kind
+    from .record import AttentionKind
     from .trace import Trace
 
 
@@ -29,7 +29,9 @@ class Frame:
     candidates: list[tuple[str, int, float]]  # label, id, probability; the likeliest first
     trace: Trace
 
-    def attention(self, kind: Kind | None = None, layer: int = -1, head: int | None = None) -> Tensor:
+    def attention(
+        self, kind: AttentionKind | None = None, layer: int = -1, head: int | None = None
+    ) -> Tensor:
         """Where the model looked when it said this: (K,) of one head, or (H, K)."""
         kind = kind or self.trace.kinds[-1]
         rows = self.trace.attention(kind, layer, head)

@@ -45,7 +45,7 @@ class Placing:
         return torch.stack([alike.diagonal(d).mean() for d in range(len(x))])
 
 
-def named(word: str, length: int = 100, width: int = 512) -> Positions:
+def scheme_named(word: str, length: int = 100, width: int = 512) -> Positions:
     """A scheme by its name: rope, sinusoidal, alibi, learned, t5. At its defaults; sizes as asked for."""
     kinds = {name.lower(): kind for name, kind in Positions.kinds().items()}
     kind = kinds.get(NAMES.get(word.lower(), word).lower())

@@ -19,7 +19,7 @@ from ..nn.model import PairModel, SingleModel
 from ..nn.tap import OFF, Tap
 from .clone import chain_taps
 
-Kind = Literal["self", "decoder", "cross"]
+AttentionKind = Literal["self", "decoder", "cross"]
 
 
 @dataclass

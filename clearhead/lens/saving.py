@@ -19,7 +19,7 @@ from .rollout import rollout
 from .tokens import Token
 
 if TYPE_CHECKING:
-    from .record import Kind
+    from .record import AttentionKind
     from .trace import Trace
 
 SUFFIXES = (".png", ".svg", ".pdf", ".html", ".safetensors")
@@ -29,19 +29,19 @@ SUFFIXES = (".png", ".svg", ".pdf", ".html", ".safetensors")
 class Chosen:
     """What a picture is of. Without a head, the heads of the layer are taken together."""
 
-    kind: Kind
+    kind: AttentionKind
     layer: int
     head: int | None
     word: int | None = None  # the token that arcs start from
     other: tuple[int, int] | None = None  # layer and head to put beside the chosen one
 
 
-def save(
+def save_trace(
     trace: Trace,
     path: str | Path,
     *,
     view: str | None = None,
-    kind: Kind | None = None,
+    kind: AttentionKind | None = None,
     layer: int | None = None,
     head: int | None = None,
     word: int | str | None = None,
@@ -54,9 +54,9 @@ def save(
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {path.parent} to save {path.name} in")
     if path.suffix == ".safetensors":
-        from .file import write
+        from .file import write_trace
 
-        return write(trace, path)
+        return write_trace(trace, path)
     if path.suffix == ".html":
         from .page import page
 
@@ -72,7 +72,7 @@ def drawn(
     trace: Trace,
     view: str | None = None,
     *,
-    kind: Kind | None = None,
+    kind: AttentionKind | None = None,
     layer: int | None = None,
     head: int | None = None,
     word: int | str | None = None,
@@ -94,7 +94,7 @@ def labels(tokens: list[Token]) -> list[str]:
     return [token.label for token in tokens]
 
 
-def _word(trace: Trace, kind: Kind, word: int | str | None) -> int | None:
+def _word(trace: Trace, kind: AttentionKind, word: int | str | None) -> int | None:
     """A token by its number or by its text, the last one that has it."""
     rows = labels(trace.sides(kind)[0])
     if word is None or isinstance(word, int):

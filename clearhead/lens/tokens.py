@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..text.pieces import Encoding, Piece
 from ..text.tokenizer import Tokenizer
 
-PARTS = "①②③④⑤⑥⑦⑧⑨"  # the pieces of one character: 你①, 你②, 你③
+PIECE_MARKS = "①②③④⑤⑥⑦⑧⑨"  # the pieces of one character: 你①, 你②, 你③
 BROKEN = "\ufffd"  # what half a character decodes to
 VISIBLE = {"\n": "⏎", "\t": "⇥", "\r": "␍", " ": "␣"}
 
@@ -81,4 +81,4 @@ def _label(text: str, part: int, parts: int) -> str:
     shown = text.strip()
     if not shown:
         shown = "".join(VISIBLE.get(letter, letter) for letter in text) or "·"
-    return shown + (PARTS[min(part, len(PARTS)) - 1] if parts > 1 else "")
+    return shown + (PIECE_MARKS[min(part, len(PIECE_MARKS)) - 1] if parts > 1 else "")

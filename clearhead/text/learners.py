@@ -15,10 +15,10 @@ from tokenizers import models, pre_tokenizers, trainers
 
 UNK = "<unk>"
 EMPTY = models.WordLevel({UNK: 0}, unk_token=UNK)
-STEP = 1e-4  # what the library puts between the scores of letters it keeps only to know all letters
+SCORE_STEP = 1e-4  # what the library puts between the scores of letters it keeps only to know all letters
 
 
-def learn(
+def learn_vocabulary(
     kind: str, engine: Engine, texts: Sequence[str], specials: list[str], alphabet: list[str], vocab: int
 ) -> models.Model:
     """`engine` says how texts are cleaned and split."""
@@ -74,7 +74,7 @@ def _unigram(engine: Engine, texts: Sequence[str], specials: list[str], vocab: i
     found = [(piece, score) for piece, score in _model(engine)["vocab"] if piece not in specials]
     lowest = min(score for _, score in found)
     letters = sum(len(piece) == 1 for piece, _ in found)
-    kept_only = lowest + STEP * (letters + 1)  # of the letters below this none is better than another
+    kept_only = lowest + SCORE_STEP * (letters + 1)  # of the letters below this none is better than another
     settled = [
         (piece, round(lowest if len(piece) == 1 and score <= kept_only else score, 4))
         for piece, score in found

@@ -34,7 +34,7 @@ def refusal(files: Files) -> str | None:
     return None
 
 
-def build(files: Files, settings: Settings) -> tuple[Engine, Names]:
+def build_engine(files: Files, settings: Settings) -> tuple[Engine, Names]:
     """The tokenizer, and its special tokens by role."""
     named = {role: token.content for role, token in settings.named.items()}
     if "vocab.txt" in files:

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Engine
 from ..errors import ClearheadError, InputError, LoadError, reason
 from ..readfile import read_file
 from . import legacy
-from .chat import Message, render
+from .chat import Message, render_chats
 from .limits import check_limits
 from .pieces import Encoding
 from .settings import ROLES, Files, Settings
@@ -161,7 +161,7 @@ class Tokenizer:
         roles = {f"{role}_token": getattr(self, role) for role in ROLES}
         named = {name: special.text for name, special in roles.items() if special is not None}
         given = [(messages, {**named, "add_generation_prompt": reply}) for messages, reply in chats]
-        return render(self.chat_template, given)
+        return render_chats(self.chat_template, given)
 
     def learn_chats(self, template: str) -> None:
         """Take this template, and keep it with the files."""
@@ -177,7 +177,7 @@ class Tokenizer:
         if "tokenizer.json" in files:
             self._engine = Engine.from_str(files["tokenizer.json"].decode("utf-8"))
         else:
-            self._engine, names = legacy.build(files, settings)
+            self._engine, names = legacy.build_engine(files, settings)
         check_limits(self._engine)
         # A file may carry the padding of the day it was saved: 13 tokens came back as 128.
         self._engine.no_padding()

@@ -18,7 +18,7 @@ from ..console import OUT, print_json
 
 def show_positions(word: str, model: str | None, save: Path | None, *, json: bool) -> None:
     """A scheme at its defaults, 100 positions of width 512; `own` is the trained one of a model."""
-    found = _own(model) if word == "own" else placing.placing(placing.named(word, 100))
+    found = _own(model) if word == "own" else placing.placing(placing.scheme_named(word, 100))
     alike = found.similarity
     facts = {
         "scheme": found.name,

@@ -17,7 +17,7 @@ from ...train.optimizer_step import OptimizerStep, hidden_size
 from ..console import OUT, print_json, table
 
 
-def curves(folder: str, save: Path | None, *, json: bool) -> None:
+def show_curves(folder: str, save: Path | None, *, json: bool) -> None:
     records = read_log(folder) if Path(folder, METRICS_FILE).is_file() else []
     if not records:
         raise InputError(f"{folder} has no metrics.jsonl; a run folder is what clearhead train --out makes")
@@ -41,7 +41,7 @@ def curves(folder: str, save: Path | None, *, json: bool) -> None:
     OUT.print(f"saved {path}" if path else "draw them with --save curves.png", style=None if path else "dim")
 
 
-def gradients(folder: str, save: Path | None, *, json: bool) -> None:
+def show_gradients(folder: str, save: Path | None, *, json: bool) -> None:
     """The gradient of the run's first batch at its present weights, as training would compute it."""
     prepared = _prepared(folder)
     bundle, training = load(folder), prepared.run.train
@@ -74,7 +74,7 @@ def gradients(folder: str, save: Path | None, *, json: bool) -> None:
     OUT.print(f"saved {path}" if path else "draw it with --save gradients.png", style=None if path else "dim")
 
 
-def loss(folder: str, save: Path | None, *, json: bool) -> None:
+def show_loss(folder: str, save: Path | None, *, json: bool) -> None:
     """The first row of the run's first batch: what is read, what is to be said, what each token costs."""
     if save is not None:
         raise InputError("loss by token is shown in the terminal or as --json; there is no picture of it")

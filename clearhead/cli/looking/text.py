@@ -10,7 +10,7 @@ from ...bundle import Bundle, load
 from ...errors import InputError
 from ...lens.compare import Comparison, answer_of, compare
 from ...lens.file import open_trace
-from ...lens.record import Kind
+from ...lens.record import AttentionKind
 from ...lens.saving import VIEWS
 from ...lens.trace import Trace, trace_ids
 from ..console import ERR, OUT, print_json
@@ -23,7 +23,7 @@ class Wanted:
     """What was asked for, as typed."""
 
     target: str | None
-    kind: Kind | None
+    kind: AttentionKind | None
     layer: int | None
     head: int | None
     word: str | None
@@ -148,10 +148,10 @@ def _show(trace: Trace, wanted: Wanted, names: dict[int, str]) -> None:
     elif wanted.beams:
         rows.beams(trace)
     elif wanted.generate:
-        rows.frames(trace)
+        rows.print_frames(trace)
     else:
         rows.weights(trace, kind, layer, wanted.head, wanted.word)
-        rows.answer(answer_of(trace, names))
+        rows.print_answer(answer_of(trace, names))
 
 
 def _facts(
@@ -167,7 +167,7 @@ def _facts(
         "attention": {
             "kind": kind, "layer": layer % trace.layers(kind), "head": wanted.head,
             "rows": trace.labels(kind)[0], "columns": trace.labels(kind)[1],
-            "weights": rows.rounded(weights if wanted.head is not None else weights.mean(0)),
+            "weights": rows.rounded_values(weights if wanted.head is not None else weights.mean(0)),
         },
         "answer": asdict(answer_of(trace, _names(bundle))),
     }  # fmt: skip

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 
 from ...nn import Labels, NoPositions, Sinusoidal, Tower, Xavier
 from ...nn.init import generator
-from .small import Finding, Game, Rows, Words, built, digits, small, train
+from .small import Game, ResultTable, Rows, Words, built, digits, small, train
 
 
-def no_positions(seed: int) -> Finding:
+def no_positions(seed: int) -> ResultTable:
     """Which came first, A or B? A small encoder learns it with and without positions."""
     rows = []
     for words, positions in (
@@ -34,7 +34,7 @@ def no_positions(seed: int) -> Finding:
         Words("change by reversing", "颠倒词序后的变化"),
         Words("accuracy, %", "准确率 %"),
     )
-    return Finding(columns, tuple(rows), bar=3)
+    return ResultTable(columns, tuple(rows), bar=3)
 
 
 def _which_first(seed: int, rows: int = 32, length: int = 8) -> Game:
@@ -50,7 +50,7 @@ def _which_first(seed: int, rows: int = 32, length: int = 8) -> Game:
     return Game(deal)
 
 
-def no_mask(seed: int) -> Finding:
+def no_mask(seed: int) -> ResultTable:
     """Guess the next of random digits: nobody can, unless the answer may be looked up."""
     rows = []
     for words, causal in ((Words("with the mask", "有掩码"), True), (Words("without", "没有"), False)):
@@ -63,7 +63,7 @@ def no_mask(seed: int) -> Finding:
         Words("loss at inference", "推理时的损失"),
         Words("the best that is possible", "理论最优"),
     )
-    return Finding(columns, tuple(rows), bar=2)
+    return ResultTable(columns, tuple(rows), bar=2)
 
 
 def _next_digit(seed: int) -> Game:

@@ -9,10 +9,10 @@ from ...errors import InputError, nearest
 from ...nn.attention import Attention
 from ...nn.model import Model
 from ...nn.tower import Tower
-from .split import Job, Layout, Share, check, share
+from .split import Job, Layout, Share, check_layout, share
 
 NODE = 8  # devices of one machine; tensor splits beyond it do not pay
-ROOM = 0.9  # of a device's memory; the rest is work space
+USABLE_MEMORY = 0.9  # of a device's memory; the rest is work space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Device:
     link: float = 50e9  # bytes a second to its neighbours
 
     def fits(self, part: Share) -> bool:
-        return part.memory <= ROOM * self.memory
+        return part.memory <= USABLE_MEMORY * self.memory
 
     def seconds(self, part: Share) -> float:
         return part.seconds(self.flops, self.link)
@@ -41,7 +41,7 @@ def plan(spec: Model, job: Job, devices: int, device: Device, only: Layout | Non
     if devices < 1:
         raise InputError(f"devices is {devices}; expected 1 or more")
     if only is not None:
-        check(spec, job, only)
+        check_layout(spec, job, only)
         row = best_rows(spec, job, only, device)
         return Plan((row,), row if device.fits(row) else None)
     found = [best_rows(spec, job, layout, device) for layout in layouts(spec, job, devices)]
@@ -84,7 +84,7 @@ def best_rows(spec: Model, job: Job, layout: Layout, device: Device) -> Share:
     return min(fitting, key=device.seconds) if fitting else found[0]
 
 
-def parse(words: str, devices: int) -> Layout:
+def parse_layout(words: str, devices: int) -> Layout:
     """`data=128,tensor=8,zero=1,recompute` as a layout; data is what is left where it is not said."""
     said: dict[str, int] = {}
     for word in words.replace(" ", "").split(","):

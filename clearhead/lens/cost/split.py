@@ -22,7 +22,7 @@ from ...nn.long import Adaptive, AdaptiveHead
 from ...nn.model import Model, Pair, Single
 from ...nn.tower import Tower
 from .layers import BlockCost, TowerCost
-from .total import MOMENTS, Whole, answered, cached, whole
+from .total import MOMENTS, Whole, answered, cached_numbers, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class Share:
         return asdict(self) | {"memory": self.memory, "traffic": self.traffic, "idle": self.idle}
 
 
-def check(spec: Model, job: Job, layout: Layout) -> None:
+def check_layout(spec: Model, job: Job, layout: Layout) -> None:
     """Refuse a layout that cannot be."""
     heads = {a.kv_heads or a.heads for a in spec.nodes() if isinstance(a, Attention)}
     depth = sum(t.depth for t in spec.nodes() if isinstance(t, Tower))
@@ -216,7 +216,7 @@ def _tied(spec: Model) -> int:
 
 
 def _cache(spec: Model, job: Job, layout: Layout, rows: int) -> int:
-    kept = job.number * cached(spec, batch=rows, length=job.length, target=job.target)
+    kept = job.number * cached_numbers(spec, batch=rows, length=job.length, target=job.target)
     return _cut(kept, layout.tensor * layout.pipeline)
 
 

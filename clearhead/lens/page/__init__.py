@@ -14,7 +14,7 @@ from torch import Tensor
 from ..heads import CAVEAT, head_scores, switch
 
 if TYPE_CHECKING:
-    from ..record import Kind
+    from ..record import AttentionKind
     from ..trace import Trace
 
 HERE = Path(__file__).parent
@@ -24,7 +24,9 @@ CAVEAT_ZH = (
 )
 
 
-def page(trace: Trace, kind: Kind | None = None, layer: int | None = None, head: int | None = None) -> str:
+def page(
+    trace: Trace, kind: AttentionKind | None = None, layer: int | None = None, head: int | None = None
+) -> str:
     """The page as text, opened at one head. Weights are one byte each, packed; see `bytes_of`."""
     kind = kind or trace.kinds[-1]
     at = (-1 if layer is None else layer) % trace.layers(kind)
@@ -59,7 +61,7 @@ def bytes_of(weights: Tensor) -> bytes:
     return packed
 
 
-def _kind(trace: Trace, kind: Kind) -> dict[str, Any]:
+def _kind(trace: Trace, kind: AttentionKind) -> dict[str, Any]:
     rows, columns = trace.labels(kind)
     special = [[token.special for token in side] for side in trace.sides(kind)]
     layers, heads = trace.layers(kind), trace.heads(kind)

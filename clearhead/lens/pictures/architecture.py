@@ -15,7 +15,7 @@ from ...nn.model import Model, Pair
 from ...nn.norm import Norm
 from ...nn.positions import NoPositions
 from ...nn.tower import Tower
-from ..describe import places
+from ..describe import describe_positions
 from .canvas import FAINT, INK, Picture, picture
 
 FILL = {"embed": "#fde8cf", "place": "#fdf3d8", "attn": "#dbe9f7", "cross": "#e5def4", "ff": "#dff0df",
@@ -102,7 +102,7 @@ def _below(tower: Tower, length: str) -> list[Box]:
     vocab = f"\n{tower.embed.vocab:,} tokens" if isinstance(tower.embed, Tokens | Adaptive) else ""
     stack = [Box("embed", f"embedding{vocab}", f"(B, {length}, {tower.embed.inner(tower.width)})")]
     if not isinstance(tower.positions, NoPositions):
-        stack.append(Box("place", f"positions: {places(tower.positions)}"))
+        stack.append(Box("place", f"positions: {describe_positions(tower.positions)}"))
     return stack
 
 

@@ -23,7 +23,7 @@ CJK_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanY
              "Microsoft YaHei", "SimHei", "Noto Serif CJK SC", "Noto Sans CJK JP", "Droid Sans Fallback",
              "AR PL UMing CN")  # fmt: skip
 INSTALL = "install one (Debian, Ubuntu: apt install fonts-noto-cjk), or save as .svg or .html"
-SUFFIXES = (".png", ".svg", ".pdf")
+PICTURE_SUFFIXES = (".png", ".svg", ".pdf")
 INK, FAINT, ACCENT, BLUE = "#1f2933", "#9aa5b1", "#c2410c", "#2563a8"
 
 
@@ -35,7 +35,7 @@ class Picture:
 
     def save(self, path: str | Path) -> Path:
         path = Path(path)
-        if path.suffix.lower() not in SUFFIXES:
+        if path.suffix.lower() not in PICTURE_SUFFIXES:
             raise InputError(f"a picture is .png, .svg or .pdf; given {path.name}")
         if not path.parent.is_dir():
             raise InputError(f"there is no folder {path.parent} to save {path.name} in")
@@ -148,9 +148,9 @@ def words(axes: Any, rows: Sequence[str], columns: Sequence[str], size: float = 
         every = max(1, -(-len(labels) // 64))
         at = range(0, len(labels), every)
         style = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if turned else {}
-        ticks(list(at), [shortened(labels[i]) for i in at], fontsize=size, **style)
+        ticks(list(at), [short_label(labels[i]) for i in at], fontsize=size, **style)
     plain(axes)
 
 
-def shortened(label: str, letters: int = 16) -> str:
+def short_label(label: str, letters: int = 16) -> str:
     return label if len(label) <= letters else label[: letters - 1] + "…"

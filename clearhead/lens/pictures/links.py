@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .canvas import ACCENT, BLUE, FAINT, INK, Picture, picture, plain, shortened
+from .canvas import ACCENT, BLUE, FAINT, INK, Picture, picture, plain, short_label
 
 
 def arcs(weights_K: Tensor, tokens: Sequence[str], query: int, title: str = "") -> Picture:
@@ -31,7 +31,7 @@ def arcs(weights_K: Tensor, tokens: Sequence[str], query: int, title: str = "") 
         for k, token in enumerate(tokens):
             weight = float(weights_K[k])
             colour = ACCENT if k == query else INK if weight > 0.1 * strongest else FAINT
-            axes.text(at[k], 0, shortened(token), ha="center", va="center", color=colour, fontsize=12)
+            axes.text(at[k], 0, short_label(token), ha="center", va="center", color=colour, fontsize=12)
             if k in best or k == query:
                 axes.text(at[k], -0.32, f"{weight:.2f}", ha="center", va="center", color=colour, fontsize=8)
         axes.set_xlim(at[0] - 0.8, at[-1] + 0.8)
@@ -58,7 +58,7 @@ def bipartite(weights_QK: Tensor, rows: Sequence[str], columns: Sequence[str], t
                               linewidth=2.5 * share, solid_capstyle="round")  # fmt: skip
         for where, labels, x, side in ((left, rows, -0.03, "right"), (right, columns, 1.03, "left")):
             for y, label in zip(where, labels, strict=True):
-                axes.text(x, y, shortened(label), ha=side, va="center", fontsize=10)
+                axes.text(x, y, short_label(label), ha=side, va="center", fontsize=10)
         axes.set_ylim(-height + 0.3, 0.7)
         axes.set_xlim(-0.05, 1.05)
         axes.axis("off")
@@ -110,7 +110,7 @@ def _spread(tokens: Sequence[str]) -> list[float]:
 
     at, edge = [], 0.0
     for token in tokens:
-        half = max(0.13 * cell_len(shortened(token)), 0.3)
+        half = max(0.13 * cell_len(short_label(token)), 0.3)
         at.append(edge + half)
         edge += 2 * half + 0.25
     return [x - at[0] for x in at]

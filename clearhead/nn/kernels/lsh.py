@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import SpecError
-from ...spec import Amount, Block, Rate, Repeats
+from ...spec import Amount, BlockLength, Rate, Repeats
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
@@ -36,7 +36,7 @@ from .sequences import EqualLength, by_length
 class LSH(AttentionKernel):
     """`buckets` None: about two for each chunk of a text. Several, (16, 32), hash by each and combine."""
 
-    chunk: Block = 64
+    chunk: BlockLength = 64
     rounds: Repeats = 4
     before: Amount = 1
     after: Amount = 0

@@ -18,7 +18,7 @@ from ..cache import State
 from ..context import Context
 from ..kernels.kernel import Need, needs, refuse
 from ..kernels.sequences import sequences
-from ..layers import Linear
+from ..layers import LinearLayer
 from ..tap import OFF
 from ..view import View
 
@@ -30,7 +30,7 @@ class SequentialMixer(TokenMixerModule):
 
     def __init__(self, inner: int, width: int) -> None:
         super().__init__()
-        self.out = Linear(inner, width)
+        self.out = LinearLayer(inner, width)
 
     def scan(
         self, x_RLD: Tensor, length_R: Tensor | None, state: State | None, *, causal: bool
