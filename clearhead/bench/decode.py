@@ -25,7 +25,7 @@ from ..nn.model import PairModel
 from ..tune.quantize import KINDS
 from .ctranslate2 import CTranslate2Process, convert_folder
 from .task import Decoder, DecodeTask
-from .timing import Say, TimedCall, installed, measure_in_turns, quiet_libraries
+from .timing import ProgressCallback, TimedCall, installed, measure_in_turns, quiet_libraries
 
 DECODE_PEERS = ("transformers", "ctranslate2")
 PAUSE = 0.3  # seconds before each turn: OpenMP threads of the previous side spin for a while, then sleep
@@ -39,7 +39,9 @@ class DecodeBenchmark:
     missing: list[str]
 
 
-def compare_decoding(model: str, task: DecodeTask, *, rounds: int, cores: int, say: Say) -> DecodeBenchmark:
+def compare_decoding(
+    model: str, task: DecodeTask, *, rounds: int, cores: int, progress: ProgressCallback
+) -> DecodeBenchmark:
     peers, missing = installed(DECODE_PEERS)
     with TemporaryDirectory() as scratch, ExitStack() as open_:
         bundle = _model(model)
@@ -51,11 +53,11 @@ def compare_decoding(model: str, task: DecodeTask, *, rounds: int, cores: int, s
         for kind in KINDS:
             sides[f"clearhead {kind}"] = clearhead_decoder(load(folder, quantize=kind), ids, task)
         if "transformers" in peers:
-            say("opening transformers")
+            progress("opening transformers")
             sides["transformers"] = transformers_decoder(folder, ids, task)
         if "transformers" in peers and "ctranslate2" in peers:
             for name, kind in (("ctranslate2", "float32"), ("ctranslate2 int8", "int8")):
-                say(f"converting for {name}")
+                progress(f"converting for {name}")
                 try:
                     theirs = convert_folder(
                         folder, kind, vocab, translates=isinstance(bundle.model, PairModel)
@@ -65,7 +67,7 @@ def compare_decoding(model: str, task: DecodeTask, *, rounds: int, cores: int, s
                     missing.append(f"{name} ({type(error).__name__}: {str(error).splitlines()[0][:80]})")
         decoded = {name: side() for name, side in sides.items()}
         speeds = measure_in_turns(
-            {name: _token_counter(side) for name, side in sides.items()}, rounds, say, pause=PAUSE
+            {name: _token_counter(side) for name, side in sides.items()}, rounds, progress, pause=PAUSE
         )
     alike = {name: _alike(rows, decoded["clearhead"]) for name, rows in decoded.items()}
     return DecodeBenchmark(speeds, alike, peers, missing)

@@ -18,7 +18,7 @@ from ..certify.sample import SampleBatch
 from ..errors import ClearheadError
 from ..nn.kernels import AttentionKernel
 from ..nn.model import PairModel
-from .timing import Say
+from .timing import ProgressCallback
 
 DRIFT_TEXT = (
     "It was a bright cold day in spring, and the clocks of the old town were striking one after the other. "
@@ -37,7 +37,7 @@ class Drift:
 
 
 def drifts(
-    folder: str, variants: Sequence[str], text: str | None, say: Say
+    folder: str, variants: Sequence[str], text: str | None, progress: ProgressCallback
 ) -> tuple[dict[str, Drift], dict[str, str]]:
     """The drift of each kernel, and the errors of those that this model does not support."""
     base = load(folder, dtype="float32")
@@ -46,7 +46,7 @@ def drifts(
     drift_of: dict[str, Drift] = {}
     refused: dict[str, str] = {}
     for word in (word for word in variants if isinstance(parse(word), AttentionKernel)):
-        say(f"drift: {word}")
+        progress(f"drift: {word}")
         try:
             moved, moved_answer = _run(load(folder, dtype="float32", edit={"Attention.kernel": word}), inputs)
         except ClearheadError as error:

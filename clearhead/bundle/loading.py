@@ -155,10 +155,10 @@ def _family(found: _Found) -> Family:
     try:
         return of_type(kind)
     except SpecError as error:
-        raise LoadError(f"{error} {_kin(found.config)}") from None
+        raise LoadError(f"{error} {_closest_family(found.config)}") from None
 
 
-def _kin(config: dict[str, Any]) -> str:
+def _closest_family(config: dict[str, Any]) -> str:
     """The family whose keys are most like these, and where they differ: a start for adding the new one."""
     own = set(config) - PLUMBING
     like = max(
@@ -241,13 +241,13 @@ def _most_layers(stored: int) -> int:
     return 4 * stored + 64
 
 
-def _dtype(asked: torch.dtype | str | None) -> torch.dtype | None:
-    if not isinstance(asked, str):
-        return asked
+def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    if not isinstance(dtype, str):
+        return dtype
     known = {"float32", "float16", "bfloat16", "float64"}
-    if asked not in known:
-        raise InputError(f"dtype is {asked!r}; {nearest(asked, known)}")
-    return cast(torch.dtype, getattr(torch, asked))
+    if dtype not in known:
+        raise InputError(f"dtype is {dtype!r}; {nearest(dtype, known)}")
+    return cast(torch.dtype, getattr(torch, dtype))
 
 
 def _stored_edits(config: Mapping[str, Any]) -> dict[str, str]:

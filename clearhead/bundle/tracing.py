@@ -31,11 +31,11 @@ def trace(
 ) -> Trace:
     """One pass over a text and its answer; with `generate` or `beams` the model says the answer itself."""
     model = bundle.model
-    asked = generate or beams is not None
-    if target is not None and asked:
+    generating = generate or beams is not None
+    if target is not None and generating:
         raise InputError("either a target is given, or the model says one (generate, beams); not both")
     made = _pair(bundle, text, target) if isinstance(model, PairModel) else _single(bundle, text, target)
-    if not asked and not (isinstance(model, PairModel) and target is None):
+    if not generating and not (isinstance(model, PairModel) and target is None):
         return _traced(bundle, made)
     result = _generate(bundle, made, limit, beams)
     best = _traced(bundle, _with(bundle, made, result.hypotheses[0]))

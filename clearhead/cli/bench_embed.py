@@ -37,7 +37,7 @@ def embed(
         raise InputError("nothing to embed; give a file with one text a line, or --pairs")
     cores = set_threads(threads_)
     with ERR.status("loading") as status:
-        result = compare_embedding(model, texts, rated, rounds=rounds, say=status.update)
+        result = compare_embedding(model, texts, rated, rounds=rounds, progress=status.update)
     line = describe_machine(cores, result.peers)
     if json:
         print_json({"model": model, "machine": line, "rounds": rounds, "texts": len(texts), **vars(result)})

@@ -58,9 +58,9 @@ def embed(
             sys.stdout.write(_line(text, vector))
     else:
         write(Path(out), texts, vectors)
-        told = {"file": file, "out": out, "count": len(texts), "width": vectors.shape[1]}
+        facts = {"file": file, "out": out, "count": len(texts), "width": vectors.shape[1]}
         if json:
-            print_json(told)
+            print_json(facts)
         else:
             OUT.print(f"{len(texts):,} vectors of {vectors.shape[1]} numbers in {escape(out)}")
 

@@ -69,14 +69,16 @@ def cores() -> int:
 
 def _threads() -> Finding:
     threads, there = torch.get_num_threads(), cores()
-    asked = os.environ.get("OMP_NUM_THREADS")
-    summary = f"{threads} for {there} processors" + (f" (OMP_NUM_THREADS={asked})" if asked else "")
+    omp_threads = os.environ.get("OMP_NUM_THREADS")
+    summary = f"{threads} for {there} processors" + (
+        f" (OMP_NUM_THREADS={omp_threads})" if omp_threads else ""
+    )
     if threads > there:
         return Finding(
             "threads", summary, "wrong", f"they wait for one another: export OMP_NUM_THREADS={there}"
         )
     if threads < there:
-        remedy = "unset OMP_NUM_THREADS" if asked else f"export OMP_NUM_THREADS={there}"
+        remedy = "unset OMP_NUM_THREADS" if omp_threads else f"export OMP_NUM_THREADS={there}"
         return Finding("threads", summary, "note", f"some processors are idle: {remedy}")
     return Finding("threads", summary)
 

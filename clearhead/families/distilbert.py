@@ -21,7 +21,7 @@ from .words import activation, encoder_head, encoder_head_rows
 
 def spec(c: Config, task: HeadKind) -> Single:
     norm = Layer(eps=1e-12)
-    said = Config({**c, "hidden_act": c["activation"], "classifier_dropout": c["seq_classif_dropout"]})
+    config = Config({**c, "hidden_act": c["activation"], "classifier_dropout": c["seq_classif_dropout"]})
     return Single(
         tower=Tower(
             width=c["dim"],
@@ -38,7 +38,7 @@ def spec(c: Config, task: HeadKind) -> Single:
                 dropout=c["dropout"],
             ),
         ),
-        head=encoder_head(said, task, norm, pooler=Transform(act="relu")),
+        head=encoder_head(config, task, norm, pooler=Transform(act="relu")),
         init=Normal(std=c["initializer_range"]),
     )
 

@@ -36,41 +36,43 @@ def activation(word: str) -> Activation:
 
 def rope(c: Config, fraction: float = 1.0) -> Rope:
     """Rotary positions from `rope_parameters`."""
-    said = c["rope_parameters"]
-    kind, theta = said.get("rope_type", "default"), float(said.get("rope_theta", 10000.0))
+    parameters = c["rope_parameters"]
+    kind, theta = parameters.get("rope_type", "default"), float(parameters.get("rope_theta", 10000.0))
     if kind == "default":
         return Rope(theta=theta, fraction=fraction)
     if kind not in STRETCHES:
         raise SpecError(f"unknown rope_type {kind!r} in config.json; {nearest(kind, STRETCHES)}")
-    return Rope(theta=theta, fraction=fraction, stretch=STRETCHES[kind](c, said))
+    return Rope(theta=theta, fraction=fraction, stretch=STRETCHES[kind](c, parameters))
 
 
-def _trained(c: Config, said: dict[str, Any]) -> int:
-    return int(said.get("original_max_position_embeddings") or c["max_position_embeddings"])
+def _trained(c: Config, parameters: dict[str, Any]) -> int:
+    return int(parameters.get("original_max_position_embeddings") or c["max_position_embeddings"])
 
 
-def _yarn(c: Config, said: dict[str, Any]) -> Stretch:
-    if said.get("mscale") or said.get("mscale_all_dim"):
+def _yarn(c: Config, parameters: dict[str, Any]) -> Stretch:
+    if parameters.get("mscale") or parameters.get("mscale_all_dim"):
         raise SpecError("rope_parameters with mscale (DeepSeek's YaRN) are not known here")
     return Yarn(
-        factor=float(said["factor"]),
-        length=_trained(c, said),
-        fast=float(said.get("beta_fast") or 32),
-        slow=float(said.get("beta_slow") or 1),
-        rounded=bool(said.get("truncate", True)),
-        amplify=said.get("attention_factor"),
+        factor=float(parameters["factor"]),
+        length=_trained(c, parameters),
+        fast=float(parameters.get("beta_fast") or 32),
+        slow=float(parameters.get("beta_slow") or 1),
+        rounded=bool(parameters.get("truncate", True)),
+        amplify=parameters.get("attention_factor"),
     )
 
 
 STRETCHES: dict[str, Callable[[Config, dict[str, Any]], Stretch]] = {
-    "linear": lambda c, said: LinearStretch(factor=float(said["factor"])),
-    "dynamic": lambda c, said: DynamicNTK(factor=float(said["factor"]), length=c["max_position_embeddings"]),
+    "linear": lambda c, parameters: LinearStretch(factor=float(parameters["factor"])),
+    "dynamic": lambda c, parameters: DynamicNTK(
+        factor=float(parameters["factor"]), length=c["max_position_embeddings"]
+    ),
     "yarn": _yarn,
-    "llama3": lambda c, said: Llama3(
-        factor=float(said["factor"]),
-        length=_trained(c, said),
-        low=float(said["low_freq_factor"]),
-        high=float(said["high_freq_factor"]),
+    "llama3": lambda c, parameters: Llama3(
+        factor=float(parameters["factor"]),
+        length=_trained(c, parameters),
+        low=float(parameters["low_freq_factor"]),
+        high=float(parameters["high_freq_factor"]),
     ),
 }
 

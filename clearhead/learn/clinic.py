@@ -26,7 +26,7 @@ import yaml
 from ..errors import InputError, nearest
 from .language import Lang
 
-SHELF = files("clearhead.learn") / "exercises"
+EXERCISES = files("clearhead.learn") / "exercises"
 ExerciseKind = Literal["implement", "fix"]
 SHOWN = 2000  # characters of what the learner's file printed
 
@@ -43,7 +43,7 @@ class Exercise:
     kind: ExerciseKind = "fix"
 
     def code(self, which: str) -> str:
-        return (SHELF / self.name / f"{which}.py").read_text(encoding="utf-8")
+        return (EXERCISES / self.name / f"{which}.py").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ class Verdict:
 @lru_cache(1)
 def exercises() -> dict[str, Exercise]:
     """All of them by name, in their order."""
-    found = [_read(folder.name) for folder in SHELF.iterdir() if folder.is_dir() and folder.name[0] != "_"]
+    found = [
+        _read(folder.name) for folder in EXERCISES.iterdir() if folder.is_dir() and folder.name[0] != "_"
+    ]
     return {exercise.name: exercise for exercise in sorted(found, key=lambda each: each.order)}
 
 
@@ -78,7 +80,7 @@ def find_exercise(name: str) -> Exercise:
 
 
 def _read(name: str) -> Exercise:
-    words: dict[str, Any] = yaml.safe_load((SHELF / name / "exercise.yaml").read_text(encoding="utf-8"))
+    words: dict[str, Any] = yaml.safe_load((EXERCISES / name / "exercise.yaml").read_text(encoding="utf-8"))
     return Exercise(name=name, **words)
 
 
@@ -112,7 +114,7 @@ def examine(exercise: Exercise, path: Path, limit: float = 30.0) -> Verdict:
         command = [sys.executable, "-m", "clearhead.learn.examine", exercise.name, str(path), str(report)]
         with printed.open("wb") as output:
             stopped = _run(command, output.fileno(), limit)
-        said = printed.read_text(encoding="utf-8", errors="replace")[-SHOWN:]
+        printed_text = printed.read_text(encoding="utf-8", errors="replace")[-SHOWN:]
         found = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else {}
     outcomes = [Outcome(**each) for each in found.get("outcomes", ())]
     error: Mapping[Lang, str] = found.get("error", {})
@@ -138,7 +140,7 @@ def examine(exercise: Exercise, path: Path, limit: float = 30.0) -> Verdict:
     outcomes += [
         Outcome(name, passed=False, detail={"en": "not reached", "zh": "没有执行到"}) for name in missing
     ]
-    return Verdict(tuple(outcomes), error, said)
+    return Verdict(tuple(outcomes), error, printed_text)
 
 
 def _run(command: list[str], output: int, limit: float) -> bool:

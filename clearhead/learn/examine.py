@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .clinic import SHELF, find_exercise
+from .clinic import EXERCISES, find_exercise
 from .language import Lang
 
 MAX_OUTPUT_BYTES = 16 * 1024 * 1024  # bytes a learner's file may print or write
@@ -27,7 +27,7 @@ def main(name: str, file: str, report: str) -> None:
         found.update(more)
         Path(report).write_text(json.dumps(found), encoding="utf-8")
 
-    checks = _module("check", Path(str(SHELF / name / "check.py")))
+    checks = _module("check", Path(str(EXERCISES / name / "check.py")))
     try:
         user = _module("user", Path(file))
     except BaseException as error:  # a learner's file may do anything, SystemExit included
@@ -69,9 +69,11 @@ def _told(error: BaseException, file: str) -> dict[Lang, str]:
         return {"en": words, "zh": words}
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-    said = f"{type(error).__name__}: {words}"
+    summary = f"{type(error).__name__}: {words}"
     return (
-        {"en": f"{said} (line {line})", "zh": f"{said}（第 {line} 行）"} if line else {"en": said, "zh": said}
+        {"en": f"{summary} (line {line})", "zh": f"{summary}（第 {line} 行）"}
+        if line
+        else {"en": summary, "zh": summary}
     )
 
 

@@ -39,8 +39,8 @@ def answer_of(trace: Trace, names: dict[int, str] | None = None, top: int = 5) -
     found = list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
     if trace.answer.ndim == 1:
         return TopPredictions([((names or {}).get(i, f"label {i}"), p) for i, p in found])
-    said = "".join(token.text for token in trace.target_tokens if not token.special) or None
-    return TopPredictions([(of_ids([i], trace.tokenizer)[0].label, p) for i, p in found], said)
+    text = "".join(token.text for token in trace.target_tokens if not token.special) or None
+    return TopPredictions([(of_ids([i], trace.tokenizer)[0].label, p) for i, p in found], text)
 
 
 def _row(trace: Trace) -> Tensor | None:

@@ -39,15 +39,15 @@ class Frame:
 
 
 def frames(trace: Trace, top: int = 5) -> list[Frame]:
-    said = trace.target_tokens or trace.tokens
+    tokens = trace.target_tokens or trace.tokens
     if not trace.info.speaks:
         raise InputError("frames are for models that say one token after another")
     made = []
     chances = trace.answer[trace.input.prompt - 1 :].float().softmax(-1)
-    for step, row in enumerate(range(trace.input.prompt - 1, len(said) - 1)):
+    for step, row in enumerate(range(trace.input.prompt - 1, len(tokens) - 1)):
         best = torch.topk(chances[step], min(top, chances.shape[-1]))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         candidates = [(of_ids([i], trace.tokenizer)[0].label, i, p) for i, p in pairs]
-        token = said[row + 1]
+        token = tokens[row + 1]
         made.append(Frame(step, row, token, float(chances[step, token.id]), candidates, trace))
     return made

@@ -153,10 +153,10 @@ def _lines(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
 
 def _alignment(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
     found = alignment(trace, layer, chosen.head)
-    said = "".join(token.text for token in found.said if not token.special)
+    target = "".join(token.text for token in found.target if not token.special)
     source = "".join(_spaced(found.source))
-    title = f"{source} → {said}"
-    return pictures.aligned(found.weights_QK, labels(found.said), labels(found.source), title)
+    title = f"{source} → {target}"
+    return pictures.aligned(found.weights_QK, labels(found.target), labels(found.source), title)
 
 
 def _spaced(tokens: list[Token]) -> list[str]:
@@ -170,9 +170,9 @@ def _guesses(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Pictur
     read = trace.target_tokens or trace.tokens
     found = trace.logit_lens()
     names = labels(read) if found.ids.shape[1] == len(read) else ["the whole text"]
-    said = [frame.token.label for frame in trace.frames] if trace.info.speaks else []
-    before = [""] * (len(names) - len(said) - 1)
-    answers = [*before, *said, found.labels[-1][-1][0]] if said else []
+    generated = [frame.token.label for frame in trace.frames] if trace.info.speaks else []
+    before = [""] * (len(names) - len(generated) - 1)
+    answers = [*before, *generated, found.labels[-1][-1][0]] if generated else []
     return pictures.guess_table(found, names, f"{trace.info.title}: logit lens", answers)
 
 

@@ -44,19 +44,19 @@ def of_ids(ids: Sequence[int], tokenizer: Tokenizer | None) -> list[Token]:
     if tokenizer is None:
         return [Token(f"#{i}", i, 0, 0, special=False, label=f"#{i}") for i in ids]
     tokens: list[Token] = []
-    first, said = 0, 0
+    first, start = 0, 0
     while first < len(ids):
         if ids[first] in tokenizer.specials:
             name = tokenizer.decode([ids[first]], specials=True)
-            tokens.append(Token(name, ids[first], said, said, special=True, label=name))
+            tokens.append(Token(name, ids[first], start, start, special=True, label=name))
             first += 1
             continue
         last = _whole(ids, first, tokenizer)
         text = _decoded(ids, first, last, tokenizer)
         for i in range(first, last):
             label = _label(text, i - first + 1, last - first)
-            tokens.append(Token(text, ids[i], said, said + len(text), special=False, label=label))
-        first, said = last, said + len(text)
+            tokens.append(Token(text, ids[i], start, start + len(text), special=False, label=label))
+        first, start = last, start + len(text)
     return tokens
 
 

@@ -55,7 +55,7 @@ class TokenMixer(Spec):
 class TokenMixerModule(nn.Module):
     """The module of a `TokenMixer` spec."""
 
-    def require(self, asked: AbstractSet[Need]) -> None:
+    def require(self, needs: AbstractSet[Need]) -> None:
         """Raise now, when the model is built, for what every call would have to refuse."""
         raise NotImplementedError
 
@@ -184,8 +184,8 @@ class MultiHead(TokenMixerModule):
         self.scale = self.head_dim**-0.5 if spec.scale is None else spec.scale
         self.kernel = spec.kernel.build(spec.heads, self.head_dim)
 
-    def require(self, asked: AbstractSet[Need]) -> None:
-        self.kernel.require(asked)
+    def require(self, needs: AbstractSet[Need]) -> None:
+        self.kernel.require(needs)
 
     def queries(self, x_BTD: Tensor) -> Tensor:
         q = _heads(self.q(x_BTD), self.head_dim)

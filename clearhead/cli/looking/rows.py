@@ -26,7 +26,7 @@ SHADES = ("", "on #e3edf7", "on #bcd4ea", "on #7fb0d8", "on #3f86be white", "on 
 
 
 def tokens(trace: Trace) -> None:
-    """What was read, and what was said; special tokens faint."""
+    """The tokens that were read and those that were generated; special tokens faint."""
     OUT.print(f"{trace!r}", style="bold", markup=False)
     for name, line in (("read", trace.tokens), ("fed", trace.target_tokens)):
         if not line:
@@ -138,8 +138,8 @@ def before_and_after(found: Comparison, words: str) -> None:
         )
 
 
-def said(trace: Trace) -> str:
-    """What the model itself said, as text."""
+def generated_text(trace: Trace) -> str:
+    """The text that the model generated."""
     ids = [token.id for token in (trace.target_tokens or trace.tokens)[trace.input.prompt :]]
     if trace.tokenizer is None:
         return " ".join(map(str, ids))
@@ -157,7 +157,7 @@ def print_frames(trace: Trace) -> None:
         one, two, three = (cell.replace("[", "\\[") for cell in cells)
         listing.add_row(str(frame.step), one, f"{frame.probability:.2f}", two, three)
     OUT.print(listing)
-    OUT.print(f"said   {said(trace)}", markup=False)
+    OUT.print(f"said   {generated_text(trace)}", markup=False)
 
 
 def frame_facts(frame: Frame) -> dict[str, Any]:

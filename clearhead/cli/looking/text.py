@@ -111,9 +111,9 @@ def _compared(bundle: Bundle | None, before: Trace, text: str | None, wanted: Wa
     found = compare(before, after, _names(bundle))
     if before.info.speaks and wanted.target is None and (before.target_tokens or wanted.generate):
         alone = changed.trace(text, generate=wanted.generate, beams=wanted.beams, max_new_tokens=wanted.new)
-        said = [rows.said(trace) for trace in (before, alone)]
+        texts = [rows.generated_text(trace) for trace in (before, alone)]
         return Comparison(
-            type(found.before)(found.before.best, said[0]), type(found.after)(found.after.best, said[1]),
+            type(found.before)(found.before.best, texts[0]), type(found.after)(found.after.best, texts[1]),
             found.moved, found.unit,
         )  # fmt: skip
     return found

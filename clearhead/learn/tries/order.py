@@ -25,9 +25,9 @@ def no_positions(seed: int) -> ResultTable:
         losses = train(model, _which_first(seed), 120)
         test = _which_first(seed, rows=500).deal(0)
         with torch.no_grad():
-            said, turned = model(test.inputs), model(test.inputs.flip(1))
-        right = float((said.argmax(-1) == test.labels).float().mean())
-        rows.append((words, losses[-1], float((said - turned).abs().max()), 100 * right))
+            logits, reversed_logits = model(test.inputs), model(test.inputs.flip(1))
+        right = float((logits.argmax(-1) == test.labels).float().mean())
+        rows.append((words, losses[-1], float((logits - reversed_logits).abs().max()), 100 * right))
     columns = (
         Words("model", "模型"),
         Words("loss", "损失"),

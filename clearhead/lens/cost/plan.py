@@ -85,12 +85,12 @@ def best_rows(spec: Model, job: Job, layout: Layout, device: Device) -> Share:
 
 
 def parse_layout(words: str, devices: int) -> Layout:
-    """`data=128,tensor=8,zero=1,recompute` as a layout; data is what is left where it is not said."""
-    said: dict[str, int] = {}
+    """`data=128,tensor=8,zero=1,recompute` as a layout; data is what is left where it is not given."""
+    given: dict[str, int] = {}
     for word in words.replace(" ", "").split(","):
         name, sign, value = word.partition("=")
         if name == "recompute" and not sign:
-            said["recompute"] = True
+            given["recompute"] = True
         elif name not in ("data", "tensor", "pipeline", "zero"):
             known = ["data", "tensor", "pipeline", "zero", "recompute"]
             raise InputError(
@@ -102,10 +102,10 @@ def parse_layout(words: str, devices: int) -> Layout:
             expected = "0 to 3" if name == "zero" else "1 or more"
             raise InputError(f"parallel {word!r}: expected {name}= and a whole number, {expected}")
         else:
-            said[name] = int(value)
-    rest = said.get("tensor", 1) * said.get("pipeline", 1)
-    said.setdefault("data", max(devices // rest, 1))
-    layout = Layout(**{**said, "recompute": bool(said.get("recompute"))})  # type: ignore[arg-type]
+            given[name] = int(value)
+    rest = given.get("tensor", 1) * given.get("pipeline", 1)
+    given.setdefault("data", max(devices // rest, 1))
+    layout = Layout(**{**given, "recompute": bool(given.get("recompute"))})  # type: ignore[arg-type]
     if layout.devices != devices:
         raise InputError(f"{layout} is {layout.devices} devices, not {devices}; change one of them")
     return layout

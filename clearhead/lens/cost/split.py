@@ -39,10 +39,10 @@ class Layout:
 
     def __str__(self) -> str:
         ways = {"data": self.data, "tensor": self.tensor, "pipeline": self.pipeline}
-        said = [" x ".join(f"{name} {count}" for name, count in ways.items() if count > 1) or "one device"]
-        said += [f"ZeRO {self.zero}"] if self.zero else []
-        said += ["recompute"] if self.recompute else []
-        return ", ".join(said)
+        words = [" x ".join(f"{name} {count}" for name, count in ways.items() if count > 1) or "one device"]
+        words += [f"ZeRO {self.zero}"] if self.zero else []
+        words += ["recompute"] if self.recompute else []
+        return ", ".join(words)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,11 +40,13 @@ def page(
             "zh": CAVEAT_ZH.format(switch(trace, trace.kinds[-1], "层", "头")),
         },
     }
-    said = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")  # so that no text can end the script
+    encoded = json.dumps(data, ensure_ascii=False).replace(
+        "<", "\\u003c"
+    )  # so that no text can end the script
     template = (HERE / "page.html").read_text(encoding="utf-8")
     script = (HERE / "page.js").read_text(encoding="utf-8")
     title = html.escape(f"{trace.info.title} · attention")
-    return template.replace("{{title}}", title).replace("{{data}}", said).replace("{{script}}", script)
+    return template.replace("{{title}}", title).replace("{{data}}", encoded).replace("{{script}}", script)
 
 
 def notebook(trace: Trace) -> str:

@@ -89,13 +89,13 @@ def _norm(norm: Norm) -> str:
 def _heads(attention: TokenMixer) -> str:
     if not isinstance(attention, Attention):
         return type(attention).__name__.lower()
-    said = f"{attention.heads} heads"
+    wording = f"{attention.heads} heads"
     if attention.kv_heads and attention.kv_heads != attention.heads:
-        said += f" over {attention.kv_heads} keys"
+        wording += f" over {attention.kv_heads} keys"
     if attention.window:
-        said += f", window {attention.window[0] + 1}"
+        wording += f", window {attention.window[0] + 1}"
     kernel = type(attention.kernel).__name__
-    return said if kernel == "Softmax" else f"{said}, {kernel}"
+    return wording if kernel == "Softmax" else f"{wording}, {kernel}"
 
 
 def _below(tower: Tower, length: str) -> list[Box]:

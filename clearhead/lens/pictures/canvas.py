@@ -48,18 +48,18 @@ class Picture:
     def drawn(self, kind: str) -> bytes:
         """The bytes of a png, svg or pdf; the same picture gives the same bytes."""
         page, stamp = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-        with settings(), warnings.catch_warnings(record=True) as said:
+        with settings(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.figure.savefig(
                 page, format=kind, dpi=150, bbox_inches="tight", pad_inches=0.15, metadata=stamp.get(kind, {})
             )
-        if kind != "svg" and any("missing from" in str(w.message) for w in said):
-            self._refuse_boxes(said)
+        if kind != "svg" and any("missing from" in str(w.message) for w in caught):
+            self._refuse_boxes(caught)
         return page.getvalue()
 
-    def _refuse_boxes(self, said: Sequence[warnings.WarningMessage]) -> None:
+    def _refuse_boxes(self, caught: Sequence[warnings.WarningMessage]) -> None:
         """A letter without a font is drawn as an empty box: rather no picture than that, where it matters."""
-        missing = [str(w.message) for w in said if "missing from" in str(w.message)]
+        missing = [str(w.message) for w in caught if "missing from" in str(w.message)]
         if chinese_font() is None and any("CJK" in line for line in missing):
             raise InputError(f"no font of this machine has the Chinese letters of this picture; {INSTALL}")
 

@@ -67,12 +67,12 @@ def bipartite(weights_QK: Tensor, rows: Sequence[str], columns: Sequence[str], t
     return picture(4.6, 0.3 * max(len(rows), len(columns)) + 0.8, draw)
 
 
-def aligned(weights_QK: Tensor, said: Sequence[str], source: Sequence[str], title: str = "") -> Picture:
+def aligned(weights_QK: Tensor, target: Sequence[str], source: Sequence[str], title: str = "") -> Picture:
     """Two sentences, one above the other, joined where the decoder looked; and the matrix beneath."""
 
     def draw(figure: Any, axes: Any) -> None:
         top, grid = axes
-        above, below = _spread(source), _spread(said)
+        above, below = _spread(source), _spread(target)
         span = max(above[-1], below[-1], 1.0)
         above, below = ([x * span / max(line[-1], 1e-9) for x in line] for line in (above, below))
         for q, row in enumerate(weights_QK.tolist()):
@@ -82,7 +82,7 @@ def aligned(weights_QK: Tensor, said: Sequence[str], source: Sequence[str], titl
                              linewidth=3.5 * weight, solid_capstyle="round")  # fmt: skip
         for x, label in zip(above, source, strict=True):
             top.text(x, 1, label, ha="center", va="center", fontsize=12)
-        for x, label in zip(below, said, strict=True):
+        for x, label in zip(below, target, strict=True):
             top.text(x, 0, label, ha="center", va="center", fontsize=12)
         top.set_xlim(-0.6, span + 0.6)
         top.set_ylim(-0.15, 1.15)
@@ -90,17 +90,22 @@ def aligned(weights_QK: Tensor, said: Sequence[str], source: Sequence[str], titl
         top.set_title(title, pad=12)
         grid.imshow(weights_QK.float().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
         grid.set_xticks(range(len(source)), source, rotation=45, ha="right", rotation_mode="anchor")
-        grid.set_yticks(range(len(said)), said)
+        grid.set_yticks(range(len(target)), target)
         for q, row in enumerate(weights_QK.tolist()):
             k = max(range(len(row)), key=row.__getitem__)
             grid.text(k, q, f"{row[k]:.2f}", ha="center", va="center", fontsize=7,
                       color="white" if row[k] > 0.5 else INK)  # fmt: skip
         plain(grid)
 
-    width = max(0.62 * max(_spread(source)[-1], _spread(said)[-1]) + 1.5, 6)
-    height = 2.0 + 0.3 * len(said) + 0.8
+    width = max(0.62 * max(_spread(source)[-1], _spread(target)[-1]) + 1.5, 6)
+    height = 2.0 + 0.3 * len(target) + 0.8
     return picture(
-        width, height, draw, 2, 1, gridspec_kw={"height_ratios": [2.0, 0.3 * len(said) + 0.3], "hspace": 0.12}
+        width,
+        height,
+        draw,
+        2,
+        1,
+        gridspec_kw={"height_ratios": [2.0, 0.3 * len(target) + 0.3], "hspace": 0.12},
     )
 
 

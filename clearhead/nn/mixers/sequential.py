@@ -38,8 +38,8 @@ class SequentialMixer(TokenMixerModule):
         """Over whole texts, starting from a state; behind the end of a text there are zeros."""
         raise NotImplementedError
 
-    def require(self, asked: AbstractSet[Need]) -> None:
-        refuse(type(self).__name__.lstrip("_"), asked - self.supports, {}, "choose Attention, which can")
+    def require(self, needs: AbstractSet[Need]) -> None:
+        refuse(type(self).__name__.lstrip("_"), needs - self.supports, {}, "choose Attention, which can")
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         self.require(needs(ctx.view, None, OFF) - {"uneven"})
