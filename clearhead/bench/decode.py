@@ -47,8 +47,9 @@ def compare_decoding(
         bundle = _model(model)
         folder = Path(scratch) / "model"
         save(bundle, folder)
-        vocab = _vocab(bundle)
-        ids = torch.randint(4, vocab - 4, (task.batch, task.prompt), generator=generator(0, "bench"))
+        head = bundle.spec.head  # type: ignore[attr-defined]
+        assert isinstance(head, TokenHead)
+        ids = torch.randint(4, head.vocab - 4, (task.batch, task.prompt), generator=generator(0, "bench"))
         sides = {"clearhead": clearhead_decoder(load(folder), ids, task)}
         for kind in KINDS:
             sides[f"clearhead {kind}"] = clearhead_decoder(load(folder, quantize=kind), ids, task)
@@ -60,7 +61,7 @@ def compare_decoding(
                 progress(f"converting for {name}")
                 try:
                     theirs = convert_folder(
-                        folder, kind, vocab, translates=isinstance(bundle.model, PairModel)
+                        folder, kind, head.vocab, translates=isinstance(bundle.model, PairModel)
                     )
                     sides[name] = open_.enter_context(CTranslate2Process(theirs, ids.tolist(), task, cores))
                 except Exception as error:  # a peer may fail in any way; the others are measured all the same
@@ -104,12 +105,6 @@ def _model(name: str) -> Bundle:
             f"{name} writes no text; give a model that generates, such as gpt2 or transformer-base"
         )
     return bundle
-
-
-def _vocab(bundle: Bundle) -> int:
-    head = bundle.spec.head  # type: ignore[attr-defined]
-    assert isinstance(head, TokenHead)
-    return head.vocab
 
 
 def _new(rows: Tensor, task: DecodeTask) -> list[list[int]]:

@@ -10,8 +10,7 @@ from cyclopts import Parameter
 from ..errors import InputError
 from .bench_decode import print_footer, print_speeds
 from .console import ERR, print_json
-from .lines import lines_of
-from .options import Json, Threads
+from .options import Json, Threads, lines_of
 
 
 def embed(

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from ..errors import ClearheadError, InputError
 from .console import ERR, print_json, write
 from .decoding import AS_STORED, DecodingOptions, opened
-from .swap import Quantize, Set, edits
+from .options import Quantize, Set, edits
 
 if TYPE_CHECKING:
     from ..bundle import Bundle

@@ -27,7 +27,9 @@ def printable(text: str) -> str:
     """The text with whatever would act on a terminal written out: \\x1b for an escape."""
     if text.isprintable():  # nearly always, and quick
         return text
-    return "".join(_code(letter) if _steers(letter) else letter for letter in text)
+    return "".join(
+        letter.encode("unicode_escape").decode("ascii") if _steers(letter) else letter for letter in text
+    )
 
 
 class SafeConsole(Console):
@@ -59,10 +61,6 @@ def write(text: str) -> None:
 
 def _steers(letter: str) -> bool:
     return letter not in HARMLESS_CHARACTERS and unicodedata.category(letter) in STEERING
-
-
-def _code(letter: str) -> str:
-    return letter.encode("unicode_escape").decode("ascii")
 
 
 def table(*columns: str, right: tuple[int, ...] = (), whole: tuple[int, ...] = ()) -> Table:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from .console import ERR
-from .swap import Edits
+from .options import Edits
 
 if TYPE_CHECKING:
     from ..bundle import Bundle

@@ -14,9 +14,7 @@ from rich.markup import escape
 
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
-from .lines import lines_of
-from .options import Json
-from .swap import Quantize, Set, edits
+from .options import Json, Quantize, Set, edits, lines_of
 
 if TYPE_CHECKING:
     from torch import Tensor

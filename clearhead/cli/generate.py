@@ -16,8 +16,7 @@ from rich.text import Text
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table, write
 from .decoding import AS_STORED, DecodingOptions, opened
-from .lines import lines_of
-from .swap import Quantize, Set, edits
+from .options import Quantize, Set, edits, lines_of
 
 if TYPE_CHECKING:
     from ..bundle import Bundle

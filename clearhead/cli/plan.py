@@ -10,8 +10,7 @@ from cyclopts import Parameter
 from ..errors import InputError
 from .console import ERR, OUT, amount, print_json, table
 from .inspect import spec_from
-from .options import Json
-from .swap import Set, edits
+from .options import Json, Set, edits
 
 if TYPE_CHECKING:
     from ..lens.cost import Cost

@@ -10,8 +10,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from .console import ERR, OUT, print_json
-from .lines import texts_of
-from .swap import Quantize, Set, edits
+from .options import Quantize, Set, edits, texts_of
 
 if TYPE_CHECKING:
     from ..bundle.prediction import Guess, Prediction

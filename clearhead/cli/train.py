@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from ..errors import InputError
 from .console import ERR, OUT, amount, print_json, program, table
-from .swap import Edits, Set, edits
+from .options import Edits, Set, edits
 
 if TYPE_CHECKING:
     from ..recipes import PreparedRun, RunConfig

@@ -29,7 +29,7 @@ def check_machine(folder: Path | None = None) -> list[Finding]:
     """All findings about this machine. `folder` is where runs would be written."""
     place = Path.cwd() if folder is None else folder
     findings = [
-        _python(),
+        Finding("python", f"{platform.python_version()} · clearhead {metadata.version('clearhead')}"),
         _torch(),
         _processor(),
         _threads(),
@@ -39,10 +39,6 @@ def check_machine(folder: Path | None = None) -> list[Finding]:
         _disk(place),
     ]
     return [*findings, _graphics(), _letters(), _font(), _browser(), *_extras()]
-
-
-def _python() -> Finding:
-    return Finding("python", f"{platform.python_version()} · clearhead {metadata.version('clearhead')}")
 
 
 def _torch() -> Finding:

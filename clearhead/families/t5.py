@@ -41,7 +41,8 @@ def spec(c: Config, task: HeadKind) -> Pair:
             attention=attention, cross=attention, feedforward=_feedforward(c), norm=norm, dropout=dropout
         ),
     )
-    scale = c["d_model"] ** -0.5 if _scaled(c) else 1.0
+    scaled = c.get("scale_decoder_outputs", c["tie_word_embeddings"])
+    scale = c["d_model"] ** -0.5 if scaled else 1.0
     head = TokenHead(vocab=c["vocab_size"], tied=_tied(c), scale=scale) if task == "tokens" else None
     return Pair(encoder=encoder, decoder=decoder, head=head, init=FanIn(factor=c["initializer_factor"]))
 
@@ -58,10 +59,6 @@ def _feedforward(c: Config) -> FeedForward:
 def _tied(c: Config) -> bool:
     """Newer config files say "tied" even of v1.1, whose head is its own: the stored tensors know better."""
     return "lm_head.weight" not in c.stored if c.stored else bool(c["tie_word_embeddings"])
-
-
-def _scaled(c: Config) -> bool:
-    return bool(c.get("scale_decoder_outputs", c["tie_word_embeddings"]))
 
 
 def weights(c: Config, task: HeadKind) -> Table:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 
@@ -67,9 +67,11 @@ class Verdict:
 @lru_cache(1)
 def exercises() -> dict[str, Exercise]:
     """All of them by name, in their order."""
-    found = [
-        _read(folder.name) for folder in EXERCISES.iterdir() if folder.is_dir() and folder.name[0] != "_"
-    ]
+    found = []
+    for folder in EXERCISES.iterdir():
+        if folder.is_dir() and folder.name[0] != "_":
+            text = (folder / "exercise.yaml").read_text(encoding="utf-8")
+            found.append(Exercise(name=folder.name, **yaml.safe_load(text)))
     return {exercise.name: exercise for exercise in sorted(found, key=lambda each: each.order)}
 
 
@@ -79,14 +81,10 @@ def find_exercise(name: str) -> Exercise:
     return exercises()[name]
 
 
-def _read(name: str) -> Exercise:
-    words: dict[str, Any] = yaml.safe_load((EXERCISES / name / "exercise.yaml").read_text(encoding="utf-8"))
-    return Exercise(name=name, **words)
-
-
 def write_exercise(exercise: Exercise, path: Path, lang: Lang) -> None:
     """Write the broken file, with its story on top. A file that is there already is never written over."""
-    head = [exercise.title[lang], "", *_wrapped(exercise.story[lang], lang), ""]
+    width = 48 if lang == "zh" else 96  # Chinese characters take two columns and have no spaces to break at
+    head = [exercise.title[lang], "", *textwrap.wrap(exercise.story[lang], width), ""]
     head += [f"clearhead learn clinic check {exercise.name} {path}"]
     comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
     try:
@@ -96,11 +94,6 @@ def write_exercise(exercise: Exercise, path: Path, lang: Lang) -> None:
         raise InputError(f"{path} exists already; choose another name with --to") from None
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
-
-
-def _wrapped(text: str, lang: Lang) -> list[str]:
-    width = 48 if lang == "zh" else 96  # Chinese characters take two columns and have no spaces to break at
-    return textwrap.wrap(text, width)
 
 
 def examine(exercise: Exercise, path: Path, limit: float = 30.0) -> Verdict:

@@ -23,8 +23,8 @@ def learn_vocabulary(
 ) -> models.Model:
     """`engine` says how texts are cleaned and split."""
     if kind == "chars":
-        room = vocab - len(specials)
-        return models.WordLevel(_numbered([*specials, *alphabet[:room]]), unk_token=UNK)
+        words = [*specials, *alphabet[: vocab - len(specials)]]
+        return models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=UNK)
     if kind == "wordpiece":
         return _wordpiece(engine, texts, specials, alphabet, vocab)
     if kind == "unigram":
@@ -81,10 +81,6 @@ def _unigram(engine: Engine, texts: Sequence[str], specials: list[str], vocab: i
     ]
     settled.sort(key=lambda item: (-item[1], item[0]))
     return models.Unigram([*((name, 0.0) for name in specials), *settled], unk_id=specials.index(UNK))
-
-
-def _numbered(names: Sequence[str]) -> dict[str, int]:
-    return {name: i for i, name in enumerate(names)}
 
 
 def _model(engine: Engine) -> Any:

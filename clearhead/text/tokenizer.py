@@ -185,7 +185,8 @@ class Tokenizer:
         habits = [AddedToken(name, special=True, normalized=False) for name in names.values()]
         _add(self._engine, [*settings.added, *settings.named.values(), *habits, *settings.extra])
         _keep_spaces(self._engine)
-        ids = {name: i for i, name in _special(self._engine).items()}
+        added = self._engine.get_added_tokens_decoder().items()
+        ids = {token.content: i for i, token in added if token.special}
         self.specials = frozenset(ids.values())
         if self._engine.decoder is not None and b"ByteFallback" in self._engine.decoder.__getstate__():
             numbers = (self._engine.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
@@ -202,10 +203,6 @@ class Tokenizer:
         if self.unk is not None and token == self.unk.id and text != self.unk.text:
             return False
         return token in self.specials
-
-
-def _special(engine: Engine) -> dict[int, str]:
-    return {i: token.content for i, token in engine.get_added_tokens_decoder().items() if token.special}
 
 
 def _add(engine: Engine, tokens: Iterable[AddedToken]) -> None:

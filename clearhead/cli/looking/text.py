@@ -14,7 +14,7 @@ from ...lens.record import AttentionKind
 from ...lens.saving import VIEWS
 from ...lens.trace import Trace, trace_ids
 from ..console import ERR, OUT, print_json
-from ..swap import edits, is_edit
+from ..options import edits, is_edit
 from . import rows
 
 
