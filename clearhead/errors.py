@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 
-LONGEST = 300  # characters of a message
+LONGEST_MESSAGE = 300  # characters of a message
 LONG_PATH = re.compile(r"(?:/[^/\s'\",;:]+){2,}/([^/\s'\",;:]+/[^/\s'\",;:]+)")
 
 
 class ClearheadError(Exception):
     """Everything this package raises on purpose. The command line prints it as one line and exits with 2."""
 
-    longest = LONGEST
+    longest = LONGEST_MESSAGE
 
     def __init__(self, message: object = "") -> None:
         super().__init__(shortened(one_line(str(message)), self.longest))
@@ -72,7 +72,7 @@ class UnsupportedError(ClearheadError, NotImplementedError):
 
 def nearest(word: object, choices: Iterable[str]) -> str:
     """The tail of an error message: the closest known word, or all of them."""
-    known, given = sorted(choices), str(word)[:LONGEST]
+    known, given = sorted(choices), str(word)[:LONGEST_MESSAGE]
     best = max(known, key=lambda choice: _likeness(given, choice), default="")
     if _likeness(given, best) > 0.5:
         return f"did you mean {best!r}?"

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from .errors import LoadError, quoted, reason
 
-LIMIT = 64 * 2**20  # bytes; the largest tokenizer.json and index files have about half of that
+MAX_FILE_BYTES = 64 * 2**20  # bytes; the largest tokenizer.json and index files have about half of that
 CONFIG_LIMIT = 4 * 2**20  # bytes of a config; 20,000 label names take one of them
 # Values in one JSON file. Parsed, each takes up to a hundred bytes: a small file could fill the memory. The
 # index of the largest models has a tenth of this.
@@ -42,7 +42,7 @@ def read_regular(path: str | Path, limit: int) -> bytes:
         return file.read(size) if size else b""
 
 
-def read_file(path: Path, limit: int = LIMIT) -> bytes:
+def read_file(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
     """As `read_regular`, with a one-line LoadError for whatever is wrong."""
     try:
         return read_regular(path, limit)

@@ -31,7 +31,7 @@ HUGE = 2**48  # no size, count or position is larger
 Count = Annotated[int, Bounds(1, HUGE, "a whole number from 1")]
 Amount = Annotated[int, Bounds(0, HUGE, "a whole number from 0")]
 # Of kernels: more would take gigabytes for the shortest text.
-Block = Annotated[
+BlockLength = Annotated[
     int, Bounds(1, 2**12, "a whole number from 1 to 4,096")
 ]  # tokens that are computed together
 Directions = Annotated[int, Bounds(1, 2**14, "a whole number from 1 to 16,384")]
@@ -134,7 +134,7 @@ class Dims:
     causal: bool
 
 
-PLAIN: dict[Any, str] = {
+TYPE_NAMES: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
     str: "a string",
@@ -233,4 +233,4 @@ def _wording(hint: Any) -> str:
         return "one of " + ", ".join(map(repr, inside))
     if origin is tuple:
         return f"a tuple of {_wording(inside[0])}"
-    return PLAIN.get(hint) or str(getattr(hint, "__name__", hint))
+    return TYPE_NAMES.get(hint) or str(getattr(hint, "__name__", hint))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .errors import LoadError
 
-State = dict[str, Tensor]
+StateDict = dict[str, Tensor]
 Holes = dict[str, str]
 
 
@@ -29,7 +29,7 @@ class Name:
     leading: int = 0  # how many leading dimensions of size one theirs has
     heads: int = 0  # the heads, where theirs has them as a dimension of their own (XLNet)
 
-    def load(self, x: Tensor, holes: Holes) -> State:
+    def load(self, x: Tensor, holes: Holes) -> StateDict:
         x = x.reshape(x.shape[self.leading :])
         x = x.flatten(1) if self.heads else x
         return {self.ours.format(**holes): x.mT if self.transpose and x.ndim == 2 else x}
@@ -58,7 +58,7 @@ class Fused:
     per_head: int = 0  # how many heads alternate
     sizes: tuple[int, ...] = ()
 
-    def load(self, x: Tensor, holes: Holes) -> State:
+    def load(self, x: Tensor, holes: Holes) -> StateDict:
         x = x.mT if self.transpose and x.ndim == 2 else x
         if self.per_head:
             split = x.reshape(self.per_head, len(self.parts), -1, *x.shape[1:]).unbind(1)
@@ -98,23 +98,23 @@ class Ignore:
     like: str | None = None
 
 
-Row = Name | Fused | Alias | Ignore
-Table = tuple[Row, ...]
+WeightRule = Name | Fused | Alias | Ignore
+Table = tuple[WeightRule, ...]
 
 
 @dataclass
 class Loaded:
     """What a table made of a checkpoint: our tensors, and an account of every one of theirs."""
 
-    state: State = field(default_factory=dict)
+    state: StateDict = field(default_factory=dict)
     used: list[str] = field(default_factory=list)
-    aliases: State = field(default_factory=dict)  # theirs -> tensor, equal to one that was used
-    kept: State = field(default_factory=dict)  # ignored, kept for the way back
+    aliases: StateDict = field(default_factory=dict)  # theirs -> tensor, equal to one that was used
+    kept: StateDict = field(default_factory=dict)  # ignored, kept for the way back
     reasons: dict[str, str] = field(default_factory=dict)  # why each of those was ignored
     unknown: list[str] = field(default_factory=list)  # no row knows these
 
 
-def load(theirs: Mapping[str, Tensor], table: Table) -> Loaded:
+def load_tensors(theirs: Mapping[str, Tensor], table: Table) -> Loaded:
     """Their tensors as ours. Nothing is copied: views of what was given, transposed ones included."""
     loaded = Loaded()
     late: list[tuple[str, Alias, Holes]] = []
@@ -134,7 +134,7 @@ def load(theirs: Mapping[str, Tensor], table: Table) -> Loaded:
     return loaded
 
 
-def _taken(row: Name | Fused, name: str, x: Tensor, holes: Holes) -> State:
+def _taken(row: Name | Fused, name: str, x: Tensor, holes: Holes) -> StateDict:
     try:
         return row.load(x, holes)
     except (RuntimeError, ValueError, IndexError):  # it cannot be cut or turned as the table says
@@ -142,9 +142,9 @@ def _taken(row: Name | Fused, name: str, x: Tensor, holes: Holes) -> State:
         raise LoadError(f"{message}: they are not of one model") from None
 
 
-def export(ours: Mapping[str, Tensor], table: Table) -> State:
+def export(ours: Mapping[str, Tensor], table: Table) -> StateDict:
     """Our tensors as theirs: every row that owns a tensor, in the order of the table."""
-    theirs: State = {}
+    theirs: StateDict = {}
     taken: set[str] = set()
     for row in table:
         if isinstance(row, Ignore) and row.like is not None:
@@ -160,9 +160,9 @@ def export(ours: Mapping[str, Tensor], table: Table) -> State:
     return theirs
 
 
-def second_names(ours: Mapping[str, Tensor], table: Table, names: Iterable[str]) -> State:
+def second_names(ours: Mapping[str, Tensor], table: Table, names: Iterable[str]) -> StateDict:
     """The aliases of a checkpoint with what their owners hold now: training changed both, or neither."""
-    theirs: State = {}
+    theirs: StateDict = {}
     for name in names:
         row, holes = _row(name, table)
         if isinstance(row, Alias):
@@ -185,7 +185,7 @@ def _alias(loaded: Loaded, name: str, x: Tensor, ours: str) -> None:
         )
 
 
-def _row(name: str, table: Table) -> tuple[Row | None, Holes]:
+def _row(name: str, table: Table) -> tuple[WeightRule | None, Holes]:
     for row in table:
         match = _pattern(row.theirs).fullmatch(name)
         if match:

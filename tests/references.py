@@ -13,7 +13,7 @@ import torch
 import transformers
 from torch.overrides import TorchFunctionMode
 
-from clearhead.families import FAMILIES, Family, Task
+from clearhead.families import FAMILIES, Family, HeadKind
 
 TINY = {
     "vocab_size": 99, "decoder_vocab_size": 99,
@@ -109,7 +109,7 @@ GLOBAL = {"longformer", "led"}  # called with global tokens, too
 @dataclass(frozen=True)
 class Reference:
     family: Family
-    task: Task
+    task: HeadKind
     name: str
     changes: dict[str, Any]
 

@@ -18,62 +18,16 @@ CONVENTIONAL = {
     "routes",  # the routes of one screen of the studio, in each file of serve/routes
     "FAMILY", "spec", "weights", "DEFAULTS", "HEAD",  # the parts of a family's file, and its cousins'
     # A command of the terminal has the name of what it calls.
-    "architecture", "cards", "certify", "check_mask", "embed", "families", "generate", "learn", "plan",
-    "predict", "run", "train",
+    "architecture", "certify", "check_mask", "embed", "families", "generate", "plan", "predict", "train",
     "main",  # of the program, and of the processes it starts
-}  # fmt: skip
-
-# One of the definitions is to get a name of its own, by the package that it would be renamed in.
-ELSEWHERE = {
-    "generate": {
-        "DIRECT", "Decoding", "HARMLESS", "LARGEST", "NUMBERS", "OFF",
-    },
-    "bundle": {
-        "Answer", "LONGEST", "PARTS", "answer", "parse",
-    },
-    "lens": {
-        "ACTIVATIONS", "COLOURS", "Device", "EVERY", "Frame", "Kind", "LARGE", "ROLES", "ROOM",
-        "Row", "STEP", "SUFFIXES", "WIDE", "WORDS", "aligned", "cached", "curves", "drawn",
-        "frames", "gradients", "named", "places", "save", "shortened", "table", "write",
-    },
-    "nn": {
-        "Block", "CHUNK", "Linear", "SMALLEST", "State", "Table", "Window",
-    },
-    "learn": {
-        "Finding", "LENGTH", "LEVELS", "STEPS", "WIDTH", "find", "start",
-    },
-    "text": {
-        "KINDS", "MARKS", "PLAIN", "build", "render",
-    },
-    "certify": {
-        "LIMIT", "Sample",
-    },
-    "families": {
-        "REAL", "Task",
-    },
-    "tune": {
-        "rounded",
-    },
-    "cli": {
-        "WIDEST", "check", "read", "show",
-    },
-    "weights": {
-        "load",
-    },
 }  # fmt: skip
 
 
 def test_a_public_name_is_defined_in_one_module_or_listed_here() -> None:
     twice = {name: sorted(modules) for name, modules in definitions().items() if len(modules) > 1}
-    listed = CONVENTIONAL.union(*ELSEWHERE.values())
-    new = {name: modules for name, modules in twice.items() if name not in listed}
+    new = {name: modules for name, modules in twice.items() if name not in CONVENTIONAL}
     assert new == {}, "name each for what it is"
-    assert sorted(listed - twice.keys()) == [], "defined once by now: take it out of the list"
-
-
-def test_no_name_is_listed_twice() -> None:
-    parts = [CONVENTIONAL, *ELSEWHERE.values()]
-    assert sum(map(len, parts)) == len(set().union(*parts))
+    assert sorted(CONVENTIONAL - twice.keys()) == [], "defined once by now: take it out of the list"
 
 
 def definitions() -> dict[str, set[str]]:

@@ -35,7 +35,7 @@ from ..nn.context import Context
 from ..nn.cost import CallShape, PositionCost
 from ..nn.draw import generator
 from ..nn.init import initialise
-from .timing import Say, fair_clock, measure_in_turns, peak_tensor_bytes
+from .timing import ProgressCallback, fair_clock, measure_in_turns, peak_tensor_bytes
 
 SOFTMAX = "Softmax"
 ATTENTION_VARIANTS = (
@@ -78,7 +78,13 @@ class AttentionBenchmark:
 
 
 def measure_attention(
-    variants: Sequence[str], lengths: Sequence[int], layer: LayerSize, *, rounds: int, limit: float, say: Say
+    variants: Sequence[str],
+    lengths: Sequence[int],
+    layer: LayerSize,
+    *,
+    rounds: int,
+    limit: float,
+    progress: ProgressCallback,
 ) -> AttentionBenchmark:
     if not lengths or min(lengths) < 1:
         raise InputError(f"lengths are {list(lengths)}; expected numbers of tokens, 1 or more")
@@ -95,13 +101,13 @@ def measure_attention(
                 skipped[name] = length
                 continue
             try:
-                say(f"{length:,} tokens: {name}")
+                progress(f"{length:,} tokens: {name}")
                 calls[name] = _Call(spec, layer, length)
                 calls[name].forward()
             except ClearheadError as error:
                 refused[name] = str(error)
                 calls.pop(name, None)
-        points += _points(calls, mixers, layer, length, rounds, say)
+        points += _points(calls, mixers, layer, length, rounds, progress)
     return AttentionBenchmark(points, refused, skipped)
 
 
@@ -189,13 +195,13 @@ def _points(
     layer: LayerSize,
     length: int,
     rounds: int,
-    say: Say,
+    progress: ProgressCallback,
 ) -> list[AttentionPoint]:
     if not calls:
         return []
     clock = fair_clock()
-    forward = measure_in_turns({name: call.forward for name, call in calls.items()}, rounds, say, clock)
-    both = measure_in_turns({name: call.both for name, call in calls.items()}, rounds, say, clock)
+    forward = measure_in_turns({name: call.forward for name, call in calls.items()}, rounds, progress, clock)
+    both = measure_in_turns({name: call.both for name, call in calls.items()}, rounds, progress, clock)
     return [
         AttentionPoint(
             name,

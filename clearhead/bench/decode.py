@@ -24,7 +24,7 @@ from ..nn.init import generator
 from ..tune.quantize import KINDS
 from .ctranslate2 import CTranslate2Process, convert_folder
 from .task import Decoder, DecodeTask
-from .timing import Say, TimedCall, installed, measure_in_turns, quiet_libraries
+from .timing import ProgressCallback, TimedCall, installed, measure_in_turns, quiet_libraries
 
 DECODE_PEERS = ("transformers", "ctranslate2")
 PAUSE = 0.3  # seconds before each turn: OpenMP threads of the previous side spin for a while, then sleep
@@ -38,31 +38,36 @@ class DecodeBenchmark:
     missing: list[str]
 
 
-def compare_decoding(model: str, task: DecodeTask, *, rounds: int, cores: int, say: Say) -> DecodeBenchmark:
+def compare_decoding(
+    model: str, task: DecodeTask, *, rounds: int, cores: int, progress: ProgressCallback
+) -> DecodeBenchmark:
     peers, missing = installed(DECODE_PEERS)
     with TemporaryDirectory() as scratch, ExitStack() as open_:
         bundle = _model(model)
         folder = Path(scratch) / "model"
         save(bundle, folder)
-        vocab = _vocab(bundle)
-        ids = torch.randint(4, vocab - 4, (task.batch, task.prompt), generator=generator(0, "bench"))
+        head = bundle.spec.head
+        assert isinstance(head, TokenHead)
+        ids = torch.randint(4, head.vocab - 4, (task.batch, task.prompt), generator=generator(0, "bench"))
         sides = {"clearhead": clearhead_decoder(load(folder), ids, task)}
         for kind in KINDS:
             sides[f"clearhead {kind}"] = clearhead_decoder(load(folder, quantize=kind), ids, task)
         if "transformers" in peers:
-            say("opening transformers")
+            progress("opening transformers")
             sides["transformers"] = transformers_decoder(folder, ids, task)
         if "transformers" in peers and "ctranslate2" in peers:
             for name, kind in (("ctranslate2", "float32"), ("ctranslate2 int8", "int8")):
-                say(f"converting for {name}")
+                progress(f"converting for {name}")
                 try:
-                    theirs = convert_folder(folder, kind, vocab, translates=bundle.spec.is_encoder_decoder)
+                    theirs = convert_folder(
+                        folder, kind, head.vocab, translates=bundle.spec.is_encoder_decoder
+                    )
                     sides[name] = open_.enter_context(CTranslate2Process(theirs, ids.tolist(), task, cores))
                 except Exception as error:  # a peer may fail in any way; the others are measured all the same
                     missing.append(f"{name} ({type(error).__name__}: {str(error).splitlines()[0][:80]})")
         decoded = {name: side() for name, side in sides.items()}
         speeds = measure_in_turns(
-            {name: _token_counter(side) for name, side in sides.items()}, rounds, say, pause=PAUSE
+            {name: _token_counter(side) for name, side in sides.items()}, rounds, progress, pause=PAUSE
         )
     alike = {name: _alike(rows, decoded["clearhead"]) for name, rows in decoded.items()}
     return DecodeBenchmark(speeds, alike, peers, missing)
@@ -97,12 +102,6 @@ def _model(name: str) -> Bundle:
             f"{name} generates no text; give a model that generates, such as gpt2 or transformer-base"
         )
     return bundle
-
-
-def _vocab(bundle: Bundle) -> int:
-    head = bundle.spec.head
-    assert isinstance(head, TokenHead)
-    return head.vocab
 
 
 def _new(rows: Tensor, task: DecodeTask) -> list[list[int]]:

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from ..bundle import Bundle, load
 from ..bundle.edits import parse
-from ..certify.sample import Sample
+from ..certify.sample import SampleBatch
 from ..errors import ClearheadError
 from ..nn.kernels import AttentionKernel
-from .timing import Say
+from .timing import ProgressCallback
 
 DRIFT_TEXT = (
     "It was a bright cold day in spring, and the clocks of the old town were striking one after the other. "
@@ -36,7 +36,7 @@ class Drift:
 
 
 def drifts(
-    folder: str, variants: Sequence[str], text: str | None, say: Say
+    folder: str, variants: Sequence[str], text: str | None, progress: ProgressCallback
 ) -> tuple[dict[str, Drift], dict[str, str]]:
     """The drift of each kernel, and the errors of those that this model does not support."""
     base = load(folder, dtype="float32")
@@ -45,7 +45,7 @@ def drifts(
     drift_of: dict[str, Drift] = {}
     refused: dict[str, str] = {}
     for word in (word for word in variants if isinstance(parse(word), AttentionKernel)):
-        say(f"drift: {word}")
+        progress(f"drift: {word}")
         try:
             moved, moved_answer = _run(load(folder, dtype="float32", edit={"Attention.kernel": word}), inputs)
         except ClearheadError as error:
@@ -58,7 +58,7 @@ def drifts(
 
 def _inputs(bundle: Bundle, text: str) -> tuple[Tensor, ...]:
     """The beginning of the text, as much as fits; random ids for a model without a tokenizer."""
-    first, *others = Sample.of(bundle, rows=1, length=128).inputs
+    first, *others = SampleBatch.of(bundle, rows=1, length=128).inputs
     if bundle.tokenizer is not None:
         longest = min(512, bundle.spec.max_length or 512)
         first = torch.tensor([bundle.encode(text)[:longest]])

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..bundle import load
 from ..errors import InputError
-from .timing import Say, installed, measure_in_turns, quiet_libraries
+from .timing import ProgressCallback, installed, measure_in_turns, quiet_libraries
 
 EMBED_PEERS = ("sentence-transformers",)
 Embedder = Callable[[Sequence[str]], Tensor]
@@ -46,7 +46,7 @@ class EmbedBenchmark:
 
 
 def compare_embedding(
-    folder: str, texts: Sequence[str], pairs: Sequence[Rated], *, rounds: int, say: Say
+    folder: str, texts: Sequence[str], pairs: Sequence[Rated], *, rounds: int, progress: ProgressCallback
 ) -> EmbedBenchmark:
     peers, missing = installed(EMBED_PEERS)
     sides: dict[str, Embedder] = {
@@ -54,15 +54,15 @@ def compare_embedding(
         "clearhead int8": load(folder, quantize="int8").embed,
     }
     if not missing:
-        say("opening sentence-transformers")
+        progress("opening sentence-transformers")
         sides["sentence-transformers"] = sentence_transformers(folder)
-    speeds = measure_in_turns({name: _counted(side, texts) for name, side in sides.items()}, rounds, say)
+    speeds = measure_in_turns({name: _counted(side, texts) for name, side in sides.items()}, rounds, progress)
     vectors = {name: side(texts) for name, side in sides.items()}
     reference = vectors.get("sentence-transformers", vectors["clearhead"])
     cosine = {name: float(F.cosine_similarity(found, reference).min()) for name, found in vectors.items()}
     scores = {}
     for name, side in sides.items() if pairs else ():
-        say(f"ranking {len(pairs):,} pairs: {name}")
+        progress(f"ranking {len(pairs):,} pairs: {name}")
         scores[name] = ranked(side, pairs)
     return EmbedBenchmark(speeds, cosine, scores, peers, missing)
 

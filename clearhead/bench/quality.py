@@ -26,7 +26,7 @@ from ..train import Trainer, Training
 from ..train.schedule import Cosine
 from . import puzzles
 from .task import QUALITY_TASKS, QualitySettings
-from .timing import Say, fair_clock, peak_tensor_bytes
+from .timing import ProgressCallback, fair_clock, peak_tensor_bytes
 
 QUALITY_VARIANTS = (
     "Softmax", "Window(8)", "Longformer(8, always=(0,))", "LSH(chunk=8)", "Linear", "Performer(64)",
@@ -46,7 +46,7 @@ class TrainedVariant:
 
 
 def train_variants(
-    tasks: Sequence[str], variants: Sequence[str], setting: QualitySettings, say: Say
+    tasks: Sequence[str], variants: Sequence[str], setting: QualitySettings, progress: ProgressCallback
 ) -> tuple[list[TrainedVariant], dict[str, str]]:
     """Every variant trained on every task, and the errors of those that do not support it."""
     for name in tasks:
@@ -56,7 +56,7 @@ def train_variants(
     refused: dict[str, str] = {}
     for name in tasks:
         for variant in variants:
-            say(f"{name}: {variant}")
+            progress(f"{name}: {variant}")
             try:
                 change = variant_edit(variant, setting.length, causal=name == "text")
                 build = _text(change, setting) if name == "text" else _puzzle(name, change, setting)

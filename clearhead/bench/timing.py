@@ -25,13 +25,13 @@ from ..errors import InputError
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch.profiler writes to stderr
 TimedCall = Callable[[], int]
 """Does the work once and returns its amount: tokens or sentences."""
-Say = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 
 
 def measure_in_turns(
     sides: Mapping[str, TimedCall],
     rounds: int,
-    say: Say,
+    progress: ProgressCallback,
     clock: Callable[[], float] = time.perf_counter,
     pause: float = 0.0,
 ) -> dict[str, float]:
@@ -39,12 +39,12 @@ def measure_in_turns(
     if rounds < 1:
         raise InputError(f"rounds is {rounds}, expected 1 or more")
     for name, work in sides.items():
-        say(f"warming up: {name}")
+        progress(f"warming up: {name}")
         work()
     speeds: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(1, rounds + 1):
         for name, work in sides.items():
-            say(f"round {turn} of {rounds}: {name}")
+            progress(f"round {turn} of {rounds}: {name}")
             time.sleep(pause)
             begun = clock()
             amount = work()

@@ -26,7 +26,7 @@ from ..tasks.task import Task
 from ..tasks.text_to_text import TextToText
 from ..train import Trainer, Training
 from .task import TrainingRows
-from .timing import Say
+from .timing import ProgressCallback
 
 TRAIN_PEERS = ("transformers", "accelerate")  # the second is what the first's trainer cannot do without
 UNGROUPED, GROUPED = "transformers", "transformers, by length"
@@ -44,7 +44,14 @@ class TrainingWork:
 
 
 def compare_training(
-    kind: TrainingRows, *, source: str, tokens: int, steps: int, rounds: int, peers: bool, say: Say
+    kind: TrainingRows,
+    *,
+    source: str,
+    tokens: int,
+    steps: int,
+    rounds: int,
+    peers: bool,
+    progress: ProgressCallback,
 ) -> dict[str, float]:
     """Tokens per second without padding, by name; the median of the rounds."""
     work = ragged(source, tokens) if kind == "ragged" else dense(tokens)
@@ -60,7 +67,7 @@ def compare_training(
         for name, run in sides.items():
             with TemporaryDirectory() as folder:
                 speeds[name].append(run(Path(folder)))
-            say(f"round {turn} of {rounds}: {name} {median(speeds[name]):,.0f} tokens/s")
+            progress(f"round {turn} of {rounds}: {name} {median(speeds[name]):,.0f} tokens/s")
     return {name: median(found) for name, found in speeds.items()}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ..errors import InputError
-from ..families import Family, Task
+from ..families import Family, HeadKind
 from ..generate import Answer, PromptLike
 from ..generate.text import as_list, is_single
 from ..lens.cost import Cost, cost
@@ -33,7 +33,7 @@ class Bundle:
     spec: Model
     model: TransformerModel
     family: Family | None = None  # None: built from a spec that is nobody's
-    task: Task = "tokens"
+    task: HeadKind = "tokens"
     config: dict[str, Any] = field(default_factory=dict)
     tokenizer: Tokenizer | None = None
     generation: dict[str, Any] = field(default_factory=dict)  # decoding defaults of the checkpoint

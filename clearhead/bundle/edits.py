@@ -19,7 +19,7 @@ from ..errors import SpecError, nearest, quoted
 from ..spec import Spec
 
 S = TypeVar("S", bound=Spec)
-LONGEST = 500  # characters of a value; no choice needs as many
+LONGEST_VALUE = 500  # characters of a value; no choice needs as many
 
 
 def edited(spec: S, edits: Mapping[str, Any]) -> S:
@@ -56,7 +56,7 @@ def parse(text: str) -> Any:
     if text == "":
         return ""
     try:
-        tree = ast.parse(text.strip(), mode="eval") if len(text) <= LONGEST else None
+        tree = ast.parse(text.strip(), mode="eval") if len(text) <= LONGEST_VALUE else None
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         tree = None
     if tree is None:

@@ -21,7 +21,7 @@ from ..text.tokenizer import Tokenizer
 # Words of sentence-transformers for what we can do.
 POOLS: dict[str, Pool] = {"cls": "first", "max": "max", "mean": "mean", "lasttoken": "last"}
 MODULES = {"Transformer", "Pooling", "Normalize"}
-PLAIN: dict[str, Any] = {"modes": ["mean"], "normalize": True}  # where a checkpoint has no recipe
+DEFAULT_POOLING: dict[str, Any] = {"modes": ["mean"], "normalize": True}  # where a checkpoint has no recipe
 TOKENS = 384  # of a batch: its activations stay in the processor's cache
 
 
@@ -30,7 +30,7 @@ def embed(
     model: TransformerModel, tokenizer: Tokenizer, texts: Sequence[str], recipe: dict[str, Any] | None
 ) -> Tensor:
     """(N, D)."""
-    recipe = recipe or PLAIN
+    recipe = recipe or DEFAULT_POOLING
     _check(recipe)
     limit = recipe.get("max_seq_length")
     rows = [_cut(encoding.ids, limit, tokenizer.specials) for encoding in tokenizer.encode_batch(texts)]

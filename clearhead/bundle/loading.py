@@ -103,7 +103,7 @@ def open_mapped(
         _refuse_deep(spec, len(tensors))
         table = family.weights(config, task)
         model = spec.empty()
-    loaded = weights.load(tensors, table)
+    loaded = weights.load_tensors(tensors, table)
     _join(loaded, extras, {name for name, _ in model.named_parameters()})
     fresh = _check(model, loaded, [*allow_missing, *(added(plain, spec) if edits else ())])
     _refuse_large(model, fresh, stored=sum(x.numel() for x in loaded.state.values()))
@@ -155,10 +155,10 @@ def _family(found: _Found) -> Family:
     try:
         return of_type(kind)
     except SpecError as error:
-        raise LoadError(f"{error} {_kin(found.config)}") from None
+        raise LoadError(f"{error} {_closest_family(found.config)}") from None
 
 
-def _kin(config: dict[str, Any]) -> str:
+def _closest_family(config: dict[str, Any]) -> str:
     """The family whose keys are most like these, and where they differ: a start for adding the new one."""
     own = set(config) - PLUMBING
     like = max(
@@ -171,7 +171,7 @@ def _kin(config: dict[str, Any]) -> str:
     return line + (f"; not there: {_some(gone)}" if gone else "")
 
 
-def _join(loaded: weights.Loaded, extras: weights.State, wanted: set[str]) -> None:
+def _join(loaded: weights.Loaded, extras: weights.StateDict, wanted: set[str]) -> None:
     """Extras that this model has are used; those of a choice that was edited away are kept, to be written."""
     for name, x in extras.items():
         if name in wanted:
@@ -241,13 +241,13 @@ def _most_layers(stored: int) -> int:
     return 4 * stored + 64
 
 
-def _dtype(asked: torch.dtype | str | None) -> torch.dtype | None:
-    if not isinstance(asked, str):
-        return asked
+def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    if not isinstance(dtype, str):
+        return dtype
     known = {"float32", "float16", "bfloat16", "float64"}
-    if asked not in known:
-        raise InputError(f"dtype is {asked!r}; {nearest(asked, known)}")
-    return cast(torch.dtype, getattr(torch, asked))
+    if dtype not in known:
+        raise InputError(f"dtype is {dtype!r}; {nearest(dtype, known)}")
+    return cast(torch.dtype, getattr(torch, dtype))
 
 
 def _stored_edits(config: Mapping[str, Any]) -> dict[str, str]:
@@ -259,7 +259,7 @@ def _stored_edits(config: Mapping[str, Any]) -> dict[str, str]:
     return edits
 
 
-def _extras(tensors: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], weights.State]:
+def _extras(tensors: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], weights.StateDict]:
     """Theirs, and those that only an edited model has, which stand under names of ours."""
     own = [name for name in tensors if name.startswith(EXTRA)]
     if not own:
@@ -294,7 +294,9 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f", and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _fill(model: nn.Module, spec: Model, state: weights.State, seed: int, *, fresh: Sequence[str]) -> None:
+def _fill(
+    model: nn.Module, spec: Model, state: weights.StateDict, seed: int, *, fresh: Sequence[str]
+) -> None:
     """Give the empty model its tensors, without copying them; what is allowed to be missing is drawn."""
     if fresh:
         model.to_empty(device="cpu")

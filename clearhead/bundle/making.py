@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..errors import SpecError, nearest, quoted
-from ..families import Config, Family, Task, named
+from ..families import Config, Family, HeadKind, named
 from ..nn.model import Model, TransformerModel
 from ..tune import layout
 from .bundle import Bundle
@@ -26,7 +26,7 @@ ANYWHERE = {
 def build(
     what: Model | str,
     *,
-    task: Task = "tokens",
+    task: HeadKind = "tokens",
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
@@ -68,7 +68,7 @@ def configured(name: str, changes: dict[str, Any]) -> tuple[Family, Config]:
     return family, family.config({**full, **changes})
 
 
-def spec_of(family: Family, config: Config, task: Task) -> Model:
+def spec_of(family: Family, config: Config, task: HeadKind) -> Model:
     if task not in family.architectures:
         heads = ", ".join(family.architectures)
         raise SpecError(f"{family.title} has no head for {task!r} here; it has {heads}")

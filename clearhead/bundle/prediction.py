@@ -22,8 +22,8 @@ from ..text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from .bundle import Bundle
 
-Kind = Literal["labels", "tags", "answers", "words"]
-LONGEST = 15  # tokens of an answer
+PredictionKind = Literal["labels", "tags", "answers", "words"]
+LONGEST_ANSWER = 15  # tokens of an answer
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Guess:
 class Prediction:
     """Guesses, likeliest first; of tags one per word, in the order of the text."""
 
-    kind: Kind
+    kind: PredictionKind
     text: str  # what `start` and `end` count in: the context, for answers
     guesses: tuple[Guess, ...]
     notes: tuple[str, ...] = ()  # what a reader should know: words that the vocabulary does not
@@ -157,7 +157,7 @@ def _answers(logits_T2: Tensor, pieces: Sequence[Piece], context: str, top: int)
     """Stretches of the context, by the product of the probabilities of their ends."""
     inside = torch.tensor([piece.side == 1 and not piece.special for piece in pieces])
     ends_T2 = logits_T2.masked_fill(~inside[:, None], float("-inf")).softmax(0)
-    pairs_TT = (ends_T2[:, 0][:, None] * ends_T2[:, 1][None]).triu().tril(LONGEST - 1)
+    pairs_TT = (ends_T2[:, 0][:, None] * ends_T2[:, 1][None]).triu().tril(LONGEST_ANSWER - 1)
     for index in pairs_TT.flatten().topk(min(top, pairs_TT.numel())).indices.tolist():
         first, last = divmod(index, len(pieces))
         start, end = pieces[first].start, pieces[last].end

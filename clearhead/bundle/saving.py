@@ -40,7 +40,7 @@ def save(bundle: Bundle, folder: str | Path) -> None:
     )
 
 
-def saved_weights(bundle: Bundle, tensors: Mapping[str, Tensor]) -> weights.State:
+def saved_weights(bundle: Bundle, tensors: Mapping[str, Tensor]) -> weights.StateDict:
     """The way back: what `save` wrote of this bundle, under our names."""
     family = bundle.family
     if family is None:
@@ -48,10 +48,10 @@ def saved_weights(bundle: Bundle, tensors: Mapping[str, Tensor]) -> weights.Stat
     prefix = family.prefix if _bare(bundle) else ""
     theirs = {prefix + name: x for name, x in tensors.items() if not name.startswith(EXTRA)}
     extras = {name.removeprefix(EXTRA): x for name, x in tensors.items() if name.startswith(EXTRA)}
-    return weights.load(theirs, _table(bundle, family)).state | extras
+    return weights.load_tensors(theirs, _table(bundle, family)).state | extras
 
 
-def _tensors(bundle: Bundle, family: Family) -> weights.State:
+def _tensors(bundle: Bundle, family: Family) -> weights.StateDict:
     report, table = bundle.report, _table(bundle, family)
     own = {name: p.detach() for name, p in bundle.model.named_parameters()}
     extras = {EXTRA + name: own.pop(name).contiguous() for name in _extras(bundle, family)}

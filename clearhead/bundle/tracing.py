@@ -30,12 +30,12 @@ def trace(
     limit: int = 32,
 ) -> Trace:
     """One pass over a text and its answer; with `generate` or `beams` the model says the answer itself."""
-    asked = generate or beams is not None
-    if target is not None and asked:
+    generating = generate or beams is not None
+    if target is not None and generating:
         raise InputError("either a target is given, or the model says one (generate, beams); not both")
     pair = bundle.spec.is_encoder_decoder
     made = _pair(bundle, text, target) if pair else _single(bundle, text, target)
-    if not asked and not (pair and target is None):
+    if not generating and not (pair and target is None):
         return _traced(bundle, made)
     result = _generate(bundle, made, limit, beams)
     best = _traced(bundle, _with(bundle, made, result.hypotheses[0]))

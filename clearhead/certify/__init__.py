@@ -1,5 +1,5 @@
 """The certificate: a checkpoint folder in, proof that its numbers are right out."""
 
-from .certificate import Certificate, Row, certify
+from .certificate import Certificate, CertificateRow, certify
 
-__all__ = ["Certificate", "Row", "certify"]
+__all__ = ["Certificate", "CertificateRow", "certify"]

@@ -16,14 +16,14 @@ import torch
 from ..bundle import Bundle, load
 from . import invariances
 from .reference import Reference, find_reference
-from .sample import Sample
+from .sample import SampleBatch
 
 DIRECT = "ours against reference, float32"
-LIMIT = 1e-5  # of the largest value of a layer, or of one, whichever is larger
+TOLERANCE = 1e-5  # of the largest value of a layer, or of one, whichever is larger
 
 
 @dataclass(frozen=True)
-class Row:
+class CertificateRow:
     """One line of the certificate. `apart` is a difference relative to the size of the values."""
 
     check: str
@@ -40,7 +40,7 @@ class Row:
 class Certificate:
     family: str
     parameters: int
-    rows: tuple[Row, ...]
+    rows: tuple[CertificateRow, ...]
     reference: str  # which version was compared with, or why none was
 
     @property
@@ -67,21 +67,21 @@ def certify(folder: str | Path, edit: Mapping[str, Any] | None = None) -> Certif
     An edit is made on our side only: the certificate then says how far it takes the model from itself.
     """
     bundle = load(folder, dtype="float32", edit=edit)
-    sample = Sample.of(bundle)
+    sample = SampleBatch.of(bundle)
     exact = load(folder, dtype="float64", edit=edit)
     reference = find_reference(folder, bundle)
     rows = _parity(bundle, exact, sample, reference) if isinstance(reference, Reference) else []
     for name, check in invariances.CHECKS.items():
         difference = check(bundle, sample)
         if difference is not None:  # None: the question does not arise, as a cache for an encoder
-            limit = 0.0 if name == "save and load" else LIMIT
-            rows.append(Row("invariance", name, difference, limit))
+            limit = 0.0 if name == "save and load" else TOLERANCE
+            rows.append(CertificateRow("invariance", name, difference, limit))
     family = bundle.family.title if bundle.family else "unknown"
     return Certificate(family, bundle.parameters, tuple(rows), str(reference))
 
 
 @torch.no_grad()
-def _parity(bundle: Bundle, exact: Bundle, sample: Sample, reference: Reference) -> list[Row]:
+def _parity(bundle: Bundle, exact: Bundle, sample: SampleBatch, reference: Reference) -> list[CertificateRow]:
     ours, truth = sample.layers(bundle), sample.layers(exact)
     theirs = reference.layers(sample)
     rows = []
@@ -91,8 +91,8 @@ def _parity(bundle: Bundle, exact: Bundle, sample: Sample, reference: Reference)
         size = max(1.0, float(truth[name].abs().max()))
         for who, values in (("ours", ours[name]), ("reference", right)):
             apart = float((values.double() - truth[name]).abs().max()) / size
-            rows.append(Row(f"{who}, float32 against float64", name, apart, LIMIT))
+            rows.append(CertificateRow(f"{who}, float32 against float64", name, apart, TOLERANCE))
         # Both lie within the limit of the truth, so at most twice as far from each other.
         apart = float((ours[name].double() - right.double()).abs().max()) / size
-        rows.append(Row(DIRECT, name, apart, 2 * LIMIT))
+        rows.append(CertificateRow(DIRECT, name, apart, 2 * TOLERANCE))
     return rows

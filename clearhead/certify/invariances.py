@@ -14,22 +14,22 @@ from torch import Tensor
 
 from ..bundle import Bundle, load, save
 from ..errors import UnsupportedError
-from .sample import Sample
+from .sample import SampleBatch
 
 
-def cached(bundle: Bundle, sample: Sample) -> float | None:
+def step_by_step(bundle: Bundle, sample: SampleBatch) -> float | None:
     """One token at a time, with a cache, against all at once; None for what cannot have one (LSH)."""
     return _in_chunks(bundle, sample, [1] * sample.inputs[-1].shape[1])
 
 
-def chunked(bundle: Bundle, sample: Sample) -> float | None:
+def chunked(bundle: Bundle, sample: SampleBatch) -> float | None:
     """The prompt in pieces of seven, with a cache, against all at once."""
     length = sample.inputs[-1].shape[1]
     return _in_chunks(bundle, sample, [min(7, length - at) for at in range(0, length, 7)])
 
 
 @torch.no_grad()
-def padded(bundle: Bundle, sample: Sample) -> float | None:
+def padded(bundle: Bundle, sample: SampleBatch) -> float | None:
     """Five fillers in front of, and behind, the text against none."""
     want, ids, found = sample.answer(bundle), sample.inputs[0], []
     rows, length = ids.shape
@@ -52,14 +52,14 @@ def padded(bundle: Bundle, sample: Sample) -> float | None:
 
 
 @torch.no_grad()
-def alone(bundle: Bundle, sample: Sample) -> float | None:
+def alone(bundle: Bundle, sample: SampleBatch) -> float | None:
     """Each row alone against all in one batch."""
     want = sample.answer(bundle)
-    rows = [Sample(tuple(x[i : i + 1] for x in sample.inputs)).answer(bundle) for i in range(len(want))]
+    rows = [SampleBatch(tuple(x[i : i + 1] for x in sample.inputs)).answer(bundle) for i in range(len(want))]
     return _apart(torch.cat(rows), want)
 
 
-def saved(bundle: Bundle, sample: Sample) -> float | None:
+def saved(bundle: Bundle, sample: SampleBatch) -> float | None:
     """Saved and loaded again: every weight bit for bit, and the same answer."""
     with tempfile.TemporaryDirectory() as folder:
         save(bundle, folder)
@@ -69,8 +69,8 @@ def saved(bundle: Bundle, sample: Sample) -> float | None:
         return _apart(sample.answer(again), sample.answer(bundle)) if same else float("inf")
 
 
-CHECKS: dict[str, Callable[[Bundle, Sample], float | None]] = {
-    "cache on and off": cached,
+CHECKS: dict[str, Callable[[Bundle, SampleBatch], float | None]] = {
+    "cache on and off": step_by_step,
     "padded and not": padded,
     "alone and in a batch": alone,
     "prompt in chunks": chunked,
@@ -79,7 +79,7 @@ CHECKS: dict[str, Callable[[Bundle, Sample], float | None]] = {
 
 
 @torch.no_grad()
-def _in_chunks(bundle: Bundle, sample: Sample, sizes: Sequence[int]) -> float | None:
+def _in_chunks(bundle: Bundle, sample: SampleBatch, sizes: Sequence[int]) -> float | None:
     model = bundle.model
     if not bundle.spec.decodes or bundle.task not in ("tokens", "hidden"):
         return None

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..bundle import Bundle
-from .sample import Sample
+from .sample import SampleBatch
 
 
 @dataclass(frozen=True)
@@ -23,25 +23,25 @@ class Reference:
         return f"transformers {self.version}"
 
     @torch.no_grad()
-    def layers(self, sample: Sample) -> dict[str, Tensor]:
+    def layers(self, sample: SampleBatch) -> dict[str, Tensor]:
         """Theirs under our addresses. Their last hidden state is taken after the last norm, as our `out`."""
         if self.model.config.is_encoder_decoder:
-            said = self.model(
+            output = self.model(
                 input_ids=sample.inputs[0],
                 decoder_input_ids=sample.inputs[1],
                 output_hidden_states=True,
                 use_cache=False,
             )
-            sides = {"encoder": said["encoder_hidden_states"], "decoder": said["decoder_hidden_states"]}
+            sides = {"encoder": output["encoder_hidden_states"], "decoder": output["decoder_hidden_states"]}
         else:
-            said = self.model(input_ids=sample.inputs[0], output_hidden_states=True)
-            sides = {"tower": said["hidden_states"]}
+            output = self.model(input_ids=sample.inputs[0], output_hidden_states=True)
+            sides = {"tower": output["hidden_states"]}
         found: dict[str, Tensor] = {}
         for side, states in sides.items():
             found |= {f"{side}.blocks.{i}.out": x for i, x in enumerate(states[1:-1])}
             # The last layer itself is only seen through the norm that follows it.
             found[f"{side}.out"] = states[-1]
-        return {**found, "answer": _answer(said)}
+        return {**found, "answer": _answer(output)}
 
 
 def find_reference(folder: str | Path, bundle: Bundle) -> Reference | str:
@@ -63,11 +63,11 @@ def find_reference(folder: str | Path, bundle: Bundle) -> Reference | str:
     return Reference(model, transformers.__version__)
 
 
-def _answer(said: Any) -> Tensor:
-    if "start_logits" in said:
-        return torch.stack([said["start_logits"], said["end_logits"]], dim=-1)
+def _answer(output: Any) -> Tensor:
+    if "start_logits" in output:
+        return torch.stack([output["start_logits"], output["end_logits"]], dim=-1)
     for name in ("logits", "prediction_logits", "last_hidden_state"):
-        if name in said:
-            answer: Tensor = said[name]
+        if name in output:
+            answer: Tensor = output[name]
             return answer
-    raise AssertionError(f"the reference answered with {list(said)}")
+    raise AssertionError(f"the reference answered with {list(output)}")

@@ -13,11 +13,11 @@ from ..nn.tap import OFF, Recorder, Tap
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleBatch:
     inputs: tuple[Tensor, ...]  # one for each tower
 
     @staticmethod
-    def of(bundle: Bundle, rows: int = 3, length: int = 24) -> Sample:
+    def of(bundle: Bundle, rows: int = 3, length: int = 24) -> SampleBatch:
         length = min(length, bundle.spec.max_length or length)
         pad = bundle.config.get("pad_token_id")
         inputs = []
@@ -26,7 +26,7 @@ class Sample:
             if pad is not None and not x.is_floating_point():
                 x = torch.where(x == pad, (x - 1).abs(), x)  # padding would not be attended to
             inputs.append(x)
-        return Sample(tuple(inputs))
+        return SampleBatch(tuple(inputs))
 
     @torch.no_grad()
     def answer(self, bundle: Bundle, tap: Tap = OFF) -> Tensor:

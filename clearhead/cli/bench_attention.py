@@ -59,7 +59,7 @@ def attention(
     cores, layer = set_threads(threads_), LayerSize(width, heads, batch, causal)
     with ERR.status("building") as status:
         result = measure_attention(
-            names, lengths or LENGTHS, layer, rounds=rounds, limit=limit, say=status.update
+            names, lengths or LENGTHS, layer, rounds=rounds, limit=limit, progress=status.update
         )
         away = drifts(model, [n for n in names if n != SOFTMAX], text, status.update) if model else ({}, {})
     line = describe_machine(cores, {}) + ("; processor time" if cores == 1 else "")

@@ -33,7 +33,7 @@ def decode(
     cores = set_threads(threads_)
     task = DecodeTask(batch, beams, prompt, tokens)
     with ERR.status("building the model") as status:
-        result = compare_decoding(model, task, rounds=rounds, cores=cores, say=status.update)
+        result = compare_decoding(model, task, rounds=rounds, cores=cores, progress=status.update)
     line = describe_machine(cores, result.peers)
     if json:
         print_json({"model": model, "machine": line, "rounds": rounds, **vars(task), **vars(result)})

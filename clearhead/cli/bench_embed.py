@@ -10,8 +10,7 @@ from cyclopts import Parameter
 from ..errors import InputError
 from .bench_decode import print_footer, print_speeds
 from .console import ERR, print_json
-from .lines import lines_of
-from .options import Json, Threads
+from .options import Json, Threads, lines_of
 
 
 def embed(
@@ -37,7 +36,7 @@ def embed(
         raise InputError("nothing to embed; give a file with one text a line, or --pairs")
     cores = set_threads(threads_)
     with ERR.status("loading") as status:
-        result = compare_embedding(model, texts, rated, rounds=rounds, say=status.update)
+        result = compare_embedding(model, texts, rated, rounds=rounds, progress=status.update)
     line = describe_machine(cores, result.peers)
     if json:
         print_json({"model": model, "machine": line, "rounds": rounds, "texts": len(texts), **vars(result)})

@@ -44,7 +44,7 @@ def train(
             steps=steps,
             rounds=rounds,
             peers=not missing,
-            say=status.update,
+            progress=status.update,
         )
     line = describe_machine(cores, peers)
     if json:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from .console import ERR, OUT, print_json, table
-from .options import Json
-from .swap import Set, edits
+from .options import Json, Set, edits
 
 if TYPE_CHECKING:
-    from ..certify import Certificate, Row
+    from ..certify import Certificate, CertificateRow
 
 
 def certify(
@@ -30,7 +29,9 @@ def certify(
     with ERR.status("certifying"):
         certificate = prove(folder, edits(set_))
     if json:
-        print_json(_plain(certificate))
+        rows = [{**vars(row), "passed": row.passed} for row in certificate.rows]
+        verdict = {"passed": certificate.passed, "verdict": certificate.verdict}
+        print_json({**vars(certificate), "rows": rows, **verdict})
     else:
         _print(certificate, full=full)
     if not certificate.passed:
@@ -50,13 +51,8 @@ def _print(certificate: Certificate, *, full: bool) -> None:
     OUT.print(f"{len(certificate.rows)} checks, {failed} failed{shown}")
 
 
-def _worst(rows: tuple[Row, ...]) -> list[Row]:
+def _worst(rows: tuple[CertificateRow, ...]) -> list[CertificateRow]:
     """Of the layers the worst of each kind, and every invariance."""
     kinds = {row.check for row in rows if row.check != "invariance"}
     worst = [max((r for r in rows if r.check == kind), key=lambda r: r.apart) for kind in sorted(kinds)]
     return worst + [row for row in rows if row.check == "invariance"]
-
-
-def _plain(certificate: Certificate) -> dict[str, object]:
-    rows = [{**vars(row), "passed": row.passed} for row in certificate.rows]
-    return {**vars(certificate), "rows": rows, "passed": certificate.passed, "verdict": certificate.verdict}

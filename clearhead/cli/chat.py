@@ -11,14 +11,14 @@ from cyclopts import Parameter
 
 from ..errors import ClearheadError, InputError
 from .console import ERR, print_json, write
-from .decoding import AS_STORED, Decoding, opened
-from .swap import Quantize, Set, edits
+from .decoding import AS_STORED, DecodingOptions, opened
+from .options import Quantize, Set, edits
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
 
 HELP = "Enter sends. /new starts a new conversation, /quit or Ctrl-D ends."
-ROOM = 512  # new tokens at most, where nobody says otherwise
+MAX_NEW_TOKENS = 512  # new tokens at most, where nobody says otherwise
 
 
 def chat(
@@ -29,7 +29,7 @@ def chat(
         str | None, Parameter(name=["--message", "-m"], help="send one message, print the reply, exit")
     ] = None,
     system: Annotated[str | None, Parameter(help="system message")] = None,
-    decoding: Decoding = AS_STORED,
+    decoding: DecodingOptions = AS_STORED,
     set_: Set = None,
     quantize: Quantize = None,
     json: Annotated[bool, Parameter(negative="", help="JSON output; needs --message")] = False,
@@ -114,4 +114,4 @@ def _roomy(bundle: Bundle, settings: dict[str, Any]) -> dict[str, Any]:
     limit = text_generator(bundle, settings).max_length
     if stored or "max_new_tokens" in settings or limit is not None:
         return settings
-    return {**settings, "max_new_tokens": ROOM}
+    return {**settings, "max_new_tokens": MAX_NEW_TOKENS}

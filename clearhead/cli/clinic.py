@@ -10,14 +10,14 @@ from rich.markup import escape
 from rich.syntax import Syntax
 
 from ..learn import progress
-from ..learn.clinic import Exercise, Kind, Verdict, examine, exercises, find
-from ..learn.clinic import start as begin
+from ..learn.clinic import Exercise, ExerciseKind, Verdict, examine, exercises, find_exercise
+from ..learn.clinic import write_exercise as begin
 from ..learn.language import Lang, language, pick
 from .console import ERR, OUT, print_json, table
 from .options import Json, Language
 
 # The kinds of exercises in the order of the list: heading, then the name of the column that describes one.
-KINDS: dict[Kind, dict[Lang, tuple[str, str]]] = {
+EXERCISE_KINDS: dict[ExerciseKind, dict[Lang, tuple[str, str]]] = {
     "implement": {"en": ("Implement it yourself", "what to write"), "zh": ("自己实现", "要写什么")},
     "fix": {"en": ("Fix broken code", "what is wrong"), "zh": ("修复代码", "问题")},
 }
@@ -33,7 +33,7 @@ def show(name: str | None = None, *, lang: Language = None, json: Json = False) 
     """List the exercises, or show one."""
     reads = language(lang)
     if name is not None:
-        _show(find(name), reads, json=json)
+        _show(find_exercise(name), reads, json=json)
         return
     done = progress.solved()
     if json:
@@ -44,7 +44,7 @@ def show(name: str | None = None, *, lang: Language = None, json: Json = False) 
         print_json(facts)
         return
     width = max(map(len, exercises()))
-    for kind, words in KINDS.items():
+    for kind, words in EXERCISE_KINDS.items():
         heading, about = words[reads]
         OUT.print(f"[bold]{heading}[/]")
         listing = table("", f"{pick(reads, 'exercise', '练习'):<{width}}", about, whole=(0, 1))
@@ -87,7 +87,7 @@ def start(
     json: Json = False,
 ) -> None:
     """Copy the broken file or the skeleton to yours, ready to edit."""
-    exercise, reads = find(name), language(lang)
+    exercise, reads = find_exercise(name), language(lang)
     path = Path(to or f"{name.replace('-', '_')}.py")
     begin(exercise, path, reads)
     if json:
@@ -110,7 +110,7 @@ def check(
     json: Json = False,
 ) -> None:
     """Check your file. Exit 0 when every check passes, 1 when not; each failure shows one more hint."""
-    exercise, reads = find(name), language(lang)
+    exercise, reads = find_exercise(name), language(lang)
     verdict = examine(exercise, Path(file), limit)
     progress.note(name, passed=verdict.solved)
     shown = min(progress.failures(name), len(exercise.hints[reads]))
@@ -159,7 +159,7 @@ def _tell(exercise: Exercise, verdict: Verdict, lang: Lang, hints: int, file: st
 @clinic.command
 def hint(name: str, *, lang: Language = None, json: Json = False) -> None:
     """All hints of an exercise, for those who do not want to wait for them."""
-    exercise, reads = find(name), language(lang)
+    exercise, reads = find_exercise(name), language(lang)
     if json:
         print_json(exercise.hints[reads])
         return

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 # Joiners hold emoji and Persian words together, tags make the flags of regions.
-HARMLESS = frozenset("\n\t\u200c\u200d") | frozenset(map(chr, range(0xE0020, 0xE0080)))
+HARMLESS_CHARACTERS = frozenset("\n\t\u200c\u200d") | frozenset(map(chr, range(0xE0020, 0xE0080)))
 STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, formats, half characters, line and paragraph separators
 
 
@@ -27,7 +27,9 @@ def printable(text: str) -> str:
     """The text with whatever would act on a terminal written out: \\x1b for an escape."""
     if text.isprintable():  # nearly always, and quick
         return text
-    return "".join(_code(letter) if _steers(letter) else letter for letter in text)
+    return "".join(
+        letter.encode("unicode_escape").decode("ascii") if _steers(letter) else letter for letter in text
+    )
 
 
 class SafeConsole(Console):
@@ -39,6 +41,7 @@ class SafeConsole(Console):
 
 OUT = SafeConsole(highlight=False, soft_wrap=True)
 ERR = SafeConsole(stderr=True, highlight=False)
+READABLE_WIDTH = 100  # columns; longer lines of prose are hard to read
 
 
 def print_json(data: Any, indent: int | None = 2) -> None:
@@ -57,11 +60,7 @@ def write(text: str) -> None:
 
 
 def _steers(letter: str) -> bool:
-    return letter not in HARMLESS and unicodedata.category(letter) in STEERING
-
-
-def _code(letter: str) -> str:
-    return letter.encode("unicode_escape").decode("ascii")
+    return letter not in HARMLESS_CHARACTERS and unicodedata.category(letter) in STEERING
 
 
 def table(*columns: str, right: tuple[int, ...] = (), whole: tuple[int, ...] = ()) -> Table:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..text import Tokenizer
 
 BARS = " ▁▂▃▄▅▆▇█"
-WIDEST = 40  # characters of a label
+MAX_LABEL_WIDTH = 40  # characters of a label
 data = App(name="data", help="Check data before training on it.")
 
 
@@ -90,7 +90,7 @@ def _print(report: DataReport, name: str) -> None:
         )
         OUT.print(f"{escape(role):<13}{spread} {report.unit}  {_bars(lengths.histogram)}")
     if report.labels:
-        counts = [f"{label[:WIDEST]} {count:,}" for label, count in report.labels.items()]
+        counts = [f"{label[:MAX_LABEL_WIDTH]} {count:,}" for label, count in report.labels.items()]
         OUT.print(f"labels       {escape(_listed(counts, ' · '))}")
     OUT.print(f"problems     {escape(' · '.join(_problems(report)) or 'none')}")
     if report.first:
@@ -102,7 +102,7 @@ def _print(report: DataReport, name: str) -> None:
 def _listed(names: Sequence[str], separator: str, most: int = 12) -> str:
     """The first of many names, none of them longer than a line."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return separator.join(name[: 2 * WIDEST] for name in names[:most]) + more
+    return separator.join(name[: 2 * MAX_LABEL_WIDTH] for name in names[:most]) + more
 
 
 def _problems(report: DataReport) -> list[str]:

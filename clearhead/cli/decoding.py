@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from .console import ERR
-from .swap import Edits
+from .options import Edits
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Decoding:
+class DecodingOptions:
     """How the next token is chosen. Options that are not given come from generation_config.json."""
 
     max_new_tokens: Annotated[
@@ -109,4 +109,4 @@ def opened(model: str, *, quantize: str | None = None, edit: Edits | None = None
         return load(model, quantize=quantize, edit=edit)
 
 
-AS_STORED = Decoding()  # no option given
+AS_STORED = DecodingOptions()  # no option given

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from .console import ERR, OUT, program, table
-from .train import start
+from .train import run_training
 
 if TYPE_CHECKING:
     from ..recipes import PreparedRun
@@ -47,7 +47,7 @@ def demo(
     OUT.print(f"[bold]\\[3/5][/] train    {prepared.run.train.steps} steps")
     # All of it with the threads of the recipe, one: on a busy machine a second only waits.
     with deterministic(prepared.run.train.threads):
-        result = start(prepared, folder)
+        result = run_training(prepared, folder)
         if result.status != "done":
             ERR.print(
                 f"stopped at step {result.step}; continue with: {program()} demo --out {quote(out)}",

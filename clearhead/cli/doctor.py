@@ -14,7 +14,7 @@ from .options import Json
 if TYPE_CHECKING:
     from ..doctor import Finding
 
-MARKS = {"ok": "[green]ok[/]   ", "note": "[yellow]note[/] ", "wrong": "[red]wrong[/]"}
+LEVEL_MARKS = {"ok": "[green]ok[/]   ", "note": "[yellow]note[/] ", "wrong": "[red]wrong[/]"}
 
 
 def doctor(
@@ -46,7 +46,7 @@ def doctor(
 def _print(findings: list[Finding]) -> None:
     wide = max(len(finding.name) for finding in findings)
     for finding in findings:
-        OUT.print(f"{MARKS[finding.level]}  {finding.name:<{wide}}  {escape(finding.value)}")
+        OUT.print(f"{LEVEL_MARKS[finding.level]}  {finding.name:<{wide}}  {escape(finding.value)}")
         if finding.advice:
             OUT.print(f"{'':<{wide + 9}}[dim]try:[/] {escape(finding.advice)}")
     wrong = sum(finding.level == "wrong" for finding in findings)

@@ -14,9 +14,7 @@ from rich.markup import escape
 
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
-from .lines import lines_of
-from .options import Json
-from .swap import Quantize, Set, edits
+from .options import Json, Quantize, Set, edits, lines_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,9 +56,9 @@ def embed(
             sys.stdout.write(_line(text, vector))
     else:
         write(Path(out), texts, vectors)
-        told = {"file": file, "out": out, "count": len(texts), "width": vectors.shape[1]}
+        facts = {"file": file, "out": out, "count": len(texts), "width": vectors.shape[1]}
         if json:
-            print_json(told)
+            print_json(facts)
         else:
             OUT.print(f"{len(texts):,} vectors of {vectors.shape[1]} numbers in {escape(out)}")
 

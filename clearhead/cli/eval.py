@@ -10,8 +10,7 @@ from cyclopts import Parameter
 
 from ..errors import InputError
 from .console import ERR, OUT, print_json
-from .options import Json
-from .swap import Quantize, Set, edits
+from .options import Json, Quantize, Set, edits
 
 
 def evaluate(

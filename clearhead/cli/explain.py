@@ -7,11 +7,9 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from ..learn.language import Lang, language, pick
-from ..learn.lines import find, walks
-from .console import OUT, print_json, table
+from ..learn.lines import find_walk, walks
+from .console import OUT, READABLE_WIDTH, print_json, table
 from .options import Json, Language
-
-WIDEST = 100
 
 
 def lines(
@@ -25,7 +23,7 @@ def lines(
     if name is None:
         _list(reads, json=json)
         return
-    walk = find(name)
+    walk = find_walk(name)
     if json:
         functions = [
             {
@@ -49,7 +47,7 @@ def lines(
             if line.why is not None:
                 depth = len(line.code) - len(line.code.lstrip())
                 why = Padding(Text("↳ " + line.why[reads], style="green"), (0, 0, 0, depth))
-                OUT.print(why, width=min(OUT.width, WIDEST), soft_wrap=False)
+                OUT.print(why, width=min(OUT.width, READABLE_WIDTH), soft_wrap=False)
 
 
 def _list(lang: Lang, *, json: bool) -> None:

@@ -15,16 +15,15 @@ from rich.text import Text
 
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table, write
-from .decoding import AS_STORED, Decoding, opened
-from .lines import lines_of
-from .swap import Quantize, Set, edits
+from .decoding import AS_STORED, DecodingOptions, opened
+from .options import Quantize, Set, edits, lines_of
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
     from ..generate import Answer, TextGenerator
     from ..text.tokenizer import Tokenizer
 
-CHUNK = 128  # lines of a file that are read before the first is answered: like lengths share a batch
+READ_AHEAD = 128  # lines of a file that are read before the first is answered: like lengths share a batch
 TEXT = "text to translate, summarise or continue; - reads stdin line by line and answers each line at once"
 
 
@@ -41,7 +40,7 @@ def generate(
             help="number of sequences to return, best first; needs --beams or --sample",
         ),
     ] = None,
-    decoding: Decoding = AS_STORED,
+    decoding: DecodingOptions = AS_STORED,
     draft: Annotated[
         str | None, Parameter(help="draft model for speculative decoding; does not change the output")
     ] = None,
@@ -129,7 +128,7 @@ def _answers(
     with Progress(*columns, console=ERR, disable=not shown, transient=True) as progress:
         task = progress.add_task("", total=total)
         rest = iter(lines)
-        while part := list(islice(rest, CHUNK if batch > 1 else 1)):
+        while part := list(islice(rest, READ_AHEAD if batch > 1 else 1)):
             texts = [line for line in part if line.strip()]
             answers = generator.answers(texts, batch=batch, alternatives=alternatives, record=record)
             found = iter(answers)

@@ -9,17 +9,15 @@ from cyclopts import Parameter
 
 from ..errors import LoadError, nearest
 from .console import OUT, amount, print_json, table
-from .options import Json
-from .swap import Edits, Set, edits
+from .options import Edits, Json, Set, edits
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
-    from ..families import Family, Task
+    from ..families import Family, HeadKind
     from ..lens.cost import Cost
-    from ..lens.diff import Change
     from ..nn.model import Model
 
-CAN: dict[Task, str] = {
+CAN: dict[HeadKind, str] = {
     "hidden": "hidden states, sentence vectors",
     "tokens": "next or missing words",
     "labels": "a label for a text",
@@ -98,7 +96,7 @@ def _manifest(folder: Path) -> dict[str, int] | None:
         raise LoadError(f"{error}; it was changed after the run wrote it: {ways}") from None
 
 
-def _about(family: Family, task: Task, spec: Model) -> dict[str, Any]:
+def _about(family: Family, task: HeadKind, spec: Model) -> dict[str, Any]:
     from ..generate.defaults import cache_values
     from ..lens.describe import sentence, shape
 
@@ -168,9 +166,10 @@ def _diff(one: str, two: str, length: int, edit: Edits, *, json: bool) -> None:
     before, after = (cost(spec, length=length) for spec in (first, second))
     changes = differences(first, second, length)
     if json:
-        print_json(
-            {"before": before.to_dict(), "after": after.to_dict(), "changes": [_plain(c) for c in changes]}
-        )
+        listed = [
+            vars(change) | {"cost": change.cost.to_dict() if change.cost else None} for change in changes
+        ]
+        print_json({"before": before.to_dict(), "after": after.to_dict(), "changes": listed})
         return
     name = f"{two}, edited" if edit else two
     OUT.print(
@@ -204,7 +203,3 @@ def _delta(a: int, b: int, unit: str) -> str:
     share = (b - a) / a if a else 0.0
     shown = f" ({share:+.1%})" if 0.0005 <= abs(share) < 1 else f" ({share:+,.0%})" if abs(share) >= 1 else ""
     return f"{'+' if b > a else '-'}{amount(abs(b - a))}{unit}{shown}"
-
-
-def _plain(change: Change) -> dict[str, Any]:
-    return vars(change) | {"cost": change.cost.to_dict() if change.cost else None}

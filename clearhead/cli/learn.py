@@ -11,18 +11,16 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from ..errors import InputError
-from ..learn.cards import drawn
+from ..learn.cards import draw_cards
 from ..learn.language import Lang, language, pick
-from ..learn.lessons import LEVELS, Lesson, find, lessons, neighbours
+from ..learn.lessons import LEVELS, Lesson, find_lesson, lessons, neighbours
 from .clinic import clinic
-from .console import ERR, OUT, print_json
+from .console import ERR, OUT, READABLE_WIDTH, print_json
 from .explain import lines
 from .options import Json, Language
 from .ordering import order
 from .page import Page, html, save_html
 from .tries import attempt
-
-WIDEST = 100  # a line that is longer is hard to read
 
 learn = App(
     name="learn", help="Learn Transformers: lessons, experiments, exercises, an ordering game, flash cards."
@@ -48,7 +46,7 @@ def read(
             raise InputError("--save needs a lesson: clearhead learn cheatsheet --save cheatsheet.html")
         _list(reads, json=json)
         return
-    found = find(lesson)
+    found = find_lesson(lesson)
     if save is not None:
         folder, title = found.files[reads].parent, found.title[reads]
         page = html(found.text(reads), name=found.name, title=title, lang=found.tag(reads), folder=folder)
@@ -60,7 +58,7 @@ def read(
         facts = {"name": found.name, "title": found.title[reads], "previous": before, "next": after}
         print_json({**facts, "text": found.text(reads)})
         return
-    terminal = Console(highlight=False, width=min(OUT.width, WIDEST))
+    terminal = Console(highlight=False, width=min(OUT.width, READABLE_WIDTH))
     terminal.print(Page(found.text(reads)))
     OUT.print(_around(found, reads), style="dim", markup=False)
 
@@ -112,7 +110,7 @@ def cards(
 ) -> None:
     """Questions one by one; Enter shows the answer, q ends. Outside a terminal: all, with answers."""
     reads = language(lang)
-    chosen = drawn(count, seed)
+    chosen = draw_cards(count, seed)
     if json:
         print_json([{"question": card.question[reads], "answer": card.answer[reads]} for card in chosen])
         return

@@ -35,7 +35,9 @@ def run(
     """Look at a training run: its curves, the gradients of its next step, the tokens with loss."""
     from .looking import runs
 
-    {"curves": runs.curves, "gradients": runs.gradients, "loss": runs.loss}[what](folder, save, json=json)
+    {"curves": runs.show_curves, "gradients": runs.show_gradients, "loss": runs.show_loss}[what](
+        folder, save, json=json
+    )
 
 
 @look.command(name="mask")
@@ -43,9 +45,9 @@ def check_mask(
     mask: Annotated[str, Parameter(help='a file, or rows: "1 0; 1 1"')], *, json: Json = False
 ) -> None:
     """Draw an attention mask and report what looks wrong with it."""
-    from .looking.mask import check
+    from .looking.mask import show_mask_check
 
-    check(mask, json=json)
+    show_mask_check(mask, json=json)
 
 
 @look.command

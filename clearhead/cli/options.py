@@ -1,13 +1,74 @@
-"""Options that several commands have, declared once."""
+"""Options and arguments that several commands have, declared and read once."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from ..errors import InputError, reason
 from ..learn.language import Lang
+from ..readfile import open_regular
 
 Json = Annotated[bool, Parameter(negative="", show_default=False, help="JSON output")]
 Language = Annotated[Lang | None, Parameter(help="zh or en (default: from the environment)")]
 Threads = Annotated[int | None, Parameter(name="--threads", help="number of threads (default: all cores)")]
+
+# For every command that opens a model.
+Set = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--set", negative="", help="replace a field of the spec: Attention.kernel='Window(left=256)'"
+    ),
+]
+Quantize = Annotated[
+    str | None,
+    Parameter(help="int8: a quarter of the memory, faster; int8-fine: less fast, quality of float32"),
+]
+
+Edits = dict[str, str]
+
+
+def is_edit(word: str) -> bool:
+    """Attention.kernel=Linear is a choice of the model, tower.blocks.0.ff.out=0 an activation of one call."""
+    kind = word.partition("=")[0].split(".")[-2:-1]
+    return bool(kind) and kind[0][:1].isupper()
+
+
+def edits(words: list[str] | None) -> Edits:
+    """What the user set, by place; `bundle.edits` reads the values."""
+    found: Edits = {}
+    for word in words or ():
+        place, sign, value = word.partition("=")
+        if not sign or not place.strip() or not value.strip():
+            raise InputError(f"--set takes Kind.field=value, such as Attention.kernel=Linear; given {word!r}")
+        found[place.strip()] = value.strip()
+    return found
+
+
+def texts_of(word: str) -> Iterator[str]:
+    """The text itself; for `-` the lines of stdin as they come, empty ones left out."""
+    if word != "-":
+        yield word
+        return
+    for line in sys.stdin:
+        if line.strip():
+            yield line.rstrip("\n")
+
+
+def lines_of(file: str) -> list[str]:
+    """Every line of a text file, empty ones included, so that line numbers stay; `-` is stdin."""
+    if file == "-":
+        return [line.rstrip("\n") for line in sys.stdin]
+    if not Path(file).is_file():
+        raise InputError(f"{file} is no file; give a text file with one text a line, or - for stdin")
+    try:
+        with open_regular(file) as opened:
+            return opened.read().decode("utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {reason(error)}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None

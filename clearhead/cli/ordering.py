@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from ..errors import InputError
 from ..learn.language import Lang, language, pick
-from ..learn.ordering import OrderPuzzle, PuzzleStep, example, find, first_fault, parse, puzzles
+from ..learn.ordering import OrderPuzzle, PuzzleStep, example, find_puzzle, first_fault, parse_order, puzzles
 from .console import ERR, OUT, print_json, table
 from .options import Json, Language
 
@@ -32,10 +32,10 @@ def order(
     if name is None:
         _list(reads, json=json)
         return
-    puzzle = find(name)
+    puzzle = find_puzzle(name)
     shown = puzzle.shuffled(seed)
     if answer is not None:
-        parse(answer, len(shown))  # nonsense is refused before anything is shown
+        parse_order(answer, len(shown))  # nonsense is refused before anything is shown
     if json:
         _as_json(puzzle, shown, answer, seed, hints, reads)
         return
@@ -58,7 +58,7 @@ def _play(
             _hint(puzzle, hinted, lang)
             continue
         try:
-            ordered = [shown[i] for i in parse(given, len(shown))]
+            ordered = [shown[i] for i in parse_order(given, len(shown))]
         except InputError as error:
             if not _asks():
                 raise
@@ -129,7 +129,7 @@ def _as_json(
     if answer is None:
         print_json(facts)
         return
-    ordered = [shown[i] for i in parse(answer, len(shown))]
+    ordered = [shown[i] for i in parse_order(answer, len(shown))]
     fault = first_fault(ordered)
     wrong = None
     if fault is not None:

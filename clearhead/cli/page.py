@@ -28,10 +28,10 @@ from rich.text import Text
 from ..errors import InputError
 
 OPENING, CLOSING = "（《“‘「【", "，。、；：？！）》”’」】"
-WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"  # Chinese, Japanese and full-width characters
+WIDE_CHARACTERS = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"  # Chinese, Japanese and full-width characters
 # What a line break never divides: one wide character, or a word, with the marks and spaces that cling to it.
 PIECE = re.compile(
-    rf"[{OPENING}]*(?:[^\s{WIDE}{OPENING}{CLOSING}]+|[^\s{OPENING}{CLOSING}])[{CLOSING}]*\s*|\S\s*|\s+"
+    rf"[{OPENING}]*(?:[^\s{WIDE_CHARACTERS}{OPENING}{CLOSING}]+|[^\s{OPENING}{CLOSING}])[{CLOSING}]*\s*|\S\s*|\s+"
 )
 GAP = 3  # spaces between two columns of a table
 

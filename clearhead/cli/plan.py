@@ -10,18 +10,17 @@ from cyclopts import Parameter
 from ..errors import InputError
 from .console import ERR, OUT, amount, print_json, table
 from .inspect import spec_from
-from .options import Json
-from .swap import Set, edits
+from .options import Json, Set, edits
 
 if TYPE_CHECKING:
     from ..lens.cost import Cost
-    from ..lens.cost.complexity import Row
+    from ..lens.cost.complexity import LayerComplexity
     from ..lens.cost.machine import Time
     from ..lens.cost.plan import Device, Plan
     from ..lens.cost.split import Job, Share
     from ..nn.model import Model
 
-NUMBERS = {"float32": 4, "bfloat16": 2, "float16": 2}
+BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2}
 USUAL = 512  # tokens, where a model does not say how far it reaches
 
 
@@ -56,7 +55,7 @@ def plan(
 ) -> None:
     """Estimate the cost of a model with formulas that are tested against torch. Nothing is built."""
     from ..lens.cost import cost
-    from ..lens.cost.plan import Device, parse
+    from ..lens.cost.plan import Device, parse_layout
     from ..lens.cost.plan import plan as planned
     from ..lens.cost.split import Job
 
@@ -71,7 +70,7 @@ def plan(
         length=length,
         target=target,
         training=train,
-        number=NUMBERS[words],
+        number=BYTES_PER_NUMBER[words],
     )
     whole = cost(
         spec,
@@ -83,7 +82,7 @@ def plan(
         device="cpu" if devices == 1 else "cuda",
     )
     device = Device(memory=_size(memory), flops=_size(flops), link=_size(link))
-    only = parse(parallel, devices) if parallel else None
+    only = parse_layout(parallel, devices) if parallel else None
     found = planned(spec, job, devices, device, only)
     took = _timed(spec, job) if here else None
     if json:
@@ -157,7 +156,7 @@ def _here(took: Time, job: Job) -> None:
 
 
 def _layouts(found: Plan, device: Device, memory: str, job: Job) -> None:
-    from ..lens.cost.plan import ROOM
+    from ..lens.cost.plan import USABLE_MEMORY
 
     unit, size = ("GB", 1e9) if max(row.memory for row in found.rows) >= 1e10 else ("MB", 1e6)
     kinds = ["weights", "gradients", "optimizer", "activations"] if job.training else ["weights", "cache"]
@@ -172,7 +171,7 @@ def _layouts(found: Plan, device: Device, memory: str, job: Job) -> None:
         ways = (f"{n:,}" for n in (at.data, at.tensor, at.pipeline, at.zero))
         listing.add_row(*ways, *(_short(n / size) for n in sizes), *words)
     OUT.print(f"\n{unit} of one device, what it sends in a step, whether layers are computed again in the")
-    OUT.print(f"backward pass (redo), and whether it fits into {ROOM:.0%} of {memory}")
+    OUT.print(f"backward pass (redo), and whether it fits into {USABLE_MEMORY:.0%} of {memory}")
     OUT.print(listing)
     if found.best is None:
         least = min(found.rows, key=lambda row: row.memory)
@@ -205,7 +204,7 @@ def _plain(found: Plan, device: Device) -> dict[str, Any]:
 
 def _complexity(what: str, spec: Model, length: int, *, json: bool) -> None:
     from ..lens.cost.complexity import TAPS, crossing
-    from ..lens.cost.complexity import table as complexity
+    from ..lens.cost.complexity import complexity_table as complexity
 
     sides = {side: complexity(tower, length) for side, tower in spec.towers.items()}
     if json:
@@ -229,7 +228,7 @@ def _complexity(what: str, spec: Model, length: int, *, json: bool) -> None:
     )
 
 
-def _figures(row: Row, layer: int) -> tuple[str, ...]:
+def _figures(row: LayerComplexity, layer: int) -> tuple[str, ...]:
     path = f"{row.path:,}" if row.path else "none"
     return (
         row.part, row.order, amount(row.flops), f"{row.flops / layer:.0%}", amount(row.parameters),

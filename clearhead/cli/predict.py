@@ -10,13 +10,12 @@ from rich.markup import escape
 from rich.text import Text
 
 from .console import ERR, OUT, print_json
-from .lines import texts_of
-from .swap import Quantize, Set, edits
+from .options import Quantize, Set, edits, texts_of
 
 if TYPE_CHECKING:
     from ..bundle.prediction import Guess, Prediction
 
-COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+TAG_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 BAR = 24  # characters of a bar that is full
 
 
@@ -44,10 +43,10 @@ def predict(
         if json:
             print_json(found.to_dict(), indent=None if text == "-" else 2)
         else:
-            show(found, alone=text != "-")
+            print_prediction(found, alone=text != "-")
 
 
-def show(found: Prediction, *, alone: bool) -> None:
+def print_prediction(found: Prediction, *, alone: bool) -> None:
     if found.kind == "tags":
         OUT.print(tagged(found))
         return
@@ -90,7 +89,7 @@ def tagged(found: Prediction) -> Text:
         # The space before a word belongs to its token, and is not worth a colour.
         line.append(covered[: len(covered) - len(covered.lstrip())])
         if OUT.is_terminal:
-            colour = COLOURS[names.index(entity.text) % len(COLOURS)]
+            colour = TAG_COLOURS[names.index(entity.text) % len(TAG_COLOURS)]
             line.append(f" {covered.strip()} ", style=f"black on {colour}")
             line.append(entity.text, style=f"bold {colour}")
         else:

@@ -75,7 +75,8 @@ def _tell(address: str, port: int, host: str, *, json: bool) -> None:
     else:
         OUT.print(f"studio   [link={address}]{address}[/link]", soft_wrap=True)
         if os.environ.get("SSH_CONNECTION") and host in LOCAL:
-            OUT.print(f"         from your own machine: ssh -L {port}:127.0.0.1:{port} {_self()}")
+            login = f"{os.environ.get('USER', 'you')}@{socket.gethostname()}"
+            OUT.print(f"         from your own machine: ssh -L {port}:127.0.0.1:{port} {login}")
         if host not in LOCAL:
             OUT.print("         without TLS others on the way can read the key; ssh -L is safer")
         OUT.print("         Ctrl-C stops it; runs that were started from it go on")
@@ -146,7 +147,3 @@ def _listen(host: str, port: int | None) -> socket.socket:
             made.listen()  # whoever follows the address before the server is up waits, and is not refused
             return made
     raise AssertionError("unreachable")
-
-
-def _self() -> str:
-    return f"{os.environ.get('USER', 'you')}@{socket.gethostname()}"

@@ -14,20 +14,20 @@ from cyclopts import Parameter
 
 from ..errors import InputError
 from .console import ERR, OUT, amount, print_json, program, table
-from .swap import Edits, Set, edits
+from .options import Edits, Set, edits
 
 if TYPE_CHECKING:
     from ..recipes import PreparedRun, RunConfig
     from ..train import TrainingResult
 
-WORDS = (
+WORDS_HELP = (
     "RECIPE [FILE] and any setting as a dotted option: --data.length 256, --tokenizer.vocab 8000, "
     "--model.dropout 0.1, --train.lr 3e-4; RECIPE --print-config prints all of them with their values"
 )
 
 
 def train(
-    *words: Annotated[str, Parameter(allow_leading_hyphen=True, help=WORDS)],
+    *words: Annotated[str, Parameter(allow_leading_hyphen=True, help=WORDS_HELP)],
     out: Annotated[str | None, Parameter(help="output folder of the run")] = None,
     seed: Annotated[int | None, Parameter(help="random seed of the run")] = None,
     from_: Annotated[str | None, Parameter(name="--from", help="folder of a model to start from")] = None,
@@ -73,11 +73,11 @@ def train(
     if dry_run:
         _estimate(prepared, json=json)
         return
-    result = start(prepared, folder)
+    result = run_training(prepared, folder)
     _report(result, run, json=json)
 
 
-def start(prepared: PreparedRun, folder: Path) -> TrainingResult:
+def run_training(prepared: PreparedRun, folder: Path) -> TrainingResult:
     """Train, with the settings beside the model; a run that is refused leaves those it found."""
     from ..recipes import SETTINGS_FILE
     from ..train import Trainer, default_progress

@@ -10,11 +10,11 @@ from cyclopts import Parameter
 from rich.markup import escape
 
 from ..learn.language import Lang, language, pick
-from ..learn.tries import find, tries
+from ..learn.tries import find_try, tries
 from .console import ERR, OUT, print_json, table
 from .options import Json, Language
 
-WIDTH = 16  # of the longest bar
+BAR_WIDTH = 16  # of the longest bar
 COLUMNS, LINES = 56, 10  # of a plot
 
 
@@ -30,7 +30,7 @@ def attempt(
     if name is None:
         _list(reads, json=json)
         return
-    chosen = find(name)
+    chosen = find_try(name)
     about = pick(reads, "about ten seconds", "大约十秒")
     if chosen.seconds != 10:
         about = pick(reads, f"about {chosen.seconds} seconds", f"大约 {chosen.seconds} 秒")
@@ -70,7 +70,10 @@ def _drawn(finding: Any, lang: Lang) -> Any:
     top = max(row[finding.bar] for row in finding.rows) or 1.0
     for row in finding.rows:
         cells = [_written(cell, lang) for cell in row]
-        drawn.add_row(*cells, _bar(row[finding.bar] / top))
+        # Block characters show eighths of a column.
+        eighths = round(row[finding.bar] / top * BAR_WIDTH * 8)
+        bar = "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+        drawn.add_row(*cells, bar)
     return drawn
 
 
@@ -78,11 +81,6 @@ def _written(cell: Any, lang: Lang) -> str:
     if isinstance(cell, float):
         return f"{cell:,.0f}" if abs(cell) >= 1000 else f"{cell:.3g}"
     return escape(str(getattr(cell, lang, cell)))
-
-
-def _bar(share: float) -> str:
-    eighths = round(share * WIDTH * 8)
-    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
 def _plot(finding: Any, lang: Lang) -> str:

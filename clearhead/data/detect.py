@@ -51,7 +51,10 @@ class Schema:
 
 def detect_schemas(source: Source, mapping: Mapping[str, str] | None = None) -> tuple[Schema, ...]:
     """Every schema that fits, most likely first; at least one, or an error that says what to do."""
-    columns, sample = source.columns, _sample(source)
+    # Rows from the whole source, not its first: a file may be sorted by label.
+    count = min(len(source), 500)
+    sample = [source[i * len(source) // count] for i in range(count)]
+    columns = source.columns
     if mapping:
         return (_mapped(columns, mapping),)
     schemas = [Schema(*guess) for guess in guess_schemas(columns, sample, source.note)]
@@ -126,12 +129,6 @@ def _completions(mapping: Mapping[str, str]) -> str:
         if ways
         else "these do not go together; name text and label, or src and tgt"
     )
-
-
-def _sample(source: Source) -> list[Row]:
-    """Up to 500 rows spread over the whole source: a file may be sorted by label."""
-    count = min(len(source), 500)
-    return [source[i * len(source) // count] for i in range(count)]
 
 
 def guess_schemas(columns: Sequence[str], rows: Sequence[Row], note: str) -> Iterator[SchemaGuess]:

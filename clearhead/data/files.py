@@ -97,18 +97,16 @@ class File:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
             at = error.start
-            sample = line if len(line) > 2**16 else line + self._after(line)
+            sample = line
+            if len(line) <= 2**16:  # one line is too little to guess an encoding from: add the first ones
+                head = self.read(0, 2**16)
+                sample += head[: head.rfind(b"\n") + 1]
             likely = _guess(sample, self.read(0, 4)) or "latin-1"
             raise DataError(
                 f"{self.name} line {number} is not UTF-8: byte {at + 1} of the line is 0x{line[at]:02X}; "
                 f"it looks like {likely}: iconv -f {likely} -t utf-8 {self.path.name} > utf8-{self.path.name}"
             ) from None
         return text.rstrip("\r\n")
-
-    def _after(self, line: bytes) -> bytes:
-        """The beginning of the file, to guess its encoding from more than one line."""
-        head = self.read(0, 2**16)
-        return head[: head.rfind(b"\n") + 1]
 
     def _open(self) -> int:
         """A descriptor of the bytes. A file of size 0 is not read: in /proc such a file may never end."""

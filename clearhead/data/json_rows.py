@@ -229,9 +229,9 @@ def _squad(article: Any) -> Iterator[Any]:
         yield article
         return
     for paragraph in article["paragraphs"]:
-        for asked in paragraph["qas"]:
-            answers = asked.get("answers", [])
-            yield {"question": asked["question"], "context": paragraph["context"], "answers": answers}
+        for entry in paragraph["qas"]:
+            answers = entry.get("answers", [])
+            yield {"question": entry["question"], "context": paragraph["context"], "answers": answers}
 
 
 def _kind(value: Any) -> str:

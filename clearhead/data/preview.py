@@ -44,12 +44,12 @@ TEXT_ROLES = {
 
 
 def _answer(row: Row) -> list[Segment]:
-    asked, context = (row["question"] + "\n", False), row["context"]
+    question, context = (row["question"] + "\n", False), row["context"]
     if not row["answers"]:
-        return [asked, (context, False), ("\n(no answer)", True)]
+        return [question, (context, False), ("\n(no answer)", True)]
     first = row["answers"][0]
     start, end = first["start"], first["start"] + len(first["text"])
-    return [asked, (context[:start], False), (context[start:end], True), (context[end:], False)]
+    return [question, (context[:start], False), (context[start:end], True), (context[end:], False)]
 
 
 def _messages(row: Row) -> list[Segment]:

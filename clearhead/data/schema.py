@@ -130,8 +130,8 @@ def _texts(*roles: str) -> Callable[[Row, Columns], Row]:
 def _alpaca(row: Row, columns: Columns) -> Row:
     texts = _texts("instruction", "output")(row, columns)
     more = _text(row, columns, "input")["input"] if "input" in columns else ""
-    asked = f"{texts['instruction']}\n\n{more}" if more.strip() else texts["instruction"]
-    return {"prompt": asked, "completion": texts["output"]}
+    prompt = f"{texts['instruction']}\n\n{more}" if more.strip() else texts["instruction"]
+    return {"prompt": prompt, "completion": texts["output"]}
 
 
 def _messages(role: str, speaker: str, words: str) -> Callable[[Row, Columns], Row]:

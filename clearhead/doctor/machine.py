@@ -29,7 +29,7 @@ def check_machine(folder: Path | None = None) -> list[Finding]:
     """All findings about this machine. `folder` is where runs would be written."""
     place = Path.cwd() if folder is None else folder
     findings = [
-        _python(),
+        Finding("python", f"{platform.python_version()} · clearhead {metadata.version('clearhead')}"),
         _torch(),
         _processor(),
         _threads(),
@@ -39,10 +39,6 @@ def check_machine(folder: Path | None = None) -> list[Finding]:
         _disk(place),
     ]
     return [*findings, _graphics(), _letters(), _font(), _browser(), *_extras()]
-
-
-def _python() -> Finding:
-    return Finding("python", f"{platform.python_version()} · clearhead {metadata.version('clearhead')}")
 
 
 def _torch() -> Finding:
@@ -69,14 +65,16 @@ def cores() -> int:
 
 def _threads() -> Finding:
     threads, there = torch.get_num_threads(), cores()
-    asked = os.environ.get("OMP_NUM_THREADS")
-    summary = f"{threads} for {there} processors" + (f" (OMP_NUM_THREADS={asked})" if asked else "")
+    omp_threads = os.environ.get("OMP_NUM_THREADS")
+    summary = f"{threads} for {there} processors" + (
+        f" (OMP_NUM_THREADS={omp_threads})" if omp_threads else ""
+    )
     if threads > there:
         return Finding(
             "threads", summary, "wrong", f"they wait for one another: export OMP_NUM_THREADS={there}"
         )
     if threads < there:
-        remedy = "unset OMP_NUM_THREADS" if asked else f"export OMP_NUM_THREADS={there}"
+        remedy = "unset OMP_NUM_THREADS" if omp_threads else f"export OMP_NUM_THREADS={there}"
         return Finding("threads", summary, "note", f"some processors are idle: {remedy}")
     return Finding("threads", summary)
 

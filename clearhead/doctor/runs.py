@@ -77,14 +77,10 @@ def _curves(curves: Curves, run: RunConfig | None, place: Path) -> Iterator[Find
     post = config.get("model_type") in ("bert", "roberta", "marian", "bart", "albert", "distilbert")
     yield findings.check_learning_rate(curves, training.steps if training else None, warmup, post_norm=post)
     yield findings.check_speed(curves)
-    metric = _metric(curves)
-    yield findings.check_validation(curves, metric, larger=metric in LARGER)
-
-
-def _metric(curves: Curves) -> str:
-    """The score that runs are compared by, as far as the log knows: the loss, or the first there is."""
+    # The log does not name the score that runs are compared by: the loss, or the first one it has.
     scores = curves.validations[-1]["scores"] if curves.validations else {}
-    return next((name for name in LARGER if name in scores), "loss")
+    metric = next((name for name in LARGER if name in scores), "loss")
+    yield findings.check_validation(curves, metric, larger=metric in LARGER)
 
 
 def _config(place: Path) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from . import (
     transformer,
     xlnet,
 )
-from .family import Config, Family, Task
+from .family import Config, Family, HeadKind
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -86,7 +86,7 @@ def named(name: str) -> tuple[Family, Config]:
     raise SpecError(f"no family or size is called {name!r}; {nearest(name, [*SIZES, *FAMILIES])}")
 
 
-__all__ = ["FAMILIES", "SIZES", "Config", "Family", "Task", "families", "named", "of_type"]
+__all__ = ["FAMILIES", "SIZES", "Config", "Family", "HeadKind", "families", "named", "of_type"]
 
 
 class _Room(ModuleType):

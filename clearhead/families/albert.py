@@ -8,11 +8,11 @@ from ..nn.model import Single
 from ..nn.tower import Tower
 from ..weights import Ignore, Name, Table
 from . import bert
-from .family import Config, Task
+from .family import Config, HeadKind
 from .words import encoder_head_rows
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     if c["inner_group_num"] != 1:
         raise SpecError(f"ALBERT with inner_group_num {c['inner_group_num']} is not known here; expected 1")
     return (
@@ -29,7 +29,7 @@ HEAD = {
 }  # fmt: skip
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     rows: list[Name] = []
     for group in range(c["num_hidden_groups"]):
         theirs = f"albert.encoder.albert_layer_groups.{group}.albert_layers.0."

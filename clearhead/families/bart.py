@@ -14,7 +14,7 @@ from ..nn.norm import Layer
 from ..nn.positions import Learned
 from ..nn.tower import Tower
 from ..weights import Alias, Ignore, Name, Table
-from .family import Config, Family, Task
+from .family import Config, Family, HeadKind
 from .words import activation
 
 
@@ -44,7 +44,7 @@ def side(c: Config, name: str) -> Tower:
     )
 
 
-def spec(c: Config, task: Task) -> Pair:
+def spec(c: Config, task: HeadKind) -> Pair:
     return Pair(
         encoder=side(c, "encoder"),
         decoder=side(c, "decoder"),
@@ -63,11 +63,11 @@ def shares_table(c: Config) -> bool:
     return bool(c["tie_word_embeddings"]) or older
 
 
-def mbart_spec(c: Config, task: Task) -> Pair:
+def mbart_spec(c: Config, task: HeadKind) -> Pair:
     return spec(c, task).edit(Block, order="pre").edit(Tower, last_norm=Layer())
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     shared = "encoder.embed.table.weight"
     tied = c["tie_word_embeddings"]
     return (

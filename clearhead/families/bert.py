@@ -12,11 +12,11 @@ from ..nn.norm import Layer
 from ..nn.positions import Learned
 from ..nn.tower import Tower
 from ..weights import Ignore, Name, Table
-from .family import Config, Family, Task
+from .family import Config, Family, HeadKind
 from .words import activation, encoder_head, encoder_head_rows
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     norm, pooler = Layer(eps=c["layer_norm_eps"]), Transform(act="tanh")
     dropout = c["hidden_dropout_prob"]
     return Single(
@@ -63,7 +63,7 @@ def tower_rows(prefix: str) -> Table:
     )
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     return tower_rows("bert.") + encoder_head_rows(c, task, HEAD)
 
 

@@ -15,21 +15,23 @@ from ..nn.model import Single
 from ..nn.tower import Tower
 from ..weights import Table
 from . import bert
-from .family import Config, Task
+from .family import Config, HeadKind
 from .words import activation, encoder_head, encoder_head_rows
 
-KINDS = ("block_sparse", "original_full")
+ATTENTION_TYPES = ("block_sparse", "original_full")
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     whole = bert.spec(c, task).edit(Attention, bias="qkvo" if c["use_bias"] else "o")
     if c["rescale_embeddings"]:
         whole = whole.edit(Tokens, scale=c["hidden_size"] ** 0.5)
     if task == "labels":  # their classifier bends as the rest of the model does
         pooler = Transform(act=activation(c["hidden_act"]))
         whole = replace(whole, head=encoder_head(c, task, whole.tower.pattern[0].norm, pooler))
-    if c["attention_type"] not in KINDS:
-        raise SpecError(f"attention_type is {c['attention_type']!r}; {nearest(c['attention_type'], KINDS)}")
+    if c["attention_type"] not in ATTENTION_TYPES:
+        raise SpecError(
+            f"attention_type is {c['attention_type']!r}; {nearest(c['attention_type'], ATTENTION_TYPES)}"
+        )
     if c["attention_type"] == "original_full":
         return whole
     blocks = tuple(
@@ -51,7 +53,7 @@ def _kernel(c: Config, layer: int) -> BigBird:
     )
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     names = {**bert.HEAD, "pooler": "bert.pooler.{p}"}
     if task == "labels":
         names |= {"pooler": "classifier.dense.{p}", "classifier": "classifier.out_proj.{p}"}

@@ -15,13 +15,13 @@ from ..nn.positions import Learned
 from ..nn.tower import Tower
 from ..weights import Ignore, Name, Table
 from . import bert
-from .family import Config, Task
+from .family import Config, HeadKind
 from .words import activation, encoder_head, encoder_head_rows
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     norm = Layer(eps=1e-12)
-    said = Config({**c, "hidden_act": c["activation"], "classifier_dropout": c["seq_classif_dropout"]})
+    config = Config({**c, "hidden_act": c["activation"], "classifier_dropout": c["seq_classif_dropout"]})
     return Single(
         tower=Tower(
             width=c["dim"],
@@ -38,7 +38,7 @@ def spec(c: Config, task: Task) -> Single:
                 dropout=c["dropout"],
             ),
         ),
-        head=encoder_head(said, task, norm, pooler=Transform(act="relu")),
+        head=encoder_head(config, task, norm, pooler=Transform(act="relu")),
         init=Normal(std=c["initializer_range"]),
     )
 
@@ -50,7 +50,7 @@ HEAD = {
 }  # fmt: skip
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     theirs, ours = "distilbert.transformer.layer.{i}.", "tower.blocks.{i}."
     return (
         Name("distilbert.embeddings.word_embeddings.weight", "tower.embed.table.weight"),

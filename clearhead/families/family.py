@@ -11,12 +11,12 @@ from ..nn.model import Model
 from ..weights import Table
 from . import schema
 
-Task = Literal["hidden", "tokens", "labels", "tags", "span", "pair", "pretrain"]
+HeadKind = Literal["hidden", "tokens", "labels", "tags", "span", "pair", "pretrain"]
 """What the head answers: states, words, a label, a label per token, a span, whether two texts follow;
 `pretrain` is words with a second head that says whether two texts follow."""
 
 # The end of a class name in `architectures` says which head a checkpoint has.
-ENDINGS: dict[str, Task] = {
+ENDINGS: dict[str, HeadKind] = {
     "ForCausalLM": "tokens",
     "LMHeadModel": "tokens",
     "ForMaskedLM": "tokens",
@@ -54,11 +54,11 @@ class Family:
     paper: str
     mode: Literal["bidirectional", "causal", "encoder-decoder"]
     uses: str  # typical tasks, in a few words
-    spec: Callable[[Config, Task], Model]
-    weights: Callable[[Config, Task], Table]
+    spec: Callable[[Config, HeadKind], Model]
+    weights: Callable[[Config, HeadKind], Table]
     defaults: Mapping[str, Any]  # what their config class assumes where config.json is silent
     sizes: Mapping[str, Mapping[str, Any]]  # named sizes: changes to the defaults
-    architectures: Mapping[Task, str]  # the class of theirs that has this head
+    architectures: Mapping[HeadKind, str]  # the class of theirs that has this head
     prefix: str = ""  # what stands before every name but the head's; base-model files leave it out
     parent: str | None = None  # the family it descends from, for the family tree
     model_type: str | None = None  # what config.json calls it, where that is not its name
@@ -74,12 +74,12 @@ class Family:
 
     def config(self, given: Mapping[str, Any], stored: Iterable[str] = ()) -> Config:
         today = modern(given)
-        schema.check(today, self.defaults)
+        schema.check_config(today, self.defaults)
         config = Config({**self.defaults, **today})
         config.stored = frozenset(stored)
         return config
 
-    def task(self, given: Mapping[str, Any]) -> Task:
+    def task(self, given: Mapping[str, Any]) -> HeadKind:
         """Which head a checkpoint has, from the class that saved it; a config that does not say has words."""
         named = given.get("architectures")
         if not isinstance(named, list | tuple) or not named:

@@ -13,11 +13,11 @@ from ..nn.norm import RMS
 from ..nn.tower import Tower
 from ..weights import Name, Table
 from . import llama
-from .family import Config, Task
+from .family import Config, HeadKind
 from .words import activation, layered
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     base = (
         llama.spec(c, task)
         .edit(RMS, centred=True)
@@ -35,7 +35,7 @@ def spec(c: Config, task: Task) -> Single:
     return base.edit(Tower, block=layered(base.tower.block, named, c["sliding_window"]))
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     theirs, ours = "model.layers.{i}.", "tower.blocks.{i}."
     norms = {
         "post_attention_layernorm": "attn_after",

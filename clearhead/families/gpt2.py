@@ -14,11 +14,11 @@ from ..nn.norm import Layer
 from ..nn.positions import Learned
 from ..nn.tower import Tower
 from ..weights import Fused, Ignore, Name, Table
-from .family import Config, Family, Task
+from .family import Config, Family, HeadKind
 from .words import activation, decoder_head, decoder_head_rows
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     norm = Layer(eps=c["layer_norm_epsilon"])
     attention = Attention(
         heads=c["n_head"],
@@ -52,7 +52,7 @@ def spec(c: Config, task: Task) -> Single:
     )
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     theirs, ours = "transformer.h.{i}.", "tower.blocks.{i}."
     return (
         Name("transformer.wte.weight", "tower.embed.table.weight"),

@@ -11,11 +11,11 @@ from ..nn.model import Single
 from ..nn.norm import Layer
 from ..nn.tower import Tower
 from ..weights import Fused, Ignore, Name, Table
-from .family import Config, Family, Task
+from .family import Config, Family, HeadKind
 from .words import activation, decoder_head, decoder_head_rows, rope
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     norm = Layer(eps=c["layer_norm_eps"])
     fraction = c["rope_parameters"].get("partial_rotary_factor") or c.get("rotary_pct", 0.25)
     return Single(
@@ -43,7 +43,7 @@ def spec(c: Config, task: Task) -> Single:
     )
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     theirs, ours = "gpt_neox.layers.{i}.", "tower.blocks.{i}."
     qkv = tuple(f"{ours}attn.{x}.{{p}}" for x in "qkv")
     return (

@@ -5,14 +5,14 @@ from dataclasses import replace
 from ..nn.model import Pair
 from ..nn.positions import Learned
 from ..nn.tower import Tower
-from ..weights import Name, Row, Table
+from ..weights import Name, Table, WeightRule
 from . import bart
-from .family import Config, Family, Task
+from .family import Config, Family, HeadKind
 from .longformer import windowed
 
 
-def spec(c: Config, task: Task) -> Pair:
-    whole = bart.spec(Config({**c, **PLAIN}), task)
+def spec(c: Config, task: HeadKind) -> Pair:
+    whole = bart.spec(Config({**c, **BART_ONLY}), task)
     encoder = whole.encoder
     blocks = windowed(encoder.pattern[0], c["attention_window"], c["encoder_layers"])
     return replace(
@@ -26,28 +26,31 @@ def _placed(tower: Tower, length: int) -> Tower:
     return replace(tower, positions=Learned(length=length))
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     theirs, ours = "led.encoder.layers.{i}.self_attn.", "encoder.blocks.{i}.attn."
     parts = {"query": "q", "key": "k", "value": "v"}
     inner = theirs + "longformer_self_attn."
-    own: list[Row] = [Name(theirs + "output.{p}", ours + "out.{p}")]
+    own: list[WeightRule] = [Name(theirs + "output.{p}", ours + "out.{p}")]
     for them, us in parts.items():
         own.append(Name(f"{inner}{them}.{{p}}", f"{ours}{us}.{{p}}"))
         own.append(Name(f"{inner}{them}_global.{{p}}", f"{ours}{us}_global.{{p}}"))
-    rows = [_renamed(row) for row in bart.weights(Config({**c, **PLAIN}), task)]
+    rows = [_renamed(row) for row in bart.weights(Config({**c, **BART_ONLY}), task)]
     return (*(row for row in rows if not row.theirs.startswith(theirs)), *own)
 
 
-def _renamed(row: Row) -> Row:
+def _renamed(row: WeightRule) -> WeightRule:
     """BART's rows: theirs begin with `model.`, these with `led.`."""
     tail = row.theirs.removeprefix("model.")
     return row if tail == row.theirs else replace(row, theirs="led." + tail)
 
 
-PLAIN = {"scale_embedding": False, "max_position_embeddings": 1024}  # of BART; LED's config has no such keys
+BART_ONLY = {
+    "scale_embedding": False,
+    "max_position_embeddings": 1024,
+}  # of BART; LED's config has no such keys
 SAME = {
     key: value for key, value in bart.DEFAULTS.items()
-    if key not in (*PLAIN, "forced_eos_token_id")
+    if key not in (*BART_ONLY, "forced_eos_token_id")
 }  # fmt: skip
 FAMILY = Family(
     name="led",

@@ -13,11 +13,11 @@ from ..nn.model import Single
 from ..nn.norm import RMS
 from ..nn.tower import Tower
 from ..weights import Ignore, Name, Table
-from .family import Config, Family, Task
+from .family import Config, Family, HeadKind
 from .words import activation, decoder_head, decoder_head_rows, rope
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     norm = RMS(eps=c["rms_norm_eps"])
     return Single(
         tower=Tower(
@@ -48,7 +48,7 @@ def spec(c: Config, task: Task) -> Single:
     )
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     theirs, ours = "model.layers.{i}.", "tower.blocks.{i}."
     return (
         Name("model.embed_tokens.weight", "tower.embed.table.weight"),

@@ -14,11 +14,11 @@ from ..nn.model import Single
 from ..nn.tower import Tower
 from ..weights import Ignore, Name, Table
 from . import bert, roberta
-from .family import Config, Task
+from .family import Config, HeadKind
 from .words import encoder_head_rows
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     whole = roberta.spec(c, task)
     block = whole.tower.pattern[0]
     always = (0,) if task == "labels" else ()
@@ -48,7 +48,7 @@ def windowed(
     return blocks[0] if len(set(blocks)) == 1 else blocks
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     names = {**roberta.HEAD, "classifier": "classifier.out_proj.{p}"} if task == "labels" else roberta.HEAD
     pooler = Ignore("longformer.pooler.dense.{p}", "the pooler, which no head uses")
     theirs, ours = "longformer.encoder.layer.{i}.attention.self.", "tower.blocks.{i}.attn."
@@ -61,7 +61,7 @@ def weights(c: Config, task: Task) -> Table:
     )
 
 
-REAL = {
+LONGFORMER_BASE = {
     "vocab_size": 50265, "max_position_embeddings": 4098, "type_vocab_size": 1, "layer_norm_eps": 1e-5,
 }  # fmt: skip
 FAMILY = replace(
@@ -81,5 +81,5 @@ FAMILY = replace(
         "hidden": "LongformerModel",
     },
     defaults={**roberta.DEFAULTS, "vocab_size": 30522, "sep_token_id": 2, "attention_window": 512},
-    sizes={"longformer-base": REAL, "longformer-large": {**REAL, **bert.LARGE}},
+    sizes={"longformer-base": LONGFORMER_BASE, "longformer-large": {**LONGFORMER_BASE, **bert.LARGE}},
 )  # fmt: skip

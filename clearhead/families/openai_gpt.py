@@ -12,14 +12,14 @@ from ..nn.norm import Layer
 from ..nn.positions import Learned
 from ..nn.tower import Tower
 from ..weights import Fused, Ignore, Name, Table
-from .family import Config, Family, Task
+from .family import Config, Family, HeadKind
 from .words import decoder_head, decoder_head_rows
 
 # Their "gelu" is the tanh form.
 ACTS: dict[str, Activation] = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     return Single(
         tower=Tower(
             width=c["n_embd"],
@@ -40,7 +40,7 @@ def spec(c: Config, task: Task) -> Single:
     )
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     theirs, ours = "transformer.h.{i}.", "tower.blocks.{i}."
     return (
         Name("transformer.tokens_embed.weight", "tower.embed.table.weight"),

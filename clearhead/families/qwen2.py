@@ -7,11 +7,11 @@ from ..nn.block import Block
 from ..nn.model import Single
 from ..nn.tower import Tower
 from . import llama
-from .family import Config, Task
+from .family import Config, HeadKind
 from .words import layered
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     base = llama.spec(c, task).edit(Attention, bias="qkv")
     assert isinstance(base.tower.block, Block)
     window = c["sliding_window"] if c["use_sliding_window"] else None

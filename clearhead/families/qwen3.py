@@ -9,18 +9,18 @@ from ..nn.norm import RMS
 from ..nn.tower import Tower
 from ..weights import Name, Table
 from . import llama
-from .family import Config, Task
+from .family import Config, HeadKind
 from .words import layered
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     base = llama.spec(c, task).edit(Attention, qk_norm=RMS(eps=c["rms_norm_eps"]))
     assert isinstance(base.tower.block, Block)
     window = c["sliding_window"] if c["use_sliding_window"] else None
     return base.edit(Tower, block=layered(base.tower.block, c, window))
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     theirs, ours = "model.layers.{i}.self_attn.", "tower.blocks.{i}.attn."
     norms = tuple(Name(f"{theirs}{x}_norm.weight", f"{ours}{x}_norm.weight") for x in "qk")
     return llama.weights(c, task) + norms

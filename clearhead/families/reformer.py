@@ -15,12 +15,12 @@ from ..nn.model import Single
 from ..nn.norm import Layer
 from ..nn.positions import Learned, Positions
 from ..nn.tower import Tower
-from ..weights import Ignore, Name, Row, Table
-from .family import Config, Family, Task
+from ..weights import Ignore, Name, Table, WeightRule
+from .family import Config, Family, HeadKind
 from .words import activation
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     norm = Layer(eps=c["layer_norm_eps"])
     return Single(
         tower=Tower(
@@ -83,10 +83,10 @@ def _attention(c: Config, kind: str) -> Attention:
     return Attention(heads=heads, head_dim=width, project="shared", kernel=hashed)
 
 
-def _head(c: Config, task: Task) -> Head | None:
+def _head(c: Config, task: HeadKind) -> Head | None:
     given = c["classifier_dropout"]
     dropout = c["hidden_dropout_prob"] if given is None else given
-    heads: dict[Task, Head | None] = {
+    heads: dict[HeadKind, Head | None] = {
         "hidden": None,
         "tokens": TokenHead(vocab=c["vocab_size"], tied=False),
         "labels": Labels(
@@ -97,10 +97,10 @@ def _head(c: Config, task: Task) -> Head | None:
     return heads[task]
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     theirs, ours = "reformer.encoder.layers.{i}.", "tower.blocks.{i}."
     attention = {"query_key": "q", "query": "q", "key": "k", "value": "v"}
-    rows: list[Row] = [
+    rows: list[WeightRule] = [
         Name("reformer.embeddings.word_embeddings.weight", "tower.embed.table.weight"),
         Name("reformer.embeddings.position_embeddings.weights.{i}", "tower.positions.tables.{i}"),
         Name("reformer.embeddings.position_embeddings.embedding.weight", "tower.positions.table.weight"),
@@ -115,7 +115,7 @@ def weights(c: Config, task: Task) -> Table:
         parts = ("query_key", "value") if kind == "lsh" else ("query", "key", "value")
         layer, block = f"reformer.encoder.layers.{i}.attention.self_attention.", f"tower.blocks.{i}.attn."
         rows += [Name(f"{layer}{part}.weight", f"{block}{attention[part]}.weight") for part in parts]
-    heads: dict[Task, Table] = {
+    heads: dict[HeadKind, Table] = {
         "hidden": (),
         "tokens": (
             Name("lm_head.decoder.weight", "head.weight"),

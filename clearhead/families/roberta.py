@@ -6,17 +6,17 @@ from ..nn.model import Single
 from ..nn.positions import Learned
 from ..weights import Ignore, Table
 from . import bert
-from .family import Config, Task
+from .family import Config, HeadKind
 from .words import encoder_head_rows
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     start = c["pad_token_id"] + 1
     exact = Config({**c, "head_act": "gelu"})  # their masked-word head has its own activation
     return bert.spec(exact, task).edit(Learned, length=c["max_position_embeddings"] - start, offset=start)
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     names = {**HEAD, "classifier": "classifier.out_proj.{p}"} if task == "labels" else HEAD
     pooler = Ignore("roberta.pooler.dense.{p}", "the pooler, which no head uses")
     return (*bert.tower_rows("roberta."), pooler, *encoder_head_rows(c, task, names))
@@ -30,10 +30,10 @@ HEAD = {
 DEFAULTS = {
     **bert.DEFAULTS, "vocab_size": 50265, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
 }  # fmt: skip
-REAL = {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+ROBERTA_BASE = {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
 
 
-def _classes(stem: str) -> dict[Task, str]:
+def _classes(stem: str) -> dict[HeadKind, str]:
     return {
         "tokens": f"{stem}ForMaskedLM", "labels": f"{stem}ForSequenceClassification",
         "tags": f"{stem}ForTokenClassification", "span": f"{stem}ForQuestionAnswering",
@@ -53,7 +53,7 @@ FAMILY = replace(
     parent="bert",
     architectures=_classes("Roberta"),
     defaults=DEFAULTS,
-    sizes={"roberta-base": REAL, "roberta-large": {**REAL, **bert.LARGE}},
+    sizes={"roberta-base": ROBERTA_BASE, "roberta-large": {**ROBERTA_BASE, **bert.LARGE}},
 )
 XLMR = replace(
     FAMILY,
@@ -65,7 +65,7 @@ XLMR = replace(
     architectures=_classes("XLMRoberta"),
     defaults={**DEFAULTS, "vocab_size": 30522},
     sizes={
-        "xlm-roberta-base": {**REAL, "vocab_size": 250002},
-        "xlm-roberta-large": {**REAL, **bert.LARGE, "vocab_size": 250002},
+        "xlm-roberta-base": {**ROBERTA_BASE, "vocab_size": 250002},
+        "xlm-roberta-large": {**ROBERTA_BASE, **bert.LARGE, "vocab_size": 250002},
     },
 )

@@ -13,22 +13,22 @@ from typing import Any, NamedTuple
 
 from ..errors import SpecError, quoted
 
-LARGEST = 2**31  # of a size, a count or a token id
+COUNT_LIMIT = 2**31  # of a size, a count or a token id
 MOST_LABELS = 10**6
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """What a key may hold, and how a person would say it."""
 
     fits: Callable[[Any], bool]
     words: str
 
-    def or_null(self) -> Kind:
-        return Kind(lambda value: value is None or self.fits(value), f"{self.words}, or null")
+    def or_null(self) -> ValueKind:
+        return ValueKind(lambda value: value is None or self.fits(value), f"{self.words}, or null")
 
 
 def _whole(value: Any) -> bool:
-    return type(value) is int and -LARGEST <= value < LARGEST
+    return type(value) is int and -COUNT_LIMIT <= value < COUNT_LIMIT
 
 
 def _number(value: Any) -> bool:
@@ -48,33 +48,37 @@ def _settings(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_setting, value.values()))
 
 
-WHOLE = Kind(_whole, f"a whole number below {LARGEST:,}")
-NUMBER = Kind(_number, "a number")
-RATE = Kind(lambda value: _number(value) and 0 <= value <= 1, "a number from 0 to 1").or_null()
-SWITCH = Kind(lambda value: isinstance(value, bool), "true or false")
-WORD = Kind(lambda value: isinstance(value, str), "a string")
-WORDS = Kind(_all(lambda value: isinstance(value, str)), "a list of strings")
-ONE_OR_MORE = Kind(lambda value: _whole(value) or _all(_whole)(value), "a whole number or a list of them")
-OBJECT = Kind(lambda value: isinstance(value, dict), "an object")
+WHOLE = ValueKind(_whole, f"a whole number below {COUNT_LIMIT:,}")
+NUMBER = ValueKind(_number, "a number")
+RATE = ValueKind(lambda value: _number(value) and 0 <= value <= 1, "a number from 0 to 1").or_null()
+SWITCH = ValueKind(lambda value: isinstance(value, bool), "true or false")
+WORD = ValueKind(lambda value: isinstance(value, str), "a string")
+STRINGS = ValueKind(_all(lambda value: isinstance(value, str)), "a list of strings")
+ONE_OR_MORE = ValueKind(
+    lambda value: _whole(value) or _all(_whole)(value), "a whole number or a list of them"
+)
+OBJECT = ValueKind(lambda value: isinstance(value, dict), "an object")
 TOKEN = ONE_OR_MORE.or_null()  # the id of a token, or several
 
 # Keys whose default does not say what they may hold.
-BY_NAME: dict[str, Kind] = {
-    "architectures": WORDS.or_null(),
+BY_NAME: dict[str, ValueKind] = {
+    "architectures": STRINGS.or_null(),
     "model_type": WORD,
     "dtype": WORD.or_null(),
     "id2label": OBJECT.or_null(),
     "label2id": OBJECT.or_null(),
-    "num_labels": Kind(
+    "num_labels": ValueKind(
         lambda value: _whole(value) and 0 < value <= MOST_LABELS, f"a whole number from 1 to {MOST_LABELS:,}"
     ).or_null(),
-    "rope_parameters": Kind(_settings, "an object of numbers and strings"),
+    "rope_parameters": ValueKind(_settings, "an object of numbers and strings"),
     "rotary_pct": RATE,
-    "layer_types": WORDS.or_null(),
+    "layer_types": STRINGS.or_null(),
     "head_act": WORD,
     "attention_window": ONE_OR_MORE,
     "num_buckets": ONE_OR_MORE.or_null(),
-    "hash_seed": Kind(lambda value: type(value) is int and 0 <= value < 2**63, "a whole number").or_null(),
+    "hash_seed": ValueKind(
+        lambda value: type(value) is int and 0 <= value < 2**63, "a whole number"
+    ).or_null(),
     "sliding_window": WHOLE.or_null(),
     "attn_logit_softcapping": NUMBER.or_null(),
     "final_logit_softcapping": NUMBER.or_null(),
@@ -88,7 +92,7 @@ ONLY: dict[str, Any] = {
     "quantization_config": None,
     "pruned_heads": {},
 }
-BY_TYPE: dict[type, Kind] = {
+BY_TYPE: dict[type, ValueKind] = {
     bool: SWITCH,
     int: WHOLE,
     float: NUMBER,
@@ -98,7 +102,7 @@ BY_TYPE: dict[type, Kind] = {
 }
 
 
-def check(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+def check_config(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     """Refuse the first key whose value is not of its kind. `config` is given in today's spelling."""
     for key, value in config.items():
         if key in ONLY and key not in defaults and value not in (None, ONLY[key]):
@@ -108,7 +112,7 @@ def check(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
             raise SpecError(f"{key} is {quoted(value)}, expected {kind.words}")
 
 
-def _kind(key: str, defaults: Mapping[str, Any]) -> Kind | None:
+def _kind(key: str, defaults: Mapping[str, Any]) -> ValueKind | None:
     """None for a key that nothing here reads."""
     if key in BY_NAME:
         return BY_NAME[key]
@@ -120,5 +124,5 @@ def _kind(key: str, defaults: Mapping[str, Any]) -> Kind | None:
         return RATE
     default = defaults[key]
     if isinstance(default, list | tuple):
-        return WORDS if isinstance(default[0], str) else Kind(_all(_whole), "a list of whole numbers")
+        return STRINGS if isinstance(default[0], str) else ValueKind(_all(_whole), "a list of whole numbers")
     return BY_TYPE[type(default)]

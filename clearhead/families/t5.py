@@ -14,11 +14,11 @@ from ..nn.norm import RMS
 from ..nn.positions import RelativeBuckets
 from ..nn.tower import Tower
 from ..weights import Alias, Name, Table
-from .family import Config, Family, Task
+from .family import Config, Family, HeadKind
 from .words import activation
 
 
-def spec(c: Config, task: Task) -> Pair:
+def spec(c: Config, task: HeadKind) -> Pair:
     norm, dropout = RMS(eps=c["layer_norm_epsilon"]), c["dropout_rate"]
     attention = Attention(
         heads=c["num_heads"], head_dim=c["d_kv"], scale=1.0, kernel=Softmax(dropout=dropout)
@@ -41,7 +41,8 @@ def spec(c: Config, task: Task) -> Pair:
             attention=attention, cross=attention, feedforward=_feedforward(c), norm=norm, dropout=dropout
         ),
     )
-    scale = c["d_model"] ** -0.5 if _scaled(c) else 1.0
+    scaled = c.get("scale_decoder_outputs", c["tie_word_embeddings"])
+    scale = c["d_model"] ** -0.5 if scaled else 1.0
     head = TokenHead(vocab=c["vocab_size"], tied=_tied(c), scale=scale) if task == "tokens" else None
     return Pair(encoder=encoder, decoder=decoder, head=head, init=FanIn(factor=c["initializer_factor"]))
 
@@ -60,11 +61,7 @@ def _tied(c: Config) -> bool:
     return "lm_head.weight" not in c.stored if c.stored else bool(c["tie_word_embeddings"])
 
 
-def _scaled(c: Config) -> bool:
-    return bool(c.get("scale_decoder_outputs", c["tie_word_embeddings"]))
-
-
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     attention = {"q": "q", "k": "k", "v": "v", "o": "out"}
     gated = c["feed_forward_proj"].startswith("gated-")
     feedforward = {"wi_0": "gate", "wi_1": "up", "wo": "down"} if gated else {"wi": "up", "wo": "down"}

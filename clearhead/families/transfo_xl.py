@@ -12,11 +12,11 @@ from ..nn.long import Adaptive, AdaptiveHead, RelativeWaves
 from ..nn.model import Single
 from ..nn.norm import Layer
 from ..nn.tower import Tower
-from ..weights import Alias, Fused, Ignore, Name, Row, Table
-from .family import Config, Family, Task
+from ..weights import Alias, Fused, Ignore, Name, Table, WeightRule
+from .family import Config, Family, HeadKind
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     if c["attn_type"] or not c["proj_share_all_but_first"] or not c["tie_word_embeddings"]:
         raise SpecError("Transformer-XL is known here with attn_type 0 and tables shared with the head")
     projected = c["div_val"] > 1 or c["d_embed"] != c["d_model"]
@@ -63,10 +63,10 @@ def spec(c: Config, task: Task) -> Single:
     )
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     theirs, ours = "transformer.layers.{i}.", "tower.blocks.{i}."
     places = {"r_w_bias": "u", "r_r_bias": "v"}
-    rows: list[Row] = [
+    rows: list[WeightRule] = [
         Name("transformer.word_emb.emb_layers.{i}.weight", "tower.embed.tables.{i}.weight"),
         Name("transformer.word_emb.emb_projs.{i}", "tower.embed.projects.{i}.weight"),
         Fused(theirs + "dec_attn.qkv_net.weight", tuple(f"{ours}attn.{x}.weight" for x in "qkv")),

@@ -13,10 +13,10 @@ from ..nn.positions import Sinusoidal
 from ..nn.tower import Tower
 from ..weights import Alias, Ignore, Name, Table
 from . import bart
-from .family import Config, Task
+from .family import Config, HeadKind
 
 
-def spec(c: Config, task: Task) -> Pair:
+def spec(c: Config, task: HeadKind) -> Pair:
     base = bart.spec(c, task).edit(Tower, positions=Sinusoidal(layout="halves")).edit(Tokens, norm=None)
     vocab = c["decoder_vocab_size"] or c["vocab_size"]
     decoder = base.decoder.edit(Tokens, vocab=vocab)
@@ -25,7 +25,7 @@ def spec(c: Config, task: Task) -> Pair:
     return replace(base, decoder=decoder, head=head, shared=shared, init=Xavier())
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     one = c["share_encoder_decoder_embeddings"]  # otherwise theirs has no third table
     shared = one and bart.shares_table(c)
     ours = "encoder.embed.table.weight" if shared else "decoder.embed.table.weight"

@@ -12,10 +12,10 @@ from ..nn.feedforward import Activation
 from ..nn.heads import Head, Labels, Span, Tags, TokenHead, Transform
 from ..nn.norm import Norm
 from ..nn.rope import DynamicNTK, LinearStretch, Llama3, Rope, Stretch, Yarn
-from ..weights import Alias, Ignore, Name, Row, Table
-from .family import Config, Task
+from ..weights import Alias, Ignore, Name, Table, WeightRule
+from .family import Config, HeadKind
 
-ACTIVATIONS: dict[str, Activation] = {
+HF_ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu",
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -29,48 +29,50 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 def activation(word: str) -> Activation:
-    if word not in ACTIVATIONS:
-        raise SpecError(f"unknown activation {word!r} in config.json; {nearest(word, ACTIVATIONS)}")
-    return ACTIVATIONS[word]
+    if word not in HF_ACTIVATIONS:
+        raise SpecError(f"unknown activation {word!r} in config.json; {nearest(word, HF_ACTIVATIONS)}")
+    return HF_ACTIVATIONS[word]
 
 
 def rope(c: Config, fraction: float = 1.0) -> Rope:
     """Rotary positions from `rope_parameters`."""
-    said = c["rope_parameters"]
-    kind, theta = said.get("rope_type", "default"), float(said.get("rope_theta", 10000.0))
+    parameters = c["rope_parameters"]
+    kind, theta = parameters.get("rope_type", "default"), float(parameters.get("rope_theta", 10000.0))
     if kind == "default":
         return Rope(theta=theta, fraction=fraction)
     if kind not in STRETCHES:
         raise SpecError(f"unknown rope_type {kind!r} in config.json; {nearest(kind, STRETCHES)}")
-    return Rope(theta=theta, fraction=fraction, stretch=STRETCHES[kind](c, said))
+    return Rope(theta=theta, fraction=fraction, stretch=STRETCHES[kind](c, parameters))
 
 
-def _trained(c: Config, said: dict[str, Any]) -> int:
-    return int(said.get("original_max_position_embeddings") or c["max_position_embeddings"])
+def _trained(c: Config, parameters: dict[str, Any]) -> int:
+    return int(parameters.get("original_max_position_embeddings") or c["max_position_embeddings"])
 
 
-def _yarn(c: Config, said: dict[str, Any]) -> Stretch:
-    if said.get("mscale") or said.get("mscale_all_dim"):
+def _yarn(c: Config, parameters: dict[str, Any]) -> Stretch:
+    if parameters.get("mscale") or parameters.get("mscale_all_dim"):
         raise SpecError("rope_parameters with mscale (DeepSeek's YaRN) are not known here")
     return Yarn(
-        factor=float(said["factor"]),
-        length=_trained(c, said),
-        fast=float(said.get("beta_fast") or 32),
-        slow=float(said.get("beta_slow") or 1),
-        rounded=bool(said.get("truncate", True)),
-        amplify=said.get("attention_factor"),
+        factor=float(parameters["factor"]),
+        length=_trained(c, parameters),
+        fast=float(parameters.get("beta_fast") or 32),
+        slow=float(parameters.get("beta_slow") or 1),
+        rounded=bool(parameters.get("truncate", True)),
+        amplify=parameters.get("attention_factor"),
     )
 
 
 STRETCHES: dict[str, Callable[[Config, dict[str, Any]], Stretch]] = {
-    "linear": lambda c, said: LinearStretch(factor=float(said["factor"])),
-    "dynamic": lambda c, said: DynamicNTK(factor=float(said["factor"]), length=c["max_position_embeddings"]),
+    "linear": lambda c, parameters: LinearStretch(factor=float(parameters["factor"])),
+    "dynamic": lambda c, parameters: DynamicNTK(
+        factor=float(parameters["factor"]), length=c["max_position_embeddings"]
+    ),
     "yarn": _yarn,
-    "llama3": lambda c, said: Llama3(
-        factor=float(said["factor"]),
-        length=_trained(c, said),
-        low=float(said["low_freq_factor"]),
-        high=float(said["high_freq_factor"]),
+    "llama3": lambda c, parameters: Llama3(
+        factor=float(parameters["factor"]),
+        length=_trained(c, parameters),
+        low=float(parameters["low_freq_factor"]),
+        high=float(parameters["high_freq_factor"]),
     ),
 }
 
@@ -86,12 +88,12 @@ def layered(block: Block, c: Config, window: int | None) -> Block | tuple[Block,
     return each[0] if len(set(each)) == 1 else each
 
 
-def encoder_head(c: Config, task: Task, norm: Norm, pooler: Transform) -> Head | None:
+def encoder_head(c: Config, task: HeadKind, norm: Norm, pooler: Transform) -> Head | None:
     """The heads of BERT and its kin; `pooler` stands between the first token and the labels."""
     act = activation(c.get("head_act", c["hidden_act"]))
     drop = c.get("classifier_dropout")
     dropout = float(c.get("hidden_dropout_prob", 0.0) if drop is None else drop)
-    heads: dict[Task, Head | None] = {
+    heads: dict[HeadKind, Head | None] = {
         "hidden": None,
         "tokens": TokenHead(
             vocab=c["vocab_size"],
@@ -107,9 +109,9 @@ def encoder_head(c: Config, task: Task, norm: Norm, pooler: Transform) -> Head |
     return heads["tokens" if task == "pretrain" else task]
 
 
-def decoder_head(c: Config, task: Task, tokens: TokenHead) -> Head | None:
+def decoder_head(c: Config, task: HeadKind, tokens: TokenHead) -> Head | None:
     """The heads of GPT and its kin: words, or labels read off the last token."""
-    heads: dict[Task, Head | None] = {
+    heads: dict[HeadKind, Head | None] = {
         "hidden": None,
         "tokens": tokens,
         "labels": Labels(count=c.labels, pool="last", bias=False),
@@ -117,14 +119,14 @@ def decoder_head(c: Config, task: Task, tokens: TokenHead) -> Head | None:
     return heads[task]
 
 
-def decoder_head_rows(c: Config, task: Task, theirs: str) -> Table:
+def decoder_head_rows(c: Config, task: HeadKind, theirs: str) -> Table:
     if task == "labels":
         return (Name("score.weight", "head.project.weight"),)
     tied = task != "tokens" or c["tie_word_embeddings"]
     return (Alias(theirs, "tower.embed.table.weight") if tied else Name(theirs, "head.weight"),)
 
 
-def encoder_head_rows(c: Config, task: Task, names: Mapping[str, str]) -> Table:
+def encoder_head_rows(c: Config, task: HeadKind, names: Mapping[str, str]) -> Table:
     """`names` are theirs for: dense, norm, bias, decoder (masked words); pooler, classifier, pair, span.
 
     What belongs to a head that this model does not have is known and kept, not used.
@@ -132,7 +134,7 @@ def encoder_head_rows(c: Config, task: Task, names: Mapping[str, str]) -> Table:
     words = {"dense": "head.transform.dense.{p}", "norm": "head.transform.norm.{p}", "bias": "head.bias"}
     pooled = {"pooler": "head.transform.dense.{p}"}
     second = {"pooler": "second.transform.dense.{p}", "pair": "second.project.{p}"}
-    used: dict[Task, dict[str, str]] = {
+    used: dict[HeadKind, dict[str, str]] = {
         "hidden": {},
         "tokens": words,
         "labels": {**pooled, "classifier": "head.project.{p}"},
@@ -141,7 +143,7 @@ def encoder_head_rows(c: Config, task: Task, names: Mapping[str, str]) -> Table:
         "tags": {"classifier": "head.project.{p}"},
         "span": {"span": "head.project.{p}"},
     }
-    rows: list[Row] = [Name(names[part], ours) for part, ours in used[task].items()]
+    rows: list[WeightRule] = [Name(names[part], ours) for part, ours in used[task].items()]
     if "bias" in used[task]:
         bias = names["decoder"].replace("weight", "bias")
         tied = c["tie_word_embeddings"]

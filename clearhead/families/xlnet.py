@@ -12,12 +12,12 @@ from ..nn.long import RelativeWaves
 from ..nn.model import Single
 from ..nn.norm import Layer
 from ..nn.tower import Tower
-from ..weights import Alias, Ignore, Name, Row, Table
-from .family import Config, Family, Task
+from ..weights import Alias, Ignore, Name, Table, WeightRule
+from .family import Config, Family, HeadKind
 from .words import activation
 
 
-def spec(c: Config, task: Task) -> Single:
+def spec(c: Config, task: HeadKind) -> Single:
     if c["bi_data"] or c["same_length"] or c["attn_type"] not in ("bi", "uni"):
         raise SpecError("XLNet is known here with attn_type 'bi' or 'uni', without bi_data and same_length")
     return Single(
@@ -42,9 +42,9 @@ def spec(c: Config, task: Task) -> Single:
     )
 
 
-def _head(c: Config, task: Task) -> Head | None:
+def _head(c: Config, task: HeadKind) -> Head | None:
     summary = Transform(act=activation(c["summary_activation"]))
-    heads: dict[Task, Head | None] = {
+    heads: dict[HeadKind, Head | None] = {
         "hidden": None,
         "tokens": TokenHead(vocab=c["vocab_size"], tied=c["tie_word_embeddings"], bias=True),
         "labels": Labels(count=c.labels, pool="last", transform=summary, dropout=c["summary_last_dropout"]),
@@ -53,10 +53,10 @@ def _head(c: Config, task: Task) -> Head | None:
     return heads[task]
 
 
-def weights(c: Config, task: Task) -> Table:
+def weights(c: Config, task: HeadKind) -> Table:
     theirs, ours = "transformer.layer.{i}.", "tower.blocks.{i}."
     heads, table = c["n_head"], "tower.embed.table.weight"
-    rows: list[Row] = [Name("transformer.word_embedding.weight", table)]
+    rows: list[WeightRule] = [Name("transformer.word_embedding.weight", table)]
     rows += [
         Name(f"{theirs}rel_attn.{x}", f"{ours}attn.{x}.weight", transpose=True, heads=heads) for x in "qkv"
     ]
@@ -74,7 +74,7 @@ def weights(c: Config, task: Task) -> Table:
         Ignore("transformer.mask_emb", "the query stream of pre-training"),
     ]
     tied = c["tie_word_embeddings"]
-    ends: dict[Task, Table] = {
+    ends: dict[HeadKind, Table] = {
         "hidden": (),
         "tokens": (
             Alias("lm_loss.weight", table) if tied else Name("lm_loss.weight", "head.weight"),

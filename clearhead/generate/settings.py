@@ -34,7 +34,7 @@ from .search import EndTokens, Stop, StopStrings, Strategy
 DEFAULT_NEW = 128  # new tokens, if neither an argument nor the checkpoint sets a limit
 
 # Keys of generation_config.json that do not change the output: options of other libraries.
-HARMLESS = {
+WITHOUT_EFFECT = {
     "_from_model_config", "transformers_version", "use_cache", "cache_implementation", "cache_config",
     "max_cache_len", "return_dict_in_generate", "output_attentions", "output_hidden_states",
     "output_scores", "output_logits", "compile_config", "disable_compile", "low_memory",
@@ -42,7 +42,7 @@ HARMLESS = {
     "assistant_confidence_threshold", "remove_invalid_values", "max_time", "bos_token_id",
 }  # fmt: skip
 # Values that mean "off" for keys that are not known here.
-OFF: tuple[Any, ...] = (None, False, 0, 0.0, 1.0, [], {})
+OFF_VALUES: tuple[Any, ...] = (None, False, 0, 0.0, 1.0, [], {})
 NOT_IN_FILES = {"allowed"}  # a function
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p")
 
@@ -112,7 +112,7 @@ class GenerationSettings:
         notes = [
             f"generation_config.json asks for {quoted(name)} = {quoted(value)}, unknown here and ignored"
             for name, value in stored.items()
-            if name not in known | HARMLESS and not _is_off(value)
+            if name not in known | WITHOUT_EFFECT and not _is_off(value)
         ]
         values = {name: value for name, value in stored.items() if name in known - NOT_IN_FILES}
         for one, two in (("max_new_tokens", "max_length"), ("min_new_tokens", "min_length")):
@@ -245,7 +245,7 @@ class GenerationSettings:
 
 
 def _is_off(value: Any) -> bool:
-    return isinstance(value, bool | int | float | list | dict) and value in OFF
+    return isinstance(value, bool | int | float | list | dict) and value in OFF_VALUES
 
 
 def as_tuple(value: int | Sequence[int] | None) -> tuple[int, ...]:

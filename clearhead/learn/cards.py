@@ -20,14 +20,14 @@ class Card:
 
 
 @lru_cache(1)
-def cards() -> tuple[Card, ...]:
+def all_cards() -> tuple[Card, ...]:
     text = (files("clearhead.learn") / "cards.yaml").read_text(encoding="utf-8")
     return tuple(Card(**card) for card in yaml.safe_load(text))
 
 
-def drawn(count: int | None, seed: int | None) -> list[Card]:
+def draw_cards(count: int | None, seed: int | None) -> list[Card]:
     """All in their order, or shuffled by a seed, and no more than `count` of them."""
-    chosen = list(cards())
+    chosen = list(all_cards())
     if seed is not None:
         Random(seed).shuffle(chosen)
     return chosen[:count]

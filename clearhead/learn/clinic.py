@@ -19,15 +19,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 
 from ..errors import InputError, nearest
 from .language import Lang
 
-SHELF = files("clearhead.learn") / "exercises"
-Kind = Literal["implement", "fix"]
+EXERCISES = files("clearhead.learn") / "exercises"
+ExerciseKind = Literal["implement", "fix"]
 SHOWN = 2000  # characters of what the learner's file printed
 
 
@@ -40,10 +40,10 @@ class Exercise:
     checks: Mapping[str, Mapping[Lang, str]]
     hints: Mapping[Lang, list[str]]
     why: Mapping[Lang, str]  # told when it is solved
-    kind: Kind = "fix"
+    kind: ExerciseKind = "fix"
 
     def code(self, which: str) -> str:
-        return (SHELF / self.name / f"{which}.py").read_text(encoding="utf-8")
+        return (EXERCISES / self.name / f"{which}.py").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -67,24 +67,24 @@ class Verdict:
 @lru_cache(1)
 def exercises() -> dict[str, Exercise]:
     """All of them by name, in their order."""
-    found = [_read(folder.name) for folder in SHELF.iterdir() if folder.is_dir() and folder.name[0] != "_"]
+    found = []
+    for folder in EXERCISES.iterdir():
+        if folder.is_dir() and folder.name[0] != "_":
+            text = (folder / "exercise.yaml").read_text(encoding="utf-8")
+            found.append(Exercise(name=folder.name, **yaml.safe_load(text)))
     return {exercise.name: exercise for exercise in sorted(found, key=lambda each: each.order)}
 
 
-def find(name: str) -> Exercise:
+def find_exercise(name: str) -> Exercise:
     if name not in exercises():
         raise InputError(f"there is no exercise {name!r}; {nearest(name, exercises())}")
     return exercises()[name]
 
 
-def _read(name: str) -> Exercise:
-    words: dict[str, Any] = yaml.safe_load((SHELF / name / "exercise.yaml").read_text(encoding="utf-8"))
-    return Exercise(name=name, **words)
-
-
-def start(exercise: Exercise, path: Path, lang: Lang) -> None:
+def write_exercise(exercise: Exercise, path: Path, lang: Lang) -> None:
     """Write the broken file, with its story on top. A file that is there already is never written over."""
-    head = [exercise.title[lang], "", *_wrapped(exercise.story[lang], lang), ""]
+    width = 48 if lang == "zh" else 96  # Chinese characters take two columns and have no spaces to break at
+    head = [exercise.title[lang], "", *textwrap.wrap(exercise.story[lang], width), ""]
     head += [f"clearhead learn clinic check {exercise.name} {path}"]
     comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
     try:
@@ -94,11 +94,6 @@ def start(exercise: Exercise, path: Path, lang: Lang) -> None:
         raise InputError(f"{path} exists already; choose another name with --to") from None
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
-
-
-def _wrapped(text: str, lang: Lang) -> list[str]:
-    width = 48 if lang == "zh" else 96  # Chinese characters take two columns and have no spaces to break at
-    return textwrap.wrap(text, width)
 
 
 def examine(exercise: Exercise, path: Path, limit: float = 30.0) -> Verdict:
@@ -112,7 +107,7 @@ def examine(exercise: Exercise, path: Path, limit: float = 30.0) -> Verdict:
         command = [sys.executable, "-m", "clearhead.learn.examine", exercise.name, str(path), str(report)]
         with printed.open("wb") as output:
             stopped = _run(command, output.fileno(), limit)
-        said = printed.read_text(encoding="utf-8", errors="replace")[-SHOWN:]
+        printed_text = printed.read_text(encoding="utf-8", errors="replace")[-SHOWN:]
         found = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else {}
     outcomes = [Outcome(**each) for each in found.get("outcomes", ())]
     error: Mapping[Lang, str] = found.get("error", {})
@@ -138,7 +133,7 @@ def examine(exercise: Exercise, path: Path, limit: float = 30.0) -> Verdict:
     outcomes += [
         Outcome(name, passed=False, detail={"en": "not reached", "zh": "没有执行到"}) for name in missing
     ]
-    return Verdict(tuple(outcomes), error, said)
+    return Verdict(tuple(outcomes), error, printed_text)
 
 
 def _run(command: list[str], output: int, limit: float) -> bool:

@@ -13,21 +13,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .clinic import SHELF, find
+from .clinic import EXERCISES, find_exercise
 from .language import Lang
 
-LARGEST = 16 * 1024 * 1024  # bytes a learner's file may print or write
+MAX_OUTPUT_BYTES = 16 * 1024 * 1024  # bytes a learner's file may print or write
 
 
 def main(name: str, file: str, report: str) -> None:
-    exercise = find(name)
+    exercise = find_exercise(name)
     found: dict[str, Any] = {"outcomes": [], "running": None}
 
     def save(**more: Any) -> None:
         found.update(more)
         Path(report).write_text(json.dumps(found), encoding="utf-8")
 
-    checks = _module("check", Path(str(SHELF / name / "check.py")))
+    checks = _module("check", Path(str(EXERCISES / name / "check.py")))
     try:
         user = _module("user", Path(file))
     except BaseException as error:  # a learner's file may do anything, SystemExit included
@@ -69,9 +69,11 @@ def _told(error: BaseException, file: str) -> dict[Lang, str]:
         return {"en": words, "zh": words}
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-    said = f"{type(error).__name__}: {words}"
+    summary = f"{type(error).__name__}: {words}"
     return (
-        {"en": f"{said} (line {line})", "zh": f"{said}（第 {line} 行）"} if line else {"en": said, "zh": said}
+        {"en": f"{summary} (line {line})", "zh": f"{summary}（第 {line} 行）"}
+        if line
+        else {"en": summary, "zh": summary}
     )
 
 
@@ -81,7 +83,7 @@ def _limit_files() -> None:
         import resource
     except ImportError:  # not on Windows
         return
-    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, LARGEST))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_OUTPUT_BYTES, MAX_OUTPUT_BYTES))
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ Lang = Literal["en", "zh"]
 T = TypeVar("T")
 
 
-def language(asked: Lang | None = None, environment: Mapping[str, str] = os.environ) -> Lang:
+def language(chosen: Lang | None = None, environment: Mapping[str, str] = os.environ) -> Lang:
     """`--lang`, then CLEARHEAD_LANG, then the locale: LC_ALL, LC_MESSAGES, LANG, the first that is set."""
-    if asked is not None:
-        return asked
+    if chosen is not None:
+        return chosen
     names = ("CLEARHEAD_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
-    said = next((environment[name] for name in names if environment.get(name)), "en")
-    return "zh" if said.lower().startswith("zh") else "en"
+    locale = next((environment[name] for name in names if environment.get(name)), "en")
+    return "zh" if locale.lower().startswith("zh") else "en"
 
 
 def pick(lang: Lang, en: T, zh: T) -> T:

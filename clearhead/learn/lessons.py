@@ -42,7 +42,7 @@ class Lesson:
         return lang if lang == "en" else "zh-Hant" if self.name in TRADITIONAL else "zh-Hans"
 
 
-def shelf() -> Path:
+def lessons_dir() -> Path:
     """Beside this file in an installed package, in `docs` of a checkout."""
     packed = Path(__file__).parent / "pages"
     return packed if packed.is_dir() else Path(__file__).parents[2] / "docs"
@@ -51,16 +51,18 @@ def shelf() -> Path:
 @lru_cache(1)
 def lessons() -> dict[str, Lesson]:
     """All lessons by name, in the order of the path."""
-    pages = [(path.name[0], path) for path in sorted((shelf() / "learn" / "en").glob("*.md"))]
-    pages += [("p", path) for path in sorted((shelf() / "projects" / "en").glob("*.md"))]
+    pages = [(path.name[0], path) for path in sorted((lessons_dir() / "learn" / "en").glob("*.md"))]
+    pages += [("p", path) for path in sorted((lessons_dir() / "projects" / "en").glob("*.md"))]
     if not pages:
-        raise InputError(f"the lessons are missing: {shelf()} has no learn/en/*.md; install clearhead again")
+        raise InputError(
+            f"the lessons are missing: {lessons_dir()} has no learn/en/*.md; install clearhead again"
+        )
     order = list(LEVELS)
     found = [_read(level, path) for level, path in sorted(pages, key=lambda page: order.index(page[0]))]
     return {lesson.name: lesson for lesson in found}
 
 
-def find(name: str) -> Lesson:
+def find_lesson(name: str) -> Lesson:
     if name not in lessons():
         raise InputError(f"there is no lesson {name!r}; {nearest(name, lessons())}")
     return lessons()[name]

@@ -51,7 +51,7 @@ def walks() -> dict[str, Walk]:
     }
 
 
-def find(name: str) -> Walk:
+def find_walk(name: str) -> Walk:
     if name not in walks():
         raise InputError(f"there is no explanation {name!r}; {nearest(name, walks())}")
     return walks()[name]

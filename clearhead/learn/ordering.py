@@ -57,13 +57,13 @@ def puzzles() -> dict[str, OrderPuzzle]:
     }
 
 
-def find(name: str) -> OrderPuzzle:
+def find_puzzle(name: str) -> OrderPuzzle:
     if name not in puzzles():
         raise InputError(f"there is no puzzle {name!r}; {nearest(name, puzzles())}")
     return puzzles()[name]
 
 
-def parse(answer: str, count: int) -> list[int]:
+def parse_order(answer: str, count: int) -> list[int]:
     """ "3 1 2" or "3, 1, 2" -> [2, 0, 1]: every number of the list once."""
     words = re.split(r"[\s,，、]+", answer.strip())
     expected = f"expected each of the numbers 1 to {count} once, such as {example(count)!r}"

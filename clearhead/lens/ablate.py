@@ -117,8 +117,8 @@ def _check(tower: Stack, part: str, layer: int | None, head: int | None, word: s
         raise InputError(f"{word!r}: this model has no cross-attention")
     count = attention.heads if isinstance(attention, Attention) else 0
     if head is not None and head >= count:
-        said = f"there are {count} heads, from 0 to {count - 1}" if count else "this layer has no heads"
-        raise InputError(f"{word!r}: {said}")
+        reason = f"there are {count} heads, from 0 to {count - 1}" if count else "this layer has no heads"
+        raise InputError(f"{word!r}: {reason}")
 
 
 def _silences(model: TransformerModel, off: AblatedPart) -> list[Tap]:

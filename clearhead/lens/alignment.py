@@ -1,7 +1,7 @@
 """Alignment: the trace of a translator in; which source token each said token looked at out.
 
 A decoder's row predicts the token after it, so a row is named by what it made the model say.
-Shape suffixes: H heads, Q said tokens, K source tokens.
+Shape suffixes: H heads, Q target tokens, K source tokens.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, eq=False)
 class Alignment:
     weights_QK: Tensor
-    said: list[Token]  # the last one is what the model would say next: the end, if it was done
+    target: list[Token]  # the last one is what the model would say next: the end, if it was done
     source: list[Token]
     layer: int
 
     @property
     def links(self) -> list[tuple[int, int, float]]:
-        """(said, source, weight): for each said token the source token it looked at most."""
+        """(target, source, weight): for each target token the source token it looked at most."""
         best = self.weights_QK.max(-1)
         return [(q, int(k), float(w)) for q, (w, k) in enumerate(zip(*best, strict=True))]
 
@@ -41,6 +41,6 @@ def alignment(trace: Trace, layer: int | None = None, head: int | None = None) -
         layer = int(head_scores(trace, "cross").entropy.mean(-1).argmin())
     weights = trace.attention("cross", layer, head)
     next_id = int(trace.answer[-1].argmax())
-    said = [*trace.target_tokens[1:], *of_ids([next_id], trace.tokenizer)]
+    target = [*trace.target_tokens[1:], *of_ids([next_id], trace.tokenizer)]
     together = weights if head is not None else weights.mean(0)
-    return Alignment(together, said, trace.tokens, layer % trace.layers("cross"))
+    return Alignment(together, target, trace.tokens, layer % trace.layers("cross"))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Answer:
+class TopPredictions:
     """What a person asks a model for: the likeliest words or labels with their chances, or what was said."""
 
     best: list[tuple[str, float]]
@@ -24,23 +24,23 @@ class Answer:
 
 @dataclass(frozen=True)
 class Comparison:
-    before: Answer
-    after: Answer
+    before: TopPredictions
+    after: TopPredictions
     moved: float  # bits, the mean over all tokens; of states the relative distance
     unit: str
 
 
-def answer_of(trace: Trace, names: dict[int, str] | None = None, top: int = 5) -> Answer:
+def answer_of(trace: Trace, names: dict[int, str] | None = None, top: int = 5) -> TopPredictions:
     """The next token of a writer, the word behind a mask, the label of a text; nothing for bare states."""
     row = _row(trace)
     if row is None:
-        return Answer([])
+        return TopPredictions([])
     best = row.float().softmax(-1).topk(min(top, row.shape[-1]))
     found = list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
     if trace.answer.ndim == 1:
-        return Answer([((names or {}).get(i, f"label {i}"), p) for i, p in found])
-    said = "".join(token.text for token in trace.target_tokens if not token.special) or None
-    return Answer([(of_ids([i], trace.tokenizer)[0].label, p) for i, p in found], said)
+        return TopPredictions([((names or {}).get(i, f"label {i}"), p) for i, p in found])
+    text = "".join(token.text for token in trace.target_tokens if not token.special) or None
+    return TopPredictions([(of_ids([i], trace.tokenizer)[0].label, p) for i, p in found], text)
 
 
 def _row(trace: Trace) -> Tensor | None:

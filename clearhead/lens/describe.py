@@ -36,7 +36,7 @@ def windows(tower: Tower) -> list[int | None]:
     return [None if look is None else look[0] + 1 for look in looks]
 
 
-def places(positions: Positions) -> str:
+def describe_positions(positions: Positions) -> str:
     """A position scheme in a few words."""
     if isinstance(positions, Learned):
         return f"learned, {positions.length}"
@@ -62,7 +62,7 @@ def sentence(tower: Tower) -> str:
     parts = [
         f"{at['layers']} layers x {heads} (width {at['width']}, head {at['head_dim']})",
         f"{block.order}-norm ({type(block.norm).__name__})",
-        f"positions {places(tower.positions)}",
+        f"positions {describe_positions(tower.positions)}",
         kind,
     ]
     mixing = _mixing(block.attention)

@@ -80,9 +80,9 @@ def _short(value: Any) -> Any:
         )
     if not is_dataclass(value):
         return value
-    said = [
+    fields = [
         f"{name}={_short(getattr(value, name))}"
         for name, field in value.__dataclass_fields__.items()
         if getattr(value, name) != field.default and not is_dataclass(getattr(value, name))
     ]
-    return f"{type(value).__name__}({', '.join(said)})"
+    return f"{type(value).__name__}({', '.join(fields)})"

@@ -46,7 +46,7 @@ class Shown(Kernel):
         return self.weights[:, heads]
 
 
-def write(trace: Trace, path: Path) -> Path:
+def write_trace(trace: Trace, path: Path) -> Path:
     fed, seen = trace.input, trace.record
     tensors: dict[str, Tensor] = {f"stream/{name}": x for name, x in seen.streams.items()}
     if seen.answer.numel() <= LARGEST_ANSWER:

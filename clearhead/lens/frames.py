@@ -1,6 +1,6 @@
-"""Frames: a trace of a text that was said token by token in; one frame for each token out.
+"""Frames: a trace of a text that was tokens token by token in; one frame for each token out.
 
-A causal model that reads the whole text at once computes what it computed while it said it, so one pass
+A causal model that reads the whole text at once computes what it computed while it tokens it, so one pass
 holds every frame: row by row.
 """
 
@@ -16,7 +16,7 @@ from ..errors import InputError
 from .tokens import Token, of_ids
 
 if TYPE_CHECKING:
-    from .record import Kind
+    from .record import AttentionKind
     from .trace import Trace
 
 
@@ -24,28 +24,30 @@ if TYPE_CHECKING:
 class Frame:
     step: int  # from 0
     row: int  # of the decoder's attention
-    token: Token  # what was said
+    token: Token  # what was tokens
     probability: float
     candidates: list[tuple[str, int, float]]  # label, id, probability; the likeliest first
     trace: Trace
 
-    def attention(self, kind: Kind | None = None, layer: int = -1, head: int | None = None) -> Tensor:
-        """Where the model looked when it said this: (K,) of one head, or (H, K)."""
+    def attention(
+        self, kind: AttentionKind | None = None, layer: int = -1, head: int | None = None
+    ) -> Tensor:
+        """Where the model looked when it tokens this: (K,) of one head, or (H, K)."""
         kind = kind or self.trace.kinds[-1]
         rows = self.trace.attention(kind, layer, head)
         return rows[..., self.row, : self.row + 1 if kind != "cross" else rows.shape[-1]]
 
 
 def frames(trace: Trace, top: int = 5) -> list[Frame]:
-    said = trace.target_tokens or trace.tokens
+    tokens = trace.target_tokens or trace.tokens
     if not trace.info.generates:
         raise InputError("frames are for models that say one token after another")
     made = []
     chances = trace.answer[trace.input.prompt - 1 :].float().softmax(-1)
-    for step, row in enumerate(range(trace.input.prompt - 1, len(said) - 1)):
+    for step, row in enumerate(range(trace.input.prompt - 1, len(tokens) - 1)):
         best = torch.topk(chances[step], min(top, chances.shape[-1]))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         candidates = [(of_ids([i], trace.tokenizer)[0].label, i, p) for i, p in pairs]
-        token = said[row + 1]
+        token = tokens[row + 1]
         made.append(Frame(step, row, token, float(chances[step, token.id]), candidates, trace))
     return made

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..nn.model import TransformerModel
-from .record import Kind, TraceInput, record_forward
+from .record import AttentionKind, TraceInput, record_forward
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -27,11 +27,11 @@ CAVEAT = (
     "Attention shows where a head looks, not why the model answers as it does: high weights can be idle and "
     "low ones decisive. Switch a head off (--without {}) and see whether the answer moves."
 )
-ROLES = {"previous": "previous", "first": "sink", "itself": "itself", "induction": "induction"}
+HEAD_ROLES = {"previous": "previous", "first": "sink", "itself": "itself", "induction": "induction"}
 CLEAR = 0.4  # the mean weight from which a head is called by what it looks at
 
 
-def switch(trace: Trace, kind: Kind, layer: int | str, head: int | str) -> str:
+def switch(trace: Trace, kind: AttentionKind, layer: int | str, head: int | str) -> str:
     """How `--without` calls a head: with its side, where there are two stacks."""
     side = {"self": "encoder."}.get(kind, f"{kind}.") if len(trace.kinds) > 1 else ""
     return f"{side}head:{layer}.{head}"
@@ -48,18 +48,18 @@ class HeadScores:
 
     def role(self, layer: int, head: int) -> str:
         """A head in one word, if it is clear what it does."""
-        scores = {name: float(getattr(self, name)[layer, head]) for name in ROLES}
+        scores = {name: float(getattr(self, name)[layer, head]) for name in HEAD_ROLES}
         name = max(scores, key=lambda n: -1.0 if math.isnan(scores[n]) else scores[n])
-        return ROLES[name] if scores[name] >= CLEAR else ""
+        return HEAD_ROLES[name] if scores[name] >= CLEAR else ""
 
 
-def head_scores(trace: Trace, kind: Kind = "self") -> HeadScores:
+def head_scores(trace: Trace, kind: AttentionKind = "self") -> HeadScores:
     """Of one kind of attention; between two texts there is no previous token and no distance: NaN."""
     rows = [_scores(trace.attention(kind, layer), _ids(trace, kind)) for layer in range(trace.layers(kind))]
     return HeadScores(*(torch.stack(column) for column in zip(*rows, strict=True)))
 
 
-def _ids(trace: Trace, kind: Kind) -> list[int] | None:
+def _ids(trace: Trace, kind: AttentionKind) -> list[int] | None:
     return None if kind == "cross" else [token.id for token in trace.sides(kind)[0]]
 
 

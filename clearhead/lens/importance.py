@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..nn.tap import Tap
-from .record import Kind
+from .record import AttentionKind
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def head_importance(
-    trace: Trace, kind: Kind = "self", progress: Callable[[int, int], None] | None = None
+    trace: Trace, kind: AttentionKind = "self", progress: Callable[[int, int], None] | None = None
 ) -> Tensor:
     """(L, H) in bits: the mean divergence of the answers with the head from those without it.
 

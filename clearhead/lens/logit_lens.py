@@ -63,7 +63,7 @@ def logit_lens(
             chances.append(torch.cat([p for _, p in best]))
     found = torch.stack(ids)
     words = tokenizer if isinstance(head, WordHead) else None
-    return LogitLens(found, torch.stack(chances), named(found, words))
+    return LogitLens(found, torch.stack(chances), token_labels(found, words))
 
 
 def _best(model: TransformerModel, tower: Stack, x_TD: Tensor, top: int) -> tuple[Tensor, Tensor]:
@@ -75,7 +75,7 @@ def _best(model: TransformerModel, tower: Stack, x_TD: Tensor, top: int) -> tupl
     return ids, (logits.float() - answer.float().logsumexp(-1, keepdim=True)).exp()
 
 
-def named(ids_LTK: Tensor, tokenizer: Tokenizer | None) -> list[list[list[str]]]:
+def token_labels(ids_LTK: Tensor, tokenizer: Tokenizer | None) -> list[list[list[str]]]:
     """Every id alone, as a word; each different id is decoded once."""
     known = {i: of_ids([i], tokenizer)[0].label for i in set(ids_LTK.flatten().tolist())}
     return [[[known[i] for i in row] for row in layer] for layer in ids_LTK.tolist()]

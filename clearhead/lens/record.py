@@ -20,7 +20,7 @@ from ..nn.tap import OFF, Tap
 from .clone import chain_taps
 from .tokens import Token
 
-Kind = Literal["self", "decoder", "cross"]
+AttentionKind = Literal["self", "decoder", "cross"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ModelInfo:
     """What must be known of a model to read a trace of it."""
 
     title: str
-    kinds: dict[Kind, str]  # kind of attention -> its addresses: "decoder.blocks.{}.cross"
+    kinds: dict[AttentionKind, str]  # kind of attention -> its addresses: "decoder.blocks.{}.cross"
     generates: bool  # one token after another
     has_head: bool  # the answer is a guess (words, labels), not the last states
 
@@ -88,7 +88,7 @@ def model_info(model: TransformerModel, title: str) -> ModelInfo:
     return ModelInfo(title, attention_addresses(model), generates=model.spec.generates, has_head=has_head)
 
 
-def attention_addresses(model: TransformerModel) -> dict[Kind, str]:
+def attention_addresses(model: TransformerModel) -> dict[AttentionKind, str]:
     """The kinds of attention: self-attention of the first tower ("self") and of further ones, by their names,
     and cross-attention, each with the address of its layers."""
     kinds: dict[str, str] = {}
@@ -96,7 +96,7 @@ def attention_addresses(model: TransformerModel) -> dict[Kind, str]:
         kinds[name if kinds else "self"] = f"{name}.blocks.{{}}.attn"
         if any(block.cross is not None for block in tower.spec.pattern):
             kinds["cross"] = f"{name}.blocks.{{}}.cross"
-    return cast("dict[Kind, str]", kinds)
+    return cast("dict[AttentionKind, str]", kinds)
 
 
 def record_forward(model: TransformerModel, fed: TraceInput, *, tap: Tap = OFF) -> ForwardRecord:

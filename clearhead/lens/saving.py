@@ -19,7 +19,7 @@ from .rollout import rollout
 from .tokens import Token
 
 if TYPE_CHECKING:
-    from .record import Kind
+    from .record import AttentionKind
     from .trace import Trace
 
 SUFFIXES = (".png", ".svg", ".pdf", ".html", ".safetensors")
@@ -29,19 +29,19 @@ SUFFIXES = (".png", ".svg", ".pdf", ".html", ".safetensors")
 class Chosen:
     """What a picture is of. Without a head, the heads of the layer are taken together."""
 
-    kind: Kind
+    kind: AttentionKind
     layer: int
     head: int | None
     word: int | None = None  # the token that arcs start from
     other: tuple[int, int] | None = None  # layer and head to put beside the chosen one
 
 
-def save(
+def save_trace(
     trace: Trace,
     path: str | Path,
     *,
     view: str | None = None,
-    kind: Kind | None = None,
+    kind: AttentionKind | None = None,
     layer: int | None = None,
     head: int | None = None,
     word: int | str | None = None,
@@ -54,9 +54,9 @@ def save(
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {path.parent} to save {path.name} in")
     if path.suffix == ".safetensors":
-        from .file import write
+        from .file import write_trace
 
-        return write(trace, path)
+        return write_trace(trace, path)
     if path.suffix == ".html":
         from .page import page
 
@@ -72,7 +72,7 @@ def drawn(
     trace: Trace,
     view: str | None = None,
     *,
-    kind: Kind | None = None,
+    kind: AttentionKind | None = None,
     layer: int | None = None,
     head: int | None = None,
     word: int | str | None = None,
@@ -94,7 +94,7 @@ def labels(tokens: list[Token]) -> list[str]:
     return [token.label for token in tokens]
 
 
-def _word(trace: Trace, kind: Kind, word: int | str | None) -> int | None:
+def _word(trace: Trace, kind: AttentionKind, word: int | str | None) -> int | None:
     """A token by its number or by its text, the last one that has it."""
     rows = labels(trace.sides(kind)[0])
     if word is None or isinstance(word, int):
@@ -153,10 +153,10 @@ def _lines(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
 
 def _alignment(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
     found = alignment(trace, layer, chosen.head)
-    said = "".join(token.text for token in found.said if not token.special)
+    target = "".join(token.text for token in found.target if not token.special)
     source = "".join(_spaced(found.source))
-    title = f"{source} → {said}"
-    return pictures.aligned(found.weights_QK, labels(found.said), labels(found.source), title)
+    title = f"{source} → {target}"
+    return pictures.aligned(found.weights_QK, labels(found.target), labels(found.source), title)
 
 
 def _spaced(tokens: list[Token]) -> list[str]:
@@ -170,9 +170,9 @@ def _guesses(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Pictur
     read = trace.target_tokens or trace.tokens
     found = trace.logit_lens()
     names = labels(read) if found.ids.shape[1] == len(read) else ["the whole text"]
-    said = [frame.token.label for frame in trace.frames] if trace.info.generates else []
-    before = [""] * (len(names) - len(said) - 1)
-    answers = [*before, *said, found.labels[-1][-1][0]] if said else []
+    generated = [frame.token.label for frame in trace.frames] if trace.info.generates else []
+    before = [""] * (len(names) - len(generated) - 1)
+    answers = [*before, *generated, found.labels[-1][-1][0]] if generated else []
     return pictures.guess_table(found, names, f"{trace.info.title}: logit lens", answers)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..text.pieces import Encoding, Piece
 from ..text.tokenizer import Tokenizer
 
-PARTS = "①②③④⑤⑥⑦⑧⑨"  # the pieces of one character: 你①, 你②, 你③
+PIECE_MARKS = "①②③④⑤⑥⑦⑧⑨"  # the pieces of one character: 你①, 你②, 你③
 BROKEN = "\ufffd"  # what half a character decodes to
 VISIBLE = {"\n": "⏎", "\t": "⇥", "\r": "␍", " ": "␣"}
 
@@ -44,19 +44,19 @@ def of_ids(ids: Sequence[int], tokenizer: Tokenizer | None) -> list[Token]:
     if tokenizer is None:
         return [Token(f"#{i}", i, 0, 0, special=False, label=f"#{i}") for i in ids]
     tokens: list[Token] = []
-    first, said = 0, 0
+    first, start = 0, 0
     while first < len(ids):
         if ids[first] in tokenizer.specials:
             name = tokenizer.decode([ids[first]], specials=True)
-            tokens.append(Token(name, ids[first], said, said, special=True, label=name))
+            tokens.append(Token(name, ids[first], start, start, special=True, label=name))
             first += 1
             continue
         last = _whole(ids, first, tokenizer)
         text = _decoded(ids, first, last, tokenizer)
         for i in range(first, last):
             label = _label(text, i - first + 1, last - first)
-            tokens.append(Token(text, ids[i], said, said + len(text), special=False, label=label))
-        first, said = last, said + len(text)
+            tokens.append(Token(text, ids[i], start, start + len(text), special=False, label=label))
+        first, start = last, start + len(text)
     return tokens
 
 
@@ -81,4 +81,4 @@ def _label(text: str, part: int, parts: int) -> str:
     shown = text.strip()
     if not shown:
         shown = "".join(VISIBLE.get(letter, letter) for letter in text) or "·"
-    return shown + (PARTS[min(part, len(PARTS)) - 1] if parts > 1 else "")
+    return shown + (PIECE_MARKS[min(part, len(PIECE_MARKS)) - 1] if parts > 1 else "")

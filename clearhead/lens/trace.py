@@ -29,7 +29,7 @@ from ..text.tokenizer import Tokenizer
 from .ablate import no_site
 from .frames import Frame, frames
 from .logit_lens import EVERY, LogitLens, logit_lens
-from .record import ForwardRecord, Kind, ModelInfo, TraceInput, model_info, record_forward
+from .record import AttentionKind, ForwardRecord, ModelInfo, TraceInput, model_info, record_forward
 from .steps import Steps, steps
 from .tokens import Token, of_ids
 
@@ -69,20 +69,22 @@ class Trace:
         return (f"{unknown_words(unknown, len(read))}; each is read as the same token",) if unknown else ()
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[AttentionKind, ...]:
         """The kinds of attention there are, the most telling one last."""
         return tuple(self.info.kinds)
 
-    def layers(self, kind: Kind = "self") -> int:
+    def layers(self, kind: AttentionKind = "self") -> int:
         """How many layers have this kind of attention."""
         return len(self._addresses(kind))
 
-    def heads(self, kind: Kind = "self") -> int:
+    def heads(self, kind: AttentionKind = "self") -> int:
         """How many heads each of them has."""
         there = [self.record.calls[name] for name in self._addresses(kind) if name in self.record.calls]
         return int(there[0].q_BHQE.shape[1]) if there else 0
 
-    def attention(self, kind: Kind = "self", layer: int | None = None, head: int | None = None) -> Tensor:
+    def attention(
+        self, kind: AttentionKind = "self", layer: int | None = None, head: int | None = None
+    ) -> Tensor:
         """Weights before dropout, rows that sum to one: (L, H, Q, K), without what was chosen."""
         if layer is None:
             return torch.stack([self.attention(kind, i, head) for i in range(self.layers(kind))])
@@ -93,24 +95,24 @@ class Trace:
         number = _chosen("head", head, heads, f"layer {layer} of {kind} attention")
         return self.record.pattern(address, slice(number, number + 1))[0]
 
-    def sides(self, kind: Kind = "self") -> tuple[list[Token], list[Token]]:
+    def sides(self, kind: AttentionKind = "self") -> tuple[list[Token], list[Token]]:
         """The tokens of the rows (who looks) and of the columns (at whom)."""
         self._addresses(kind)
         rows = self.tokens if kind == "self" else self.target_tokens
         return rows, self.target_tokens if kind == "decoder" else self.tokens
 
-    def labels(self, kind: Kind = "self") -> tuple[list[str], list[str]]:
+    def labels(self, kind: AttentionKind = "self") -> tuple[list[str], list[str]]:
         """The words for rows and columns. A row of cross-attention is named by what it made the model say."""
         rows, columns = self.sides(kind)
         if kind == "cross" and self.info.generates and self.answer.ndim == 2:
             rows = [*rows[1:], *of_ids([int(self.answer[-1].argmax())], self.tokenizer)]
         return [token.label for token in rows], [token.label for token in columns]
 
-    def call(self, kind: Kind, layer: int) -> RecordedCall:
+    def call(self, kind: AttentionKind, layer: int) -> RecordedCall:
         """What the kernel of this layer was given: q, k, v, who may look at whom, bias, scale."""
         return self.record.call(self.address(kind, layer))
 
-    def steps(self, kind: Kind = "self", layer: int = 0, head: int = 0) -> Steps:
+    def steps(self, kind: AttentionKind = "self", layer: int = 0, head: int = 0) -> Steps:
         """One head, step by step: q, k, v, scores, scaled, masked, weights, mix."""
         number = _chosen("head", head, self.heads(kind), f"layer {layer} of {kind} attention")
         return steps(self.call(kind, layer), number)
@@ -169,9 +171,9 @@ class Trace:
 
     def save(self, path: str | Path, **options: Any) -> Path:
         """`.safetensors` keeps the trace; .html is a page; .png, .svg, .pdf one picture (`view=`)."""
-        from .saving import save
+        from .saving import save_trace
 
-        return save(self, path, **options)
+        return save_trace(self, path, **options)
 
     def draw(self, view: str | None = None, **options: Any) -> Picture:
         """One picture; `clearhead.lens.saving.VIEWS` names the views."""
@@ -194,14 +196,14 @@ class Trace:
             raise InputError(f"{what} needs the model, and this trace was opened from a file")
         return self._model
 
-    def _addresses(self, kind: Kind) -> list[str]:
+    def _addresses(self, kind: AttentionKind) -> list[str]:
         if kind not in self.info.kinds:
             there = ", ".join(self.info.kinds)
             raise InputError(f"this model has no {kind!r} attention; it has {there}")
         where = self.info.kinds[kind]
         return [where.format(i) for i in range(self.record.depth(where.split(".")[0]))]
 
-    def address(self, kind: Kind, layer: int) -> str:
+    def address(self, kind: AttentionKind, layer: int) -> str:
         """Where taps find this attention: `decoder.blocks.3.cross`."""
         there = self._addresses(kind)
         return there[_chosen("layer", layer, len(there), f"{kind} attention")]

@@ -24,9 +24,10 @@ from .kernels import (
     Softmax,
     Summary,
     Tiled,
+    Window,
 )
 from .long import Adaptive, AdaptiveHead, Axial, Memory, RelativeWaves
-from .masks import Causal, Documents, Everyone, Global, Globals, Mask, Padding, Prefix, Window
+from .masks import Causal, Documents, Everyone, Global, Globals, Mask, Padding, Prefix, SlidingWindow
 from .mixers import Convolution, Recurrent
 from .model import Model, Pair, PairModel, Single, SingleModel, TransformerModel
 from .positions import (
@@ -52,12 +53,13 @@ __all__ = [
     "Tokens", "MLP", "Gated", "norm", "TokenHead", "Labels", "Tags", "Span", "Pooled", "Transform",
     "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets", "RelativeWaves", "Axial",
     "LinearStretch", "DynamicNTK", "Yarn", "Llama3",
-    # kernels; the window, a mask here, is kernels.Window there
-    "kernels", "Softmax", "Longformer", "BigBird", "LSH", "Chunks", "Linear", "Performer", "Linformer",
-    "Nystrom", "Summary", "Tiled", "Recurrent", "Convolution", "Xavier", "Normal", "ResidualNormal", "FanIn",
+    # kernels
+    "kernels", "Softmax", "Window", "Longformer", "BigBird", "LSH", "Chunks", "Linear", "Performer",
+    "Linformer", "Nystrom", "Summary", "Tiled", "Recurrent", "Convolution",
+    "Xavier", "Normal", "ResidualNormal", "FanIn",
     # masks
-    "Mask", "Everyone", "Causal", "Window", "Padding", "Prefix", "Documents", "Global", "Globals", "View",
-    "mask_adapters", "check_mask",
+    "Mask", "Everyone", "Causal", "SlidingWindow", "Padding", "Prefix", "Documents", "Global", "Globals",
+    "View", "mask_adapters", "check_mask",
     # running, watching, extending
     "Cache", "Memory", "Tap", "OFF", "Recorder", "sites",
     "Kernel", "AttentionKernel", "AttentionCall", "TokenMixer",

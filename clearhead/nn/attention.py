@@ -25,8 +25,8 @@ from .cost import AttentionShape, HiddenShape, PartCost, PositionCost, Rule, lin
 from .counted import counted
 from .kernels import AttentionCall, AttentionKernel, Softmax
 from .kernels.kernel import Need
-from .layers import Linear
-from .masks import Causal, Everyone, Mask, Window
+from .layers import LinearLayer
+from .masks import Causal, Everyone, Mask, SlidingWindow
 from .norm import Norm
 from .tap import OFF
 
@@ -55,7 +55,7 @@ class TokenMixer(Spec):
 class TokenMixerModule(nn.Module):
     """The module of a `TokenMixer` spec."""
 
-    def require(self, asked: AbstractSet[Need]) -> None:
+    def require(self, needs: AbstractSet[Need]) -> None:
         """Raise now, when the model is built, for what every call would have to refuse."""
         raise NotImplementedError
 
@@ -172,18 +172,20 @@ class MultiHead(TokenMixerModule):
         self.head_dim = spec.head_width(width)
         self.value_dim = spec.value_dim or self.head_dim
         groups = spec.kv_heads or spec.heads
-        self.q = Linear(width, spec.heads * self.head_dim, bias="q" in spec.bias)
+        self.q = LinearLayer(width, spec.heads * self.head_dim, bias="q" in spec.bias)
         own_keys = spec.project != "shared"
-        self.k = Linear(memory_width, groups * self.head_dim, bias="k" in spec.bias) if own_keys else None
-        self.v = Linear(memory_width, groups * self.value_dim, bias="v" in spec.bias)
-        self.out = Linear(spec.heads * self.value_dim, width, bias="o" in spec.bias)
+        self.k = (
+            LinearLayer(memory_width, groups * self.head_dim, bias="k" in spec.bias) if own_keys else None
+        )
+        self.v = LinearLayer(memory_width, groups * self.value_dim, bias="v" in spec.bias)
+        self.out = LinearLayer(spec.heads * self.value_dim, width, bias="o" in spec.bias)
         self.q_norm = spec.qk_norm.build(self.head_dim) if spec.qk_norm else None
         self.k_norm = spec.qk_norm.build(self.head_dim) if spec.qk_norm else None
         self.scale = self.head_dim**-0.5 if spec.scale is None else spec.scale
         self.kernel = spec.kernel.build(spec.heads, self.head_dim)
 
-    def require(self, asked: AbstractSet[Need]) -> None:
-        self.kernel.require(asked)
+    def require(self, needs: AbstractSet[Need]) -> None:
+        self.kernel.require(needs)
 
     def queries(self, x_BTD: Tensor) -> Tensor:
         q = _heads(self.q(x_BTD), self.head_dim)
@@ -220,15 +222,15 @@ class SelfAttention(MultiHead):
 
     def __init__(self, spec: Attention, width: int) -> None:
         super().__init__(spec, width, width)
-        self.rule: Mask = Window(*spec.window) if spec.window else Everyone()
+        self.rule: Mask = SlidingWindow(*spec.window) if spec.window else Everyone()
         if spec.window:
             self.require({"window"})
         self.twice = spec.project == "twice"
         if self.twice:
             groups = spec.kv_heads or spec.heads
-            self.q_global = Linear(width, spec.heads * self.head_dim, bias="q" in spec.bias)
-            self.k_global = Linear(width, groups * self.head_dim, bias="k" in spec.bias)
-            self.v_global = Linear(width, groups * self.value_dim, bias="v" in spec.bias)
+            self.q_global = LinearLayer(width, spec.heads * self.head_dim, bias="q" in spec.bias)
+            self.k_global = LinearLayer(width, groups * self.head_dim, bias="k" in spec.bias)
+            self.v_global = LinearLayer(width, groups * self.value_dim, bias="v" in spec.bias)
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         q = ctx.positions.rotate_q(self.queries(x_BTD))

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Device = Literal["cpu", "cuda"]
+DeviceType = Literal["cpu", "cuda"]
 Rule = Literal["open", "causal", "mask"]  # no mask, exactly the triangle, or a rendered mask
 Bias = Literal["none", "fixed", "learned", "content"]  # content: learned, and dependent on the queries
 INDEX_BYTES = 8  # bytes of an index
@@ -68,7 +68,7 @@ class CostSettings:
 
     training: bool = False
     number: int = 4  # bytes of one number of the hidden states
-    device: Device = "cpu"  # on a GPU fused attention has dropout inside, and dropout keeps flags
+    device: DeviceType = "cpu"  # on a GPU fused attention has dropout inside, and dropout keeps flags
 
     def dropout_bytes(self, numbers: int, dropout: float) -> int:
         """The bytes that a dropout keeps: on the CPU the factors, on a GPU one flag each."""

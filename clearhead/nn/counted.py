@@ -160,9 +160,9 @@ def _effect(spec: Positions, shape: HiddenShape, dims: Dims) -> tuple[Bias, int,
     bias = bound.bias(0, rotated.detach(), k.detach())
     if bias is None:
         return "none", 0, joined
-    asked = bound.bias(0, rotated, k)
+    differentiable = bound.bias(0, rotated, k)
     kind: Bias = "learned" if bias.requires_grad else "fixed"
-    if asked is not None and asked.requires_grad and _depends(asked, (q, k)):
+    if differentiable is not None and differentiable.requires_grad and _depends(differentiable, (q, k)):
         kind = "content"
     return kind, bias.numel() * shape.number, joined
 

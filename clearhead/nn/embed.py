@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..spec import Amount, Count, Rate, Spec
 from .cost import INDEX_BYTES, HiddenShape, PartCost, linear_cost
 from .counted import counted
-from .layers import Linear, Table
+from .layers import EmbeddingTable, LinearLayer
 from .norm import Norm
 
 
@@ -96,10 +96,10 @@ class TokenEmbedding(Embedding):
     def __init__(self, spec: Tokens, width: int) -> None:
         super().__init__()
         inner = spec.inner(width)
-        self.table = Table(spec.vocab, inner)
-        self.types = Table(spec.types, inner) if spec.types else None
+        self.table = EmbeddingTable(spec.vocab, inner)
+        self.types = EmbeddingTable(spec.types, inner) if spec.types else None
         self.norm = spec.norm.build(inner) if spec.norm else None
-        self.project = Linear(inner, width) if spec.factor else None
+        self.project = LinearLayer(inner, width) if spec.factor else None
         self.dropout = nn.Dropout(spec.dropout)
         self.scale = spec.scale
 

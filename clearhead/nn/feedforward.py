@@ -14,7 +14,7 @@ from ..spec import Count, Rate, Spec
 from .context import Context, context_of
 from .cost import HiddenShape, PartCost, linear_cost
 from .counted import counted
-from .layers import Linear
+from .layers import LinearLayer
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "quick_gelu", "tanh"]
 
@@ -80,7 +80,7 @@ class Gated(FeedForward):
     dropout: Rate = 0.0
 
     def build(self, width: int) -> nn.Module:
-        return _FeedForward(self, width, gate=Linear(width, self.hidden, bias=self.bias))
+        return _FeedForward(self, width, gate=LinearLayer(width, self.hidden, bias=self.bias))
 
     def cost(self, shape: HiddenShape) -> PartCost:
         """Besides what the activation keeps: its output, `up`, and what `down` is given."""
@@ -103,9 +103,9 @@ class _FeedForward(nn.Module):
 
     def __init__(self, spec: MLP | Gated, width: int, gate: nn.Linear | None) -> None:
         super().__init__()
-        self.up = Linear(width, spec.hidden, bias=spec.bias)
+        self.up = LinearLayer(width, spec.hidden, bias=spec.bias)
         self.gate = gate
-        self.down = Linear(spec.hidden, width, bias=spec.bias)
+        self.down = LinearLayer(spec.hidden, width, bias=spec.bias)
         self.dropout = nn.Dropout(spec.dropout)
         self.act = ACTIVATIONS[spec.act]
 

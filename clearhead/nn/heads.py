@@ -18,7 +18,7 @@ from .cost import INDEX_BYTES, HiddenShape, PartCost, linear_cost, matmul_cost
 from .counted import FLOAT_BY_BYTES, counted
 from .embed import Embed, Tokens
 from .feedforward import ACTIVATION_SAVES, ACTIVATIONS, Activation
-from .layers import Linear
+from .layers import LinearLayer
 from .norm import Norm, capped
 
 
@@ -133,7 +133,7 @@ class TokenLogits(nn.Module):
 class _Transform(nn.Module):
     def __init__(self, spec: Transform, width: int, inner: int) -> None:
         super().__init__()
-        self.dense = Linear(width, inner)
+        self.dense = LinearLayer(width, inner)
         self.act = ACTIVATIONS[spec.act]
         self.norm = spec.norm.build(inner) if spec.norm else None
 
@@ -238,7 +238,7 @@ class _Classes(nn.Module):
         inner = transform.width or width if transform else width
         self.transform = _Transform(transform, width, inner) if transform else None
         self.dropout = nn.Dropout(spec.dropout)
-        self.project = Linear(inner, spec.count, bias=spec.bias)
+        self.project = LinearLayer(inner, spec.count, bias=spec.bias)
 
     def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table_VD: Tensor) -> Tensor:
         x = x_BTD if self.pool is None else pooled(x_BTD, self.pool, real_BT)
@@ -251,7 +251,7 @@ class _Pooled(nn.Module):
     def __init__(self, spec: Pooled, width: int) -> None:
         super().__init__()
         self.pool, self.unit = spec.pool, spec.unit
-        self.project = Linear(width, spec.count, bias=False) if spec.count else None
+        self.project = LinearLayer(width, spec.count, bias=False) if spec.count else None
 
     def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table_VD: Tensor) -> Tensor:
         x = pooled(x_BTD, self.pool, real_BT)

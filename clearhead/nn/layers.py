@@ -22,11 +22,11 @@ class Spread:
     uniform: bool = False
 
 
-class Linear(nn.Linear):
+class LinearLayer(nn.Linear):
     def reset_parameters(self) -> None:
         """Left empty on purpose."""
 
 
-class Table(nn.Embedding):
+class EmbeddingTable(nn.Embedding):
     def reset_parameters(self) -> None:
         """Left empty on purpose."""

@@ -2,10 +2,10 @@
 
 One meaning everywhere: True = may attend. Rules combine with `&`, `|`, `~`:
 
-    Causal() & Padding(real_BK)                a decoder over a padded batch
-    Window(left=2, right=2) | Global(at=(0,))  Longformer
-    Everyone() | Global(at=(0,))               everyone, and whatever local rule a layer has of its own
-                                               (a window, blocks) does not bind token 0
+    Causal() & Padding(real_BK)                       a decoder over a padded batch
+    SlidingWindow(left=2, right=2) | Global(at=(0,))  Longformer
+    Everyone() | Global(at=(0,))                      everyone, and whatever local rule a layer has of its own
+                                                      (a window, blocks) does not bind token 0
 
 A slot is an index into the sequence, cached tokens included; a position is what the position scheme
 counts. They differ when a row starts with padding or holds several documents.
@@ -75,7 +75,7 @@ class Causal(Mask):
 
 
 @dataclass(frozen=True)
-class Window(Mask):
+class SlidingWindow(Mask):
     """At most `left` tokens back and `right` tokens ahead; oneself always (Mistral's 4096 is left=4095)."""
 
     left: int

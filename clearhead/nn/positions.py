@@ -18,7 +18,7 @@ from ..errors import InputError, SpecError
 from ..spec import AboveOne, Amount, Count, Dims, Spec
 from .cost import INDEX_BYTES, HiddenShape, PartCost, PositionCost
 from .counted import counted_positions
-from .layers import Table
+from .layers import EmbeddingTable
 from .view import View
 
 
@@ -100,7 +100,7 @@ class _Learned(PositionScheme):
     def __init__(self, spec: Learned, width: int) -> None:
         super().__init__()
         self.length, self.offset = spec.length, spec.offset
-        self.table = Table(spec.length + spec.offset, width)
+        self.table = EmbeddingTable(spec.length + spec.offset, width)
 
     def add(self, x_BTD: Tensor, pos_BT: Tensor) -> Tensor:
         if pos_BT.device.type != "meta" and (last := int(pos_BT.max())) >= self.length:
@@ -208,7 +208,7 @@ class _Buckets(PositionScheme):
     def __init__(self, spec: RelativeBuckets, heads: int, *, bidirectional: bool) -> None:
         super().__init__()
         self.spec, self.bidirectional = spec, bidirectional
-        self.table = Table(spec.buckets, heads)
+        self.table = EmbeddingTable(spec.buckets, heads)
 
     def bind(self, view: View) -> BoundPositions:
         ahead = view.k_pos[:, None, :] - view.q_pos[:, :, None]

@@ -120,7 +120,7 @@ class Stack(nn.Module):
     def _through(self, x: Tensor, contexts: Sequence[Context]) -> Tensor:
         """From block to block."""
         if self.spec.residual == "reversible":
-            return reversible.run(list(self.blocks), x, contexts)  # type: ignore[arg-type]
+            return reversible.run_reversible(list(self.blocks), x, contexts)  # type: ignore[arg-type]
         for block, here in zip(self.blocks, contexts, strict=True):
             if self.spec.recompute and torch.is_grad_enabled():
                 x = checkpoint(block, x, here, use_reentrant=False)

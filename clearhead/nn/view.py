@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .masks import Across, Causal, Documents, Everyone, Globals, Mask, Padding, Window
+from .masks import Across, Causal, Documents, Everyone, Globals, Mask, Padding, SlidingWindow
 
 
 def places(segment_BK: Tensor) -> Tensor:
@@ -115,8 +115,8 @@ class View:
     def outline(self) -> Outline:
         """For kernels that never draw the mask."""
         parts = self.mask.parts()
-        windows = [part for part in parts if isinstance(part, Window)]
-        known = (Causal, Window, Padding, Documents, Across)
+        windows = [part for part in parts if isinstance(part, SlidingWindow)]
+        known = (Causal, SlidingWindow, Padding, Documents, Across)
         return Outline(
             causal=any(isinstance(part, Causal) for part in parts),
             window=(min(w.left for w in windows), min(w.right for w in windows)) if windows else None,

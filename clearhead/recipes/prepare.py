@@ -37,7 +37,7 @@ class PreparedRun:
     notes: tuple[str, ...]
 
 
-def prepare(run: RunConfig, say: Callable[[str], None] = lambda line: None) -> PreparedRun:
+def prepare(run: RunConfig, progress: Callable[[str], None] = lambda line: None) -> PreparedRun:
     """Read the rows, get or train the tokenizer, build or load the model, and put the task together."""
     rows = augment(run, read_dataset(run))
     builder = builders.BUILDERS[run.task]
@@ -46,7 +46,7 @@ def prepare(run: RunConfig, say: Callable[[str], None] = lambda line: None) -> P
     if base is not None:
         rows = replace(rows, labels=_learned(base) if base.task == NAMED_HEADS.get(run.task) else ())
     if tokenizer is None:
-        say(f"tokenizer  {run.tokenizer.kind}, up to {run.tokenizer.vocab:,} tokens")
+        progress(f"tokenizer  {run.tokenizer.kind}, up to {run.tokenizer.vocab:,} tokens")
         tokenizer = train_tokenizer(
             _texts(rows),
             run.tokenizer.kind,

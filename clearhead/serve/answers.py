@@ -7,7 +7,7 @@ from typing import Any
 
 from ..bundle import Bundle
 from ..lens.ablate import ablate
-from ..lens.record import Kind
+from ..lens.record import AttentionKind
 from ..lens.tokens import of_ids
 from ..lens.trace import Trace, trace_ids
 
@@ -27,7 +27,7 @@ def top_predictions(trace: Trace, top: int = TOP_PREDICTIONS) -> list[dict[str, 
     return [{"id": i, "text": labels[i], "p": p} for i, p in pairs]
 
 
-def without_head(bundle: Bundle, trace: Trace, kind: Kind, layer: int, head: int) -> dict[str, Any]:
+def without_head(bundle: Bundle, trace: Trace, kind: AttentionKind, layer: int, head: int) -> dict[str, Any]:
     """The same tokens through the model with one head ablated, and what that model generates by itself."""
     side = {"self": "encoder.", "decoder": "decoder.", "cross": "cross."}[kind]
     word = f"{side if bundle.spec.is_encoder_decoder else ''}head:{layer}.{head}"

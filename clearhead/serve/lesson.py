@@ -17,8 +17,8 @@ from torch import Tensor
 from ..bundle import Bundle
 from ..errors import InputError
 from ..lens.ablate import ablate
-from ..lens.describe import places
-from ..lens.record import Kind, record_forward
+from ..lens.describe import describe_positions
+from ..lens.record import AttentionKind, record_forward
 from ..lens.trace import Trace, trace_ids
 from ..nn.model import TransformerModel
 from ..nn.tap import Recorder
@@ -30,7 +30,7 @@ MAX_LISTED_TOKENS = 200  # tokens of a text that are written out
 
 
 def lesson(
-    bundle: Bundle, trace: Trace, kind: Kind, layer: int, head: int, off: Sequence[RemovablePart]
+    bundle: Bundle, trace: Trace, kind: AttentionKind, layer: int, head: int, off: Sequence[RemovablePart]
 ) -> dict[str, Any]:
     if not 0 <= layer < trace.layers(kind) or not 0 <= head < trace.heads(kind):
         raise InputError(f"there is no head {layer}.{head} in {kind} attention")
@@ -49,7 +49,9 @@ def lesson(
 
 
 class _Lesson:
-    def __init__(self, model: TransformerModel, trace: Trace, kind: Kind, layer: int, head: int) -> None:
+    def __init__(
+        self, model: TransformerModel, trace: Trace, kind: AttentionKind, layer: int, head: int
+    ) -> None:
         self.model, self.trace, self.kind, self.layer, self.head = model, trace, kind, layer, head
         self.rows, self.columns = trace.labels(kind)  # as the other screens name them
         self.read = [token.label for token in trace.sides(kind)[0]]  # what the rows' own tower reads
@@ -92,7 +94,7 @@ class _Lesson:
         with torch.no_grad():
             x = tower.embed(torch.tensor([list(ids)]), types)
             placed = tower.positions.add(x, torch.arange(len(ids))[None])
-        return x[0], (placed - x)[0], places(tower.spec.positions)
+        return x[0], (placed - x)[0], describe_positions(tower.spec.positions)
 
     def _heads(self) -> Tensor:
         """All heads side by side: (T, H * E)."""

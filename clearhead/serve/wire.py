@@ -18,7 +18,7 @@ from safetensors.torch import save
 from starlette.responses import Response
 from torch import Tensor
 
-from ..lens.record import Kind
+from ..lens.record import AttentionKind
 from ..lens.trace import Trace
 
 FILE_TYPES = {
@@ -56,7 +56,7 @@ def binary_response(content: bytes) -> Response:
 
 
 def export_trace(
-    trace: Trace, ending: Literal["csv", "html", "safetensors"], kind: Kind, layer: int, head: int
+    trace: Trace, ending: Literal["csv", "html", "safetensors"], kind: AttentionKind, layer: int, head: int
 ) -> Response:
     if ending == "csv":
         content = _csv(trace, kind, layer, head)
@@ -68,7 +68,7 @@ def export_trace(
     return Response(content, media_type=FILE_TYPES[ending], headers={"content-disposition": disposition})
 
 
-def _csv(trace: Trace, kind: Kind, layer: int, head: int) -> bytes:
+def _csv(trace: Trace, kind: AttentionKind, layer: int, head: int) -> bytes:
     """One head as a table: a column for each key, a row for each query. The mark in front lets
     spreadsheets see that it is UTF-8."""
     rows, columns = trace.labels(kind)  # as the screen names them

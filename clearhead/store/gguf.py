@@ -42,7 +42,9 @@ def read_gguf(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor], Toke
         }
     except LoadError as error:
         raise LoadError(f"{where}: {str(error).removeprefix(f'{where}: ')}") from None
-    config["dtype"] = _dtype(tensors)
+    # That of the matrices: norms are float32 even in half-precision files.
+    kinds = {x.dtype for x in tensors.values() if x.ndim > 1}
+    config["dtype"] = str(kinds.pop() if len(kinds) == 1 else torch.float32).removeprefix("torch.")
     return config, tensors, tokenizer
 
 
@@ -77,9 +79,3 @@ def _tensor(library: Any, header: Header, name: str) -> Tensor:
     except NotImplementedError:
         raise LoadError(f"{name} is of type {kind.name}, which the gguf library cannot undo") from None
     return torch.from_numpy(np.ascontiguousarray(values, np.float32)).reshape(stored.shape)
-
-
-def _dtype(tensors: dict[str, Tensor]) -> str:
-    """The dtype of the matrices; norms are float32 even in half-precision files."""
-    kinds = {x.dtype for x in tensors.values() if x.ndim > 1}
-    return str(kinds.pop() if len(kinds) == 1 else torch.float32).removeprefix("torch.")

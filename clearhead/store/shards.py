@@ -7,7 +7,7 @@ import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ..errors import LoadError, one_line, quoted
-from ..readfile import LIMIT, read_object
+from ..readfile import MAX_FILE_BYTES, read_object
 from .tensors import Tensors
 
 WEIGHTS_FILE = "model.safetensors"
@@ -43,7 +43,7 @@ def is_bare_name(name: object) -> bool:
 
 def _open_shards(folder: Path) -> Tensors:
     index = folder / INDEX_FILE
-    places = read_object(index, LIMIT).get("weight_map")
+    places = read_object(index, MAX_FILE_BYTES).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise LoadError(one_line(f"{index} has no weight_map; expected an object of tensor names and files"))
     for name, shard in places.items():

@@ -15,7 +15,7 @@ from .rendering import A_SECOND
 
 DEADLINE = 10.0  # seconds by the clock, starting Python included
 # For checkpoints that come without a template: who speaks, a colon, what is said.
-PLAIN = (
+PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}"
     "{% if message.role == 'assistant' %}{{ eos_token }}{% endif %}{{ '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
@@ -26,7 +26,7 @@ Message = Mapping[str, Any]
 """`{"role": "user", "content": "hello"}`; a template may know further keys."""
 
 
-def render(template: str, chats: Sequence[tuple[Sequence[Message], Mapping[str, Any]]]) -> list[str]:
+def render_chats(template: str, chats: Sequence[tuple[Sequence[Message], Mapping[str, Any]]]) -> list[str]:
     """Messages and values, rendered by the template in a process of its own: see rendering.py for why."""
     for messages, _ in chats:
         _check(messages)

@@ -15,16 +15,16 @@ from tokenizers import models, pre_tokenizers, trainers
 
 UNK = "<unk>"
 EMPTY = models.WordLevel({UNK: 0}, unk_token=UNK)
-STEP = 1e-4  # what the library puts between the scores of letters it keeps only to know all letters
+SCORE_STEP = 1e-4  # what the library puts between the scores of letters it keeps only to know all letters
 
 
-def learn(
+def learn_vocabulary(
     kind: str, engine: Engine, texts: Sequence[str], specials: list[str], alphabet: list[str], vocab: int
 ) -> models.Model:
     """`engine` says how texts are cleaned and split."""
     if kind == "chars":
-        room = vocab - len(specials)
-        return models.WordLevel(_numbered([*specials, *alphabet[:room]]), unk_token=UNK)
+        words = [*specials, *alphabet[: vocab - len(specials)]]
+        return models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=UNK)
     if kind == "wordpiece":
         return _wordpiece(engine, texts, specials, alphabet, vocab)
     if kind == "unigram":
@@ -74,17 +74,13 @@ def _unigram(engine: Engine, texts: Sequence[str], specials: list[str], vocab: i
     found = [(piece, score) for piece, score in _model(engine)["vocab"] if piece not in specials]
     lowest = min(score for _, score in found)
     letters = sum(len(piece) == 1 for piece, _ in found)
-    kept_only = lowest + STEP * (letters + 1)  # of the letters below this none is better than another
+    kept_only = lowest + SCORE_STEP * (letters + 1)  # of the letters below this none is better than another
     settled = [
         (piece, round(lowest if len(piece) == 1 and score <= kept_only else score, 4))
         for piece, score in found
     ]
     settled.sort(key=lambda item: (-item[1], item[0]))
     return models.Unigram([*((name, 0.0) for name in specials), *settled], unk_id=specials.index(UNK))
-
-
-def _numbered(names: Sequence[str]) -> dict[str, int]:
-    return {name: i for i, name in enumerate(names)}
 
 
 def _model(engine: Engine) -> Any:

@@ -34,7 +34,7 @@ def refusal(files: Files) -> str | None:
     return None
 
 
-def build(files: Files, settings: Settings) -> tuple[Engine, Names]:
+def build_engine(files: Files, settings: Settings) -> tuple[Engine, Names]:
     """The tokenizer, and its special tokens by role."""
     named = {role: token.content for role, token in settings.named.items()}
     if "vocab.txt" in files:
@@ -43,14 +43,14 @@ def build(files: Files, settings: Settings) -> tuple[Engine, Names]:
     else:
         vocab = json.loads(files["vocab.json"])
         engine = _byte_pairs(vocab, files["merges.txt"], settings)
-        asked = settings.asks("add_bos_token")  # a setting that RoBERTa does not have
-        if {"<s>", "</s>"} <= vocab.keys() and asked is None:
+        add_bos = settings.asks("add_bos_token")  # a setting that RoBERTa does not have
+        if {"<s>", "</s>"} <= vocab.keys() and add_bos is None:
             names = ROBERTA | named
             sep, cls = _known(names["sep"], vocab), _known(names["cls"], vocab)
             engine.post_processor = processors.RobertaProcessing(sep, cls, trim_offsets=False)
         else:
             names = GPT2 | named
-            engine.post_processor = frame(_known(names["bos"], vocab) if asked else None, None)
+            engine.post_processor = frame(_known(names["bos"], vocab) if add_bos else None, None)
     # What the files name, and of the habits of the family those that this vocabulary has.
     return engine, {role: name for role, name in names.items() if role in named or name in vocab}
 

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Engine
 from ..errors import LoadError
 
 GROWTH = 64  # how many times longer a text may become before it is cut into tokens
-PARTS = 64  # of a template, and of a sequence of normalisers
+MAX_PARTS = 64  # of a template, and of a sequence of normalisers
 
 
 def check_limits(engine: Engine) -> None:
@@ -23,11 +23,11 @@ def check_limits(engine: Engine) -> None:
         grown = 1.0
         for count, part in enumerate(_parts(getattr(engine, name)), 1):
             grown *= _growth(part)
-            if grown > GROWTH or count > PARTS:
+            if grown > GROWTH or count > MAX_PARTS:
                 raise LoadError(f"tokenizer.json: its {name} makes texts more than {GROWTH} times as long")
     for part in _parts(engine.post_processor):
         longest = max((len(part.get(side) or []) for side in ("single", "pair")), default=0)
-        if longest > PARTS:
+        if longest > MAX_PARTS:
             raise LoadError(f"tokenizer.json: its post_processor has a template of {longest:,} parts")
 
 

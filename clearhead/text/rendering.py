@@ -16,7 +16,7 @@ MEMORY = 256 << 20  # bytes, and so many times what was given
 TIMES = 16
 SECONDS = 2  # of computing, for one chat
 A_SECOND = 50  # further chats that are granted a second more
-LENGTH = 4 << 20  # characters of output
+MAX_OUTPUT_LENGTH = 4 << 20  # characters of output
 
 
 def main() -> None:
@@ -58,8 +58,8 @@ def render(template: str, values: dict[str, Any]) -> str:
     size = 0
     for part in environment.from_string(template).generate(**values):
         size += len(part)
-        if size > LENGTH:
-            raise ValueError(f"it says more than {LENGTH:,} characters")
+        if size > MAX_OUTPUT_LENGTH:
+            raise ValueError(f"it says more than {MAX_OUTPUT_LENGTH:,} characters")
         parts.append(part)
     return "".join(parts)
 

@@ -23,11 +23,11 @@ class Settings:
         self.config = _read(files, "tokenizer_config.json")
         # A folder of the newer kind says everything in its config; in an older one the map has the last word.
         newer = "added_tokens_decoder" in self.config
-        told = self.config if newer else {**self.config, **_read(files, "special_tokens_map.json")}
+        config = self.config if newer else {**self.config, **_read(files, "special_tokens_map.json")}
         self.named: dict[str, AddedToken] = {
-            role: _token(told[f"{role}_token"]) for role in ROLES if told.get(f"{role}_token")
+            role: _token(config[f"{role}_token"]) for role in ROLES if config.get(f"{role}_token")
         }
-        extra = told.get("extra_special_tokens") or told.get("additional_special_tokens") or []
+        extra = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
         self.extra = [_token(value) for value in (extra.values() if isinstance(extra, dict) else extra)]
         self.added = _added(self.config, {} if newer else _read(files, "added_tokens.json"), self.named)
         self.chat_template = _chat_template(files, self.config)

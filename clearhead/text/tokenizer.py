@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Engine
 from ..errors import ClearheadError, InputError, LoadError, reason
 from ..readfile import read_file
 from . import legacy
-from .chat import Message, render
+from .chat import Message, render_chats
 from .limits import check_limits
 from .pieces import Encoding
 from .settings import ROLES, Files, Settings
@@ -161,7 +161,7 @@ class Tokenizer:
         roles = {f"{role}_token": getattr(self, role) for role in ROLES}
         named = {name: special.text for name, special in roles.items() if special is not None}
         given = [(messages, {**named, "add_generation_prompt": reply}) for messages, reply in chats]
-        return render(self.chat_template, given)
+        return render_chats(self.chat_template, given)
 
     def learn_chats(self, template: str) -> None:
         """Take this template, and keep it with the files."""
@@ -177,7 +177,7 @@ class Tokenizer:
         if "tokenizer.json" in files:
             self._engine = Engine.from_str(files["tokenizer.json"].decode("utf-8"))
         else:
-            self._engine, names = legacy.build(files, settings)
+            self._engine, names = legacy.build_engine(files, settings)
         check_limits(self._engine)
         # A file may carry the padding of the day it was saved: 13 tokens came back as 128.
         self._engine.no_padding()
@@ -185,7 +185,8 @@ class Tokenizer:
         habits = [AddedToken(name, special=True, normalized=False) for name in names.values()]
         _add(self._engine, [*settings.added, *settings.named.values(), *habits, *settings.extra])
         _keep_spaces(self._engine)
-        ids = {name: i for i, name in _special(self._engine).items()}
+        added = self._engine.get_added_tokens_decoder().items()
+        ids = {token.content: i for i, token in added if token.special}
         self.specials = frozenset(ids.values())
         if self._engine.decoder is not None and b"ByteFallback" in self._engine.decoder.__getstate__():
             numbers = (self._engine.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
@@ -202,10 +203,6 @@ class Tokenizer:
         if self.unk is not None and token == self.unk.id and text != self.unk.text:
             return False
         return token in self.specials
-
-
-def _special(engine: Engine) -> dict[int, str]:
-    return {i: token.content for i, token in engine.get_added_tokens_decoder().items() if token.special}
 
 
 def _add(engine: Engine, tokens: Iterable[AddedToken]) -> None:

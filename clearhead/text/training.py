@@ -19,10 +19,10 @@ from ..errors import InputError, nearest
 from . import learners
 from .tokenizer import Tokenizer
 
-Kind = Literal["bpe", "byte-bpe", "unigram", "wordpiece", "chars"]
-Frame = Literal["none", "eos", "bos-eos", "cls-sep"]
+TokenizerKind = Literal["bpe", "byte-bpe", "unigram", "wordpiece", "chars"]
+SpecialTokenFrame = Literal["none", "eos", "bos-eos", "cls-sep"]
 
-KINDS = ("bpe", "byte-bpe", "unigram", "wordpiece", "chars")
+TOKENIZER_KINDS = ("bpe", "byte-bpe", "unigram", "wordpiece", "chars")
 SPECIALS = {"pad": "<pad>", "bos": "<bos>", "eos": "<eos>", "unk": "<unk>", "mask": "<mask>"}
 CLS_SEP = {"cls": "<cls>", "sep": "<sep>"}
 FRAMES = {
@@ -31,16 +31,16 @@ FRAMES = {
     "bos-eos": ("<bos> $A <eos>", "<bos> $A <eos> $B:1 <eos>:1"),
     "cls-sep": ("<cls> $A <sep>", "<cls> $A <sep> $B:1 <sep>:1"),
 }
-MARKS = r"[\p{P}&&[^'’]]|[\r\n\t]"
+PUNCTUATION = r"[\p{P}&&[^'’]]|[\r\n\t]"
 COVERED = 0.9995  # where letters take up much of the vocabulary: the rarest share UNK, as in SentencePiece
 
 
 def train_tokenizer(
     texts: Iterable[str],
-    kind: Kind = "bpe",
+    kind: TokenizerKind = "bpe",
     *,
     vocab: int = 8000,
-    frame: Frame = "none",
+    frame: SpecialTokenFrame = "none",
     lower: bool = False,
     chinese: Literal["characters", "words"] = "characters",
     max_length: int | None = None,
@@ -56,7 +56,7 @@ def train_tokenizer(
     alphabet = _alphabet(rows, kind, vocab - len(names))
     engine = Engine(learners.EMPTY)
     engine.normalizer, engine.pre_tokenizer, engine.decoder = _doors(kind, chinese, lower=lower)
-    engine.model = learners.learn(kind, engine, rows, [*names.values()], alphabet, vocab)
+    engine.model = learners.learn_vocabulary(kind, engine, rows, [*names.values()], alphabet, vocab)
     engine.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in names.values()])
     engine.post_processor = processors.TemplateProcessing(
         single=FRAMES[frame][0],
@@ -74,7 +74,7 @@ def train_tokenizer(
 
 
 def _doors(
-    kind: Kind, chinese: str, *, lower: bool
+    kind: TokenizerKind, chinese: str, *, lower: bool
 ) -> tuple[normalizers.Normalizer, pre_tokenizers.PreTokenizer, decoders.Decoder]:
     """How a text is cleaned, how it is split before the vocabulary is asked, and how pieces become text."""
     steps: list[normalizers.Normalizer] = [normalizers.NFC()]
@@ -99,12 +99,12 @@ def _doors(
     if apart:
         splits.append(pre_tokenizers.Split(Regex(r"^▁(?=\p{Han})"), "removed"))
         splits.append(pre_tokenizers.Split(Regex(r"\p{Han}"), "isolated"))
-    splits.append(pre_tokenizers.Split(Regex(MARKS), "isolated"))
+    splits.append(pre_tokenizers.Split(Regex(PUNCTUATION), "isolated"))
     splits.append(pre_tokenizers.Split("▁", "merged_with_next"))
     return clean, pre_tokenizers.Sequence(splits), decoders.Metaspace(prepend_scheme="always")
 
 
-def _alphabet(rows: Sequence[str], kind: Kind, room: int) -> list[str]:
+def _alphabet(rows: Sequence[str], kind: TokenizerKind, room: int) -> list[str]:
     """The letters that get an id, most frequent first; all bytes have one, so byte-level BPE needs none."""
     letters = Counter(letter for row in rows for letter in row)
     if kind == "wordpiece":
@@ -148,7 +148,7 @@ def _normal(text: str, *, lower: bool) -> str:
 def _check(texts: Iterable[str], kind: str, frame: str) -> None:
     if isinstance(texts, str):
         raise InputError("train_tokenizer takes many texts; given one string")
-    for word, known, what in ((kind, KINDS, "kind of tokenizer"), (frame, tuple(FRAMES), "frame")):
+    for word, known, what in ((kind, TOKENIZER_KINDS, "kind of tokenizer"), (frame, tuple(FRAMES), "frame")):
         if word not in known:
             raise InputError(f"there is no {what} {word!r}; {nearest(word, known)}")
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import LoadError
-from ..weights import State
+from ..weights import StateDict
 
 
 class Ema:
@@ -47,9 +47,9 @@ class Ema:
             parameter.data, self.means[name] = self.means[name], parameter.data
 
 
-def average_weights(states: Iterable[Mapping[str, Tensor]]) -> State:
+def average_weights(states: Iterable[Mapping[str, Tensor]]) -> StateDict:
     """The mean of several sets of weights, summed in float64; one set at a time is in memory."""
-    sums: State = {}
+    sums: StateDict = {}
     dtypes: dict[str, torch.dtype] = {}
     count = 0
     for state in states:

@@ -21,7 +21,7 @@ from ..spec import Spec
 from ..store.manifest import seal
 from ..store.shards import is_weights
 from ..store.tensors import Tensors
-from ..weights import State as Weights
+from ..weights import StateDict as Weights
 from .atomic_write import checkpoint_name, disk_errors, write_atomically
 from .state import TrainingState
 

@@ -32,7 +32,9 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         if not is_ours:
             is_new = False
-            raise _occupied(folder, descriptor)
+            owner = os.read(descriptor, 20).decode("ascii", "replace").strip() or "unknown"
+            message = f"another trainer is at work in {folder}: process {owner}"
+            raise TrainError(one_line(f"{message}; wait for it, or choose another folder"))
         with disk_errors(folder):
             os.ftruncate(descriptor, 0)
             os.write(descriptor, str(os.getpid()).encode())
@@ -77,12 +79,6 @@ def _take(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _occupied(folder: Path, descriptor: int) -> TrainError:
-    owner = os.read(descriptor, 20).decode("ascii", "replace").strip() or "unknown"
-    message = f"another trainer is at work in {folder}: process {owner}"
-    return TrainError(one_line(f"{message}; wait for it, or choose another folder"))
 
 
 def _remove_empty(folders: list[Path]) -> None:

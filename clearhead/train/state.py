@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import LoadError, quoted
-from ..weights import State as Tensors
+from ..weights import StateDict as Tensors
 from .average import Ema, trainable_parameters
 
 

@@ -30,7 +30,7 @@ from ..errors import InputError
 
 # Without VNNI instructions the processor adds pairs of products in 16 bits; 7-bit inputs cannot overflow it.
 STEPS = 127 if torch.cpu._is_vnni_supported() else 63
-LEVELS = 2 * STEPS + 1
+INT8_LEVELS = 2 * STEPS + 1
 LEAST = 1e-30  # a row of zeros is divided by this and stays zeros
 MUCH = 2**17  # numbers: half a megabyte, from which on writing them takes longer than reading them twice
 # Numbers that are tensors already: torch takes longer to wrap a Python number than to multiply a row by it.
@@ -137,7 +137,7 @@ def fitted_product(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Ten
         return _fit_rows(x_BTI, matrix, bias_O, sum_O)
     low, high = x_BTI.aminmax()
     least, most = min(low.item(), 0.0), max(high.item(), 0.0)
-    step = max((most - least) / LEVELS, LEAST)
+    step = max((most - least) / INT8_LEVELS, LEAST)
     if math.isnan(step):  # there is no step to round to; the answer is no number either
         return _fit_rows(x_BTI, matrix, bias_O, sum_O)
     return _call(x_BTI, step, round(-least / step), matrix)
@@ -150,7 +150,7 @@ def _fit_rows(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Tensor) 
     """
     low, high = x_BTI.amin(-1, keepdim=True).numpy(), x_BTI.amax(-1, keepdim=True).numpy()
     least, most = np.minimum(low, 0.0, dtype=np.float64), np.maximum(high, 0.0, dtype=np.float64)
-    exact = np.maximum((most - least) / LEVELS, LEAST)
+    exact = np.maximum((most - least) / INT8_LEVELS, LEAST)
     step, zero = exact.astype(np.float32), np.rint(-least / exact)
     inverse = torch.from_numpy((np.float32(1) / step).astype(np.float64))
     whole = torch.addcmul(torch.from_numpy(zero), x_BTI.double(), inverse).float()

@@ -34,9 +34,9 @@ def for_inference(model: nn.Module) -> None:
     by_inputs = {id(matrix) for matrix in _matrices(model) if _is_cpu_float32(matrix)}
     for parameter in model.parameters():
         if id(parameter) in by_inputs:
-            parameter.data = aligned(parameter.data.t()).t()
+            parameter.data = aligned_contiguous(parameter.data.t()).t()
         else:
-            parameter.data = aligned(parameter.data)
+            parameter.data = aligned_contiguous(parameter.data)
 
 
 @torch.no_grad()
@@ -46,7 +46,7 @@ def for_training(model: nn.Module) -> None:
         parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
 
 
-def aligned(x: Tensor) -> Tensor:
+def aligned_contiguous(x: Tensor) -> Tensor:
     """The tensor itself if it is contiguous and begins at a multiple of 64 bytes; else a copy that does."""
     if x.is_contiguous() and x.data_ptr() % ALIGNMENT == 0:
         return x

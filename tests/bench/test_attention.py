@@ -49,7 +49,7 @@ def test_memory_is_that_of_tensors_held_at_once() -> None:
 def test_predicted_operations_are_those_that_torch_counts() -> None:
     words = ["Softmax", "Tiled", "Window(4)", "Linear", "Performer(8)", "Linformer(4)", "Nystrom(4)",
              "Summary(8)", "Longformer(4)", "Convolution"]  # fmt: skip
-    result = measure_attention(words, (96, 192), SMALL, rounds=1, limit=60, say=QUIET)
+    result = measure_attention(words, (96, 192), SMALL, rounds=1, limit=60, progress=QUIET)
     assert len(result.points) == 2 * len(words) and not result.refused
     for p in result.points:
         assert p.predicted == p.counted, p
@@ -62,7 +62,7 @@ def test_what_grows_with_the_length_alone_does_so_from_2k_to_8k() -> None:
     """Operations and memory, which no other program on the machine can disturb."""
     words = ["Softmax", "Window(32)", "Linear", "Performer(16)", "Linformer(16)", "Longformer(16)"]
     result = measure_attention(
-        words, (2048, 4096, 8192), LayerSize(width=16, heads=1), rounds=1, limit=60, say=QUIET
+        words, (2048, 4096, 8192), LayerSize(width=16, heads=1), rounds=1, limit=60, progress=QUIET
     )
     for word in words[1:]:
         assert growth_per_doubling(result, word, lambda p: p.both_memory).worst < 2.3, word
@@ -93,7 +93,7 @@ def test_crossover_lies_between_the_lengths_where_it_changes_hands() -> None:
 def test_a_variant_that_cannot_or_takes_too_long_is_named() -> None:
     causal = LayerSize(width=32, heads=2, causal=True)
     result = measure_attention(
-        ["Softmax", "Nystrom(4)", "Tiled(4)"], (32, 64, 128), causal, rounds=1, limit=0.004, say=QUIET
+        ["Softmax", "Nystrom(4)", "Tiled(4)"], (32, 64, 128), causal, rounds=1, limit=0.004, progress=QUIET
     )
     assert "early words would see late ones" in result.refused["Nystrom(4)"]
     assert result.skipped["Tiled(4)"] in (64, 128)

@@ -13,7 +13,7 @@ from zoo import CHOICES, pair, single
 
 import clearhead as ch
 from clearhead import nn as cn
-from clearhead.bundle.edits import LONGEST, edited, parse, written
+from clearhead.bundle.edits import LONGEST_VALUE, edited, parse, written
 from clearhead.cli.main import main
 from clearhead.errors import ClearheadError, LoadError, SpecError
 from clearhead.families import FAMILIES
@@ -85,7 +85,7 @@ def test_any_text_is_a_value_or_one_line(text: str) -> None:
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_every_choice_written_down_can_be_read_again(name: str) -> None:
-    small = [node for node in single(**CHOICES[name]).nodes() if len(repr(node)) <= LONGEST]
+    small = [node for node in single(**CHOICES[name]).nodes() if len(repr(node)) <= LONGEST_VALUE]
     assert len(small) > 4
     for node in small:
         assert parse(str(node)) == node

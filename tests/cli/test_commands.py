@@ -8,7 +8,7 @@ import pytest
 from references import REFERENCES
 
 import clearhead as ch
-from clearhead.certify.certificate import DIRECT, Certificate, Row
+from clearhead.certify.certificate import DIRECT, Certificate, CertificateRow
 from clearhead.cli.families import markdown
 from clearhead.cli.main import main
 from clearhead.families import FAMILIES, SIZES
@@ -102,19 +102,21 @@ def test_certify_prints_a_table_and_exits_1_when_something_fails(
     assert "18 checks, 0 failed" in out
     said = json.loads(run(capsys, "certify", str(tmp_path), "--json")[1])
     assert said["passed"] and len(said["rows"]) == 18 and said["verdict"] in out
-    monkeypatch.setattr("clearhead.certify.certificate.LIMIT", 0.0)
+    monkeypatch.setattr("clearhead.certify.certificate.TOLERANCE", 0.0)
     code, out, _ = run(capsys, "certify", str(tmp_path), "--full")
     assert code == 1 and "FAIL" in out
 
 
 def test_the_verdict_names_the_layer_that_is_furthest_off() -> None:
-    rows = tuple(Row(DIRECT, name, apart, 2e-5) for name, apart in (("blocks.0.out", 1e-7), ("answer", 6.4)))
+    rows = tuple(
+        CertificateRow(DIRECT, name, apart, 2e-5) for name, apart in (("blocks.0.out", 1e-7), ("answer", 6.4))
+    )
     assert Certificate("BART", 1, rows[:1], "transformers 5").verdict.startswith(
         "ours = transformers 5: at most 1.0e-07"
     )
     said = "ours differs from transformers 5: {} apart at answer"
     assert Certificate("BART", 1, rows, "transformers 5").verdict == said.format("6.4e+00")
-    lost = (*rows[:1], Row(DIRECT, "answer", float("nan"), 2e-5))
+    lost = (*rows[:1], CertificateRow(DIRECT, "answer", float("nan"), 2e-5))
     assert Certificate("BART", 1, lost, "transformers 5").verdict == said.format("nan")
     assert Certificate("BART", 1, (), "none: not installed").verdict.endswith("none: not installed")
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import clearhead as ch
 from clearhead.cli.main import main
-from clearhead.families import Task
+from clearhead.families import HeadKind
 from clearhead.text.training import train_tokenizer
 
 LINES = ["the cat sat on a mat", "a dog ran", "猫坐在垫子上", "the dog sat"]
@@ -25,7 +25,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     return int(done.value.code or 0), said.out, said.err
 
 
-def model(folder: Path, task: Task) -> str:
+def model(folder: Path, task: HeadKind) -> str:
     tokenizer = train_tokenizer(LINES, kind="wordpiece", vocab=90, frame="cls-sep")
     names = {str(i): name for i, name in enumerate(LABELS.get(task, ["a", "b"]))}
     bundle = ch.build("bert", task=task, vocab_size=tokenizer.vocab, id2label=names, **SIZES)

@@ -157,7 +157,7 @@ def test_a_window_by_blocks_equals_the_mask_of_that_name(rule: cn.Mask) -> None:
         start = LONG - newest
         over = view(rule, 2, newest, LONG, start)
         given = [x.requires_grad_() for x in (q[:, :, start:].clone(), k.clone(), v.clone())]
-        banded = over.under(cn.Window(left, right))
+        banded = over.under(cn.SlidingWindow(left, right))
         assert (window_blocks(banded) is None) == (left > LONG)  # the blocks are really used
         for b in (None, bias[:, :, start:]):
             got = mix(kernels.Window(left=left, right=right), *given, over, bias=b)

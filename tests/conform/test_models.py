@@ -304,7 +304,7 @@ def test_hidden_states_are_what_the_head_reads(spec: Model) -> None:
 @torch.no_grad()
 def test_a_window_is_the_mask_of_that_name() -> None:
     near, far = DECODERS["window"].build(), DECODERS["Learned"].build()
-    assert torch.equal(near(ids(2, 9)), far(ids(2, 9), cn.Window(2, 1)))
+    assert torch.equal(near(ids(2, 9)), far(ids(2, 9), cn.SlidingWindow(2, 1)))
     assert not torch.equal(near(ids(2, 9)), far(ids(2, 9)))
 
 

@@ -87,11 +87,12 @@ class Exact:
 
 
 EXACT = {
-    "longformer": Exact(cn.Longformer(window=3), lambda rule, length: cn.Window(3, 3)),
+    "longformer": Exact(cn.Longformer(window=3), lambda rule, length: cn.SlidingWindow(3, 3)),
     "longformer-wide": Exact(cn.Longformer(window=100), lambda rule, length: cn.Everyone()),
     "longformer-dilated": Exact(cn.Longformer(window=2, dilation=3), lambda rule, length: Dilated(2, 3)),
     "longformer-always": Exact(
-        cn.Longformer(window=2, always=(0, 5)), lambda rule, length: cn.Window(2, 2) | cn.Global((0, 5))
+        cn.Longformer(window=2, always=(0, 5)),
+        lambda rule, length: cn.SlidingWindow(2, 2) | cn.Global((0, 5)),
     ),
     "chunks": Exact(cn.Chunks(chunk=4, before=1), lambda rule, length: Ring.over(4, 1, 0, rule, length)),
     "chunks-both-sides": Exact(
@@ -228,7 +229,7 @@ def test_global_tokens_come_with_the_call_and_no_local_rule_binds_them() -> None
     flags[0, [3, 20]], flags[1, [0, 28, 29]] = True, True
     real = padding(30)
     rule = cn.mask_adapters.from_attention_mask(real) & cn.mask_adapters.from_global_attention_mask(flags)
-    over, local = view(rule, 2, 30, 30), cn.Window(2, 2)
+    over, local = view(rule, 2, 30, 30), cn.SlidingWindow(2, 2)
     dense = cn.Padding(real) & (local | cn.Globals(flags))
     want = mix(cn.Softmax(), q, k, v, view(dense, 2, 30, 30))
     assert_close(mix(cn.Longformer(window=2), q, k, v, over), want)

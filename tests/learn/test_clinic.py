@@ -49,7 +49,7 @@ def test_there_are_enough_exercises() -> None:
 
 @pytest.mark.parametrize("name", [e.name for e in clinic.exercises().values() if e.kind == "implement"])
 def test_a_skeleton_fails_every_check_and_says_what_to_write(name: str, tmp_path: Path) -> None:
-    exercise = clinic.find(name)
+    exercise = clinic.find_exercise(name)
     assert "raise NotImplementedError" in exercise.code("broken") and name.startswith("implement-")
     assert not any(found(name, exercise.code("broken"), tmp_path).values())
     # What is given in the skeleton is what the solution keeps: names and arguments.
@@ -75,7 +75,7 @@ def test_a_skeleton_fails_every_check_and_says_what_to_write(name: str, tmp_path
     ],
 )  # fmt: skip
 def test_a_usual_mistake_turns_its_check_red(name: str, old: str, new: str, red: str, tmp_path: Path) -> None:
-    code = clinic.find(name).code("fixed")
+    code = clinic.find_exercise(name).code("fixed")
     assert code.count(old) == 1
     assert found(name, code.replace(old, new), tmp_path)[red] is False
     report = json.loads((tmp_path / "report.json").read_text())
@@ -98,7 +98,7 @@ def test_both_kinds_are_listed_under_their_headings(capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("name", clinic.exercises())
 def test_it_fails_broken_and_passes_mended(name: str, tmp_path: Path) -> None:
-    exercise = clinic.find(name)
+    exercise = clinic.find_exercise(name)
     broken = found(name, exercise.code("broken"), tmp_path)
     assert broken.keys() == exercise.checks.keys() and not all(broken.values())
     mended = found(name, exercise.code("fixed"), tmp_path)
@@ -107,7 +107,7 @@ def test_it_fails_broken_and_passes_mended(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", clinic.exercises())
 def test_it_is_written_in_both_languages(name: str) -> None:
-    exercise = clinic.find(name)
+    exercise = clinic.find_exercise(name)
     for words in (exercise.title, exercise.story, exercise.why, *exercise.checks.values()):
         assert words.keys() == {"en", "zh"}
         assert words["en"].isascii() or "θ" in words["en"]
@@ -121,7 +121,7 @@ def test_it_is_written_in_both_languages(name: str) -> None:
 @pytest.mark.parametrize("name", clinic.exercises())
 def test_a_failed_check_explains_itself_in_the_language_of_the_learner(name: str, tmp_path: Path) -> None:
     file, report = tmp_path / "user.py", tmp_path / "report.json"
-    file.write_text(clinic.find(name).code("broken"))
+    file.write_text(clinic.find_exercise(name).code("broken"))
     examine.main(name, str(file), str(report))
     details = [each["detail"] for each in json.loads(report.read_text())["outcomes"] if not each["passed"]]
     assert details
@@ -154,13 +154,13 @@ def test_from_start_to_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     code, out, _ = run(capsys, "start", QUICK, "--to", str(file), "--lang", "zh")
     assert code == 0 and str(file) in out
     text = file.read_text()
-    assert text.startswith("# 歪歪扭扭的表格\n") and text.endswith(clinic.find(QUICK).code("broken"))
+    assert text.startswith("# 歪歪扭扭的表格\n") and text.endswith(clinic.find_exercise(QUICK).code("broken"))
     # Each failure earns one more hint.
     for hints in (1, 2, 2):
         code, out, err = run(capsys, "check", QUICK, str(file))
         assert code == 1 and out.count("hint ") == hints and "✓ English words" in out
         assert "✗ Chinese words are as wide" in out and "is 9 columns wide" in out and err == ""
-    file.write_text(clinic.find(QUICK).code("fixed"))
+    file.write_text(clinic.find_exercise(QUICK).code("fixed"))
     code, out, _ = run(capsys, "check", QUICK, str(file), "--lang", "zh")
     assert code == 0 and "通过。" in out and "✗" not in out
     said = json.loads(run(capsys, "--json")[1])

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from clearhead.cli.main import main
-from clearhead.learn.cards import cards
+from clearhead.learn.cards import all_cards
 from clearhead.learn.clinic import exercises
 from clearhead.learn.language import Lang
-from clearhead.learn.lessons import LEVELS, Lesson, find, lessons, neighbours, shelf
+from clearhead.learn.lessons import LEVELS, Lesson, find_lesson, lessons, lessons_dir, neighbours
 from clearhead.learn.lines import walks
 from clearhead.learn.ordering import puzzles
 from clearhead.learn.tries import TRIES, tries
@@ -113,7 +113,7 @@ def test_every_command_in_a_lesson_exists(lesson: Lesson) -> None:
 
 def test_the_nine_empty_headings_are_written() -> None:
     for name, words in NINE.items():
-        assert words in find(name).title["zh"] and len(blocks(find(name).text("zh"))) >= 2
+        assert words in find_lesson(name).title["zh"] and len(blocks(find_lesson(name).text("zh"))) >= 2
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
@@ -122,14 +122,14 @@ def test_components_have_the_same_card(name: str) -> None:
         ("en", ("what it does", "formula", "shape", "which problem it solves", "without it")),
         ("zh", ("做什么", "公式", "形状", "解决什么问题", "没有它会怎样")),
     ):
-        text = find(name).text(lang)
+        text = find_lesson(name).text(lang)
         # The decoder's page has a second one, for the mask.
         cards = 2 if name == "decoder" else 1
         assert all(text.count(f"\n| {row} |") == cards for row in rows)
 
 
 def test_the_index_has_the_titles_of_the_pages() -> None:
-    index = (shelf() / "learn" / "README.md").read_text()
+    index = (lessons_dir() / "learn" / "README.md").read_text()
     for lesson in lessons().values():
         for lang, path in lesson.files.items():
             assert f"[{lesson.title[lang]}](" in index, path
@@ -138,11 +138,11 @@ def test_the_index_has_the_titles_of_the_pages() -> None:
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_everything_on_the_reading_list_has_a_link(lang: Lang) -> None:
-    items = [line for line in find("reading").text(lang).splitlines() if re.match(r"(\d+\.|-) ", line)]
+    items = [line for line in find_lesson("reading").text(lang).splitlines() if re.match(r"(\d+\.|-) ", line)]
     assert len(items) >= 15
     assert all("](https://" in item for item in items), items
-    links = re.findall(r"\]\(([^)]+)\)", find("reading").text(lang))
-    assert links == re.findall(r"\]\(([^)]+)\)", find("reading").text("en"))
+    links = re.findall(r"\]\(([^)]+)\)", find_lesson("reading").text(lang))
+    assert links == re.findall(r"\]\(([^)]+)\)", find_lesson("reading").text("en"))
 
 
 def chinese_course() -> dict[str, str]:
@@ -159,7 +159,7 @@ def chinese_course() -> dict[str, str]:
     for name, walk in walks().items():
         reasons = [reason["zh"] for found in walk.reasons.values() for reason in found]
         texts[f"lines {name}"] = "\n".join([walk.title["zh"], *reasons])
-    texts["cards"] = "\n".join(card.question["zh"] + card.answer["zh"] for card in cards())
+    texts["cards"] = "\n".join(card.question["zh"] + card.answer["zh"] for card in all_cards())
     return texts
 
 
@@ -177,9 +177,9 @@ def test_the_chinese_course_has_the_terms_of_chinese_textbooks() -> None:
 
 def test_the_path_has_its_levels_and_no_page_is_lost() -> None:
     assert {lesson.level for lesson in lessons().values()} == set(LEVELS)
-    pages = [*shelf().glob("learn/*/*.md"), *shelf().glob("projects/*/*.md")]
+    pages = [*lessons_dir().glob("learn/*/*.md"), *lessons_dir().glob("projects/*/*.md")]
     assert len(pages) == 2 * len(lessons())
-    index = (shelf() / "learn" / "README.md").read_text()
+    index = (lessons_dir() / "learn" / "README.md").read_text()
     assert all(f"/{page.parent.name}/{page.name})" in index.replace("](", "](/") for page in pages)
 
 
@@ -194,7 +194,7 @@ def test_each_page_names_the_next_one() -> None:
 
 def test_a_lesson_ends_with_its_neighbours(capsys: pytest.CaptureFixture[str]) -> None:
     first, *_, last = lessons()
-    assert neighbours(find(first))[0] is None and neighbours(find(last))[1] is None
+    assert neighbours(find_lesson(first))[0] is None and neighbours(find_lesson(last))[1] is None
     assert "← previous: softmax   next: vampire →" in run(capsys, "attention")[1]
     assert "← 上一课：softmax   下一课：vampire →" in run(capsys, "attention", "--lang", "zh")[1]
     assert "previous" not in run(capsys, first)[1].splitlines()[-1]
@@ -203,7 +203,7 @@ def test_a_lesson_ends_with_its_neighbours(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_vampire_is_told_in_traditional_script() -> None:
-    chinese = {letter for letter in find("vampire").text("zh") if 0x4E00 <= ord(letter) < 0xA000}
+    chinese = {letter for letter in find_lesson("vampire").text("zh") if 0x4E00 <= ord(letter) < 0xA000}
     assert len(chinese) > 300 and {*"萬聖節權頭"} <= chinese
     for letter in chinese:
         letter.encode("big5")  # simplified characters have no place there
@@ -214,7 +214,7 @@ def test_pictures_of_lessons_exist() -> None:
         for lang, file in lesson.files.items():
             for target in re.findall(r"!\[[^]]*\]\(([^)]+)\)", lesson.text(lang)):
                 assert (file.parent / target).is_file(), target
-    drawing = (shelf() / "learn" / "rnn.svg").read_text(encoding="utf-8")
+    drawing = (lessons_dir() / "learn" / "rnn.svg").read_text(encoding="utf-8")
     assert all(word in drawing for word in ("我", "爱", "自然", "语言", "处理", "h₁", "h₅"))
     assert "prefers-color-scheme: dark" in drawing
 
@@ -257,13 +257,13 @@ def test_an_unknown_lesson_is_refused_with_the_nearest(
 def test_cards_hide_their_answers_until_asked(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert len(cards()) >= 30
-    for card in cards():
+    assert len(all_cards()) >= 30
+    for card in all_cards():
         assert card.question["zh"] and card.answer["zh"] and card.question["en"] and card.answer["en"]
     code, out, _ = run(capsys, "cards", "--count", "2", "--lang", "zh")
-    assert code == 0 and out.count("2/2") == 1 and cards()[1].answer["zh"][:9] in out
+    assert code == 0 and out.count("2/2") == 1 and all_cards()[1].answer["zh"][:9] in out
     shuffled = json.loads(run(capsys, "cards", "--seed", "1", "--json")[1])
-    assert len(shuffled) == len(cards()) and shuffled != json.loads(run(capsys, "cards", "--json")[1])
+    assert len(shuffled) == len(all_cards()) and shuffled != json.loads(run(capsys, "cards", "--json")[1])
     shown: list[str] = []
 
     def enter(prompt: str) -> str:
@@ -275,7 +275,7 @@ def test_cards_hide_their_answers_until_asked(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     with pytest.raises(SystemExit):
         main(["learn", "cards"])
-    answers = [card.answer["en"] for card in cards()]
+    answers = [card.answer["en"] for card in all_cards()]
     assert (
         answers[0] not in shown[0]
         and answers[0] in shown[1].replace("\n", " ")

@@ -8,7 +8,7 @@ import pytest
 
 from clearhead.cli.main import main
 from clearhead.errors import InputError
-from clearhead.learn.ordering import first_fault, parse, puzzles
+from clearhead.learn.ordering import first_fault, parse_order, puzzles
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +101,7 @@ def test_nonsense_is_refused(answer: str, capsys: pytest.CaptureFixture[str]) ->
     code, out, err = run(capsys, "encoder-layer", f"--answer={answer}")
     assert code == 2 and out == "" and err.count("\n") == 1 and "1 to 6" in err
     with pytest.raises(InputError):
-        parse(answer, 6)
+        parse_order(answer, 6)
 
 
 def test_hints_seeds_and_lists(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from clearhead.cli.main import main
 from clearhead.cli.page import CLOSING, OPENING, Page, breaks, column_widths, html
-from clearhead.learn.lessons import LANGUAGES, Lesson, find, lessons
+from clearhead.learn.lessons import LANGUAGES, Lesson, find_lesson, lessons
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 EVERY = [(lesson, lang) for lesson in lessons().values() for lang in LANGUAGES]
@@ -92,7 +92,7 @@ def test_a_lesson_is_saved_as_a_page_of_its_own(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_cheat_sheet_prints_on_one_page(lang: str, tmp_path: Path) -> None:
     sheet, pdf = tmp_path / "sheet.html", tmp_path / "sheet.pdf"
-    lesson = find("cheatsheet")
+    lesson = find_lesson("cheatsheet")
     sheet.write_text(html(lesson.text(lang), name=lesson.name, title="", lang=lang, folder=tmp_path))  # type: ignore[arg-type]
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
     command = [str(CHROMIUM), *options, f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={pdf}"]

@@ -9,7 +9,7 @@ import pytest
 from clearhead.cli.main import main
 from clearhead.cli.tries import _plot
 from clearhead.learn.tries import TRIES, tries
-from clearhead.learn.tries.small import Finding, Words
+from clearhead.learn.tries.small import ResultTable, Words
 
 
 def table(name: str, seed: int = 0) -> list[tuple[Any, ...]]:
@@ -114,7 +114,7 @@ def test_larger_models_have_a_lower_loss_by_about_a_power_law() -> None:
 def test_a_plot_has_a_point_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
     words = Words("x", "x"), Words("size", "大小"), Words("loss", "损失")
     rows = (("a", 10.0, 4.0), ("b", 100.0, 2.0), ("c", 1000.0, 1.0))
-    lines = _plot(Finding(words, rows, bar=2, plot=(1, 2)), "en").splitlines()
+    lines = _plot(ResultTable(words, rows, bar=2, plot=(1, 2)), "en").splitlines()
     points = [(line.index("●"), number) for number, line in enumerate(lines) if "●" in line]
     (left, top), (middle, half), (right, bottom) = points  # a power law is a straight line
     assert abs(middle - (left + right) / 2) <= 1 and abs(half - (top + bottom) / 2) <= 1

@@ -122,8 +122,8 @@ def test_an_alignment_names_rows_by_what_was_said(tmp_path: Path) -> None:
     trace = translator(tmp_path).trace(TEXT, "the dog")
     found = alignment(trace, layer=1, head=2)
     assert torch.equal(found.weights_QK, trace.attention("cross", 1, 2))
-    assert [t.id for t in found.said[:-1]] == [t.id for t in trace.target_tokens[1:]]
-    assert found.said[-1].id == int(trace.answer[-1].argmax())
+    assert [t.id for t in found.target[:-1]] == [t.id for t in trace.target_tokens[1:]]
+    assert found.target[-1].id == int(trace.answer[-1].argmax())
     assert all(w == float(found.weights_QK[q].max()) for q, _, w in found.links)
     sharpest = head_scores(trace, "cross").entropy.mean(-1).argmin()
     assert alignment(trace).layer == int(sharpest)

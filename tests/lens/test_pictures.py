@@ -14,11 +14,12 @@ from zoo import EVERY
 
 import clearhead as ch
 from clearhead.errors import InputError
-from clearhead.lens import pictures, placing
+from clearhead.lens import pictures
 from clearhead.lens.gradients import Gradients
 from clearhead.lens.page import bytes_of, page
 from clearhead.lens.pictures import canvas
 from clearhead.lens.pictures.architecture import PURPLE
+from clearhead.lens.position_effects import position_effects, scheme_named
 from clearhead.lens.saving import VIEWS
 from clearhead.nn.positions import Positions
 
@@ -64,8 +65,8 @@ def test_drawing_leaves_the_plotting_library_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [n for n in Positions.kinds() if n != "NoPositions"])
 def test_every_position_scheme_has_a_picture(name: str) -> None:
-    made = placing.placing(placing.named(name, 40, 64), length=40, width=64, heads=4)
-    assert made.added_TD is not None or made.turned_TE is not None or made.bias_HT is not None
+    made = position_effects(scheme_named(name, 40, 64), length=40, width=64, heads=4)
+    assert made.added_TD is not None or made.rotated_TE is not None or made.bias_HT is not None
     picture = pictures.position_picture(made)
     assert picture.drawn("svg").startswith(b"<?xml")
     assert overlapping(picture) == []
@@ -86,7 +87,7 @@ def overlapping(picture: canvas.Picture) -> list[tuple[str, str]]:
 
 def test_the_picture_of_the_notes_is_their_formula() -> None:
     """100 positions, 512 dimensions: sin(p / 10000^(2i/d)) and cos side by side."""
-    made = placing.placing(placing.named("sinusoidal", 100))
+    made = position_effects(scheme_named("sinusoidal", 100))
     assert made.added_TD is not None and made.added_TD.shape == (100, 512)
     p, i = torch.arange(100.0)[:, None], torch.arange(0.0, 512, 2)
     angle = p / 10000 ** (i / 512)
@@ -95,7 +96,7 @@ def test_the_picture_of_the_notes_is_their_formula() -> None:
     assert made.wavelengths[0] == pytest.approx(6.2832, abs=1e-4)
     assert made.wavelengths[-1] == pytest.approx(2 * 3.14159265 * 10000 ** (510 / 512))
     with pytest.raises(InputError, match="did you mean 'rope'"):
-        placing.named("ropee", 10)
+        scheme_named("ropee", 10)
 
 
 @pytest.mark.parametrize(

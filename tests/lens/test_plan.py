@@ -17,10 +17,10 @@ from clearhead.cli.main import main
 from clearhead.errors import InputError
 from clearhead.families import SIZES, named
 from clearhead.lens.cost import cost
-from clearhead.lens.cost.complexity import TAPS, crossing, table
+from clearhead.lens.cost.complexity import TAPS, complexity_table, crossing
 from clearhead.lens.cost.layers import tower
 from clearhead.lens.cost.machine import step_time
-from clearhead.lens.cost.plan import Device, layouts, parse, plan
+from clearhead.lens.cost.plan import Device, layouts, parse_layout, plan
 from clearhead.lens.cost.split import Job, Layout, share
 from clearhead.lens.cost.total import whole
 from clearhead.nn.cost import CallShape
@@ -131,7 +131,7 @@ def test_operations_of_a_step_are_six_for_each_matrix_parameter_and_token() -> N
 @pytest.mark.parametrize("name", ["order-pre", "grouped", "Gated-silu", "odd-sizes"])
 def test_the_complexity_table_counts_what_torch_counts(name: str) -> None:
     side, n = ENCODERS[name].tower, 37
-    rows = {row.part: row for row in table(side, n)}
+    rows = {row.part: row for row in complexity_table(side, n)}
     layer = tower(side, CallShape(batch=1, length=n)).blocks[0].all
     three = [rows[part] for part in ("scores and mix", "projections", "feed-forward")]
     assert sum(row.flops for row in three) == layer.flops
@@ -150,7 +150,7 @@ def test_the_complexity_table_counts_what_torch_counts(name: str) -> None:
 
 
 def test_attention_costs_more_than_its_projections_from_twice_the_width_on() -> None:
-    assert crossing(table(spec("gpt2").tower, 100), 100) == 2 * 768
+    assert crossing(complexity_table(spec("gpt2").tower, 100), 100) == 2 * 768
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_attention_costs_more_than_its_projections_from_twice_the_width_on() -> 
 )  # fmt: skip
 def test_words_that_are_no_layout_are_refused(words: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        parse(words, 8)
+        parse_layout(words, 8)
 
 
 def test_layouts_that_cannot_be_are_refused() -> None:

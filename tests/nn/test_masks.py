@@ -31,11 +31,11 @@ DOCUMENT = torch.tensor([[0, 0, 1, 1, 1, -1], [5, 5, 5, 2, 2, 2]])
 RULES = {
     "everyone": (cn.Everyone(), lambda b, q, k: True),
     "causal": (cn.Causal(), lambda b, q, k: k <= q),
-    "window": (cn.Window(2, 1), lambda b, q, k: q - 2 <= k <= q + 1),
-    "window-left": (cn.Window(0), lambda b, q, k: k == q),
+    "window": (cn.SlidingWindow(2, 1), lambda b, q, k: q - 2 <= k <= q + 1),
+    "window-left": (cn.SlidingWindow(0), lambda b, q, k: k == q),
     "prefix": (cn.Prefix(3), lambda b, q, k: k < 3 or k <= q),
     "global": (cn.Global((0, 4)), lambda b, q, k: q in (0, 4) or k in (0, 4)),
-    "longformer": (cn.Window(1, 1) | cn.Global((0,)), lambda b, q, k: abs(q - k) <= 1 or 0 in (q, k)),
+    "longformer": (cn.SlidingWindow(1, 1) | cn.Global((0,)), lambda b, q, k: abs(q - k) <= 1 or 0 in (q, k)),
     "padding": (cn.Padding(REAL), lambda b, q, k: bool(REAL[b, k])),
     "documents": (
         cn.Documents(DOCUMENT),
@@ -76,7 +76,7 @@ def test_a_rule_is_rendered_once_per_call() -> None:
     over = cn.View(Counting(), 1, slots, slots)
     for _ in range(3):
         assert over.dense is not None
-        assert over.under(cn.Window(1)).dense is not None
+        assert over.under(cn.SlidingWindow(1)).dense is not None
     assert len(calls) == 2
 
 
@@ -140,7 +140,7 @@ def test_each_door_gives_the_same_mask() -> None:
 def test_a_mask_per_head_reaches_the_heads() -> None:
     per_head = torch.stack([TRIANGLE, TRIANGLE.T, ~TRIANGLE, torch.ones(4, 4).bool()])[None]
     slots = torch.arange(4)[None]
-    rendered = cn.View(mask_adapters.from_allowed(per_head) & cn.Window(3, 3), 2, slots, slots).dense
+    rendered = cn.View(mask_adapters.from_allowed(per_head) & cn.SlidingWindow(3, 3), 2, slots, slots).dense
     assert rendered.shape == (1, 4, 4, 4) and torch.equal(rendered, per_head)
 
 
@@ -158,7 +158,7 @@ def test_a_mask_per_head_reaches_the_heads() -> None:
         (lambda: mask_adapters.from_allowed(torch.ones(5).bool()), "given (5,)"),
         (lambda: cn.Padding(torch.ones(2, 3)), "given float32 of shape (2, 3)"),
         (lambda: cn.Documents(torch.ones(2, 3)), "int64"),
-        (lambda: cn.Window(-1), "zero or more"),
+        (lambda: cn.SlidingWindow(-1), "zero or more"),
     ],
 )
 def test_a_wrong_mask_is_refused_by_name(call, words: str) -> None:

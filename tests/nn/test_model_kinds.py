@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from clearhead import nn as cn
 from clearhead.bundle import Bundle
 from clearhead.certify.invariances import alone
-from clearhead.certify.sample import Sample
+from clearhead.certify.sample import SampleBatch
 from clearhead.errors import InputError
 from clearhead.lens.ablate import ablate
 from clearhead.lens.cost import cost
@@ -125,7 +125,7 @@ def test_it_is_described_and_drawn(tmp_path: Path) -> None:
 
 def test_taps_records_and_ablation_reach_both_towers() -> None:
     made = bundle()
-    ids, frames = Sample.of(made).inputs
+    ids, frames = SampleBatch.of(made).inputs
     found = record_forward(made.model, TraceInput(ids[0].tolist(), [], target_ids=frames[0]))
     assert found.depth("text") == 2 and found.depth("sound") == 3
     assert attention_addresses(made.model) == {"self": "text.blocks.{}.attn", "sound": "sound.blocks.{}.attn"}
@@ -137,11 +137,11 @@ def test_taps_records_and_ablation_reach_both_towers() -> None:
 
 def test_rows_are_certified_alone_and_in_a_batch() -> None:
     made = bundle()
-    assert (found := alone(made, Sample.of(made))) is not None and found < 1e-6
+    assert (found := alone(made, SampleBatch.of(made))) is not None and found < 1e-6
 
 
 def test_int8_rounds_both_towers() -> None:
-    made, sample = bundle(), Sample.of(bundle())
+    made, sample = bundle(), SampleBatch.of(bundle())
     before = sample.answer(made)
     after = sample.answer(replace(made, model=quantize(made.model, "int8")))
     assert 0 < float((after - before).abs().max()) < 0.1 * float(before.abs().max())

@@ -9,7 +9,7 @@ import clearhead as ch
 from clearhead.cli.main import main
 from clearhead.errors import DataError, LoadError
 from clearhead.recipes.builders.chats import encode_chats
-from clearhead.text.chat import render
+from clearhead.text.chat import render_chats
 from clearhead.text.tokenizer import Tokenizer
 from clearhead.text.training import train_tokenizer
 
@@ -49,12 +49,12 @@ def test_a_template_that_rewrites_history_is_refused() -> None:
 
 
 def test_many_chats_are_one_process_and_one_bad_template_one_line() -> None:
-    said = render(
+    said = render_chats(
         "{{ messages[0].content }}", [([{"role": "user", "content": str(i)}], {}) for i in range(300)]
     )
     assert said == [str(i) for i in range(300)]
     with pytest.raises(LoadError, match="cannot be rendered"):
-        render("{{ nobody.home }}", [([{"role": "user", "content": "x"}], {})])
+        render_chats("{{ nobody.home }}", [([{"role": "user", "content": "x"}], {})])
 
 
 def test_a_run_on_chats_can_chat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

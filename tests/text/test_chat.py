@@ -76,7 +76,7 @@ def test_templates_are_rendered_as_the_reference_does(name: str, tmp_path: Path)
 
 
 def rendered(template: str, messages: Any) -> str:
-    return chat.render(template, [(messages, {})])[0]
+    return chat.render_chats(template, [(messages, {})])[0]
 
 
 ATTRIBUTES = "is unsafe|undefined|SecurityError"

@@ -8,16 +8,16 @@ from ...bundle import load
 from ...bundle.making import spec_of
 from ...errors import InputError
 from ...families import FAMILIES, SIZES, named
-from ...lens import placing
 from ...lens.describe import sentence, shape
 from ...lens.pictures import architecture, position_picture
+from ...lens.position_effects import PositionEffects, effects_in_model, position_effects, scheme_named
 from ...nn.model import Model
 from ..console import OUT, print_json
 
 
 def show_positions(word: str, model: str | None, save: Path | None, *, json: bool) -> None:
     """A scheme at its defaults, 100 positions of width 512; `own` is the trained one of a model."""
-    found = _own(model) if word == "own" else placing.placing(placing.named(word, 100))
+    found = _own(model) if word == "own" else position_effects(scheme_named(word, 100))
     alike = found.similarity
     facts = {
         "scheme": found.name,
@@ -55,14 +55,14 @@ def show_positions(word: str, model: str | None, save: Path | None, *, json: boo
     )
 
 
-def _own(model: str | None) -> placing.Placing:
+def _own(model: str | None) -> PositionEffects:
     if model is None:
         raise InputError("own needs a model: clearhead look positions own FOLDER")
     bundle = load(model)
     stack = list(bundle.model.stacks.values())[-1]
     attention, spec = stack.spec.pattern[0].attention, stack.spec
     width, (heads, head_dim) = spec.embed.inner(spec.width), attention.sizes(spec.width)
-    return placing.observed(
+    return effects_in_model(
         stack.positions, spec.positions, length=100, width=width, heads=heads, head_dim=head_dim
     )
 

@@ -19,9 +19,9 @@ FORM = (
 )
 
 
-def check(given: str, *, json: bool) -> None:
+def show_mask_check(given: str, *, json: bool) -> None:
     """Exit 1 when something is wrong: a mask that fails its check can stop a script."""
-    mask = read(given)
+    mask = read_mask(given)
     length, batch = mask.shape[-1], mask.shape[0] if mask.ndim > 2 else 1
     square = mask.ndim < 2 or mask.shape[-2] == length
     causal = square and bool(_allowed(mask).float().mean() < 1)
@@ -39,7 +39,7 @@ def check(given: str, *, json: bool) -> None:
         sys.exit(1)
 
 
-def read(given: str) -> Tensor:
+def read_mask(given: str) -> Tensor:
     path = Path(given)
     try:
         if path.suffix in (".npy", ".json", ".txt"):

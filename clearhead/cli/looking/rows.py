@@ -12,11 +12,11 @@ from rich.text import Text
 from torch import Tensor
 
 from ...errors import InputError, nearest
-from ...lens.compare import Answer, Comparison
+from ...lens.compare import Comparison, TopPredictions
 from ...lens.frames import Frame
 from ...lens.heads import CAVEAT, head_scores, switch
 from ...lens.importance import head_importance
-from ...lens.record import Kind
+from ...lens.record import AttentionKind
 from ...lens.statistics import statistics
 from ...lens.trace import Trace
 from ..console import OUT, table
@@ -26,7 +26,7 @@ SHADES = ("", "on #e3edf7", "on #bcd4ea", "on #7fb0d8", "on #3f86be white", "on 
 
 
 def tokens(trace: Trace) -> None:
-    """What was read, and what was said; special tokens faint."""
+    """The tokens that were read and those that were generated; special tokens faint."""
     OUT.print(f"{trace!r}", style="bold", markup=False)
     for name, line in (("read", trace.tokens), ("fed", trace.target_tokens)):
         if not line:
@@ -40,7 +40,7 @@ def tokens(trace: Trace) -> None:
         OUT.print(shown)
 
 
-def weights(trace: Trace, kind: Kind, layer: int, head: int | None, word: str | None) -> None:
+def weights(trace: Trace, kind: AttentionKind, layer: int, head: int | None, word: str | None) -> None:
     """The matrix where it fits the terminal, else the strongest links of every row."""
     found = trace.attention(kind, layer, head)
     matrix = found if head is not None else found.mean(0)
@@ -56,7 +56,7 @@ def weights(trace: Trace, kind: Kind, layer: int, head: int | None, word: str | 
     _caveat(trace, kind, layer % trace.layers(kind), head or 0)
 
 
-def _caveat(trace: Trace, kind: Kind, layer: int, head: int) -> None:
+def _caveat(trace: Trace, kind: AttentionKind, layer: int, head: int) -> None:
     OUT.print(CAVEAT.format(switch(trace, kind, layer, head)), style="dim", soft_wrap=False)
 
 
@@ -104,7 +104,7 @@ def _right(label: str, cells: int) -> str:
     return " " * max(cells - cell_len(short), 0) + short
 
 
-def answer(found: Answer) -> None:
+def print_answer(found: TopPredictions) -> None:
     if found.said:
         OUT.print(f"said   {found.said}", markup=False)
     if found.best:
@@ -138,15 +138,15 @@ def before_and_after(found: Comparison, words: str) -> None:
         )
 
 
-def said(trace: Trace) -> str:
-    """What the model itself said, as text."""
+def generated_text(trace: Trace) -> str:
+    """The text that the model generated."""
     ids = [token.id for token in (trace.target_tokens or trace.tokens)[trace.input.prompt :]]
     if trace.tokenizer is None:
         return " ".join(map(str, ids))
     return trace.tokenizer.decode(ids)
 
 
-def frames(trace: Trace) -> None:
+def print_frames(trace: Trace) -> None:
     listing = table(
         "step", "said", "p", "looked at (last layer)", "other candidates", right=(0, 2), whole=(1,)
     )
@@ -157,7 +157,7 @@ def frames(trace: Trace) -> None:
         one, two, three = (cell.replace("[", "\\[") for cell in cells)
         listing.add_row(str(frame.step), one, f"{frame.probability:.2f}", two, three)
     OUT.print(listing)
-    OUT.print(f"said   {said(trace)}", markup=False)
+    OUT.print(f"said   {generated_text(trace)}", markup=False)
 
 
 def frame_facts(frame: Frame) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def tree_facts(trace: Trace) -> dict[str, Any]:
     return {"branches": branches, "answers": [{"ids": i, "score": s} for i, s in trace.tree.answers]}
 
 
-def heads(trace: Trace, kind: Kind) -> None:
+def heads(trace: Trace, kind: AttentionKind) -> None:
     scores = head_scores(trace, kind)
     names = ("entropy", "distance", "previous", "first", "itself", "induction")
     listing = table("layer", "head", *names, "role", right=(0, 1, 2, 3, 4, 5, 6, 7))
@@ -205,11 +205,11 @@ def heads(trace: Trace, kind: Kind) -> None:
     OUT.print(listing)
 
 
-def head_facts(trace: Trace, kind: Kind) -> dict[str, Any]:
-    return {name: rounded(x) for name, x in vars(head_scores(trace, kind)).items()}
+def head_facts(trace: Trace, kind: AttentionKind) -> dict[str, Any]:
+    return {name: rounded_values(x) for name, x in vars(head_scores(trace, kind)).items()}
 
 
-def importance(trace: Trace, kind: Kind, err: Console) -> None:
+def importance(trace: Trace, kind: AttentionKind, err: Console) -> None:
     def tell(done: int, of: int) -> None:
         err.print(f"layer {done} of {of}", end="\r" if err.is_terminal and done < of else "\n", style="dim")
 
@@ -226,8 +226,8 @@ def importance(trace: Trace, kind: Kind, err: Console) -> None:
     _caveat(trace, kind, *divmod(order[0], found.shape[1]))
 
 
-def importance_facts(trace: Trace, kind: Kind) -> Any:
-    return rounded(head_importance(trace, kind))
+def importance_facts(trace: Trace, kind: AttentionKind) -> Any:
+    return rounded_values(head_importance(trace, kind))
 
 
 def logits(trace: Trace) -> None:
@@ -270,7 +270,7 @@ def activation_facts(trace: Trace) -> list[dict[str, Any]]:
     return [asdict(row) for row in statistics(trace)]
 
 
-def rounded(x: Tensor) -> Any:
+def rounded_values(x: Tensor) -> Any:
     """Numbers for JSON, which has no NaN."""
 
     def plain(value: Any) -> Any:

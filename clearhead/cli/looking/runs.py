@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from ...bundle import load
 from ...errors import InputError
 from ...lens.gradients import gradients as norms
 from ...lens.pictures import curves as curve_picture
 from ...lens.pictures import gradient_strip
-from ...lens.token_loss import TokenLoss, token_losses
+from ...lens.token_loss import token_losses
 from ...recipes import SETTINGS_FILE, PreparedRun, load_run, prepare
 from ...train.log import METRICS_FILE, read_log
 from ...train.optimizer_step import OptimizerStep, hidden_size
 from ..console import OUT, print_json, table
 
 
-def curves(folder: str, save: Path | None, *, json: bool) -> None:
+def show_curves(folder: str, save: Path | None, *, json: bool) -> None:
     records = read_log(folder) if Path(folder, METRICS_FILE).is_file() else []
     if not records:
         raise InputError(f"{folder} has no metrics.jsonl; a run folder is what clearhead train --out makes")
@@ -41,7 +40,7 @@ def curves(folder: str, save: Path | None, *, json: bool) -> None:
     OUT.print(f"saved {path}" if path else "draw them with --save curves.png", style=None if path else "dim")
 
 
-def gradients(folder: str, save: Path | None, *, json: bool) -> None:
+def show_gradients(folder: str, save: Path | None, *, json: bool) -> None:
     """The gradient of the run's first batch at its present weights, as training would compute it."""
     prepared = _prepared(folder)
     bundle, training = load(folder), prepared.run.train
@@ -74,7 +73,7 @@ def gradients(folder: str, save: Path | None, *, json: bool) -> None:
     OUT.print(f"saved {path}" if path else "draw it with --save gradients.png", style=None if path else "dim")
 
 
-def loss(folder: str, save: Path | None, *, json: bool) -> None:
+def show_loss(folder: str, save: Path | None, *, json: bool) -> None:
     """The first row of the run's first batch: what is read, what is to be said, what each token costs."""
     if save is not None:
         raise InputError("loss by token is shown in the terminal or as --json; there is no picture of it")
@@ -82,7 +81,17 @@ def loss(folder: str, save: Path | None, *, json: bool) -> None:
     task = prepared.task
     rays = token_losses(task.batch(1, 0), lambda batch: task.loss(bundle.model, batch), bundle.tokenizer)
     if json:
-        print_json([_ray_facts(ray) for ray in rays])
+        print_json(
+            [
+                {
+                    "token": ray.token.label,
+                    "id": ray.token.id,
+                    "wanted": None if ray.wanted is None else ray.wanted.label,
+                    "loss": ray.loss,
+                }
+                for ray in rays
+            ]
+        )
         return
     rows = table("reads", "is to say", "loss", "", right=(2,))
     for ray in rays:
@@ -94,11 +103,6 @@ def loss(folder: str, save: Path | None, *, json: bool) -> None:
     OUT.print(rows)
     learned = [ray.loss for ray in rays if ray.loss is not None]
     OUT.print(f"{len(learned)} of {len(rays)} tokens carry loss, {sum(learned):.4g} in all")
-
-
-def _ray_facts(ray: TokenLoss) -> dict[str, Any]:
-    wanted = None if ray.wanted is None else ray.wanted.label
-    return {"token": ray.token.label, "id": ray.token.id, "wanted": wanted, "loss": ray.loss}
 
 
 def _prepared(folder: str) -> PreparedRun:

@@ -10,11 +10,11 @@ from ...bundle import Bundle, load
 from ...errors import InputError
 from ...lens.compare import Comparison, answer_of, compare
 from ...lens.file import open_trace
-from ...lens.record import Kind
+from ...lens.record import AttentionKind
 from ...lens.saving import VIEWS
 from ...lens.trace import Trace, trace_ids
 from ..console import ERR, OUT, print_json
-from ..swap import edits, is_edit
+from ..options import edits, is_edit
 from . import rows
 
 
@@ -23,7 +23,7 @@ class Wanted:
     """What was asked for, as typed."""
 
     target: str | None
-    kind: Kind | None
+    kind: AttentionKind | None
     layer: int | None
     head: int | None
     word: str | None
@@ -111,9 +111,9 @@ def _compared(bundle: Bundle | None, before: Trace, text: str | None, wanted: Wa
     found = compare(before, after, _names(bundle))
     if before.info.generates and wanted.target is None and (before.target_tokens or wanted.generate):
         alone = changed.trace(text, generate=wanted.generate, beams=wanted.beams, max_new_tokens=wanted.new)
-        said = [rows.said(trace) for trace in (before, alone)]
+        texts = [rows.generated_text(trace) for trace in (before, alone)]
         return Comparison(
-            type(found.before)(found.before.best, said[0]), type(found.after)(found.after.best, said[1]),
+            type(found.before)(found.before.best, texts[0]), type(found.after)(found.after.best, texts[1]),
             found.moved, found.unit,
         )  # fmt: skip
     return found
@@ -147,10 +147,10 @@ def _show(trace: Trace, wanted: Wanted, names: dict[int, str]) -> None:
     elif wanted.beams:
         rows.beams(trace)
     elif wanted.generate:
-        rows.frames(trace)
+        rows.print_frames(trace)
     else:
         rows.weights(trace, kind, layer, wanted.head, wanted.word)
-        rows.answer(answer_of(trace, names))
+        rows.print_answer(answer_of(trace, names))
 
 
 def _facts(
@@ -166,7 +166,7 @@ def _facts(
         "attention": {
             "kind": kind, "layer": layer % trace.layers(kind), "head": wanted.head,
             "rows": trace.labels(kind)[0], "columns": trace.labels(kind)[1],
-            "weights": rows.rounded(weights if wanted.head is not None else weights.mean(0)),
+            "weights": rows.rounded_values(weights if wanted.head is not None else weights.mean(0)),
         },
         "answer": asdict(answer_of(trace, _names(bundle))),
     }  # fmt: skip

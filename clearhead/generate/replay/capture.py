@@ -36,7 +36,9 @@ ReplayFn = Callable[[Tensor, int], Tensor]  # the new ids, and how many steps af
 WRITERS = frozenset(
     {"__setitem__", "__set__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv"))}
 )
-DIRECT: dict[Any, Any] = {F.layer_norm: torch.layer_norm}  # the same operator without torch's Python wrapper
+UNWRAPPED_OPERATORS: dict[Any, Any] = {
+    F.layer_norm: torch.layer_norm
+}  # the same operator without torch's Python wrapper
 
 
 class StepsDifferError(Exception):
@@ -170,7 +172,7 @@ class _Comparison:
             raise StepsDifferError
         words = [self._expression(a, b, reads) for a, b in _pairs(one.args, two.args)]
         words += [f"{name}={self._expression(a, two.kwargs[name], reads)}" for name, a in one.kwargs.items()]
-        return f"{self._constant(DIRECT.get(one.function, one.function))}({', '.join(words)})"
+        return f"{self._constant(UNWRAPPED_OPERATORS.get(one.function, one.function))}({', '.join(words)})"
 
     def _number(self, a: Tensor, b: Tensor) -> int | None:
         ours, theirs = self._numbers

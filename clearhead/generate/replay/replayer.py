@@ -17,7 +17,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from ...nn.attention import MultiHead, TokenMixerModule
 from ...nn.cache import KV, Cache
 from ...nn.kernels.window_blocks import width_of
-from ...nn.masks import Window
+from ...nn.masks import SlidingWindow
 from ...nn.tower import Stack
 from .capture import RecordedStep, ReplayFn, compile_replay
 
@@ -49,7 +49,7 @@ def is_replayable(tower: Stack, capacity: int) -> bool:
             if not isinstance(module, MultiHead) or not module.kernel.is_replayable:
                 return False
             rule = getattr(module, "rule", None)
-            if isinstance(rule, Window) and width_of(rule.left, 0, 1, capacity) is not None:
+            if isinstance(rule, SlidingWindow) and width_of(rule.left, 0, 1, capacity) is not None:
                 return False
     return True
 

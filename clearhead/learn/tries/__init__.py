@@ -51,7 +51,7 @@ def tries() -> dict[str, Try]:
     return {name: Try(name, **words[name]) for name in TRIES}
 
 
-def find(name: str) -> Try:
+def find_try(name: str) -> Try:
     if name not in TRIES:
         raise InputError(f"there is no experiment {name!r}; {nearest(name, TRIES)}")
     return tries()[name]

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from ...nn import Block, Single, Tap, Tower, Xavier
-from .small import Cell, Finding, Game, Rows, Words, built, digits, random, small, train
+from .small import Cell, Game, ResultTable, Rows, Words, built, digits, random, small, train
 
-DEEP, STEPS = 12, 50
+DEEP, _STEPS = 12, 50
 
 
 def _previous(seed: int) -> Game:
@@ -29,7 +29,7 @@ def _spec(depth: int) -> Single:
     return replace(small(depth), init=Xavier())
 
 
-def pre_norm(seed: int) -> Finding:
+def pre_norm(seed: int) -> ResultTable:
     """The same deep model with norms after or before its parts; no warm-up."""
     rows = []
     for order, words in (
@@ -39,18 +39,18 @@ def pre_norm(seed: int) -> Finding:
         spec = _spec(DEEP).edit(Block, order=order)
         if order == "post":  # its last block ends with a norm already
             spec = spec.edit(Tower, last_norm=None)
-        losses = train(built(spec, seed), _previous(seed), STEPS)
-        rows.append((words, losses[0], losses[STEPS // 2], losses[-1]))
+        losses = train(built(spec, seed), _previous(seed), _STEPS)
+        rows.append((words, losses[0], losses[_STEPS // 2], losses[-1]))
     columns = (
         Words(f"norm, {DEEP} layers", f"{DEEP} 层，归一化"),
         Words("loss at step 1", "第 1 步损失"),
-        Words(f"step {STEPS // 2}", f"第 {STEPS // 2} 步"),
-        Words(f"step {STEPS}", f"第 {STEPS} 步"),
+        Words(f"step {_STEPS // 2}", f"第 {_STEPS // 2} 步"),
+        Words(f"step {_STEPS}", f"第 {_STEPS} 步"),
     )
-    return Finding(columns, tuple(rows), bar=3)
+    return ResultTable(columns, tuple(rows), bar=3)
 
 
-def layernorm_batchnorm(seed: int) -> Finding:
+def layernorm_batchnorm(seed: int) -> ResultTable:
     """The same sentence among other neighbours: how far do its normalised vectors move?"""
     sentence = random(seed, 1, 5, 16)
     mates = random(seed + 1, 3, 5, 16)
@@ -72,7 +72,7 @@ def layernorm_batchnorm(seed: int) -> Finding:
         Words("LayerNorm moves by", "LayerNorm 的变化"),
         Words("BatchNorm moves by", "BatchNorm 的变化"),
     )
-    return Finding(columns, tuple(rows), bar=2)
+    return ResultTable(columns, tuple(rows), bar=2)
 
 
 def _batch_norm(norm: nn.BatchNorm1d, x_BTD: Tensor) -> Tensor:
@@ -80,12 +80,12 @@ def _batch_norm(norm: nn.BatchNorm1d, x_BTD: Tensor) -> Tensor:
     return normed
 
 
-def no_residual(seed: int) -> Finding:
+def no_residual(seed: int) -> ResultTable:
     """The same models with and without the way around each part, which a tap takes away."""
     rows = []
     for depth in (1, 3, 6):
         with_it, without = (
-            train(built(_spec(depth), seed), game, STEPS)[-1]
+            train(built(_spec(depth), seed), game, _STEPS)[-1]
             for game in (_previous(seed), replace(_previous(seed), tap=_cut))
         )
         rows.append((str(depth), with_it, without))
@@ -94,7 +94,7 @@ def no_residual(seed: int) -> Finding:
         Words("loss with residuals", "有残差的损失"),
         Words("loss without", "无残差的损失"),
     )
-    return Finding(columns, tuple(rows), bar=2)
+    return ResultTable(columns, tuple(rows), bar=2)
 
 
 def _cut() -> Tap:

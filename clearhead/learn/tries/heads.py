@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from ...primer.torch import ModelArgs, MultiHeadAttention
-from .small import Finding, Words, random
+from .small import ResultTable, Words, random
 
 KEYS, SAMPLES = 10, 2000
 
 
-def scale(seed: int) -> Finding:
+def scale(seed: int) -> ResultTable:
     """Dot products grow with the width of a head; what softmax and its gradient make of that."""
     rows = []
     for width in (4, 16, 64, 256, 1024):
@@ -26,7 +26,7 @@ def scale(seed: int) -> Finding:
         Words("gradient of softmax", "softmax 梯度"),
         Words("scaled", "缩放后"),
     )
-    return Finding(columns, tuple(rows), bar=4)
+    return ResultTable(columns, tuple(rows), bar=4)
 
 
 def _softmax(scores: torch.Tensor) -> tuple[float, float]:
@@ -36,7 +36,7 @@ def _softmax(scores: torch.Tensor) -> tuple[float, float]:
     return float(weights.amax(-1).mean()), float(slope.mean())
 
 
-def view_transpose(seed: int) -> Finding:
+def view_transpose(seed: int) -> ResultTable:
     """Numbers named token.column, split into heads in two ways."""
     tokens, heads, width = 4, 2, 3
     names = [[f"{t}.{c}" for c in range(heads * width)] for t in range(tokens)]
@@ -59,10 +59,10 @@ def view_transpose(seed: int) -> Finding:
         Words("head 0 of token 1", "token 1 的头 0"),
         Words("numbers of the right token", "属于本 token 的比例"),
     )
-    return Finding(columns, tuple(rows), bar=2)
+    return ResultTable(columns, tuple(rows), bar=2)
 
 
-def n_embd(seed: int) -> Finding:
+def n_embd(seed: int) -> ResultTable:
     """A block's attention with inputs of several widths, and whether x + f(x) is possible."""
     rows = []
     for width in (32, 64, 128):
@@ -82,4 +82,4 @@ def n_embd(seed: int) -> Finding:
         Words("x + f(x)", "x + f(x)"),
         Words("parameters", "参数量"),
     )
-    return Finding(columns, tuple(rows), bar=4)
+    return ResultTable(columns, tuple(rows), bar=4)

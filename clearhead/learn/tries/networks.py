@@ -15,9 +15,9 @@ from ...recipes import load_run, prepare
 from ...train.determinism import deterministic
 from ...train.optimizer_step import OptimizerStep
 from ...train.state import TrainingState
-from .small import Cell, Finding, Words, digits
+from .small import Cell, ResultTable, Words, digits
 
-LENGTH, DIGIT_COUNT, WIDTH, STEPS = 32, 8, 32, 250
+_LENGTH, DIGIT_COUNT, _WIDTH, _STEPS = 32, 8, 32, 250
 DISTANCES = (1, 4, 8, 16, 31)  # 31: the first of the 32 tokens
 
 
@@ -26,7 +26,7 @@ class Network(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table, self.head = nn.Embedding(DIGIT_COUNT, WIDTH), nn.Linear(WIDTH, DIGIT_COUNT)
+        self.table, self.head = nn.Embedding(DIGIT_COUNT, _WIDTH), nn.Linear(_WIDTH, DIGIT_COUNT)
 
     def mix(self, x_BTD: Tensor) -> Tensor:
         """All tokens in, one vector for the last token out."""
@@ -40,7 +40,7 @@ class Network(nn.Module):
 class TinyRecurrent(Network):
     def __init__(self) -> None:
         super().__init__()
-        self.rnn = nn.RNN(WIDTH, WIDTH, batch_first=True)
+        self.rnn = nn.RNN(_WIDTH, _WIDTH, batch_first=True)
 
     def mix(self, x_BTD: Tensor) -> Tensor:
         states_BTD: Tensor = self.rnn(x_BTD)[0]
@@ -48,11 +48,11 @@ class TinyRecurrent(Network):
 
 
 class TinyFeedForward(Network):
-    """Every token has weights of its own, so it reads exactly `LENGTH` tokens."""
+    """Every token has weights of its own, so it reads exactly `_LENGTH` tokens."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.hidden = nn.Linear(LENGTH * WIDTH, WIDTH)
+        self.hidden = nn.Linear(_LENGTH * _WIDTH, _WIDTH)
 
     def mix(self, x_BTD: Tensor) -> Tensor:
         return F.relu(self.hidden(x_BTD.flatten(1)))
@@ -63,7 +63,7 @@ class TinyConvolution(Network):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Conv1d(WIDTH, WIDTH, 5) for _ in range(2))
+        self.layers = nn.ModuleList(nn.Conv1d(_WIDTH, _WIDTH, 5) for _ in range(2))
 
     def mix(self, x_BTD: Tensor) -> Tensor:
         x_BDT = x_BTD.mT
@@ -77,8 +77,8 @@ class TinyAttention(Network):
 
     def __init__(self) -> None:
         super().__init__()
-        self.positions = nn.Embedding(LENGTH, WIDTH)
-        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.positions = nn.Embedding(_LENGTH, _WIDTH)
+        self.q, self.k, self.v = (nn.Linear(_WIDTH, _WIDTH) for _ in range(3))
 
     def mix(self, x_BTD: Tensor) -> Tensor:
         x_BTD = x_BTD + self.positions.weight
@@ -86,7 +86,7 @@ class TinyAttention(Network):
         return F.scaled_dot_product_attention(last, self.k(x_BTD), self.v(x_BTD))[:, 0]
 
 
-KINDS: tuple[tuple[type[Network], Words], ...] = (
+NETWORKS: tuple[tuple[type[Network], Words], ...] = (
     (TinyRecurrent, Words("plain RNN", "循环神经网络 (RNN)")),
     (TinyFeedForward, Words("feed-forward", "前馈神经网络 (FNN)")),
     (TinyConvolution, Words("convolution, 2 layers of 5", "卷积神经网络 (CNN)，2 层，卷积核 5")),
@@ -96,10 +96,10 @@ KINDS: tuple[tuple[type[Network], Words], ...] = (
 
 # One thread: products this small gain nothing from two, and wait for them on a busy machine.
 @deterministic(threads=1)
-def rnn_or_attention(seed: int) -> Finding:
+def rnn_or_attention(seed: int) -> ResultTable:
     """Which digit stood so many tokens before the last one? Each kind is trained anew for each distance."""
     rows: list[tuple[Cell, ...]] = []
-    for kind, words in KINDS:
+    for kind, words in NETWORKS:
         size = sum(p.numel() for p in kind().parameters())
         rows.append((words, *(_recall(kind, distance, seed) for distance in DISTANCES), float(size)))
     first, *others = DISTANCES
@@ -109,23 +109,23 @@ def rnn_or_attention(seed: int) -> Finding:
         *(Words(str(distance), str(distance)) for distance in others),
         Words("parameters", "参数量"),
     )
-    return Finding(columns, tuple(rows), bar=len(DISTANCES))
+    return ResultTable(columns, tuple(rows), bar=len(DISTANCES))
 
 
-def _recall(kind: type[Network], distance: int, seed: int, steps: int = STEPS) -> float:
+def _recall(kind: type[Network], distance: int, seed: int, steps: int = _STEPS) -> float:
     """Train, then the share of 1,000 new sequences that is answered right, in percent. Chance is 12.5."""
     with torch.random.fork_rng(devices=[]):  # torch's own layers start from the global generator
         torch.manual_seed(seed)
         model = kind()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for step in range(1, steps + 1):
-        ids = digits(seed * 100_000 + step, 64, LENGTH, below=DIGIT_COUNT)
+        ids = digits(seed * 100_000 + step, 64, _LENGTH, below=DIGIT_COUNT)
         loss = F.cross_entropy(model(ids), ids[:, -1 - distance])
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-    test = digits(seed * 100_000, 1000, LENGTH, below=DIGIT_COUNT)
+    test = digits(seed * 100_000, 1000, _LENGTH, below=DIGIT_COUNT)
     with torch.no_grad():
         right = model(test).argmax(-1) == test[:, -1 - distance]
     return 100 * float(right.float().mean())
@@ -135,7 +135,7 @@ WIDTHS, SCALING_STEPS = (8, 16, 32, 64, 128), 300
 
 
 @deterministic(threads=1)
-def scaling(seed: int) -> Finding:
+def scaling(seed: int) -> ResultTable:
     """The recipe gpt-chars in five widths, the same number of tokens each; loss on held-out text."""
     points = [_trained(width, seed) for width in WIDTHS]
     slope, start = _line([(math.log(size), math.log(loss)) for size, loss in points])
@@ -149,7 +149,7 @@ def scaling(seed: int) -> Finding:
         Words("held-out loss", "验证集损失"),
         Words(f"straight line: N^{slope:.3f}", f"直线拟合：N^{slope:.3f}"),
     )
-    return Finding(columns, rows, bar=2, plot=(1, 2))
+    return ResultTable(columns, rows, bar=2, plot=(1, 2))
 
 
 def _trained(width: int, seed: int) -> tuple[int, float]:

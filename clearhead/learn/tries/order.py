@@ -10,10 +10,10 @@ import torch.nn.functional as F
 
 from ...nn import Labels, NoPositions, Sinusoidal, Tower, Xavier
 from ...nn.init import generator
-from .small import Finding, Game, Rows, Words, built, digits, small, train
+from .small import Game, ResultTable, Rows, Words, built, digits, small, train
 
 
-def no_positions(seed: int) -> Finding:
+def no_positions(seed: int) -> ResultTable:
     """Which came first, A or B? A small encoder learns it with and without positions."""
     rows = []
     for words, positions in (
@@ -25,16 +25,16 @@ def no_positions(seed: int) -> Finding:
         losses = train(model, _which_first(seed), 120)
         test = _which_first(seed, rows=500).deal(0)
         with torch.no_grad():
-            said, turned = model(test.inputs), model(test.inputs.flip(1))
-        right = float((said.argmax(-1) == test.labels).float().mean())
-        rows.append((words, losses[-1], float((said - turned).abs().max()), 100 * right))
+            logits, reversed_logits = model(test.inputs), model(test.inputs.flip(1))
+        right = float((logits.argmax(-1) == test.labels).float().mean())
+        rows.append((words, losses[-1], float((logits - reversed_logits).abs().max()), 100 * right))
     columns = (
         Words("model", "模型"),
         Words("loss", "损失"),
         Words("change by reversing", "颠倒词序后的变化"),
         Words("accuracy, %", "准确率 %"),
     )
-    return Finding(columns, tuple(rows), bar=3)
+    return ResultTable(columns, tuple(rows), bar=3)
 
 
 def _which_first(seed: int, rows: int = 32, length: int = 8) -> Game:
@@ -50,7 +50,7 @@ def _which_first(seed: int, rows: int = 32, length: int = 8) -> Game:
     return Game(deal)
 
 
-def no_mask(seed: int) -> Finding:
+def no_mask(seed: int) -> ResultTable:
     """Guess the next of random digits: nobody can, unless the answer may be looked up."""
     rows = []
     for words, causal in ((Words("with the mask", "有掩码"), True), (Words("without", "没有"), False)):
@@ -63,7 +63,7 @@ def no_mask(seed: int) -> Finding:
         Words("loss at inference", "推理时的损失"),
         Words("the best that is possible", "理论最优"),
     )
-    return Finding(columns, tuple(rows), bar=2)
+    return ResultTable(columns, tuple(rows), bar=2)
 
 
 def _next_digit(seed: int) -> Game:

@@ -12,21 +12,21 @@ from ...nn.init import generator
 from ...train import Training
 from ...train.optimizer_step import OptimizerStep
 from ...train.state import TrainingState
-from .small import Finding, Game, Rows, Words, built, small
+from .small import Game, ResultTable, Rows, Words, built, small
 
-SEEN, HELD_OUT, LENGTH = 32, 200, 16
-STEPS, EVERY, WIDTH = 200, 10, 64
+SEEN, HELD_OUT, _LENGTH = 32, 200, 16
+_STEPS, MEASURE_EVERY, _WIDTH = 200, 10, 64
 RULE = 0.7  # how often a digit follows from the one before it
 
 
-def dropout(seed: int) -> Finding:
+def dropout(seed: int) -> ResultTable:
     """Digits of which most follow a rule. A model that learns the exceptions by heart has over-fitted."""
     seen, held_out = _digits(2 * seed, SEEN), _digits(2 * seed + 1, HELD_OUT)
     rows = []
     for rate in (0.0, 0.1, 0.3):
         curve = _curve(seed, rate, seen, held_out)
         best = min(range(len(curve)), key=lambda i: curve[i][1])
-        rows.append((f"{rate:g}", *curve[-1], curve[best][1], str((best + 1) * EVERY)))
+        rows.append((f"{rate:g}", *curve[-1], curve[best][1], str((best + 1) * MEASURE_EVERY)))
     columns = (
         Words("dropout", "dropout"),
         Words("training loss", "训练损失"),
@@ -34,14 +34,14 @@ def dropout(seed: int) -> Finding:
         Words("lowest held-out loss", "最低验证损失"),
         Words("at step", "出现在第几步"),
     )
-    return Finding(columns, tuple(rows), bar=2)
+    return ResultTable(columns, tuple(rows), bar=2)
 
 
 def _digits(seed: int, count: int) -> Rows:
     """Each digit is the one before plus 3 (mod 10) seven times out of ten, else any digit."""
     drawn = generator(seed, "rule", count)
     steps = [torch.randint(10, (count,), generator=drawn)]
-    for _ in range(LENGTH):
+    for _ in range(_LENGTH):
         follows = torch.rand(count, generator=drawn) < RULE
         anything = torch.randint(10, (count,), generator=drawn)
         steps.append(torch.where(follows, (steps[-1] + 3) % 10, anything))
@@ -51,14 +51,18 @@ def _digits(seed: int, count: int) -> Rows:
 
 def _curve(seed: int, rate: float, seen: Rows, held_out: Rows) -> list[tuple[float, float]]:
     """Training and held-out loss, both without dropout, every few steps."""
-    spec = replace(small(2, width=WIDTH), init=Xavier())
+    spec = replace(small(2, width=_WIDTH), init=Xavier())
     model = built(spec.edit(Block, dropout=rate).edit(MLP, dropout=rate).edit(Tokens, dropout=rate), seed)
-    training = Training(steps=STEPS, lr=3e-3, seed=seed)
-    update, state, curve = OptimizerStep(model, Game(lambda step: seen), training, WIDTH), TrainingState(), []
-    for step in range(1, STEPS + 1):
+    training = Training(steps=_STEPS, lr=3e-3, seed=seed)
+    update, state, curve = (
+        OptimizerStep(model, Game(lambda step: seen), training, _WIDTH),
+        TrainingState(),
+        [],
+    )
+    for step in range(1, _STEPS + 1):
         model.train()
         update.run(step, state, lambda: False)
-        if step % EVERY == 0:
+        if step % MEASURE_EVERY == 0:
             curve.append((_loss(model, seen), _loss(model, held_out)))
     return curve
 

@@ -29,7 +29,7 @@ Cell = Words | str | float
 
 
 @dataclass(frozen=True)
-class Finding:
+class ResultTable:
     """A table; the column numbered `bar` is drawn as bars beside it.
 
     With `plot`, two columns of numbers are also drawn as points, both axes logarithmic: (x, y).

@@ -18,7 +18,7 @@ TAPS = 3  # the width of the convolution beside
 
 
 @dataclass(frozen=True)
-class Row:
+class LayerComplexity:
     part: str
     order: str  # as a formula of n tokens, width d
     parameters: int
@@ -28,7 +28,7 @@ class Row:
     path: int  # layers or steps between the two tokens furthest apart; 0: they do not meet
 
 
-def table(spec: Tower, length: int) -> list[Row]:
+def complexity_table(spec: Tower, length: int) -> list[LayerComplexity]:
     """One layer of this tower over one text."""
     n, d = length, spec.width
     block = spec.pattern[0]
@@ -55,15 +55,17 @@ def table(spec: Tower, length: int) -> list[Row]:
     recurrent = matmul_cost(1, n, d, d).times(2)
     kernel = matmul_cost(1, n, TAPS * d, d)
     return [
-        Row("scores and mix", "n^2 d", mix.parameters, mix.flops, attention.heads * n * n, 1, 1),
-        Row("projections", "n d^2", projections.parameters, projections.flops, kept, 1, 1),
-        Row("feed-forward", "n d h", wide.parameters, wide.flops, n * hidden, 1, 0),
-        Row("recurrent", "n d^2", 2 * d * d + 2 * d, recurrent.flops, n * d, n, n),
-        Row("convolution", f"{TAPS} n d^2", TAPS * d * d + d, kernel.flops, n * d, 1, -(-n // (TAPS - 1))),
+        LayerComplexity("scores and mix", "n^2 d", mix.parameters, mix.flops, attention.heads * n * n, 1, 1),
+        LayerComplexity("projections", "n d^2", projections.parameters, projections.flops, kept, 1, 1),
+        LayerComplexity("feed-forward", "n d h", wide.parameters, wide.flops, n * hidden, 1, 0),
+        LayerComplexity("recurrent", "n d^2", 2 * d * d + 2 * d, recurrent.flops, n * d, n, n),
+        LayerComplexity(
+            "convolution", f"{TAPS} n d^2", TAPS * d * d + d, kernel.flops, n * d, 1, -(-n // (TAPS - 1))
+        ),
     ]
 
 
-def crossing(rows: list[Row], length: int) -> int:
+def crossing(rows: list[LayerComplexity], length: int) -> int:
     """From how many tokens on the scores and their mix cost more than the projections."""
     mix, projections = rows[0], rows[1]
     return -(-projections.flops * length // mix.flops)

@@ -20,7 +20,7 @@ from .total import Cost, cost
 
 Clock = Callable[[], float]
 SIDE = 1024  # of the square matrices that are multiplied
-LARGE = 64_000_000  # bytes that are copied: more than a processor's own memory
+COPY_BYTES = 64_000_000  # bytes that are copied: more than a processor's own memory
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ def measure(clock: Clock = time.perf_counter) -> Speed:
     """Matrix products of a size that suits every processor, and copies that none keeps to itself."""
     a, b = torch.ones(SIDE, SIDE), torch.ones(SIDE, SIDE)
     product = _seconds(lambda: torch.mm(a, b), clock)
-    source, target = torch.ones(LARGE // 4), torch.empty(LARGE // 4)
+    source, target = torch.ones(COPY_BYTES // 4), torch.empty(COPY_BYTES // 4)
     copy = _seconds(lambda: target.copy_(source), clock)
-    return Speed(2 * SIDE**3 / product, 2 * LARGE / copy)
+    return Speed(2 * SIDE**3 / product, 2 * COPY_BYTES / copy)
 
 
 def step_time(spec: Model, usage: CallShape, clock: Clock = time.perf_counter) -> Time:

@@ -9,10 +9,10 @@ from ...errors import InputError, nearest
 from ...nn.attention import Attention
 from ...nn.model import Model
 from ...nn.tower import Tower
-from .split import Job, Layout, Share, check, share
+from .split import Job, Layout, Share, check_layout, share
 
 NODE = 8  # devices of one machine; tensor splits beyond it do not pay
-ROOM = 0.9  # of a device's memory; the rest is work space
+USABLE_MEMORY = 0.9  # of a device's memory; the rest is work space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Device:
     link: float = 50e9  # bytes a second to its neighbours
 
     def fits(self, part: Share) -> bool:
-        return part.memory <= ROOM * self.memory
+        return part.memory <= USABLE_MEMORY * self.memory
 
     def seconds(self, part: Share) -> float:
         return part.seconds(self.flops, self.link)
@@ -41,7 +41,7 @@ def plan(spec: Model, job: Job, devices: int, device: Device, only: Layout | Non
     if devices < 1:
         raise InputError(f"devices is {devices}; expected 1 or more")
     if only is not None:
-        check(spec, job, only)
+        check_layout(spec, job, only)
         row = best_rows(spec, job, only, device)
         return Plan((row,), row if device.fits(row) else None)
     found = [best_rows(spec, job, layout, device) for layout in layouts(spec, job, devices)]
@@ -84,13 +84,13 @@ def best_rows(spec: Model, job: Job, layout: Layout, device: Device) -> Share:
     return min(fitting, key=device.seconds) if fitting else found[0]
 
 
-def parse(words: str, devices: int) -> Layout:
-    """`data=128,tensor=8,zero=1,recompute` as a layout; data is what is left where it is not said."""
-    said: dict[str, int] = {}
+def parse_layout(words: str, devices: int) -> Layout:
+    """`data=128,tensor=8,zero=1,recompute` as a layout; data is what is left where it is not given."""
+    given: dict[str, int] = {}
     for word in words.replace(" ", "").split(","):
         name, sign, value = word.partition("=")
         if name == "recompute" and not sign:
-            said["recompute"] = True
+            given["recompute"] = True
         elif name not in ("data", "tensor", "pipeline", "zero"):
             known = ["data", "tensor", "pipeline", "zero", "recompute"]
             raise InputError(
@@ -102,10 +102,10 @@ def parse(words: str, devices: int) -> Layout:
             expected = "0 to 3" if name == "zero" else "1 or more"
             raise InputError(f"parallel {word!r}: expected {name}= and a whole number, {expected}")
         else:
-            said[name] = int(value)
-    rest = said.get("tensor", 1) * said.get("pipeline", 1)
-    said.setdefault("data", max(devices // rest, 1))
-    layout = Layout(**{**said, "recompute": bool(said.get("recompute"))})  # type: ignore[arg-type]
+            given[name] = int(value)
+    rest = given.get("tensor", 1) * given.get("pipeline", 1)
+    given.setdefault("data", max(devices // rest, 1))
+    layout = Layout(**{**given, "recompute": bool(given.get("recompute"))})  # type: ignore[arg-type]
     if layout.devices != devices:
         raise InputError(f"{layout} is {layout.devices} devices, not {devices}; change one of them")
     return layout

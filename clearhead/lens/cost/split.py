@@ -22,7 +22,7 @@ from ...nn.long import Adaptive, AdaptiveHead
 from ...nn.model import Model
 from ...nn.tower import Tower
 from .layers import BlockCost, TowerCost
-from .total import MOMENTS, Whole, answered, cached, whole
+from .total import MOMENTS, Whole, answered, cached_numbers, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +39,10 @@ class Layout:
 
     def __str__(self) -> str:
         ways = {"data": self.data, "tensor": self.tensor, "pipeline": self.pipeline}
-        said = [" x ".join(f"{name} {count}" for name, count in ways.items() if count > 1) or "one device"]
-        said += [f"ZeRO {self.zero}"] if self.zero else []
-        said += ["recompute"] if self.recompute else []
-        return ", ".join(said)
+        words = [" x ".join(f"{name} {count}" for name, count in ways.items() if count > 1) or "one device"]
+        words += [f"ZeRO {self.zero}"] if self.zero else []
+        words += ["recompute"] if self.recompute else []
+        return ", ".join(words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class Share:
         return asdict(self) | {"memory": self.memory, "traffic": self.traffic, "idle": self.idle}
 
 
-def check(spec: Model, job: Job, layout: Layout) -> None:
+def check_layout(spec: Model, job: Job, layout: Layout) -> None:
     """Refuse a layout that cannot be."""
     heads = {a.kv_heads or a.heads for a in spec.nodes() if isinstance(a, Attention)}
     depth = sum(t.depth for t in spec.nodes() if isinstance(t, Tower))
@@ -215,7 +215,7 @@ def _tied(spec: Model) -> int:
 
 
 def _cache(spec: Model, job: Job, layout: Layout, rows: int) -> int:
-    kept = job.number * cached(spec, batch=rows, length=job.length, target=job.target)
+    kept = job.number * cached_numbers(spec, batch=rows, length=job.length, target=job.target)
     return _cut(kept, layout.tensor * layout.pipeline)
 
 

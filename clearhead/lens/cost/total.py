@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...nn.attention import Attention
-from ...nn.cost import CallShape, Device, PartCost
+from ...nn.cost import CallShape, DeviceType, PartCost
 from ...nn.embed import Tokens
 from ...nn.heads import Head
 from ...nn.kernels import AttentionKernel
@@ -96,7 +96,7 @@ def cost(
     target: int | None = None,
     training: bool = False,
     number: int = 4,
-    device: Device = "cpu",
+    device: DeviceType = "cpu",
 ) -> Cost:
     """`target` is the length of the second text of a pair; `number` the bytes of one number."""
     for name, given in (("batch", batch), ("length", length), ("target", target)):
@@ -124,7 +124,7 @@ def cost(
         optimizer=4 * (MOMENTS + (number < 4)) * total if training else 0,
         activations=peak if training else 0,
         answer=answered(spec, call),
-        cache=number * cached(spec, batch=batch, length=length, target=target),
+        cache=number * cached_numbers(spec, batch=batch, length=length, target=target),
     )
 
 
@@ -136,7 +136,7 @@ def answered(spec: Model, call: CallShape) -> int:
     return numbers * (call.number + (8 if call.training else 0))
 
 
-def cached(spec: Model, *, batch: int, length: int, target: int | None = None) -> int:
+def cached_numbers(spec: Model, *, batch: int, length: int, target: int | None = None) -> int:
     """How many numbers a decoding run of this length has cached: keys and values of both sides."""
     if not spec.decodes:
         return 0

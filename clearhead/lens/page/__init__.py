@@ -14,7 +14,7 @@ from torch import Tensor
 from ..heads import CAVEAT, head_scores, switch
 
 if TYPE_CHECKING:
-    from ..record import Kind
+    from ..record import AttentionKind
     from ..trace import Trace
 
 HERE = Path(__file__).parent
@@ -24,7 +24,9 @@ CAVEAT_ZH = (
 )
 
 
-def page(trace: Trace, kind: Kind | None = None, layer: int | None = None, head: int | None = None) -> str:
+def page(
+    trace: Trace, kind: AttentionKind | None = None, layer: int | None = None, head: int | None = None
+) -> str:
     """The page as text, opened at one head. Weights are one byte each, packed; see `bytes_of`."""
     kind = kind or trace.kinds[-1]
     at = (-1 if layer is None else layer) % trace.layers(kind)
@@ -38,11 +40,13 @@ def page(trace: Trace, kind: Kind | None = None, layer: int | None = None, head:
             "zh": CAVEAT_ZH.format(switch(trace, trace.kinds[-1], "层", "头")),
         },
     }
-    said = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")  # so that no text can end the script
+    encoded = json.dumps(data, ensure_ascii=False).replace(
+        "<", "\\u003c"
+    )  # so that no text can end the script
     template = (HERE / "page.html").read_text(encoding="utf-8")
     script = (HERE / "page.js").read_text(encoding="utf-8")
     title = html.escape(f"{trace.info.title} · attention")
-    return template.replace("{{title}}", title).replace("{{data}}", said).replace("{{script}}", script)
+    return template.replace("{{title}}", title).replace("{{data}}", encoded).replace("{{script}}", script)
 
 
 def notebook(trace: Trace) -> str:
@@ -59,7 +63,7 @@ def bytes_of(weights: Tensor) -> bytes:
     return packed
 
 
-def _kind(trace: Trace, kind: Kind) -> dict[str, Any]:
+def _kind(trace: Trace, kind: AttentionKind) -> dict[str, Any]:
     rows, columns = trace.labels(kind)
     special = [[token.special for token in side] for side in trace.sides(kind)]
     layers, heads = trace.layers(kind), trace.heads(kind)

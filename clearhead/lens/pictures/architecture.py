@@ -15,7 +15,7 @@ from ...nn.model import Model
 from ...nn.norm import Norm
 from ...nn.positions import NoPositions
 from ...nn.tower import Tower
-from ..describe import places
+from ..describe import describe_positions
 from .canvas import FAINT, INK, Picture, picture
 
 FILL = {"embed": "#fde8cf", "place": "#fdf3d8", "attn": "#dbe9f7", "cross": "#e5def4", "ff": "#dff0df",
@@ -89,20 +89,20 @@ def _norm(norm: Norm) -> str:
 def _heads(attention: TokenMixer) -> str:
     if not isinstance(attention, Attention):
         return type(attention).__name__.lower()
-    said = f"{attention.heads} heads"
+    wording = f"{attention.heads} heads"
     if attention.kv_heads and attention.kv_heads != attention.heads:
-        said += f" over {attention.kv_heads} keys"
+        wording += f" over {attention.kv_heads} keys"
     if attention.window:
-        said += f", window {attention.window[0] + 1}"
+        wording += f", window {attention.window[0] + 1}"
     kernel = type(attention.kernel).__name__
-    return said if kernel == "Softmax" else f"{said}, {kernel}"
+    return wording if kernel == "Softmax" else f"{wording}, {kernel}"
 
 
 def _below(tower: Tower, length: str) -> list[Box]:
     vocab = f"\n{tower.embed.vocab:,} tokens" if isinstance(tower.embed, Tokens | Adaptive) else ""
     stack = [Box("embed", f"embedding{vocab}", f"(B, {length}, {tower.embed.inner(tower.width)})")]
     if not isinstance(tower.positions, NoPositions):
-        stack.append(Box("place", f"positions: {places(tower.positions)}"))
+        stack.append(Box("place", f"positions: {describe_positions(tower.positions)}"))
     return stack
 
 

@@ -23,7 +23,7 @@ CJK_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanY
              "Microsoft YaHei", "SimHei", "Noto Serif CJK SC", "Noto Sans CJK JP", "Droid Sans Fallback",
              "AR PL UMing CN")  # fmt: skip
 INSTALL = "install one (Debian, Ubuntu: apt install fonts-noto-cjk), or save as .svg or .html"
-SUFFIXES = (".png", ".svg", ".pdf")
+PICTURE_SUFFIXES = (".png", ".svg", ".pdf")
 INK, FAINT, ACCENT, BLUE = "#1f2933", "#9aa5b1", "#c2410c", "#2563a8"
 
 
@@ -35,7 +35,7 @@ class Picture:
 
     def save(self, path: str | Path) -> Path:
         path = Path(path)
-        if path.suffix.lower() not in SUFFIXES:
+        if path.suffix.lower() not in PICTURE_SUFFIXES:
             raise InputError(f"a picture is .png, .svg or .pdf; given {path.name}")
         if not path.parent.is_dir():
             raise InputError(f"there is no folder {path.parent} to save {path.name} in")
@@ -48,18 +48,18 @@ class Picture:
     def drawn(self, kind: str) -> bytes:
         """The bytes of a png, svg or pdf; the same picture gives the same bytes."""
         page, stamp = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-        with settings(), warnings.catch_warnings(record=True) as said:
+        with settings(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.figure.savefig(
                 page, format=kind, dpi=150, bbox_inches="tight", pad_inches=0.15, metadata=stamp.get(kind, {})
             )
-        if kind != "svg" and any("missing from" in str(w.message) for w in said):
-            self._refuse_boxes(said)
+        if kind != "svg" and any("missing from" in str(w.message) for w in caught):
+            self._refuse_boxes(caught)
         return page.getvalue()
 
-    def _refuse_boxes(self, said: Sequence[warnings.WarningMessage]) -> None:
+    def _refuse_boxes(self, caught: Sequence[warnings.WarningMessage]) -> None:
         """A letter without a font is drawn as an empty box: rather no picture than that, where it matters."""
-        missing = [str(w.message) for w in said if "missing from" in str(w.message)]
+        missing = [str(w.message) for w in caught if "missing from" in str(w.message)]
         if chinese_font() is None and any("CJK" in line for line in missing):
             raise InputError(f"no font of this machine has the Chinese letters of this picture; {INSTALL}")
 
@@ -148,9 +148,9 @@ def words(axes: Any, rows: Sequence[str], columns: Sequence[str], size: float = 
         every = max(1, -(-len(labels) // 64))
         at = range(0, len(labels), every)
         style = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if turned else {}
-        ticks(list(at), [shortened(labels[i]) for i in at], fontsize=size, **style)
+        ticks(list(at), [short_label(labels[i]) for i in at], fontsize=size, **style)
     plain(axes)
 
 
-def shortened(label: str, letters: int = 16) -> str:
+def short_label(label: str, letters: int = 16) -> str:
     return label if len(label) <= letters else label[: letters - 1] + "…"

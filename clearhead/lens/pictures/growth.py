@@ -9,7 +9,7 @@ from .canvas import INK, Picture, light, picture
 
 Series = Mapping[str, Sequence[tuple[float, float]]]
 # Colours that stay apart for most eyes (Okabe and Ito), then the same ones dashed.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
+LINE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 
 
 def growth(panels: Mapping[str, Series], base: str, title: str = "", across: str = "tokens") -> Picture:
@@ -47,5 +47,5 @@ def _style(name: str, base: str, others: list[str]) -> dict[str, Any]:
     if name == base:
         return {"color": INK, "linewidth": 2.4, "marker": "o", "markersize": 3, "zorder": 5}
     at = others.index(name)
-    dash = ("-", "--", ":")[at // len(COLOURS) % 3]
-    return {"color": COLOURS[at % len(COLOURS)], "linestyle": dash, "marker": "o", "markersize": 3}
+    dash = ("-", "--", ":")[at // len(LINE_COLOURS) % 3]
+    return {"color": LINE_COLOURS[at % len(LINE_COLOURS)], "linestyle": dash, "marker": "o", "markersize": 3}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..logit_lens import LogitLens
-from .canvas import INK, Picture, picture, plain, shortened
+from .canvas import INK, Picture, picture, plain, short_label
 
 
 def guess_table(
@@ -21,15 +21,15 @@ def guess_table(
         for i in range(layers):
             for t in range(count):
                 value, label = sure[i][t], guesses.labels[layers - 1 - i][t][0]
-                axes.text(t, i, shortened(label, 10), ha="center", va="center", fontsize=8,
+                axes.text(t, i, short_label(label, 10), ha="center", va="center", fontsize=8,
                           color="white" if value > 0.55 else INK)  # fmt: skip
         names = ["embedding", *(f"layer {i}" for i in range(layers - 1))]
         axes.set_yticks(range(layers), names[::-1], fontsize=8)
-        axes.set_xticks(range(count), [shortened(token) for token in tokens], fontsize=9)
+        axes.set_xticks(range(count), [short_label(token) for token in tokens], fontsize=9)
         axes.set_xlabel("read so far, up to this token")
         if answers:
             top = axes.secondary_xaxis("top")
-            top.set_xticks(range(count), [shortened(answer) for answer in answers], fontsize=9)
+            top.set_xticks(range(count), [short_label(answer) for answer in answers], fontsize=9)
             top.tick_params(length=0)
             top.spines["top"].set_visible(False)
         plain(axes)

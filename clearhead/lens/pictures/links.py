@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .canvas import ACCENT, BLUE, FAINT, INK, Picture, picture, plain, shortened
+from .canvas import ACCENT, BLUE, FAINT, INK, Picture, picture, plain, short_label
 
 
 def arcs(weights_K: Tensor, tokens: Sequence[str], query: int, title: str = "") -> Picture:
@@ -31,7 +31,7 @@ def arcs(weights_K: Tensor, tokens: Sequence[str], query: int, title: str = "") 
         for k, token in enumerate(tokens):
             weight = float(weights_K[k])
             colour = ACCENT if k == query else INK if weight > 0.1 * strongest else FAINT
-            axes.text(at[k], 0, shortened(token), ha="center", va="center", color=colour, fontsize=12)
+            axes.text(at[k], 0, short_label(token), ha="center", va="center", color=colour, fontsize=12)
             if k in best or k == query:
                 axes.text(at[k], -0.32, f"{weight:.2f}", ha="center", va="center", color=colour, fontsize=8)
         axes.set_xlim(at[0] - 0.8, at[-1] + 0.8)
@@ -58,7 +58,7 @@ def bipartite(weights_QK: Tensor, rows: Sequence[str], columns: Sequence[str], t
                               linewidth=2.5 * share, solid_capstyle="round")  # fmt: skip
         for where, labels, x, side in ((left, rows, -0.03, "right"), (right, columns, 1.03, "left")):
             for y, label in zip(where, labels, strict=True):
-                axes.text(x, y, shortened(label), ha=side, va="center", fontsize=10)
+                axes.text(x, y, short_label(label), ha=side, va="center", fontsize=10)
         axes.set_ylim(-height + 0.3, 0.7)
         axes.set_xlim(-0.05, 1.05)
         axes.axis("off")
@@ -67,12 +67,12 @@ def bipartite(weights_QK: Tensor, rows: Sequence[str], columns: Sequence[str], t
     return picture(4.6, 0.3 * max(len(rows), len(columns)) + 0.8, draw)
 
 
-def aligned(weights_QK: Tensor, said: Sequence[str], source: Sequence[str], title: str = "") -> Picture:
+def aligned(weights_QK: Tensor, target: Sequence[str], source: Sequence[str], title: str = "") -> Picture:
     """Two sentences, one above the other, joined where the decoder looked; and the matrix beneath."""
 
     def draw(figure: Any, axes: Any) -> None:
         top, grid = axes
-        above, below = _spread(source), _spread(said)
+        above, below = _spread(source), _spread(target)
         span = max(above[-1], below[-1], 1.0)
         above, below = ([x * span / max(line[-1], 1e-9) for x in line] for line in (above, below))
         for q, row in enumerate(weights_QK.tolist()):
@@ -82,7 +82,7 @@ def aligned(weights_QK: Tensor, said: Sequence[str], source: Sequence[str], titl
                              linewidth=3.5 * weight, solid_capstyle="round")  # fmt: skip
         for x, label in zip(above, source, strict=True):
             top.text(x, 1, label, ha="center", va="center", fontsize=12)
-        for x, label in zip(below, said, strict=True):
+        for x, label in zip(below, target, strict=True):
             top.text(x, 0, label, ha="center", va="center", fontsize=12)
         top.set_xlim(-0.6, span + 0.6)
         top.set_ylim(-0.15, 1.15)
@@ -90,17 +90,22 @@ def aligned(weights_QK: Tensor, said: Sequence[str], source: Sequence[str], titl
         top.set_title(title, pad=12)
         grid.imshow(weights_QK.float().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
         grid.set_xticks(range(len(source)), source, rotation=45, ha="right", rotation_mode="anchor")
-        grid.set_yticks(range(len(said)), said)
+        grid.set_yticks(range(len(target)), target)
         for q, row in enumerate(weights_QK.tolist()):
             k = max(range(len(row)), key=row.__getitem__)
             grid.text(k, q, f"{row[k]:.2f}", ha="center", va="center", fontsize=7,
                       color="white" if row[k] > 0.5 else INK)  # fmt: skip
         plain(grid)
 
-    width = max(0.62 * max(_spread(source)[-1], _spread(said)[-1]) + 1.5, 6)
-    height = 2.0 + 0.3 * len(said) + 0.8
+    width = max(0.62 * max(_spread(source)[-1], _spread(target)[-1]) + 1.5, 6)
+    height = 2.0 + 0.3 * len(target) + 0.8
     return picture(
-        width, height, draw, 2, 1, gridspec_kw={"height_ratios": [2.0, 0.3 * len(said) + 0.3], "hspace": 0.12}
+        width,
+        height,
+        draw,
+        2,
+        1,
+        gridspec_kw={"height_ratios": [2.0, 0.3 * len(target) + 0.3], "hspace": 0.12},
     )
 
 
@@ -110,7 +115,7 @@ def _spread(tokens: Sequence[str]) -> list[float]:
 
     at, edge = [], 0.0
     for token in tokens:
-        half = max(0.13 * cell_len(shortened(token)), 0.3)
+        half = max(0.13 * cell_len(short_label(token)), 0.3)
         at.append(edge + half)
         edge += 2 * half + 0.25
     return [x - at[0] for x in at]

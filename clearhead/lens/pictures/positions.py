@@ -6,28 +6,28 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import InputError
-from ..placing import Placing
+from ..position_effects import PositionEffects
 from .canvas import BLUE, INK, Picture, light, picture, powers
 
 
-def position_picture(placing: Placing, title: str = "") -> Picture:
+def position_picture(effects: PositionEffects, title: str = "") -> Picture:
     """As many panels as the scheme has something to show."""
-    panels: list[tuple[Callable[[Any, Any, Placing], None], float]] = []
-    if placing.added_TD is not None or placing.turned_TE is not None:
+    panels: list[tuple[Callable[[Any, Any, PositionEffects], None], float]] = []
+    if effects.added_TD is not None or effects.rotated_TE is not None:
         panels.append((_matrix, 5.8))
-    if placing.wavelengths:
+    if effects.wavelengths:
         panels.append((_waves, 3.8))
-    if placing.similarity is not None:
+    if effects.similarity is not None:
         panels.append((_likeness, 3.8))
-    if placing.bias_HT is not None:
+    if effects.bias_HT is not None:
         panels.append((_bias, 4.6))
     if not panels:
-        raise InputError(f"{placing.name} says nothing about positions: there is nothing to draw")
+        raise InputError(f"{effects.name} says nothing about positions: there is nothing to draw")
 
     def draw(figure: Any, axes: Any) -> None:
         for at, (panel, _) in zip(axes[0], panels, strict=True):
-            panel(figure, at, placing)
-        figure.suptitle(title or f"Positional Encoding Visualization · {placing.name}", y=1.02, fontsize=12)
+            panel(figure, at, effects)
+        figure.suptitle(title or f"Positional Encoding Visualization · {effects.name}", y=1.02, fontsize=12)
         figure.subplots_adjust(wspace=0.7)  # the numbers of the colour bar stand between two panels
 
     widths = [width for _, width in panels]
@@ -36,35 +36,35 @@ def position_picture(placing: Placing, title: str = "") -> Picture:
     )
 
 
-def _matrix(figure: Any, axes: Any, placing: Placing) -> None:
-    x = placing.added_TD if placing.added_TD is not None else placing.turned_TE
+def _matrix(figure: Any, axes: Any, effects: PositionEffects) -> None:
+    x = effects.added_TD if effects.added_TD is not None else effects.rotated_TE
     assert x is not None
     edge = float(x.abs().flatten().float().quantile(0.995))  # a few large channels must not hide the rest
     image = axes.pcolormesh(x.numpy(), cmap="RdBu", vmin=-edge, vmax=edge, rasterized=True)
     axes.set_xlabel("Dimension")
     axes.set_ylabel("Position")
     axes.set_title(
-        "added to the stream" if placing.added_TD is not None else "what a vector of ones turns into"
+        "added to the stream" if effects.added_TD is not None else "what a vector of ones turns into"
     )
     figure.colorbar(image, ax=axes, fraction=0.05, pad=0.03).outline.set_visible(False)
 
 
-def _waves(figure: Any, axes: Any, placing: Placing) -> None:
-    axes.plot(placing.wavelengths, color=BLUE)
+def _waves(figure: Any, axes: Any, effects: PositionEffects) -> None:
+    axes.plot(effects.wavelengths, color=BLUE)
     powers(axes)
-    first, last = placing.wavelengths[0], placing.wavelengths[-1]
+    first, last = effects.wavelengths[0], effects.wavelengths[-1]
     axes.set_title("wavelengths")
     axes.set_xlabel("pair of channels")
     axes.set_ylabel("tokens per turn")
     axes.annotate(f"{first:.1f}", (0, first), fontsize=8, xytext=(6, -2), textcoords="offset points")
-    axes.annotate(f"{last:,.0f}", (len(placing.wavelengths) - 1, last), fontsize=8, ha="right",
+    axes.annotate(f"{last:,.0f}", (len(effects.wavelengths) - 1, last), fontsize=8, ha="right",
                   xytext=(-6, 0), textcoords="offset points")  # fmt: skip
     light(axes)
 
 
-def _likeness(figure: Any, axes: Any, placing: Placing) -> None:
-    assert placing.similarity is not None
-    axes.plot(placing.similarity.numpy(), color=BLUE)
+def _likeness(figure: Any, axes: Any, effects: PositionEffects) -> None:
+    assert effects.similarity is not None
+    axes.plot(effects.similarity.numpy(), color=BLUE)
     axes.axhline(0, color=INK, linewidth=0.4)
     axes.set_title("likeness by distance")
     axes.set_xlabel("tokens apart")
@@ -72,13 +72,13 @@ def _likeness(figure: Any, axes: Any, placing: Placing) -> None:
     light(axes)
 
 
-def _bias(figure: Any, axes: Any, placing: Placing) -> None:
+def _bias(figure: Any, axes: Any, effects: PositionEffects) -> None:
     import matplotlib
 
-    assert placing.bias_HT is not None
-    heads = len(placing.bias_HT)
+    assert effects.bias_HT is not None
+    heads = len(effects.bias_HT)
     colours = matplotlib.colormaps["viridis"]
-    for head, row in enumerate(placing.bias_HT):
+    for head, row in enumerate(effects.bias_HT):
         axes.plot(row.numpy(), color=colours(head / max(heads - 1, 1)), linewidth=1.2, label=f"head {head}")
     axes.set_title("bias on the score")
     axes.set_xlabel("tokens back")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..tree import Branch
-from .canvas import ACCENT, BLUE, FAINT, INK, Picture, picture, shortened
+from .canvas import ACCENT, BLUE, FAINT, INK, Picture, picture, short_label
 
-COLOURS = {"kept": BLUE, "finished": ACCENT, "pruned": FAINT}
+STATUS_COLOURS = {"kept": BLUE, "finished": ACCENT, "pruned": FAINT}
 
 
 def beam_tree(branches: Sequence[Branch], title: str = "") -> Picture:
@@ -22,15 +22,15 @@ def beam_tree(branches: Sequence[Branch], title: str = "") -> Picture:
             x, y = branch.step + 1, -rows[branch.id]
             parent = at.get(branch.parent)
             x0, y0 = (parent.step + 1, -rows[parent.id]) if parent else (0, 0)
-            colour = COLOURS[branch.fate]
+            colour = STATUS_COLOURS[branch.fate]
             axes.plot([x0 + 0.28, x - 0.3], [y0, y], color=colour, linewidth=1.4, zorder=1,
                       alpha=0.45 if branch.fate == "pruned" else 0.9)  # fmt: skip
             ink = INK if branch.fate == "kept" else colour
-            axes.text(x, y + 0.05, shortened(branch.token.label, 12), ha="center", va="bottom", fontsize=10,
+            axes.text(x, y + 0.05, short_label(branch.token.label, 12), ha="center", va="bottom", fontsize=10,
                       color=ink, zorder=3)  # fmt: skip
             axes.text(x, y - 0.05, f"{branch.score:.2f}", ha="center", va="top", fontsize=6.5, color=ink)
         axes.text(0, 0, "start", ha="center", va="center", fontsize=9, color=FAINT)
-        for fate, colour in COLOURS.items():
+        for fate, colour in STATUS_COLOURS.items():
             axes.plot([], [], color=colour, label=fate)
         axes.legend(loc="upper left", frameon=False, fontsize=8, ncols=3)
         axes.set_xlim(-0.4, steps + 0.6)

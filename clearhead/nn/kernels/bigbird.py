@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ...errors import SpecError, UnsupportedError
-from ...spec import Amount, Block, Rate
+from ...spec import Amount, BlockLength, Rate
 from ..cost import AttentionShape, PartCost
 from ..view import View
 from . import costs
@@ -33,7 +33,7 @@ from .sequences import sequence_slots
 class BigBird(AttentionKernel):
     """Which blocks are drawn follows from `seed` and the length of a text; layers differ by their seed."""
 
-    block: Block = 64
+    block: BlockLength = 64
     random: Amount = 3
     seed: int = 0
     longest: int = 4096  # the length the plan of the paper was drawn for

@@ -70,8 +70,8 @@ class Blocks:
         allowed = (k >= 0) & (q >= 0)
         if self.near is not None:
             allowed = allowed & self.near
-        asked = view.allows(q.clamp(min=0) + view.start, k.clamp(min=0))
-        return allowed if asked is None else allowed & asked
+        in_view = view.allows(q.clamp(min=0) + view.start, k.clamp(min=0))
+        return allowed if in_view is None else allowed & in_view
 
     def _queries(self, q_BHQE: Tensor) -> Tensor:
         return _take(q_BHQE, self.q_BCW[:, None])

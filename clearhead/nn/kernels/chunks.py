@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import SpecError
-from ...spec import Amount, Block, Rate
+from ...spec import Amount, BlockLength, Rate
 from ..cost import AttentionShape, PartCost
 from ..view import View
 from . import costs
@@ -31,7 +31,7 @@ from .sequences import sequence_slots
 class Chunks(AttentionKernel):
     """Tokens see their own chunk and some beside it. `multiple` fills texts up to a multiple of it."""
 
-    chunk: Block = 64
+    chunk: BlockLength = 64
     before: Amount = 1
     after: Amount = 0
     multiple: int | None = None  # None: of the chunk

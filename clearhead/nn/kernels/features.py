@@ -113,8 +113,8 @@ def _scan(q_RHTF: Tensor, k: Features, v_RHTE: Tensor, state: State) -> tuple[Te
     """
     total, top = state
     answers = []
-    asked, values = torch.split(q_RHTF, CHUNK, 2), torch.split(v_RHTE, CHUNK, 2)
-    for q, keys, v in zip(asked, k.chunks(), values, strict=True):
+    queries, values = torch.split(q_RHTF, CHUNK, 2), torch.split(v_RHTE, CHUNK, 2)
+    for q, keys, v in zip(queries, k.chunks(), values, strict=True):
         highest = torch.maximum(keys.log_RHT1.cummax(2).values, top)  # as each query of the chunk knows it
         fade = (keys.log_RHT1.mT - highest).clamp(max=0).exp()
         near = ((q @ keys.x_RHTF.mT) * fade).tril() @ v

@@ -121,9 +121,9 @@ class Kernel(nn.Module):
         """The algorithm over new tokens, from the state that all earlier ones left."""
         raise NotImplementedError
 
-    def require(self, asked: AbstractSet[Need]) -> None:
+    def require(self, needs: AbstractSet[Need]) -> None:
         """Refuse, in one sentence, what it cannot honour."""
-        unmet = asked - self.supports - (MASKS if "mask" in self.supports else frozenset())
+        unmet = needs - self.supports - (MASKS if "mask" in self.supports else frozenset())
         if unmet:
             instead = "choose another kernel, or Softmax, which can"
             refuse(f"{self.name} attention", unmet, self.why, instead)
@@ -195,9 +195,9 @@ def weighed(weights_BHQK: Tensor, v_BGKE: Tensor, dropout: float = 0.0) -> Tenso
 def refuse(who: str, unmet: AbstractSet[Need], why: dict[Need, str], instead: str) -> None:
     """Raise one sentence if anything is unmet."""
     if unmet:
-        asked = " and ".join(NEEDS[need] for need in sorted(unmet))
+        wording = " and ".join(NEEDS[need] for need in sorted(unmet))
         reason = "; ".join(why[need] for need in sorted(unmet) if need in why)
-        raise UnsupportedError(f"{who} cannot take {asked}{f' ({reason})' if reason else ''}; {instead}")
+        raise UnsupportedError(f"{who} cannot take {wording}{f' ({reason})' if reason else ''}; {instead}")
 
 
 def needs(view: View, bias: Tensor | None, tap: Tap, second: object = None) -> frozenset[Need]:
@@ -209,7 +209,7 @@ def needs(view: View, bias: Tensor | None, tap: Tap, second: object = None) -> f
 @lru_cache(maxsize=256)  # every layer asks at every step; there are few distinct answers
 def _needs(outline: Outline, *others: bool) -> frozenset[Need]:
     uneven, bias, pattern, second = others
-    asked: dict[Need, bool] = {
+    needs: dict[Need, bool] = {
         "causal": outline.causal,
         "padding": outline.padding,
         "documents": outline.packed,
@@ -220,4 +220,4 @@ def _needs(outline: Outline, *others: bool) -> frozenset[Need]:
         "pattern": pattern,
         "second": second,
     }
-    return frozenset(need for need, wanted in asked.items() if wanted)
+    return frozenset(need for need, wanted in needs.items() if wanted)

@@ -38,11 +38,14 @@ class Linformer(AttentionKernel):
         """Keys and values are pressed, then few of them are looked at."""
         rows, both = at.batch * at.heads, at.head_dim + at.value_dim
         pressed = matmul_cost(rows, self.rank, at.keys, both)
-        asked = matmul_cost(rows, at.queries, self.rank, both)
+        scores_cost = matmul_cost(rows, at.queries, self.rank, both)
         sets = {"kv": 1, "heads": 2, "none": 2 * at.heads}[self.share]
         numbers = both * (at.keys + self.rank + at.queries) + at.queries * self.rank
         return (
-            pressed + asked + kept_per_row(at, numbers) + PartCost(parameters=sets * self.length * self.rank)
+            pressed
+            + scores_cost
+            + kept_per_row(at, numbers)
+            + PartCost(parameters=sets * self.length * self.rank)
         )
 
 

@@ -29,7 +29,7 @@ from .costs import Sparse
 from .global_tokens import global_block, globals_of, of_queries, slots_of
 from .kernel import AttentionCall, AttentionKernel, Kernel, weighed
 
-SMALLEST = 32  # queries of a block, at least: small products cost more than the pairs they save
+SMALLEST_BLOCK = 32  # queries of a block, at least: small products cost more than the pairs they save
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,5 +119,5 @@ def _within(spec: Longformer, keys: int) -> tuple[int, int]:
 def _size(window: int, dilation: int, queries: int) -> tuple[int, int]:
     """Queries of a block, and blocks of each remainder: with dilation, only those see each other."""
     count = -(-queries // dilation)
-    block = min(max(window, SMALLEST), count)
+    block = min(max(window, SMALLEST_BLOCK), count)
     return block, -(-count // block)

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import SpecError
-from ...spec import Amount, Block, Rate, Repeats
+from ...spec import Amount, BlockLength, Rate, Repeats
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
@@ -36,7 +36,7 @@ from .sequences import EqualLength, by_length
 class LSH(AttentionKernel):
     """`buckets` None: about two for each chunk of a text. Several, (16, 32), hash by each and combine."""
 
-    chunk: Block = 64
+    chunk: BlockLength = 64
     rounds: Repeats = 4
     before: Amount = 1
     after: Amount = 0
@@ -116,12 +116,12 @@ class _LSH(Kernel):
         own = torch.zeros_like(says[:, :, 0])
         if own_NHT1 is not None:
             slot_NHT = group.slot_NT[:, None]
-            asked = view.allows(slot_NHT, slot_NHT, group.row_N)
-            own_NHT1 = own_NHT1 if asked is None else own_NHT1.masked_fill(~asked[..., None], lowest)
+            allowed = view.allows(slot_NHT, slot_NHT, group.row_N)
+            own_NHT1 = own_NHT1 if allowed is None else own_NHT1.masked_fill(~allowed[..., None], lowest)
             share, own = (
                 torch.cat([says, own_NHT1[:, :, None]], dim=2).softmax(dim=2).tensor_split([-1], dim=2)
             )
-            own = own[:, :, 0] if asked is None else own[:, :, 0].masked_fill(~asked[..., None], 0.0)
+            own = own[:, :, 0] if allowed is None else own[:, :, 0].masked_fill(~allowed[..., None], 0.0)
         weights = (scores - total).exp() * rounds.queries_by_round(share)
         return weights.masked_fill(blocked, 0.0), own
 
@@ -131,8 +131,8 @@ class _LSH(Kernel):
         q_slot, k_slot = (rounds.slots(group.slot_NT, x) for x in (rounds.q_NHRCW, rounds.k_NHRCS))
         length = group.slot_NT.shape[1]
         blocked = (theirs >= length) | (mine >= length)
-        asked = view.allows(q_slot[..., None], k_slot[..., None, :], group.row_N)
-        blocked = blocked if asked is None else blocked | ~asked
+        allowed = view.allows(q_slot[..., None], k_slot[..., None, :], group.row_N)
+        blocked = blocked if allowed is None else blocked | ~allowed
         if self.spec.itself == "seen":  # once, beside the rounds
             return blocked | (mine == theirs), torch.zeros((), dtype=torch.bool, device=blocked.device)
         company = ~(blocked | (mine == theirs)).all(-1, keepdim=True)

@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...spec import Block, Repeats
+from ...spec import BlockLength, Repeats
 from ..cost import AttentionShape, PartCost, matmul_cost
 from .kernel import AttentionKernel, Kernel
 from .per_sequence import PerSequenceKernel, RowInfo, kept_per_row
@@ -25,7 +25,7 @@ from .per_sequence import PerSequenceKernel, RowInfo, kept_per_row
 @dataclass(frozen=True, kw_only=True)
 class Nystrom(AttentionKernel):
     one_text: ClassVar[bool] = True
-    landmarks: Block = 64
+    landmarks: BlockLength = 64
     iterations: Repeats = 6
 
     def build(self, heads: int, head_dim: int) -> Kernel:

@@ -37,8 +37,8 @@ class Performer(AttentionKernel):
     def cost(self, at: AttentionShape) -> PartCost:
         """Queries and keys times fixed directions, which have no gradient; both features twice or more."""
         rows, both = at.batch * at.heads, at.queries + at.keys
-        asked = matmul_cost(rows, both, at.head_dim, self.features)
-        found = sums_cost(at, self.features) + asked + PartCost(backward=-asked.flops)
+        query_cost = matmul_cost(rows, both, at.head_dim, self.features)
+        found = sums_cost(at, self.features) + query_cost + PartCost(backward=-query_cost.flops)
         again = 0 if at.causal else at.keys
         return found + kept_per_row(at, at.keys * at.head_dim + self.features * (2 * both + again) + both)
 
@@ -54,11 +54,11 @@ class _Performer(FeatureKernel):
 
     def features(self, q_RHQE: Tensor, k_RHKE: Tensor, scale: float) -> tuple[Tensor, Features]:
         w_EF = self.directions(q_RHQE).mT
-        asked = q_RHQE * scale**0.5 @ w_EF  # without q.q/2, which all features of a query share
+        query = q_RHQE * scale**0.5 @ w_EF  # without q.q/2, which all features of a query share
         k_RHKE = k_RHKE * scale**0.5
         offered = k_RHKE @ w_EF - k_RHKE.square().sum(-1, keepdim=True) / 2
-        highest, top = (x.amax(-1, keepdim=True).detach() for x in (asked, offered))
-        return (asked - highest).exp(), Features((offered - top).exp(), top)
+        highest, top = (x.amax(-1, keepdim=True).detach() for x in (query, offered))
+        return (query - highest).exp(), Features((offered - top).exp(), top)
 
     def directions(self, like: Tensor) -> Tensor:
         """(F, E), one set for all heads."""

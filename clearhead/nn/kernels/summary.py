@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...spec import Block
+from ...spec import BlockLength
 from ..cost import AttentionShape, PartCost, matmul_cost
 from .kernel import AttentionKernel, Kernel
 from .per_sequence import PerSequenceKernel, RowInfo, kept_per_row
@@ -25,7 +25,7 @@ from .per_sequence import PerSequenceKernel, RowInfo, kept_per_row
 @dataclass(frozen=True, kw_only=True)
 class Summary(AttentionKernel):
     one_text: ClassVar[bool] = True
-    block: Block = 64
+    block: BlockLength = 64
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Summary(self)

@@ -45,7 +45,7 @@ class _Window(SoftmaxKernel):
 
     def __init__(self, spec: Window, heads: int) -> None:
         super().__init__(spec, heads)
-        self.rule = masks.Window(spec.left, spec.left if spec.right is None else spec.right)
+        self.rule = masks.SlidingWindow(spec.left, spec.left if spec.right is None else spec.right)
 
     def pattern(self, call: AttentionCall, heads: slice = ALL) -> Tensor:
         return super().pattern(replace(call, view=call.view.under(self.rule)), heads)

@@ -11,12 +11,12 @@ import torch
 from ..view import View
 from .blocks import Blocks
 
-SMALLEST = 64  # queries of a block, at least: small products cost more than the pairs they save
+SMALLEST_WIDTH = 64  # queries of a block, at least: small products cost more than the pairs they save
 
 
 def width_of(left: int, right: int, queries: int, keys: int) -> int | None:
     """How many queries make a block; `None` where their keys would be most of the text."""
-    width = min(max(left + right, SMALLEST), queries)
+    width = min(max(left + right, SMALLEST_WIDTH), queries)
     return None if 2 * (left + width + right) > keys else width
 
 

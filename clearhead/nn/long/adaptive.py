@@ -20,7 +20,7 @@ from ...spec import Count, Rate
 from ..cost import INDEX_BYTES, HiddenShape, PartCost, linear_cost, matmul_cost
 from ..embed import Embed, Embedding, Tokens, check_ids
 from ..heads import WordHead
-from ..layers import Linear, Table
+from ..layers import EmbeddingTable, LinearLayer
 
 Band = tuple[Tensor, Tensor | None]
 """One band for the head: its table (V, F), and the projection (D, F) where there is one."""
@@ -85,9 +85,9 @@ class AdaptiveEmbedding(Embedding):
         super().__init__()
         self.spec = spec
         self.edges, widths = spec.edges, spec.tables(width)
-        self.tables = nn.ModuleList(Table(n, w) for n, w in zip(spec.sizes, widths, strict=True))
+        self.tables = nn.ModuleList(EmbeddingTable(n, w) for n, w in zip(spec.sizes, widths, strict=True))
         ways = widths if spec.projected(width) else ()
-        self.projects = nn.ModuleList(Linear(w, width, bias=False) for w in ways)
+        self.projects = nn.ModuleList(LinearLayer(w, width, bias=False) for w in ways)
         self.dropout = nn.Dropout(spec.dropout)
 
     def forward(self, ids_BT: Tensor, types_BT: Tensor | None) -> Tensor:
@@ -171,8 +171,8 @@ class _AdaptiveHead(nn.Module):
         sizes = [b - a for a, b in pairwise(self.edges)]
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(n)) for n in sizes)
         # The first band is read through a projection of the head's own; the others share the embedding's.
-        self.first = Linear(width, inner, bias=False) if spec.inner_width else None
-        self.further = Linear(inner, further) if further else None
+        self.first = LinearLayer(width, inner, bias=False) if spec.inner_width else None
+        self.further = LinearLayer(inner, further) if further else None
 
     def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table: Tensor | tuple[Band, ...]) -> Tensor:
         bands = table if isinstance(table, tuple) else self._cut(table)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ...errors import SpecError
 from ...spec import Dims, Rate
 from ..cost import INDEX_BYTES, HiddenShape, PartCost, PositionCost, matmul_cost
-from ..layers import Linear
+from ..layers import LinearLayer
 from ..positions import BoundPositions, Positions, PositionScheme, Sinusoidal, waves
 from ..view import View
 
@@ -75,7 +75,7 @@ class _RelativeWaves(PositionScheme):
         self.u = nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(pairs))
         self.v = nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(pairs))
         self.project = nn.ModuleList(
-            Linear(dims.width, dims.heads * dims.head_dim, bias=False) for _ in range(dims.depth)
+            LinearLayer(dims.width, dims.heads * dims.head_dim, bias=False) for _ in range(dims.depth)
         )
         self.dropout = nn.Dropout(spec.dropout)
 

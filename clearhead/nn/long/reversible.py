@@ -23,7 +23,7 @@ from ..context import Context
 from ..tap import OFF
 
 
-def run(blocks: Sequence[BlockModule], x_BTD: Tensor, contexts: Sequence[Context]) -> Tensor:
+def run_reversible(blocks: Sequence[BlockModule], x_BTD: Tensor, contexts: Sequence[Context]) -> Tensor:
     """Both streams side by side, (B, T, 2 * D); each begins as `x`."""
     watched = contexts[0].tap is not OFF  # who changes an activation on the way must be part of the graph
     if watched or not torch.is_grad_enabled():

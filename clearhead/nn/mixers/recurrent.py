@@ -121,9 +121,9 @@ class _Recurrent(SequentialMixer):
         self.cell = cell(width, hidden, batch_first=True, bidirectional=spec.both_ways)
         self.both_ways = spec.both_ways
 
-    def require(self, asked: AbstractSet[Need]) -> None:
-        super().require(asked)
-        if self.both_ways and "causal" in asked:
+    def require(self, needs: AbstractSet[Need]) -> None:
+        super().require(needs)
+        if self.both_ways and "causal" in needs:
             raise SpecError(
                 "Recurrent(both_ways=True) reads from the end of the text; a decoder reads forwards"
             )

@@ -18,7 +18,7 @@ from ..cache import State
 from ..context import Context
 from ..kernels.kernel import Need, needs, refuse
 from ..kernels.sequences import sequences
-from ..layers import Linear
+from ..layers import LinearLayer
 from ..tap import OFF
 from ..view import View
 
@@ -30,7 +30,7 @@ class SequentialMixer(TokenMixerModule):
 
     def __init__(self, inner: int, width: int) -> None:
         super().__init__()
-        self.out = Linear(inner, width)
+        self.out = LinearLayer(inner, width)
 
     def scan(
         self, x_RLD: Tensor, length_R: Tensor | None, state: State | None, *, causal: bool
@@ -38,8 +38,8 @@ class SequentialMixer(TokenMixerModule):
         """Over whole texts, starting from a state; behind the end of a text there are zeros."""
         raise NotImplementedError
 
-    def require(self, asked: AbstractSet[Need]) -> None:
-        refuse(type(self).__name__.lstrip("_"), asked - self.supports, {}, "choose Attention, which can")
+    def require(self, needs: AbstractSet[Need]) -> None:
+        refuse(type(self).__name__.lstrip("_"), needs - self.supports, {}, "choose Attention, which can")
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         self.require(needs(ctx.view, None, OFF) - {"uneven"})

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ...errors import InputError, SpecError
 from ...nn import Attention, AttentionCall, Softmax, Xavier
 from ...nn.init import initialise
-from ...nn.layers import Linear
+from ...nn.layers import LinearLayer
 from ...nn.masks import Causal
 from ...spec import Spec
 from .calls import Patterns, context, view
@@ -146,7 +146,7 @@ class MultiHeadAttention(nn.Module):
         spec = Attention(heads=heads, head_dim=key_width, value_dim=d_v, bias=bias, kernel=kernel)
         self.inner = spec.build_cross(width, width)
         if out != width:  # n_embd other than dim: no residual can be added then
-            self.inner.out = Linear(heads * self.inner.value_dim, out, bias="o" in bias)
+            self.inner.out = LinearLayer(heads * self.inner.value_dim, out, bias="o" in bias)
         self.num_heads, self.d_model = heads, out
         self.d_k, self.d_v = self.inner.head_dim, self.inner.value_dim
         self.attn_dropout = nn.Dropout(dropout)

@@ -39,17 +39,17 @@ def count_transformer_params(
         d_ff=d_ff,
     )
     parts = spec.count_parts()
-    told = {
+    counts = {
         "embedding": parts["encoder.embed"] + parts["decoder.embed"],
         "encoder": parts["encoder.blocks"],
         "decoder": parts["decoder.blocks"],
         "output": parts["head"],
     }
-    told["total"] = sum(told.values())
-    for name, count in told.items():
+    counts["total"] = sum(counts.values())
+    for name, count in counts.items():
         if say is not None:
             say(f"{name:<10}{count:>15,}")
-    return told["total"]
+    return counts["total"]
 
 
 def visualize_attention(

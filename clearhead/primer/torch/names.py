@@ -15,10 +15,10 @@ def one_of(default: T | None = None, **spellings: T | None) -> T:
     """The value of an argument with several spellings: `one_of(num_heads=None, n_heads=8)` is 8."""
     given = {name: value for name, value in spellings.items() if value is not None}
     if len({id(value) if isinstance(value, torch.Tensor) else value for value in given.values()}) > 1:
-        told = ", ".join(
+        conflict = ", ".join(
             name if isinstance(value, torch.Tensor) else f"{name}={value}" for name, value in given.items()
         )
-        raise InputError(f"{told} are spellings of one argument; give one of them")
+        raise InputError(f"{conflict} are spellings of one argument; give one of them")
     value = next(iter(given.values()), default)
     if value is None:
         raise InputError(f"{next(iter(spellings))} is missing (also spelt {', '.join(list(spellings)[1:])})")

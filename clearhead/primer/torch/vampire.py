@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...errors import SpecError
 from ...nn import Xavier
 from ...nn.init import initialise
-from ...nn.layers import Linear
+from ...nn.layers import LinearLayer
 from ..numpy import vampire
 from .attention import MultiHeadAttention, scaled_dot_product_attention
 from .masks import MaskLike
@@ -24,8 +24,8 @@ class VampireAttention(nn.Module):
 
     def __init__(self, d_model: int = 512, d_k: int = 64, *, seed: int | None = None) -> None:
         super().__init__()
-        self.W_q, self.W_k = (Linear(d_model, d_k, bias=False) for _ in range(2))
-        self.W_v = Linear(d_model, d_model, bias=False)
+        self.W_q, self.W_k = (LinearLayer(d_model, d_k, bias=False) for _ in range(2))
+        self.W_v = LinearLayer(d_model, d_model, bias=False)
         initialise(self, Xavier(), seed_or_draw(seed))
 
     def forward(self, X: Tensor, mask: MaskLike = None) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...data.source import Row
-from ...families import Task as Head
+from ...families import HeadKind as Head
 from ...tasks.task import Task
 from ...tasks.text_to_text import SpecialIds
 from ...text.tokenizer import Tokenizer

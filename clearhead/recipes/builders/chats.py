@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ...data.source import Row
 from ...errors import DataError
-from ...text.chat import PLAIN, Message
+from ...text.chat import PLAIN_TEMPLATE, Message
 from ...text.tokenizer import Tokenizer
 
 Flagged = tuple[list[int], list[int]]  # ids, and 1 for each id that is to be learned
@@ -15,7 +15,7 @@ Flagged = tuple[list[int], list[int]]  # ids, and 1 for each id that is to be le
 def encode_chats(tokenizer: Tokenizer, rows: Sequence[Row]) -> list[Flagged]:
     """Chats rendered by the tokenizer's template. A tokenizer without one is given the plain template."""
     if tokenizer.chat_template is None:
-        tokenizer.learn_chats(PLAIN)
+        tokenizer.learn_chats(PLAIN_TEMPLATE)
     prefixes = [prefix for row in rows for prefix in _prefixes(row["messages"])]
     texts = iter(tokenizer.chats(prefixes))  # all at once: templates are rendered in a process of its own
     return [_flagged(tokenizer, row["messages"], texts) for row in rows]

@@ -11,7 +11,7 @@ from ...bundle.making import spec_of
 from ...errors import InputError
 from ...families import FAMILIES, Family, named
 from ...lens.cost import cost
-from ...lens.describe import places, shape
+from ...lens.describe import describe_positions, shape
 from ...lens.diff import differences
 from ...nn.attention import Attention
 from ...nn.feedforward import FeedForward
@@ -133,7 +133,7 @@ def _tower(tower: Tower) -> dict[str, Any]:
         "order": block.order,
         "norm": {"Layer": "LayerNorm", "RMS": "RMSNorm"}.get(type(block.norm).__name__, ""),
         "feedforward": f"{type(block.feedforward).__name__} {getattr(block.feedforward, 'act', '')}".strip(),
-        "positions": places(tower.positions),
+        "positions": describe_positions(tower.positions),
         "kernel": type(getattr(block.attention, "kernel", block.attention)).__name__,
         "causal": tower.causal,
         "cross": block.cross is not None,

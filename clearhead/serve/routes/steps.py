@@ -7,14 +7,14 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from ...lens.record import Kind
+from ...lens.record import AttentionKind
 from ..lesson import RemovablePart, lesson
 from ..studio import Studio
 from .traces import TraceRequest, traced
 
 
 class LessonRequest(TraceRequest):
-    kind: Kind = "self"
+    kind: AttentionKind = "self"
     layer: int = Field(default=0, ge=0, le=10_000)
     head: int = Field(default=0, ge=0, le=10_000)
     off: list[RemovablePart] = Field(default=[], max_length=4)

@@ -15,7 +15,7 @@ from ...bundle.generation import text_generator
 from ...errors import InputError
 from ...lens.heads import head_scores
 from ...lens.logit_lens import logit_lens
-from ...lens.record import Kind
+from ...lens.record import AttentionKind
 from ...lens.tokens import Token, of_ids
 from ...lens.trace import Trace
 from ..answers import without_head
@@ -44,7 +44,7 @@ class TraceRequest(BaseModel):
 
 
 class HeadRequest(BaseModel):
-    kind: Kind
+    kind: AttentionKind
     layer: int = Field(ge=0, le=10_000)
     head: int = Field(ge=0, le=10_000)
 
@@ -62,14 +62,14 @@ def routes(studio: Studio) -> APIRouter:
             return {**facts, "seconds": _pass(bundle, cached.trace)} if request.timed else facts
 
     @router.get("/{id}/overview")
-    def overview(id: str, kind: Kind = "self") -> Response:
+    def overview(id: str, kind: AttentionKind = "self") -> Response:
         """Every head as a thumbnail, and its scores."""
         cached = queue.trace(id)
         with queue.slot():
             return binary_response(_once(cached, ("overview", kind), lambda: _overview(cached.trace, kind)))
 
     @router.get("/{id}/head")
-    def head(id: str, layer: Index, head: Index, kind: Kind = "self") -> Response:
+    def head(id: str, layer: Index, head: Index, kind: AttentionKind = "self") -> Response:
         cached = queue.trace(id)
         with queue.slot():
             return binary_response(
@@ -77,7 +77,7 @@ def routes(studio: Studio) -> APIRouter:
             )
 
     @router.get("/{id}/row")
-    def row(id: str, layer: Index, head: Index, q: Index, kind: Kind = "self") -> Response:
+    def row(id: str, layer: Index, head: Index, q: Index, kind: AttentionKind = "self") -> Response:
         """One query's weights, exact to half precision."""
         cached = queue.trace(id)
         with queue.slot():
@@ -85,7 +85,9 @@ def routes(studio: Studio) -> APIRouter:
             return binary_response(to_safetensors(row=weights[_within("row", q, len(weights))].half()))
 
     @router.get("/{id}/cell")
-    def cell(id: str, layer: Index, head: Index, q: Index, k: Index, kind: Kind = "self") -> dict[str, Any]:
+    def cell(
+        id: str, layer: Index, head: Index, q: Index, k: Index, kind: AttentionKind = "self"
+    ) -> dict[str, Any]:
         """One weight, taken apart."""
         cached = queue.trace(id)
         with queue.slot():
@@ -118,7 +120,7 @@ def routes(studio: Studio) -> APIRouter:
         ending: Literal["csv", "html", "safetensors"],
         layer: Index,
         head: Index,
-        kind: Kind = "self",
+        kind: AttentionKind = "self",
     ) -> Response:
         cached = queue.trace(id)
         with queue.slot():
@@ -256,7 +258,7 @@ def _once(cached: CachedTrace, key: Any, make: Any) -> bytes:
     return content
 
 
-def _overview(trace: Trace, kind: Kind) -> bytes:
+def _overview(trace: Trace, kind: AttentionKind) -> bytes:
     layers, heads = trace.layers(kind), trace.heads(kind)
     size = thumbnail_size(layers * heads)
     thumbs = [thumbnails(trace.attention(kind, layer), size) for layer in range(layers)]
@@ -266,7 +268,7 @@ def _overview(trace: Trace, kind: Kind) -> bytes:
     )
 
 
-def _cell(trace: Trace, kind: Kind, layer: int, head: int, q: int, k: int) -> dict[str, Any]:
+def _cell(trace: Trace, kind: AttentionKind, layer: int, head: int, q: int, k: int) -> dict[str, Any]:
     steps = trace.steps(kind, layer, head)
     q, k = _within("row", q, len(steps.q_QE)), _within("column", k, len(steps.k_KE))
     dot = float(steps.scores[q, k])

@@ -1,6 +1,6 @@
-"""Position schemes looked at from outside: a scheme in; what it adds, how it turns, what bias it gives, out.
+"""What a position scheme does: a scheme in; what it adds, how it rotates, what bias it gives, out.
 
-No scheme is named here: whatever speaks at one of the three doors is heard.
+A scheme is observed through its three methods (add, rotate, bias), so a new one needs no code here.
 Shape suffixes: T positions, D width, E head width, H heads.
 """
 
@@ -21,23 +21,23 @@ from ..nn.rope import Rope
 from ..nn.view import View
 from ..spec import Dims
 
-NAMES = {"t5": "RelativeBuckets", "none": "NoPositions", "sine": "Sinusoidal"}  # what people also call them
+ALIASES = {"t5": "RelativeBuckets", "none": "NoPositions", "sine": "Sinusoidal"}  # what people also call them
 
 
 @dataclass(frozen=True, eq=False)
-class Placing:
-    """What a scheme does over positions 0 to T - 1; None where it is silent."""
+class PositionEffects:
+    """What a scheme does over positions 0 to T - 1; None where it does nothing."""
 
     name: str
-    added_TD: Tensor | None  # put onto the stream
-    turned_TE: Tensor | None  # what becomes of a vector of ones
-    bias_HT: Tensor | None  # on the score, for a key so many tokens back
+    added_TD: Tensor | None  # added to the embeddings
+    rotated_TE: Tensor | None  # what becomes of a vector of ones
+    bias_HT: Tensor | None  # on the score, by how many tokens back the key is
     wavelengths: list[float]  # in tokens, of each pair of channels
 
     @property
     def similarity(self) -> Tensor | None:
         """(T,): how alike two positions are, by their distance; the mean over all pairs, 1 at distance 0."""
-        x = self.added_TD if self.added_TD is not None else self.turned_TE
+        x = self.added_TD if self.added_TD is not None else self.rotated_TE
         if x is None:
             return None
         x = torch.nn.functional.normalize(x.double(), dim=-1)
@@ -45,62 +45,64 @@ class Placing:
         return torch.stack([alike.diagonal(d).mean() for d in range(len(x))])
 
 
-def named(word: str, length: int = 100, width: int = 512) -> Positions:
-    """A scheme by its name: rope, sinusoidal, alibi, learned, t5. At its defaults; sizes as asked for."""
+def scheme_named(word: str, length: int = 100, width: int = 512) -> Positions:
+    """A scheme by its name: rope, sinusoidal, alibi, learned, t5. At its defaults, in the given sizes."""
     kinds = {name.lower(): kind for name, kind in Positions.kinds().items()}
-    kind = kinds.get(NAMES.get(word.lower(), word).lower())
+    kind = kinds.get(ALIASES.get(word.lower(), word).lower())
     if kind is None:
-        raise InputError(f"there is no position scheme {word!r}; {nearest(word, [*kinds, *NAMES])}")
+        raise InputError(f"there is no position scheme {word!r}; {nearest(word, [*kinds, *ALIASES])}")
     rows = math.isqrt(length)
     sizes: dict[str, Any] = {
         "length": length,
-        "shape": (rows, -(-length // rows)),  # a grid with room for all
+        "shape": (rows, -(-length // rows)),  # a grid large enough for all
         "widths": (width // 2, width - width // 2),
     }
     needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
-    made = kind(**{name: sizes[name] for name in needed})
-    assert isinstance(made, Positions)
-    return made
+    scheme = kind(**{name: sizes[name] for name in needed})
+    assert isinstance(scheme, Positions)
+    return scheme
 
 
-def placing(spec: Positions, *, length: int = 100, width: int = 512, heads: int = 8) -> Placing:
+def position_effects(
+    spec: Positions, *, length: int = 100, width: int = 512, heads: int = 8
+) -> PositionEffects:
     """A scheme by its spec; one that learns shows its first weights."""
     dims = Dims(width=width, depth=1, heads=heads, head_dim=width // heads, causal=True)
     with torch.device("meta"):
         empty = spec.build(dims, width)
     scheme = empty.to_empty(device="cpu")
     initialise(scheme, Normal(std=0.3), 0)
-    return observed(scheme, spec, length=length, width=width, heads=heads, head_dim=width // heads)
+    return effects_in_model(scheme, spec, length=length, width=width, heads=heads, head_dim=width // heads)
 
 
 @torch.no_grad()
-def observed(
+def effects_in_model(
     scheme: PositionScheme, spec: Positions, *, length: int, width: int, heads: int, head_dim: int
-) -> Placing:
-    """A scheme as it stands in a model."""
+) -> PositionEffects:
+    """What a scheme does with the weights it has in a model."""
     if isinstance(spec, Learned):
         length = min(length, spec.length)
     pos = torch.arange(length)[None]
     added = scheme.add(torch.zeros(1, length, width), pos)[0]
-    placed = scheme.bind(View(Everyone(), 1, pos, pos))
+    bound = scheme.bind(View(Everyone(), 1, pos, pos))
     ones = torch.ones(1, heads, length, head_dim)
-    turned = placed.rotate_q(ones)[0, 0]
-    bias = placed.bias(0, ones, ones)
+    rotated = bound.rotate_q(ones)[0, 0]
+    bias = bound.bias(0, ones, ones)
     last = None if bias is None else bias[0, :, -1].flip(-1)
-    return Placing(
+    return PositionEffects(
         type(spec).__name__,
         added if bool(added.any()) else None,
-        turned if not torch.equal(turned, ones[0, 0]) else None,
+        rotated if not torch.equal(rotated, ones[0, 0]) else None,
         last,
         wavelengths(spec, width, head_dim),
     )
 
 
 def wavelengths(spec: Positions, width: int, head_dim: int) -> list[float]:
-    """How many tokens one turn takes, pair by pair; none for schemes without waves."""
+    """Tokens per full rotation of each pair of channels; empty for schemes without waves."""
     if isinstance(spec, Sinusoidal):
         return [2 * math.pi * spec.base ** (2 * i / width) for i in range(-(-width // 2))]
     if isinstance(spec, Rope):
-        turned = int(head_dim * spec.fraction)
-        return [2 * math.pi * spec.theta ** (2 * i / turned) for i in range(turned // 2)]
+        rotated = int(head_dim * spec.fraction)
+        return [2 * math.pi * spec.theta ** (2 * i / rotated) for i in range(rotated // 2)]
     return []
