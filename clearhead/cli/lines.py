@@ -1,4 +1,4 @@
-"""Lines: a word of the command line in; the texts it stands for out: itself, or for `-` stdin's lines."""
+"""Lines: an argument of the command line in; its texts out: itself or, for `-`, the lines of stdin."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lines_of(file: str) -> list[str]:
     if file == "-":
         return [line.rstrip("\n") for line in sys.stdin]
     if not Path(file).is_file():
-        raise InputError(f"{file} is no file; give a text file with one text a line, or - for stdin")
+        raise InputError(f"{file} is not a file; give a text file with one text per line, or - for stdin")
     try:
         with open_regular(file) as opened:
             return opened.read().decode("utf-8").splitlines()

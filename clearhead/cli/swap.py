@@ -1,4 +1,4 @@
-"""`--set Attention.kernel='Window(left=256)'` and `--quantize`: for every command that opens a model."""
+"""`--set Attention.kernel='Window(left=256)'` and `--quantize`: for every command that loads a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Edits = dict[str, str]
 
 
 def is_edit(word: str) -> bool:
-    """Attention.kernel=Linear is a choice of the model, tower.blocks.0.ff.out=0 an activation of one call."""
+    """Attention.kernel=Linear edits the spec, tower.blocks.0.ff.out=0 an activation of one call."""
     kind = word.partition("=")[0].split(".")[-2:-1]
     return bool(kind) and kind[0][:1].isupper()
 

@@ -39,7 +39,7 @@ class Exercise:
     story: Mapping[Lang, str]
     checks: Mapping[str, Mapping[Lang, str]]
     hints: Mapping[Lang, list[str]]
-    why: Mapping[Lang, str]  # told when it is solved
+    why: Mapping[Lang, str]  # shown when it is solved
     kind: Kind = "fix"
 
     def code(self, which: str) -> str:
@@ -83,7 +83,7 @@ def _read(name: str) -> Exercise:
 
 
 def start(exercise: Exercise, path: Path, lang: Lang) -> None:
-    """Write the broken file, with its story on top. A file that is there already is never written over."""
+    """Write the broken file, with its story on top. An existing file is never overwritten."""
     head = [exercise.title[lang], "", *_wrapped(exercise.story[lang], lang), ""]
     head += [f"clearhead learn clinic check {exercise.name} {path}"]
     comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
@@ -105,7 +105,7 @@ def examine(exercise: Exercise, path: Path, limit: float = 30.0) -> Verdict:
     """Run the checks on the learner's file. What does not end within `limit` seconds is stopped."""
     if not path.is_file():
         raise InputError(
-            f"there is no file {str(path)!r}; clearhead learn clinic start {exercise.name} makes one"
+            f"there is no file {str(path)!r}; clearhead learn clinic start {exercise.name} creates one"
         )
     with tempfile.TemporaryDirectory() as folder:
         report, printed = Path(folder) / "report.json", Path(folder) / "printed"

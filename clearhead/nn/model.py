@@ -1,6 +1,6 @@
 """Models: ids in, logits out. Towers with a head; one tower or two cover every text family.
 
-A model never sees text, computes no loss and draws no sample.
+A model never sees text, computes no loss and does not sample.
 Shape suffixes: B batch, T tokens, V vocabulary.
 """
 
@@ -28,7 +28,7 @@ MaskLike = Mask | Tensor | None
 
 
 class Model(Spec):
-    """A whole model. `build` makes it with first weights, `count` only says how large it would be."""
+    """A whole model. `build` creates it with initial weights, `count` only counts its parameters."""
 
     def assemble(self) -> SingleModel | PairModel:
         raise NotImplementedError
@@ -76,10 +76,8 @@ class Single(Model):
     """One tower and a head: GPT and LLaMA when it is causal, BERT when it is not."""
 
     tower: Tower
-    head: Head | None = None  # None: the answer is the hidden states
-    second: Head | None = (
-        None  # another answer, for whoever asks for it (BERT: does this text follow that one)
-    )
+    head: Head | None = None  # None: the output is the hidden states
+    second: Head | None = None  # a second output, on request (BERT: does this text follow that one)
     init: Init = field(default_factory=Normal)
 
     def check(self) -> None:
@@ -124,7 +122,7 @@ class SingleModel(nn.Module):
         cache: Cache | None = None,
         tap: Tap = OFF,
     ) -> States:
-        """The last hidden states, and which token is of which text; `read` makes the answer of them."""
+        """The last hidden states, and which token belongs to which text; `read` applies the head."""
         states: States = self.tower(ids_BT, mask=mask, types=types, cache=cache, tap=tap.at("tower"))
         return states
 
@@ -141,11 +139,11 @@ class SingleModel(nn.Module):
         return self.states(ids_BT, mask, types=types, cache=cache, tap=tap).x_BTD
 
     def read(self, states: States) -> Tensor:
-        """What the head makes of the states."""
+        """The output of the head for the states."""
         return _read(self.head, states, self.tower)
 
     def read_second(self, states: States) -> Tensor:
-        """What the second head makes of the same states."""
+        """The output of the second head for the same states."""
         if self.second is None:
             raise InputError(
                 "this model has one head; a second one is a field of its spec: Single(second=...)"
@@ -156,7 +154,7 @@ class SingleModel(nn.Module):
         return Cache(self.spec.tower.depth, capacity)
 
     def memory(self, length: int) -> Memory:
-        """What earlier segments of a text leave behind, at most so many tokens (Transformer-XL)."""
+        """Memory of earlier segments of a text, at most `length` tokens (Transformer-XL)."""
         positions = self.spec.tower.positions
         if not positions.relative:
             raise UnsupportedError(
@@ -209,7 +207,7 @@ class PairModel(nn.Module):
         self.decoder = spec.decoder.build(memory_width=spec.encoder.out_width)
         self.head = _build_head(spec.head, spec.decoder)
         if spec.shared:
-            # One module in two places, not one tensor: sharing then survives every move of the model.
+            # One module in two places, not one tensor: sharing survives moving the model between devices.
             self.encoder.embed.table = self.decoder.embed.table
 
     def forward(
@@ -256,7 +254,7 @@ class PairModel(nn.Module):
         return states
 
     def read(self, states: States) -> Tensor:
-        """What the head makes of the decoder's states."""
+        """The output of the head for the decoder's states."""
         return _read(self.head, states, self.decoder)
 
     def cache(self, capacity: int | None = None) -> Cache:

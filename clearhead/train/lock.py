@@ -81,7 +81,7 @@ def _take(descriptor: int) -> bool:
 
 def _occupied(folder: Path, descriptor: int) -> TrainError:
     owner = os.read(descriptor, 20).decode("ascii", "replace").strip() or "unknown"
-    message = f"another trainer is at work in {folder}: process {owner}"
+    message = f"another trainer is running in {folder}: process {owner}"
     return TrainError(one_line(f"{message}; wait for it, or choose another folder"))
 
 
