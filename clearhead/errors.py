@@ -1,6 +1,6 @@
-"""Errors: one line that says what was given, what was expected, and what to do.
+"""Errors: one line with what was given, what was expected, and what to do.
 
-Messages quote values from files nobody here wrote. So the base class itself makes every message one printable
+Messages quote values from untrusted files. So the base class itself makes every message one printable
 line of bounded length: no terminal escapes, no line breaks, no page of text.
 """
 
@@ -24,11 +24,11 @@ class ClearheadError(Exception):
 
 
 class SpecError(ClearheadError, ValueError):
-    """A spec that cannot be built: an unknown word, a wrong type, sizes that do not fit."""
+    """A spec that cannot be built: an unknown name, a wrong type, sizes that do not fit."""
 
 
 class InputError(ClearheadError, ValueError):
-    """A tensor or a text that does not fit the door it came to."""
+    """A tensor, a text or an argument that a function cannot take."""
 
 
 class DataError(ClearheadError, ValueError):
@@ -40,17 +40,17 @@ class LoadError(ClearheadError, ValueError):
 
 
 class SaveError(ClearheadError, OSError):
-    """A folder that cannot be written: no room, no permission, a file in its place. Nothing was changed."""
+    """A folder that cannot be written: disk full, no permission, a file in its place. Nothing was changed."""
 
 
 class TrainError(ClearheadError, RuntimeError):
-    """A run that cannot begin or go on: another config, another trainer in its folder, no targets."""
+    """A run that cannot start or continue: another config, another trainer in its folder, no targets."""
 
 
 class TrainingStopped(TrainError):  # noqa: N818 (it says what happened)
     """A loss or a gradient was not a finite number. The weights are those of the step before."""
 
-    longest = 2000  # it lists what to look at, in words of our own
+    longest = 2000  # it lists what to check, in its own format
 
     def __init__(self, message: str, *, step: int, tensor: str, checks: dict[str, str]) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class TrainingStopped(TrainError):  # noqa: N818 (it says what happened)
 
 
 class MissingError(ClearheadError, ImportError):
-    """A library that is an extra and not here."""
+    """An optional library that is not installed."""
 
     def __init__(self, package: str, purpose: str) -> None:
         clone = package.replace("clearhead[", ".[")  # there the package has no name that pip knows
@@ -67,7 +67,7 @@ class MissingError(ClearheadError, ImportError):
 
 
 class UnsupportedError(ClearheadError, NotImplementedError):
-    """A kernel was asked for something it cannot honour."""
+    """A kernel was asked for something it does not support."""
 
 
 def nearest(word: object, choices: Iterable[str]) -> str:
@@ -80,7 +80,7 @@ def nearest(word: object, choices: Iterable[str]) -> str:
 
 
 def _likeness(one: str, two: str) -> float:
-    """0 to 1; the letters without their order count as well, because fingers swap them: tetha, theta."""
+    """0 to 1; letters count regardless of order as well, because typing errors swap them: tetha, theta."""
     one, two = one.lower(), two.lower()
     in_order = SequenceMatcher(None, one, two).ratio()
     swapped = SequenceMatcher(None, sorted(one), sorted(two)).ratio()
@@ -88,7 +88,7 @@ def _likeness(one: str, two: str) -> float:
 
 
 def one_line(text: str) -> str:
-    """Line breaks and control characters become spaces: a name in a file must not paint on a terminal."""
+    """Line breaks and control characters become spaces: a name in a file must not control the terminal."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
@@ -100,12 +100,12 @@ def quoted(value: object) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What a library said, without its line breaks and stack frames."""
+    """The message of a library's error, without line breaks and stack frames."""
     return _cut(" ".join(str(error).split()) or type(error).__name__, 140)
 
 
 def shortened(text: str, limit: int) -> str:
-    """A long text gives up the beginnings of its paths first, then its middle: the end says what to do."""
+    """A long text gives up the beginnings of its paths first, then its middle: the end tells what to do."""
     if len(text) > limit:
         text = LONG_PATH.sub(r".../\1", text)
     if len(text) <= limit:

@@ -1,8 +1,8 @@
-"""Reading files that somebody else wrote: a path in, its bytes or its JSON out; never a wait, never too much.
+"""Reading untrusted files: a path in, its bytes or its JSON out, without blocking and with a size limit.
 
-A name in somebody's folder may be a link to anything. Opening a pipe waits for a writer, reading `/dev/zero`
-has no end, and `/proc/kmsg` calls itself a regular file of no bytes and then waits. So a file is opened
-without waiting, looked at through its descriptor, and read only as far as its size says.
+A name in a downloaded folder may be a link to anything. Opening a pipe blocks, reading `/dev/zero` never
+ends, and `/proc/kmsg` claims to be a regular file of no bytes and then blocks. So a file is opened without
+blocking, checked through its descriptor, and read only up to its size.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def parse_json(data: bytes, where: object) -> Any:
     try:
         return json.loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:
-        message = f"{where} is not UTF-8 text: {reason(error)}; save it as UTF-8, or fetch it again"
+        message = f"{where} is not UTF-8 text: {reason(error)}; save it as UTF-8, or download it again"
         raise LoadError(message) from error
     except (ValueError, RecursionError) as error:
-        raise LoadError(f"{where} is not valid JSON: {reason(error)}; mend it, or fetch it again") from error
+        raise LoadError(f"{where} is not valid JSON: {reason(error)}; fix it or download it again") from error
 
 
 def read_json(path: Path, limit: int = CONFIG_LIMIT) -> Any:

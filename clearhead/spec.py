@@ -1,6 +1,6 @@
-"""Specs: frozen values that say what to build. A tree of them is a whole model, and round-trips through JSON.
+"""Specs: frozen dataclasses that describe a model as a tree, which round-trips through JSON.
 
-A choice is one field that holds one of several small classes: `positions=Rope(theta=1e4)`, never
+A design choice is one field that holds one of several small classes: `positions=Rope(theta=1e4)`, never
 `use_rope=True`. Every field is checked against its annotation when the value is made, so a spec that
 exists is well formed, wherever it came from.
 """
@@ -44,7 +44,7 @@ AboveOne = Annotated[float, Bounds(math.nextafter(1, 2), 1e30, "a number above 1
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """A choice, written down. Subclasses are the alternatives; their `build` makes the machine."""
+    """A design choice as a value. Subclasses are the alternatives; their `build` creates the module."""
 
     _registry: ClassVar[dict[str, type[Spec]]] = {}
 
@@ -62,7 +62,7 @@ class Spec:
         self.check()
 
     def __str__(self) -> str:
-        """The choice in short: only what is not as usual."""
+        """A short form: only the fields that differ from their defaults."""
         given = {n: getattr(self, n) for n, f in _fields(type(self)).items()}
         unusual = {n: value for n, value in given.items() if value != _usual(type(self), n)}
         inside = ", ".join(
@@ -71,11 +71,11 @@ class Spec:
         return f"{type(self).__name__}({inside})" if inside else type(self).__name__
 
     def check(self) -> None:
-        """Override to refuse values whose types fit but whose meaning does not."""
+        """Override to raise for values whose types fit but whose meaning does not."""
 
     @classmethod
     def kinds(cls) -> dict[str, type[Spec]]:
-        """The final classes below this one by name: `Norm.kinds()` are all norms there are."""
+        """The concrete subclasses by name: `Norm.kinds()` are all norms."""
         final = {n: k for n, k in Spec._registry.items() if not k.__subclasses__()}
         return {name: kind for name, kind in final.items() if issubclass(kind, cls)}
 
@@ -110,7 +110,7 @@ class Spec:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Spec:
-        """The way back from `to_dict`. Nothing in the data can name code outside the known kinds."""
+        """The inverse of `to_dict`. Nothing in the data can name code outside the known kinds."""
         word = data.get("kind")
         kind = Spec.kinds().get(word) if isinstance(word, str) else None
         if kind is None:
@@ -223,7 +223,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _wording(hint: Any) -> str:
-    """An annotation as a person would say it."""
+    """An annotation in words, for error messages."""
     origin, inside = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return next(item.words for item in inside if isinstance(item, Bounds))

@@ -1,7 +1,7 @@
-"""Weight tables: one reversible row per tensor between somebody's checkpoint and ours.
+"""Weight tables: one reversible rule per tensor between a published checkpoint and ours.
 
-`{i}` stands for a layer number, `{p}` for `weight` or `bias`. The same table loads and exports, so the way
-back is never written by hand. A tensor that no row knows is an error, in both directions.
+`{i}` stands for a layer number, `{p}` for `weight` or `bias`. The same table loads and exports, so the
+inverse is never written by hand. A tensor that no rule matches is an error, in both directions.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Fused:
 
 @dataclass(frozen=True)
 class Alias:
-    """A second name of a tensor that another row owns, as tied heads have. Read if there, never needed."""
+    """A second name of a tensor that another rule owns, as for tied heads. Read if present, not required."""
 
     theirs: str
     ours: str
@@ -89,8 +89,8 @@ class Alias:
 class Ignore:
     """Known, not used here: a buffer we compute, or the weights of a part this model does not have.
 
-    What a checkpoint had is written back as it was. `like` names a tensor of ours whose copy stands in for it
-    in a fresh model, where theirs would miss it.
+    What a checkpoint had is written back as it was. `like` names a tensor of ours whose copy is written
+    for a new model, where theirs requires it.
     """
 
     theirs: str
@@ -104,14 +104,14 @@ Table = tuple[WeightRule, ...]
 
 @dataclass
 class Loaded:
-    """What a table made of a checkpoint: our tensors, and an account of every one of theirs."""
+    """The result of applying a table to a checkpoint: our tensors, and how each of theirs was used."""
 
     state: StateDict = field(default_factory=dict)
     used: list[str] = field(default_factory=list)
     aliases: StateDict = field(default_factory=dict)  # theirs -> tensor, equal to one that was used
-    kept: StateDict = field(default_factory=dict)  # ignored, kept for the way back
+    kept: StateDict = field(default_factory=dict)  # ignored, kept for export
     reasons: dict[str, str] = field(default_factory=dict)  # why each of those was ignored
-    unknown: list[str] = field(default_factory=list)  # no row knows these
+    unknown: list[str] = field(default_factory=list)  # no rule matches these
 
 
 def load_tensors(theirs: Mapping[str, Tensor], table: Table) -> Loaded:
@@ -137,13 +137,13 @@ def load_tensors(theirs: Mapping[str, Tensor], table: Table) -> Loaded:
 def _taken(row: Name | Fused, name: str, x: Tensor, holes: Holes) -> StateDict:
     try:
         return row.load(x, holes)
-    except (RuntimeError, ValueError, IndexError):  # it cannot be cut or turned as the table says
+    except (RuntimeError, ValueError, IndexError):  # it cannot be split or transposed as the table requires
         message = f"{name} has the shape {tuple(x.shape)}, which does not fit the config"
         raise LoadError(f"{message}: they are not of one model") from None
 
 
 def export(ours: Mapping[str, Tensor], table: Table) -> StateDict:
-    """Our tensors as theirs: every row that owns a tensor, in the order of the table."""
+    """Our tensors as theirs: every rule that owns a tensor, in the order of the table."""
     theirs: StateDict = {}
     taken: set[str] = set()
     for row in table:
@@ -156,7 +156,7 @@ def export(ours: Mapping[str, Tensor], table: Table) -> StateDict:
             taken |= {part.format(**holes) for part in row.parts}
     missed = sorted(set(ours) - taken)
     if missed:
-        raise LoadError(f"no row of the table writes {', '.join(missed[:5])}")
+        raise LoadError(f"no rule of the table writes {', '.join(missed[:5])}")
     return theirs
 
 
@@ -171,7 +171,7 @@ def second_names(ours: Mapping[str, Tensor], table: Table, names: Iterable[str])
 
 
 def _alias(loaded: Loaded, name: str, x: Tensor, ours: str) -> None:
-    """An alias must say the same as the tensor it stands for, or stand for it alone."""
+    """An alias must equal the tensor it is tied to, unless that tensor is missing."""
     owner = loaded.state.get(ours)
     if owner is None:
         loaded.state[ours] = x

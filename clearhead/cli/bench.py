@@ -1,4 +1,4 @@
-"""`clearhead bench WHAT`: measure ours beside every peer that is installed, in turns, in one run."""
+"""`clearhead bench WHAT`: compare with every installed peer library, in alternating rounds, in one run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`clearhead bench attention`: what each way of mixing tokens costs, and from which length on it pays."""
+"""`clearhead bench attention`: the cost of each attention kernel, and from which length it pays off."""
 
 from __future__ import annotations
 
@@ -117,9 +117,9 @@ def _summary(result: AttentionBenchmark) -> None:
         listing.add_row(name, *row)
     OUT.print(listing)
     OUT.print(
-        "predicted, counted: operations forwards at the longest length · x2: what a doubling of the length "
-        "multiplies at most (and on the average), from 2,048 on · pays from: tokens at which it is faster "
-        "than Softmax, both ways",
+        "predicted, counted: FLOPs of a forward pass at the longest length · x2: doubling the length "
+        "multiplies the time at most (and on average), from 2,048 on · pays from: length from which "
+        "it is faster than Softmax, forward and backward",
         style="dim",
     )
 

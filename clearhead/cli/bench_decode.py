@@ -1,4 +1,4 @@
-"""`clearhead bench decode [MODEL]`: how fast new tokens come, beside the peers."""
+"""`clearhead bench decode [MODEL]`: decoding speed, compared with other libraries."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def decode(
 
 
 def print_speeds(title: str, unit: str, speeds: dict[str, float], extra: dict[str, dict[str, str]]) -> None:
-    """One row a side: its speed, how many times each of the others it is, and what else was found."""
+    """One row per library: its speed, its ratio to each of the others, and further measurements."""
     OUT.print(f"[bold]{title}[/]")
     others = [name for name in speeds if not name.startswith("clearhead")]
     right = tuple(range(1, 2 + len(others) + len(extra)))
@@ -60,5 +60,5 @@ def print_footer(line: str, rounds: int, missing: list[str]) -> None:
     OUT.print(f"median of {rounds} rounds in turns; {line}", style="dim")
     if missing:
         ERR.print(
-            f"not measured, not installed or not able to: {', '.join(missing)}", style="dim", markup=False
+            f"not measured (not installed or not supported): {', '.join(missing)}", style="dim", markup=False
         )

@@ -1,4 +1,4 @@
-"""`clearhead bench embed MODEL FILE`: how fast texts become vectors, and how good these are."""
+"""`clearhead bench embed MODEL FILE`: speed and quality of sentence embeddings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def embed(
     threads_: Threads = None,
     json: Json = False,
 ) -> None:
-    """Ours in float32 and int8, and sentence-transformers, on the same texts: texts a second."""
+    """Clearhead in float32 and int8, and sentence-transformers, on the same texts: texts per second."""
     from ..bench.embed import compare_embedding, read_rated
     from ..bench.timing import describe_machine, set_threads
 
@@ -33,7 +33,7 @@ def embed(
     texts = lines_of(file) if file else [text for row in rated for text in (row.one, row.two)]
     texts = texts[:count]
     if not texts:
-        raise InputError("nothing to embed; give a file with one text a line, or --pairs")
+        raise InputError("nothing to embed; give a file with one text per line, or --pairs")
     cores = set_threads(threads_)
     with ERR.status("loading") as status:
         result = compare_embedding(model, texts, rated, rounds=rounds, progress=status.update)

@@ -1,4 +1,4 @@
-"""`clearhead bench quality`: what a small model learns with each way of mixing tokens, all else equal."""
+"""`clearhead bench quality`: what a small model learns with each attention kernel, all else equal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def quality(
         if value < 1:
             raise InputError(f"--{name} is {value}, expected 1 or more")
     if length < 24:
-        raise InputError(f"--length is {length}, expected 24 or more: there would be nothing to look far for")
+        raise InputError(
+            f"--length is {length}, expected 24 or more: a shorter text has no long distances to test"
+        )
     cores = set_threads(threads_)
     setting = QualitySettings(steps, length, rows, width, depth, heads, lr, seed)
     with ERR.status("building") as status:

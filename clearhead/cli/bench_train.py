@@ -1,4 +1,4 @@
-"""`clearhead bench train [ragged|dense]`: how fast real tokens are learned, beside Hugging Face's trainer."""
+"""`clearhead bench train [ragged|dense]`: training speed compared with Hugging Face's Trainer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def train(
     threads_: Threads = None,
     json: Json = False,
 ) -> None:
-    """The same model on the same rows with as many tokens a batch: real tokens, not padding, in a second."""
+    """The same model, rows and tokens per batch: real tokens (without padding) per second."""
     from ..bench.timing import describe_machine, installed, set_threads
     from ..bench.train import TRAIN_PEERS, compare_training
 
@@ -51,5 +51,5 @@ def train(
         print_json({"kind": kind, "machine": line, "rounds": rounds, "speeds": speeds, "missing": missing})
         return
     what = f"{source} · " if kind == "ragged" else ""
-    print_speeds(f"training, {kind} · {what}{tokens:,} tokens a batch", "real tokens/s", speeds, {})
+    print_speeds(f"training, {kind} · {what}{tokens:,} tokens per batch", "real tokens/s", speeds, {})
     print_footer(line, rounds, missing)

@@ -1,4 +1,4 @@
-"""`clearhead certify FOLDER`: prove a checkpoint. Exit 1 if anything fails."""
+"""`clearhead certify FOLDER`: verify a checkpoint. Exit 1 if anything fails."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _print(certificate: Certificate, *, full: bool) -> None:
 
 
 def _worst(rows: tuple[CertificateRow, ...]) -> list[CertificateRow]:
-    """Of the layers the worst of each kind, and every invariance."""
+    """The worst layer of each kind, and every invariance."""
     kinds = {row.check for row in rows if row.check != "invariance"}
     worst = [max((r for r in rows if r.check == kind), key=lambda r: r.apart) for kind in sorted(kinds)]
     return worst + [row for row in rows if row.check == "invariance"]

@@ -1,4 +1,4 @@
-"""`clearhead chat MODEL`: a conversation, in the words of the checkpoint's own template."""
+"""`clearhead chat MODEL`: a conversation, formatted with the checkpoint's chat template."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..bundle import Bundle
 
 HELP = "Enter sends. /new starts a new conversation, /quit or Ctrl-D ends."
-MAX_NEW_TOKENS = 512  # new tokens at most, where nobody says otherwise
+MAX_NEW_TOKENS = 512  # default of --max-new-tokens
 
 
 def chat(
@@ -42,7 +42,7 @@ def chat(
         raise InputError("--json needs --message; a conversation is not one document")
     bundle, settings = opened(model, quantize=quantize, edit=edits(set_)), decoding.settings()
     if bundle.tokenizer is None or bundle.tokenizer.chat_template is None:
-        raise InputError(f"{model} has no chat template, it was not made for chats; use clearhead generate")
+        raise InputError(f"{model} has no chat template, so it is not a chat model; use clearhead generate")
     first: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []
     if message is not None and json:
         answer = bundle.answer([*first, {"role": "user", "content": message}], **_roomy(bundle, settings))
@@ -55,7 +55,7 @@ def chat(
 def _converse(
     bundle: Bundle, first: list[dict[str, str]], settings: dict[str, Any], message: str | None
 ) -> None:
-    """Turn by turn. In front of a person a turn that fails or is interrupted does not end everything."""
+    """Turn by turn. On a terminal, a turn that fails or is interrupted does not end the conversation."""
     messages, patient = list(first), message is None and sys.stdin.isatty()
     for line in _turns(message):
         if line == "/new":
@@ -75,7 +75,7 @@ def _converse(
 
 
 def _turns(message: str | None) -> Iterator[str]:
-    """What the person says, line by line."""
+    """The user's messages, line by line."""
     if message is not None:
         yield message
         return
@@ -107,7 +107,7 @@ def _reply(bundle: Bundle, messages: list[dict[str, str]], settings: dict[str, A
 
 
 def _roomy(bundle: Bundle, settings: dict[str, Any]) -> dict[str, Any]:
-    """A reply is longer than a continuation, unless the checkpoint or the person says how long."""
+    """A reply may be longer than a continuation, unless the checkpoint or the user sets the length."""
     from ..bundle.generation import text_generator
 
     stored = {"max_new_tokens", "max_length"} & bundle.generation.keys()

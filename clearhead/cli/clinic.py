@@ -158,7 +158,7 @@ def _tell(exercise: Exercise, verdict: Verdict, lang: Lang, hints: int, file: st
 
 @clinic.command
 def hint(name: str, *, lang: Language = None, json: Json = False) -> None:
-    """All hints of an exercise, for those who do not want to wait for them."""
+    """Show all hints of an exercise at once."""
     exercise, reads = find_exercise(name), language(lang)
     if json:
         print_json(exercise.hints[reads])

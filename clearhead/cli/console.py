@@ -1,6 +1,6 @@
-"""The terminal: results to stdout, everything else to stderr; colours only where somebody looks.
+"""The terminal: results to stdout, everything else to stderr; colours only on a terminal.
 
-Texts come from files that somebody else wrote. A character that would steer the terminal (an escape), or show
+Texts come from untrusted files. A character that would control the terminal (an escape), or show
 others in another order (a bidirectional override), is printed as its code.
 """
 
@@ -24,7 +24,7 @@ STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, formats, half characters,
 
 
 def printable(text: str) -> str:
-    """The text with whatever would act on a terminal written out: \\x1b for an escape."""
+    """The text with every character that would control a terminal written out: \\x1b for an escape."""
     if text.isprintable():  # nearly always, and quick
         return text
     return "".join(
@@ -33,7 +33,7 @@ def printable(text: str) -> str:
 
 
 class SafeConsole(Console):
-    """A console for which every text is text: lines, and the cells of tables."""
+    """A console that escapes control characters in lines and table cells."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text), **options)
@@ -45,7 +45,7 @@ READABLE_WIDTH = 100  # columns; longer lines of prose are hard to read
 
 
 def print_json(data: Any, indent: int | None = 2) -> None:
-    """For machines: one JSON document on stdout; without an indent on one line, where more will follow."""
+    """Print one JSON document to stdout; without an indent it is one line, for streams of documents."""
     text = json.dumps(data, ensure_ascii=False, indent=indent, default=str)
     if not text.isprintable():
         # They can stand in strings only, where \\u001b means the same.
@@ -54,7 +54,7 @@ def print_json(data: Any, indent: int | None = 2) -> None:
 
 
 def write(text: str) -> None:
-    """A model's own words to stdout, at once: as they are into a file, and harmless on a terminal."""
+    """Write generated text to stdout and flush: unchanged into a file, escaped on a terminal."""
     sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
 
@@ -80,7 +80,7 @@ def amount(number: float) -> str:
 
 
 def program() -> str:
-    """How to call this program again: by its name if the shell finds it there, else by where it lies."""
+    """How to call this program again: by its name if the shell finds it there, else by its path."""
     called = Path(sys.argv[0])
     found = shutil.which("clearhead")
     if found is not None and Path(found).resolve() == called.resolve():

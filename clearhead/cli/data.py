@@ -1,4 +1,4 @@
-"""`clearhead data check FILE`: what a model would learn from a file, before anything runs."""
+"""`clearhead data check FILE`: what a model would learn from a file, before training."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _print(report: DataReport, name: str) -> None:
 
 
 def _listed(names: Sequence[str], separator: str, most: int = 12) -> str:
-    """The first of many names, none of them longer than a line."""
+    """The first of many names, each cut to one line."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return separator.join(name[: 2 * MAX_LABEL_WIDTH] for name in names[:most]) + more
 
@@ -115,7 +115,7 @@ def _problems(report: DataReport) -> list[str]:
     if report.duplicates:
         faults.append(f"{len(report.duplicates):,} duplicates ({format_row_numbers(report.duplicates)})")
     if report.over_long:
-        cut = f"{len(report.over_long):,} longer than {report.limit:,} {report.unit}, to be cut"
+        cut = f"{len(report.over_long):,} longer than {report.limit:,} {report.unit}, to be truncated"
         faults.append(f"{cut} ({format_row_numbers(report.over_long)})")
     return faults
 

@@ -1,4 +1,4 @@
-"""`clearhead demo`: the main job in a minute. Train a small translator, score it, look inside, ablate it."""
+"""`clearhead demo`: the whole workflow in a minute. Train a translator, score it, ablate it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Held out, and so is its mirror image: the two have the same words and opposite meanings.
 SENTENCE = "three brave dogs help the old horse in the park today"
 MIRRORED = "the old horse helps three brave dogs in the park today"
-ABLATED = 200  # held-out sentences that are translated again without each part
+ABLATED = 200  # held-out sentences that are translated again with each part ablated
 
 
 def demo(
@@ -28,7 +28,7 @@ def demo(
 ) -> None:
     """Train an English-Chinese translator on a built-in grammar and look inside it.
 
-    It is evaluated on held-out sentences, its attention is drawn, and its parts are ablated one by one.
+    It is evaluated on held-out sentences, its attention is plotted, and its parts are ablated one by one.
     """
     from ..recipes import load_run, prepare
     from ..train.determinism import deterministic
@@ -89,7 +89,7 @@ def _scores(prepared: PreparedRun) -> None:
 
 
 def _parts(prepared: PreparedRun) -> None:
-    """What is left of the translations without each part, measured now, on this model."""
+    """Exact match with each part ablated, measured on this model."""
     from ..bundle.ablation import ablations
 
     rows = prepared.rows.splits["valid"][:ABLATED]
@@ -109,7 +109,7 @@ def _parts(prepared: PreparedRun) -> None:
 
 
 def _picture(prepared: PreparedRun, folder: Path) -> Path:
-    """Which English word each Chinese letter came from, for one sentence of the grammar."""
+    """Which English word each Chinese character came from, for one sentence of the grammar."""
     from ..lens.pictures import chinese_font
 
     path = folder / ("attention.png" if chinese_font() else "attention.svg")

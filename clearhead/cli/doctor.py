@@ -1,4 +1,4 @@
-"""`clearhead doctor [RUN]`: is this machine fit, and how is that run doing? Exit 1 if something is wrong."""
+"""`clearhead doctor [RUN]`: diagnose this machine or a training run. Exit 1 if something is wrong."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def doctor(
     from ..doctor import check_machine, check_run, is_healthy
 
     if run is None:
-        with ERR.status("looking at this machine"):
+        with ERR.status("checking this machine"):
             findings = check_machine()
     else:
         findings = check_run(run)
@@ -51,4 +51,4 @@ def _print(findings: list[Finding]) -> None:
             OUT.print(f"{'':<{wide + 9}}[dim]try:[/] {escape(finding.advice)}")
     wrong = sum(finding.level == "wrong" for finding in findings)
     notes = sum(finding.level == "note" for finding in findings)
-    OUT.print(f"{len(findings)} looked at, {wrong} wrong, {notes} worth a note")
+    OUT.print(f"{len(findings)} checks, {wrong} wrong, {notes} worth a note")

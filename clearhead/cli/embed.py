@@ -1,4 +1,4 @@
-"""`clearhead embed MODEL FILE`: a vector for every line; `--search` finds the lines nearest in meaning."""
+"""`clearhead embed MODEL FILE`: an embedding for every line; `--search` finds the most similar lines."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def embed(
     from ..bundle import load
 
     if search is not None and out is not None:
-        raise InputError("--search tells lines and --out writes vectors; give one of them")
+        raise InputError("--search prints lines and --out writes vectors; give one of them")
     if top < 1:
         raise InputError(f"--top is {top}, expected 1 or more")
     write = _writer(out)
     texts = lines_of(file)
     if not texts:
-        raise InputError(f"{file} is empty; expected one text a line")
+        raise InputError(f"{file} is empty; expected one text per line")
     with ERR.status(f"embedding {len(texts):,} texts"):
         bundle = load(model, quantize=quantize, edit=edits(set_))
         vectors = bundle.embed(texts if search is None else [search, *texts])
@@ -77,13 +77,13 @@ def _tell(search: str, texts: list[str], likeness: Tensor, top: int, *, json: bo
 
 
 def _writer(out: str | None) -> Write:
-    """What writes such a file; a wrong name is refused before anything is computed."""
+    """The writer for this file type; an unknown suffix is an error before anything is computed."""
     writers: dict[str, Write] = {".npy": _npy, ".safetensors": _safetensors, ".jsonl": _jsonl}
     suffix = ".jsonl" if out is None else Path(out).suffix
     if suffix not in writers:
         raise InputError(f"--out is {out}; expected a name that ends in {', '.join(writers)}")
     if out is not None and not Path(out).absolute().parent.is_dir():
-        raise InputError(f"--out is {out}, but there is no folder {Path(out).parent}; make it first")
+        raise InputError(f"--out is {out}, but there is no folder {Path(out).parent}; create it first")
     return writers[suffix]
 
 
@@ -110,7 +110,7 @@ def _jsonl(path: Path, texts: list[str], vectors: Tensor) -> None:
 
 
 def _beside(path: Path) -> Path:
-    """Where it is written first, so that what stood there before is whole until the new one is."""
+    """A temporary file in the same folder: the old file stays intact until the new one is complete."""
     return path.with_name(path.name + ".part")
 
 

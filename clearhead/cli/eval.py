@@ -30,7 +30,7 @@ def evaluate(
 
     folder = Path(run)
     if not (folder / SETTINGS_FILE).is_file():
-        raise InputError(f"{run} is no run: it has no {SETTINGS_FILE}")
+        raise InputError(f"{run} is not a run folder: it has no {SETTINGS_FILE}")
     settings = load_run(str(folder / SETTINGS_FILE))
     if file is not None:  # the training rows stay: they decide which labels there are
         settings = replace(settings, data=replace(settings.data, valid=file))

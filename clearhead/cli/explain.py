@@ -1,4 +1,4 @@
-"""`clearhead learn lines`: the source of attention and of a layer, with the reason of each line."""
+"""`clearhead learn lines`: the source of attention and of a layer, with an explanation of each line."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..generate import Answer, TextGenerator
     from ..text.tokenizer import Tokenizer
 
-READ_AHEAD = 128  # lines of a file that are read before the first is answered: like lengths share a batch
+READ_AHEAD = 128  # lines of a file that are read ahead, so that similar lengths share a batch
 TEXT = "text to translate, summarise or continue; - reads stdin line by line and answers each line at once"
 
 
@@ -168,7 +168,7 @@ def _percent(logprob: float) -> str:
 
 
 def _beams(answer: Answer, tokenizer: Tokenizer) -> None:
-    """Every step: what went on, what ended, and what was left behind, with the text so far."""
+    """Every step of beam search: what was kept, finished or pruned, with the text so far."""
     ids: dict[int, list[int]] = {-1: []}
     listing = table("step", "score", "", "hypothesis", right=(0, 1), whole=(0, 1, 2))
     styles = {"kept": "", "finished": "bold green", "pruned": "bright_black"}

@@ -1,4 +1,4 @@
-"""`clearhead inspect`: a folder, a hub id or the name of a size in; what it is, in words and numbers, out."""
+"""`clearhead inspect`: a folder, a hub id or the name of a size in; a description with its sizes out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..nn.model import Model
 
 CAN: dict[HeadKind, str] = {
-    "hidden": "hidden states, sentence vectors",
+    "hidden": "hidden states, sentence embeddings",
     "tokens": "next or missing words",
     "labels": "a label for a text",
     "tags": "a label for every token",
@@ -84,7 +84,7 @@ def _facts(what: str, edit: Edits) -> dict[str, Any]:
 
 
 def _manifest(folder: Path) -> dict[str, int] | None:
-    """How many files are as the run wrote them, where it wrote that down; a changed one is refused."""
+    """The number of files that match the manifest of the run, if there is one; a changed file is an error."""
     from ..store.manifest import MANIFEST, is_sealed, verify
 
     if not is_sealed(folder):
@@ -150,7 +150,7 @@ def _load(what: str, edit: Edits) -> Bundle:
     from ..families import FAMILIES, SIZES
 
     try:
-        return open_mapped(what, edit=edit)  # it only looks: nothing is copied
+        return open_mapped(what, edit=edit)  # read-only: nothing is copied
     except LoadError as error:
         if Path(what).exists() or "/" in what:
             raise
@@ -158,7 +158,7 @@ def _load(what: str, edit: Edits) -> Bundle:
 
 
 def _diff(one: str, two: str, length: int, edit: Edits, *, json: bool) -> None:
-    """What is set is set in the second: `inspect gpt2 --diff gpt2 --set ...` says what it does."""
+    """--set applies to the second model: `inspect gpt2 --diff gpt2 --set ...` shows its effect."""
     from ..lens.cost import cost
     from ..lens.diff import differences
 

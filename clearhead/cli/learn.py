@@ -64,7 +64,7 @@ def read(
 
 
 def _around(lesson: Lesson, lang: Lang) -> str:
-    """Where the path comes from and where it goes on."""
+    """The previous and the next lesson."""
     before, after = neighbours(lesson)
     parts = []
     if before is not None:

@@ -1,4 +1,4 @@
-"""The program `clearhead`: words in, exit code out.
+"""The program `clearhead`: arguments in, exit code out.
 
 A command's module is imported when it is called, and imports torch, NumPy and the library inside its
 functions: `--help` and wrong usage are answered in a quarter of a second.

@@ -33,7 +33,7 @@ Edits = dict[str, str]
 
 
 def is_edit(word: str) -> bool:
-    """Attention.kernel=Linear is a choice of the model, tower.blocks.0.ff.out=0 an activation of one call."""
+    """Attention.kernel=Linear edits the spec, tower.blocks.0.ff.out=0 an activation of one call."""
     kind = word.partition("=")[0].split(".")[-2:-1]
     return bool(kind) and kind[0][:1].isupper()
 
@@ -64,7 +64,7 @@ def lines_of(file: str) -> list[str]:
     if file == "-":
         return [line.rstrip("\n") for line in sys.stdin]
     if not Path(file).is_file():
-        raise InputError(f"{file} is no file; give a text file with one text a line, or - for stdin")
+        raise InputError(f"{file} is not a file; give a text file with one text per line, or - for stdin")
     try:
         with open_regular(file) as opened:
             return opened.read().decode("utf-8").splitlines()

@@ -24,7 +24,7 @@ def order(
     lang: Language = None,
     json: Json = False,
 ) -> None:
-    """Put shuffled steps into their order. Without --answer, orders are read from stdin, one a line.
+    """Put shuffled steps into their order. Without --answer, orders are read from stdin, one per line.
 
     Exit 0 when the order is right, 1 when it is not.
     """
@@ -35,7 +35,7 @@ def order(
     puzzle = find_puzzle(name)
     shown = puzzle.shuffled(seed)
     if answer is not None:
-        parse_order(answer, len(shown))  # nonsense is refused before anything is shown
+        parse_order(answer, len(shown))  # an invalid order is an error before anything is shown
     if json:
         _as_json(puzzle, shown, answer, seed, hints, reads)
         return

@@ -29,7 +29,7 @@ from ..errors import InputError
 
 OPENING, CLOSING = "（《“‘「【", "，。、；：？！）》”’」】"
 WIDE_CHARACTERS = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"  # Chinese, Japanese and full-width characters
-# What a line break never divides: one wide character, or a word, with the marks and spaces that cling to it.
+# What a line break never divides: one wide character, or a word, with its punctuation and spaces.
 PIECE = re.compile(
     rf"[{OPENING}]*(?:[^\s{WIDE_CHARACTERS}{OPENING}{CLOSING}]+|[^\s{OPENING}{CLOSING}])[{CLOSING}]*\s*|\S\s*|\s+"
 )
@@ -107,7 +107,7 @@ class _Table(TableElement):
 
 
 def column_widths(rows: Sequence[Sequence[Text]], room: int) -> list[int] | None:
-    """A width for each column, none below its longest piece; None if that is too much for the room.
+    """A width for each column, none below its longest piece; None if that does not fit.
 
     Columns of short texts get all they want first, the others share what remains.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..nn.model import Model
 
 BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2}
-USUAL = 512  # tokens, where a model does not say how far it reaches
+USUAL = 512  # tokens, for a model without a maximum length
 
 
 def plan(
@@ -115,7 +115,7 @@ def _size(word: str) -> int:
     except ValueError:
         number = 0.0
     if number < 1:
-        raise InputError(f"{word!r} is no size; expected a number such as 80GB or 150T")
+        raise InputError(f"{word!r} is not a size; expected a number such as 80GB or 150T")
     return int(number)
 
 
@@ -123,7 +123,7 @@ def _whole(what: str, whole: Cost, precision: str) -> None:
     doing = "training" if whole.training else "decoding"
     rows = f"{whole.batch:,} row{'s' if whole.batch > 1 else ''} of {whole.length:,} tokens"
     OUT.print(f"[bold]{what}[/] · {whole.parameters:,} parameters · {doing}, {rows}, {precision}")
-    forward = f"{amount(whole.flops)}FLOP forwards"
+    forward = f"{amount(whole.flops)}FLOP forward"
     both = f" · {amount(whole.training_flops)}FLOP with the backward pass" if whole.training else ""
     OUT.print(f"{'operations':<12}{forward}{both}")
     if whole.training:
@@ -186,7 +186,7 @@ def _short(number: float) -> str:
 
 def _suggestion(best: Share, device: Device, job: Job) -> str:
     at_once = f"{best.rows:,} row{'s' if best.rows > 1 else ''} at a time"
-    line = f"{best.layout}: {amount(best.memory)}B a device, {at_once}"
+    line = f"{best.layout}: {amount(best.memory)}B per device, {at_once}"
     if best.idle:
         line += f", {best.idle:.0%} of the time waiting in the pipeline"
     if not job.training:

@@ -1,4 +1,4 @@
-"""`clearhead predict MODEL TEXT`: what a model with a head says of a text; `-` reads one text a line."""
+"""`clearhead predict MODEL TEXT`: the prediction of a model for a text; `-` reads one text per line."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def print_prediction(found: Prediction, *, alone: bool) -> None:
 
 
 def highlighted(context: str, answer: Guess) -> Text:
-    """The context with the best answer in colour, or in brackets where there are no colours."""
+    """The context with the best answer in colour, or in brackets without colours."""
     line = Text(context[: answer.start])
     if OUT.is_terminal:
         line.append(context[answer.start : answer.end], style="black on cyan")

@@ -1,4 +1,4 @@
-"""`clearhead studio [MODEL|RUN ...]`: the page in a browser, served from this machine to this machine."""
+"""`clearhead studio [MODEL|RUN ...]`: the page in a browser, served on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..errors import InputError, MissingError
 from .console import ERR, OUT, print_json
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
-SHORTEST = 16  # letters of a key
+SHORTEST = 16  # characters of a key
 
 
 def studio(
@@ -44,7 +44,7 @@ def studio(
 ) -> None:
     """See inside your models in a browser. Nothing leaves this machine.
 
-    The address holds a key that is new at every start, so that other users of this machine stay outside.
+    The address holds a key that is new at every start, so that other users of this machine cannot connect.
     """
     try:
         import uvicorn
@@ -61,7 +61,7 @@ def studio(
     number = listening.getsockname()[1]
     name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     app = create_app(made, host=host, port=number, key=key, proxied=allow_host or ())
-    # Behind the # a browser keeps it to itself: no server and no log ever sees it.
+    # The part after # stays in the browser: it is never sent to a server or written to a log.
     address = f"http://{name}:{number}/" + (f"#key={key}" if key else "")
     _tell(address, number, host, json=json)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
@@ -78,9 +78,9 @@ def _tell(address: str, port: int, host: str, *, json: bool) -> None:
             login = f"{os.environ.get('USER', 'you')}@{socket.gethostname()}"
             OUT.print(f"         from your own machine: ssh -L {port}:127.0.0.1:{port} {login}")
         if host not in LOCAL:
-            OUT.print("         without TLS others on the way can read the key; ssh -L is safer")
-        OUT.print("         Ctrl-C stops it; runs that were started from it go on")
-    sys.stdout.flush()  # whoever reads this through a pipe is waiting for the address
+            OUT.print("         without TLS the key can be read on the network; ssh -L is safer")
+        OUT.print("         Ctrl-C stops it; runs that were started from it continue")
+    sys.stdout.flush()  # a program that reads this through a pipe waits for the address
 
 
 @contextmanager
@@ -105,12 +105,12 @@ def _opened(address: str, *, wanted: bool) -> Iterator[None]:
 def _key(host: str, file: Path | None, *, no_key: bool) -> str | None:
     """From the file, or a new one; never from the command line, which every user can read."""
     if no_key and (file is not None or host not in LOCAL):
-        raise InputError("--no-key is for 127.0.0.1 alone, and goes without --key-file")
+        raise InputError("--no-key works only with 127.0.0.1 and without --key-file")
     if file is not None:
         return _read_key(file)
     if host not in LOCAL:
         raise InputError(
-            f"--host {host} lets others in; give a key they must know: --key-file FILE (such as one made "
+            f"--host {host} allows other machines to connect; set a key: --key-file FILE (such as one made "
             f"with: umask 077; python -c 'import secrets; print(secrets.token_hex())' > FILE), or use ssh -L "
             f"and leave --host out"
         )
@@ -124,7 +124,7 @@ def _read_key(file: Path) -> str:
     except OSError as error:
         raise InputError(f"the key file {file} cannot be read: {error.strerror}") from None
     if len(key) < SHORTEST:
-        raise InputError(f"the key in {file} has {len(key)} letters; expected {SHORTEST} or more")
+        raise InputError(f"the key in {file} has {len(key)} characters; expected {SHORTEST} or more")
     if os.name == "posix" and mode & 0o077:
         ERR.print(f"note: other users can read {file}; chmod 600 {file}", style="yellow", markup=False)
     return key
@@ -144,6 +144,6 @@ def _listen(host: str, port: int | None) -> socket.socket:
             if port is not None or number == 0:
                 raise InputError(f"cannot listen on {host}:{number}: {reason}; try another --port") from None
         else:
-            made.listen()  # whoever follows the address before the server is up waits, and is not refused
+            made.listen()  # a browser that opens the address before the server is up waits instead of failing
             return made
     raise AssertionError("unreachable")

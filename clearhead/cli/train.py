@@ -57,7 +57,7 @@ def train(
         _list(json=json)
         return
     if resume and (from_ or set_):
-        raise InputError("--resume goes on with the model as it is; leave out --from and --set")
+        raise InputError("--resume continues with the model as it is; leave out --from and --set")
     run, folder = _resumed(resume, words) if resume else _fresh(words, out, from_)
     run = _starting(run, from_, edits(set_))
     if map:
@@ -78,7 +78,7 @@ def train(
 
 
 def run_training(prepared: PreparedRun, folder: Path) -> TrainingResult:
-    """Train, with the settings beside the model; a run that is refused leaves those it found."""
+    """Train, and write the settings beside the model; if it fails its checks, the folder is unchanged."""
     from ..recipes import SETTINGS_FILE
     from ..train import Trainer, default_progress
 
@@ -90,7 +90,7 @@ def run_training(prepared: PreparedRun, folder: Path) -> TrainingResult:
 
 
 def _starting(run: RunConfig, folder: str | None, edit: Edits) -> RunConfig:
-    """The run with another model to start from, or with other choices in it."""
+    """The run with another initial model, or with an edited spec."""
     model: dict[str, Any] = run.model if folder is None else {"family": folder}
     return replace(run, model={**model, "edit": {**model.get("edit", {}), **edit}} if edit else model)
 
@@ -99,13 +99,13 @@ def _fresh(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[
     from ..recipes import RECIPES, SETTINGS_FILE, load_run
 
     if from_ is not None and not Path(from_).is_dir():
-        raise InputError(f"--from names a model's folder; there is none called {from_}")
+        raise InputError(f"--from takes a model folder; there is none called {from_}")
     plain = list(takewhile(lambda word: not word.startswith("--") and "=" not in word, words[:2]))
     if not plain and from_ is not None and (Path(from_) / SETTINGS_FILE).is_file():
         run = load_run(str(Path(from_) / SETTINGS_FILE), words)  # as it was trained
         return run, Path(out or f"runs/{Path(from_).name}-again")
     if not plain:
-        raise InputError(f"name a recipe: {', '.join(RECIPES)} (clearhead train --list says more)")
+        raise InputError(f"name a recipe: {', '.join(RECIPES)} (clearhead train --list describes them)")
     settings = list(words[len(plain) :])
     if len(plain) == 2:
         settings.insert(0, f"data.source={plain[1]}")
@@ -118,7 +118,7 @@ def _resumed(folder: str, words: tuple[str, ...]) -> tuple[RunConfig, Path]:
 
     path = Path(folder)
     if not (path / SETTINGS_FILE).is_file():
-        raise InputError(f"{folder} is no run: it has no {SETTINGS_FILE}")
+        raise InputError(f"{folder} is not a run folder: it has no {SETTINGS_FILE}")
     return load_run(str(path / SETTINGS_FILE), words), path
 
 
@@ -152,7 +152,7 @@ def _plan(prepared: PreparedRun, folder: Path) -> None:
 
 
 def _estimate(prepared: PreparedRun, *, json: bool) -> None:
-    """How long it would take here: some steps are taken and one validation made, and thrown away."""
+    """An estimate of the time on this machine: a few steps and one validation are run and discarded."""
     from ..train.estimate import estimate
 
     with ERR.status("taking a few steps"):

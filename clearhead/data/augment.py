@@ -42,7 +42,7 @@ class Augment:
     def __post_init__(self) -> None:
         for name in ("delete", "synonyms", "swap", "letters"):
             if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name} is {getattr(self, name)}; expected a chance from 0 to 1")
+                raise InputError(f"{name} is {getattr(self, name)}; expected a probability from 0 to 1")
         if self.synonyms and not self.lexicon:
             raise InputError(
                 "synonyms need a lexicon: a JSON or TSV file with words and what may stand for them"
@@ -50,7 +50,7 @@ class Augment:
 
     def __call__(self, text: str, *, seed: int, row: int, epoch: int) -> str:
         chance = generator_for(seed, "augment", row, epoch)
-        # Asked once, of the whole text: what is left of it later may be a single word without a space.
+        # Decided once, for the whole text: later it may be a single word without a space.
         parts = WORD_PATTERN if is_segmented(text) else CHARACTER_PATTERN
         if self.synonyms:
             text = replace_synonyms(text, self.synonyms, chance, self.lexicon, parts)
@@ -76,7 +76,7 @@ class Augment:
 def is_segmented(text: str) -> bool:
     """Whether a Chinese text has spaces between its words; other texts have.
 
-    A space beside a Latin word (用 Python 写) says nothing, and neither does one between clauses.
+    A space beside a Latin word (用 Python 写) is no evidence, and neither is one between clauses.
     """
     runs = re.findall(rf"[{HAN}]+", text)
     if not runs:
@@ -164,9 +164,9 @@ def _swapped(items: Sequence[Item], rate: float, chance: Random) -> list[Item]:
 def back_translate(
     targets: Sequence[str], translate: Callable[[Sequence[str]], Sequence[str]]
 ) -> list[dict[str, str]]:
-    """New pairs out of texts in the target language and a model of the reverse direction (Sennrich 2016).
+    """New pairs from texts in the target language and a model of the reverse direction (Sennrich 2016).
 
-    Where the model says nothing there is no pair.
+    An empty translation gives no pair.
     """
     sources = translate(targets)
     if len(sources) != len(targets):
@@ -186,7 +186,7 @@ def read_lexicon(path: str | Path) -> dict[str, list[str]]:
             }
         except (ValueError, AttributeError, TypeError, RecursionError):
             raise InputError(
-                f'{file.name} is no lexicon; expected {{"word": ["synonym", ...], ...}}'
+                f'{file.name} is not a lexicon; expected {{"word": ["synonym", ...], ...}}'
             ) from None
     else:
         cells = [re.split(r"[\t,]", line) for line in lines if line.strip()]
@@ -196,7 +196,7 @@ def read_lexicon(path: str | Path) -> dict[str, list[str]]:
     if not any(lexicon.values()) or not all(
         isinstance(o, str) and o for others in lexicon.values() for o in others
     ):
-        raise InputError(f"{file.name} is no lexicon; expected words, each with synonyms after a tab")
+        raise InputError(f"{file.name} is not a lexicon; expected words, each with synonyms after a tab")
     return lexicon
 
 

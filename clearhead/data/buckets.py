@@ -34,7 +34,7 @@ class Buckets:
             raise InputError(f"lengths of shape {table.shape}; expected (rows,) or (rows, sides)")
         if self.lengths.min() < 0 or (rows is not None and rows < 1):
             raise InputError(
-                f"a length of {self.lengths.min()}, {rows} rows a batch; expected no less than 0, 1"
+                f"a length of {self.lengths.min()}, {rows} rows per batch; expected no less than 0, 1"
             )
         self.tokens, self.seed, self.rows = tokens, seed, rows
         self._must_fit()
@@ -96,7 +96,7 @@ class Buckets:
             numbers = ", ".join(str(row + 1) for row in over[:5]) + (", ..." if len(over) > 5 else "")
             raise DataError(
                 f"{len(over):,} of {len(totals):,} rows do not fit into a batch of {self.tokens:,} tokens "
-                f"(row {numbers}; the longest has {totals.max():,}); raise the budget, or cut the rows"
+                f"(row {numbers}; the longest has {totals.max():,}); raise the budget, or truncate the rows"
             )
 
 

@@ -102,7 +102,7 @@ def _why(source: Source, tally: Tally) -> str:
         what, rows = max(tally.wrong.items(), key=lambda item: len(item[1]))
         others = sum(map(len, tally.wrong.values())) - len(rows)
         more = f"; {others:,} more rows have other faults" if others else ""
-        return f"{source.where(rows[0] - 1)}: {what} ({format_row_numbers(rows)}){more}; mend or remove them"
+        return f"{source.where(rows[0] - 1)}: {what} ({format_row_numbers(rows)}){more}; fix or remove them"
     if not tally.usable:
         what, rows = next(iter(tally.empty.items()))
         return f"there is nothing to train on: {what} ({format_row_numbers(rows)})"

@@ -1,10 +1,10 @@
 """Corruption: ids in, a damaged text and what was there out. For models that learn by repairing.
 
-    mask_words     some tokens hidden, changed or left, each to be guessed (BERT, Devlin 2018)
+    mask_words     some tokens masked, changed or left, each to be predicted (BERT, Devlin 2018)
     drop_spans     spans replaced by numbered sentinels, the spans are the answer (T5, Raffel 2019)
     NOISES         mask, delete, infill, permute, rotate; the whole text is the answer (BART, Lewis 2019)
 
-Every function draws from the generator it is given and from nothing else.
+Every function uses only the random generator it is given.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def _mapped(columns: Sequence[str], mapping: Mapping[str, str]) -> Schema:
                 left.remove(column_of_role)
         if all(role in filled for role in kind.roles):
             typed = " ".join(f"{role}={column}" for role, column in mapping.items())
-            return Schema(kind.name, filled, f"you said {typed}")
+            return Schema(kind.name, filled, f"you gave {typed}")
     given, wanted = ", ".join(mapping), _completions(mapping)
     raise InputError(f"--map gives {given}; {wanted} as well, from the columns {', '.join(columns)[:100]}")
 

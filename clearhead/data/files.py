@@ -39,7 +39,7 @@ class File:
             self._handle = self._open()
         except (OSError, EOFError, zlib.error, _lzma_error()) as error:
             why = _printable(" ".join(str(error).split()))
-            raise DataError(f"{self.name} cannot be read: {why}; fetch it or make it again") from None
+            raise DataError(f"{self.name} cannot be read: {why}; download or create it again") from None
         weakref.finalize(self, os.close, self._handle)
         self.size = os.fstat(self._handle).st_size
         if self.size == 0:

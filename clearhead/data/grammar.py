@@ -1,8 +1,9 @@
 """A grammar: a seed in, English sentences with their Chinese translation out.
 
-Every sentence has two or three nouns of one kind, so the words alone do not say what it means. Their order
-says who does what to whom, which noun an adjective or a number belongs to, and whom a relative clause is
-about. Chinese has another order: time and place come before the verb, a relative clause before its noun.
+Every sentence has two or three nouns of one kind, so the words alone do not determine its meaning. Their
+order determines who does what to whom, which noun an adjective or a number belongs to, and whom a relative
+clause is about. Chinese has another order: time and place come before the verb, a relative clause before its
+noun.
 
     three clever dogs follow the old horse today    今天三只聪明的狗跟着那匹年老的马
     the cat that the child likes sees two dogs      那个孩子喜欢的那只猫看见两只狗

@@ -45,7 +45,7 @@ def read_json_source(file: File) -> Source:
     if file.size > MAX_LINE_BYTES:
         raise DataError(
             f"{file.name} has {file.size / 2**20:,.0f} MB, and an object must be read whole; "
-            f"save it as JSON lines (.jsonl), one object a line"
+            f"save it as JSON lines (.jsonl), one object per line"
         )
     try:
         text = file.read(file.start, file.size).decode("utf-8")
@@ -143,7 +143,7 @@ class _Elements:
 
     def _broken(self, why: str, number: int) -> DataError:
         where = f"row {number}, from byte {self.byte + 1:,} on"
-        return DataError(f"{self.file.name} is not JSON: {why} ({where}); mend or remove it")
+        return DataError(f"{self.file.name} is not JSON: {why} ({where}); fix or remove it")
 
 
 def _element(text: str, number: int) -> Row:
@@ -194,7 +194,7 @@ def _load(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where} is not JSON: {str(error)[:100]}; mend or remove it") from None
+        raise DataError(f"{where} is not JSON: {str(error)[:100]}; fix or remove it") from None
 
 
 def _is_object(text: str) -> bool:

@@ -49,7 +49,7 @@ def sentence_pairs(documents: Sequence[Sequence[Ids]], *, length: int, seed: int
             other, at = pairs[int(chance.random() * len(pairs))]
             while other == d and any(x != d for x, _ in pairs):
                 other, at = pairs[int(chance.random() * len(pairs))]
-            follows = other == d  # one document alone has no stranger to offer
+            follows = other == d  # a single document has no other document to take a text from
             second = second if follows else pieces[other][at][1][: length - len(first)]
         examples.append(SentencePair(first, second, follows))
     return examples

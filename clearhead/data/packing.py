@@ -96,7 +96,7 @@ def _poured(shuffled: Sequence[int], lengths: Sequence[int], length: int) -> lis
 
 
 def _fitted(shuffled: Sequence[int], lengths: Sequence[int], length: int) -> list[list[DocumentSlice]]:
-    """Best fit, decreasing: each slice goes into the row where it leaves the least room."""
+    """Best fit, decreasing: each slice goes into the row where it leaves the least space."""
     pieces = [
         DocumentSlice(document, start, min(start + length, lengths[document]))
         for document in shuffled
@@ -104,7 +104,7 @@ def _fitted(shuffled: Sequence[int], lengths: Sequence[int], length: int) -> lis
     ]
     pieces.sort(key=lambda piece: piece.start - piece.end)  # stable: equal lengths stay shuffled
     rows: list[list[DocumentSlice]] = []
-    rooms: list[tuple[int, int]] = []  # room left, row; sorted
+    rooms: list[tuple[int, int]] = []  # space left, row; sorted
     for piece in pieces:
         size = piece.end - piece.start
         best = bisect_left(rooms, (size, 0))

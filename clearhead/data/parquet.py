@@ -44,7 +44,7 @@ class ParquetSource(Source):
             ) from None
         handle = file.handle()
         weakref.finalize(self, handle.close)
-        with _guarded(f"{file.name} is no parquet file"):
+        with _guarded(f"{file.name} is not a parquet file"):
             index = ParquetFile(handle).metadata
             groups = [index.row_group(number) for number in range(index.num_row_groups)]
             names = [str(name) for name in index.schema.to_arrow_schema().names]
@@ -86,7 +86,7 @@ class ParquetSource(Source):
             raise _too_large(self.files[0], written_out)
         if table.num_rows != self._sizes[number]:
             found = f"{table.num_rows:,} rows in a group where its index says {self._sizes[number]:,}"
-            raise DataError(f"{self.files[0].name} has {found}; fetch it or make it again")
+            raise DataError(f"{self.files[0].name} has {found}; download or create it again")
         return table
 
     def _length(self, column: Any) -> int:
@@ -107,7 +107,7 @@ def _guarded(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = " ".join(str(error).split())[:120] or type(error).__name__
-        raise DataError(f"{what}: {reason}; fetch it or make it again") from None
+        raise DataError(f"{what}: {reason}; download or create it again") from None
 
 
 def _memory(group: Any, columns: list[Any]) -> int:
@@ -134,7 +134,7 @@ def _check(file: File, names: list[str], sizes: list[int], claimed: int, needed:
     """Check that the index is plausible before anything is read by it."""
     if min(sizes, default=0) < 0 or sum(sizes) != claimed:
         raise DataError(
-            f"{file.name} is no parquet file: its index counts {claimed:,} rows and {sum(sizes):,}"
+            f"{file.name} is not a parquet file: its index counts {claimed:,} rows and {sum(sizes):,}"
         )
     if not claimed:
         raise DataError(f"{file.name} has no rows; expected at least one")
@@ -146,7 +146,7 @@ def _check(file: File, names: list[str], sizes: list[int], claimed: int, needed:
     if max(needed) > _most(file):
         raise _too_large(file, max(needed))
     if claimed >= MANY_ROWS and file.size < claimed / 4:
-        # Repeated values take no room: one text can be fifty million rows of a small file.
+        # Repeated values take no space: one text can be fifty million rows of a small file.
         raise DataError(
             f"{file.name} has {claimed:,} rows in {file.size:,} bytes: nearly all of them are the same; "
             f"remove the duplicates"

@@ -1,4 +1,4 @@
-"""The schema of rows: names that columns go by, kinds of rows, and reading a row into its canonical form.
+"""The schema of rows: names of columns, kinds of rows, and reading a row into its canonical form.
 
 The canonical forms are seven: {text}, {src, tgt}, {prompt, completion}, {messages}, {text, second, label},
 {tokens, tags}, {question, context, answers}. Alpaca rows become prompts, ShareGPT rows become messages.
@@ -143,7 +143,7 @@ def _messages(role: str, speaker: str, words: str) -> Callable[[Row, Columns], R
             raise DataError(f"{role} holds a {type(turns).__name__}; expected a list of objects")
         messages = [_message(turn, speaker, words) for turn in turns]
         if not any(m["role"] == "assistant" and m["content"].strip() for m in messages):
-            raise BlankError("no assistant says anything in it")
+            raise BlankError("it has no assistant message")
         return {"messages": messages}
 
     return read
@@ -203,7 +203,7 @@ def _span(answer: Row, context: str) -> Row:
     text, start = answer["text"], answer.get("answer_start", answer.get("start"))
     start = context.find(text) if start is None else start
     if not isinstance(start, int) or start < 0 or context[start : start + len(text)] != text:
-        raise DataError(f"the answer {text!r:.40} does not stand in the context where it should")
+        raise DataError(f"the answer {text!r:.40} is not in the context at its answer_start")
     return {"text": text, "start": start}
 
 

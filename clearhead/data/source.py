@@ -75,7 +75,7 @@ class FileSource(Source):
             if len(self._lines) % MANY_ROWS == 0 and start < SHORT_ROW_BYTES * len(self._lines):
                 # Where each row begins would take many times the memory that the file has.
                 raise DataError(
-                    f"{file.name} has {start / len(self._lines):.1f} bytes a row in its first "
+                    f"{file.name} has {start / len(self._lines):.1f} bytes per row in its first "
                     f"{len(self._lines):,} rows; expected text: remove the empty rows"
                 )
         if not self._starts:

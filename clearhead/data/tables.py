@@ -74,7 +74,7 @@ def _csv_rows(file: File, separator: str) -> Iterator[tuple[int, int, Cells]]:
             cells = next(reader, None)
         except csv.Error as error:
             raise DataError(
-                f"{file.name} line {line} is no CSV row: {error}; is a quotation mark left open?"
+                f"{file.name} line {line} is not a CSV row: {error}; is a quotation mark left open?"
             ) from None
         if cells is None:
             return
@@ -118,7 +118,7 @@ def _check(file: File, line: int, cells: Cells, columns: Cells) -> None:
     if len(cells) != len(columns):
         raise DataError(
             f"{file.name} line {line} has {len(cells)} cells, expected {len(columns)} "
-            f"({', '.join(columns)[:80]}); quote a cell that holds the separator, or mend the row"
+            f"({', '.join(columns)[:80]}); quote a cell that holds the separator, or fix the row"
         )
 
 

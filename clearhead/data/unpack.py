@@ -3,7 +3,7 @@
 A few hundred kilobytes can unpack to gigabytes. Texts that people wrote become 3 to 20 times as long, logs
 that repeat themselves up to some 100 times; gzip can reach 1,000 and xz 7,000. So beyond 64 MB a file may not
 be more than 200 times as long as what was read of it, and it may not take more than half of the free disk.
-Both are looked at while it is unpacked: a refused file costs about a second and 64 MB of disk.
+Both are checked while it is unpacked: a refused file costs about a second and 64 MB of disk.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _refuse_excess(name: str, size: int, read: int, whole: int, free: int) -> No
     expected = max(size, int(ratio * whole))
     if expected > free // 2:
         needs = f"about {expected / 2**30:.1f} GB of disk, and {free / 2**30:.1f} GB are free"
-        raise DataError(f"{name} needs {needs} in {tempfile.gettempdir()}; make room, or {do}")
+        raise DataError(f"{name} needs {needs} in {tempfile.gettempdir()}; free some space, or {do}")
 
 
 def _gzip_parts(packed: BinaryIO) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import Any, Literal
 
 Level = Literal["ok", "note", "wrong"]  # only "wrong" makes `clearhead doctor` fail
-MIN_CURVE_STEPS = 20  # with fewer a curve says little
+MIN_CURVE_STEPS = 20  # with fewer steps a curve means little
 RISE = 1.2  # the end against the best stretch: more is a loss that went up again
 FALL = 0.97  # the end against the beginning: more is a loss that does not fall
 SPIKE = 30.0  # the largest gradient against the median
@@ -61,7 +61,7 @@ def check_loss(curves: Curves, vocab: int | None) -> Finding:
     means = [fmean(values[i : i + tenth]) for i in range(0, len(values) - tenth + 1, tenth)]
     summary = f"{means[0]:.3g} at first, {means[-1]:.3g} now, {min(means):.3g} at best"
     if len(values) < MIN_CURVE_STEPS:
-        return Finding("loss", f"{summary} ({len(values)} steps say little)", "note", "let it run longer")
+        return Finding("loss", f"{summary} ({len(values)} steps mean little)", "note", "let it run longer")
     if means[-1] > RISE * min(means) + 1e-3:
         advice = "a lower learning rate, clipping at 1.0, or a longer warm-up"
         return Finding("loss", f"{summary}: it went up again", "wrong", advice)
@@ -69,15 +69,15 @@ def check_loss(curves: Curves, vocab: int | None) -> Finding:
         advice = "a larger learning rate, more steps, and clearhead data check on the file: are labels right?"
         return Finding("loss", f"{summary}: it does not fall", "wrong", advice)
     if vocab is not None and values[0] > 1.5 * math.log(vocab):
-        advice = "first weights are too large: a smaller initializer_range"
+        advice = "initial weights are too large: a smaller initializer_range"
         return Finding(
-            "loss", f"{summary}; guessing among {vocab:,} gives {math.log(vocab):.3g}", "note", advice
+            "loss", f"{summary}; a uniform guess among {vocab:,} gives {math.log(vocab):.3g}", "note", advice
         )
     return Finding("loss", summary)
 
 
 def check_gradient(curves: Curves, clip: float | None, *, known: bool = True) -> Finding:
-    """A run that clips survives a jump; one that does not is ill. Without settings it is not known."""
+    """A run with gradient clipping survives a jump; one without does not. Without settings it is unknown."""
     norms = curves.of("grad_norm")
     if not norms:
         return Finding("gradient", "none logged")
@@ -86,7 +86,7 @@ def check_gradient(curves: Curves, clip: float | None, *, known: bool = True) ->
     summary = f"norm {middle:.2g} at the median, {max(norms):.2g} at the largest"
     summary += f", {cut:.0%} of the later steps clipped at {clip:g}" if clip else ""
     if middle < TINY:
-        advice = "it vanishes: pre-norm blocks, larger first weights, or a loss that counts something"
+        advice = "it vanishes: pre-norm blocks, larger initial weights, or a loss with targets"
         return Finding("gradient", summary, "wrong", advice)
     jump = _jump(norms)
     if jump > SPIKE and (clip is None or max(norms) > SPIKE * clip):
@@ -148,7 +148,7 @@ def check_validation(curves: Curves, metric: str, *, larger: bool) -> Finding:
         (r["step"], r["scores"][metric]) for r in curves.validations if r["scores"].get(metric) is not None
     ]
     if not scored:
-        advice = "give --train.valid_every, to see whether it learns or only remembers"
+        advice = "give --train.valid_every, to see whether it generalises or only memorises"
         return Finding("validation", "none", "note", advice)
     sign = 1 if larger else -1
     at, best = max(scored, key=lambda pair: sign * pair[1])
@@ -156,6 +156,6 @@ def check_validation(curves: Curves, metric: str, *, larger: bool) -> Finding:
     after = [value for step, value in scored if step > at]
     worsens = all(sign * b <= sign * a for a, b in pairwise([best, *after]))
     if len(after) >= 2 and worsens:
-        advice = "it remembers its rows: stop there (patience), more dropout, more data, a smaller model"
+        advice = "it memorises its rows: stop there (patience), more dropout, more data, a smaller model"
         return Finding("validation", f"{summary}: worse ever since", "note", advice)
     return Finding("validation", summary)

@@ -1,4 +1,4 @@
-"""Diagnosis of the machine: findings about versions, processor, memory, fonts and extras, with remedies."""
+"""Diagnosis of the machine: findings about versions, processor, memory, fonts and extras, with advice."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _disk(place: Path) -> Finding:
         return Finding("disk", f"{place} cannot be written to", "wrong", "choose another folder with --out")
     if usage.free < LOW_BYTES:
         return Finding(
-            "disk", summary, "note", "a run keeps three checkpoints of three times the model; make room"
+            "disk", summary, "note", "a run keeps three checkpoints of three times the model; free some space"
         )
     return Finding("disk", summary)
 
@@ -148,8 +148,8 @@ def _font() -> Finding:
 
     font = chinese_font()
     if font is None:
-        remedy = "apt install fonts-noto-cjk, or any font with Chinese letters"
-        return Finding("font", "no font with Chinese letters: pictures would show boxes", "note", remedy)
+        remedy = "apt install fonts-noto-cjk, or any font with Chinese characters"
+        return Finding("font", "no font with Chinese characters: pictures would show boxes", "note", remedy)
     return Finding("font", f"{font}, for Chinese in pictures")
 
 
@@ -173,7 +173,7 @@ def _extras() -> Iterator[Finding]:
         missing = [name for name in names if not _installed(name)]
         if missing:
             remedy = f"only if you need it: pip install 'clearhead[{extra}]'"
-            yield Finding(f"extra {extra}", f"not here: {', '.join(missing)}", "note", remedy)
+            yield Finding(f"extra {extra}", f"not installed: {', '.join(missing)}", "note", remedy)
         else:
             yield Finding(f"extra {extra}", ", ".join(names))
 

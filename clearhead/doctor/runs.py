@@ -27,10 +27,10 @@ def check_run(folder: str | Path) -> list[Finding]:
     """All findings about a run folder."""
     place = Path(folder)
     if not place.is_dir():
-        raise InputError(f"{folder} is no folder; expected a run, such as runs/demo")
+        raise InputError(f"{folder} is not a folder; expected a run, such as runs/demo")
     records = read_log(place)
     if not records and not (place / SETTINGS_FILE).is_file():
-        raise InputError(f"{folder} is no run: it has neither metrics.jsonl nor {SETTINGS_FILE}")
+        raise InputError(f"{folder} is not a run folder: it has neither metrics.jsonl nor {SETTINGS_FILE}")
     curves = Curves(
         [r for r in records if "split" not in r], [r for r in records if r.get("split") == "valid"]
     )

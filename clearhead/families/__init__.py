@@ -90,7 +90,7 @@ __all__ = ["FAMILIES", "SIZES", "Config", "Family", "HeadKind", "families", "nam
 
 
 class _Room(ModuleType):
-    """`clearhead.families` is this room, and `clearhead.families()` is promised as well."""
+    """`clearhead.families` is this package, and `clearhead.families()` is public API as well."""
 
     def __call__(self) -> dict[str, tuple[str, ...]]:
         return families()

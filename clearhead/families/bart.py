@@ -89,7 +89,7 @@ def shared_rows() -> Table:
 
 
 def apart_rows() -> Table:
-    """Theirs then has a third table, which nothing looks into."""
+    """Theirs then has a third table, which is never used."""
     table = "encoder.embed.table.weight"
     return (
         *(

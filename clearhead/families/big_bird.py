@@ -1,7 +1,7 @@
-"""BigBird (Zaheer 2020): BERT over blocks: the neighbours, both ends of the text, and a few drawn ones.
+"""BigBird (Zaheer 2020): BERT over blocks: the neighbours, both ends of the text, and a few random ones.
 
-The reference turns to full attention at the first short text, and stays with it; here each text is judged by
-its own length.
+The reference switches to full attention at the first short text and stays there; here the length of each
+text decides.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ def spec(c: Config, task: HeadKind) -> Single:
     whole = bert.spec(c, task).edit(Attention, bias="qkvo" if c["use_bias"] else "o")
     if c["rescale_embeddings"]:
         whole = whole.edit(Tokens, scale=c["hidden_size"] ** 0.5)
-    if task == "labels":  # their classifier bends as the rest of the model does
+    if task == "labels":  # their classifier uses the activation of the rest of the model
         pooler = Transform(act=activation(c["hidden_act"]))
         whole = replace(whole, head=encoder_head(c, task, whole.tower.pattern[0].norm, pooler))
     if c["attention_type"] not in ATTENTION_TYPES:

@@ -1,4 +1,4 @@
-"""A family: their config in, our spec and a weight table out. Data, and the few words that data needs."""
+"""A family: their config in, our spec and a weight table out. Data, with a few helpers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..weights import Table
 from . import schema
 
 HeadKind = Literal["hidden", "tokens", "labels", "tags", "span", "pair", "pretrain"]
-"""What the head answers: states, words, a label, a label per token, a span, whether two texts follow;
-`pretrain` is words with a second head that says whether two texts follow."""
+"""What the head outputs: states, words, a label, a label per token, a span, whether two texts follow;
+`pretrain` is words with a second head for whether two texts follow."""
 
-# The end of a class name in `architectures` says which head a checkpoint has.
+# The end of a class name in `architectures` determines which head a checkpoint has.
 ENDINGS: dict[str, HeadKind] = {
     "ForCausalLM": "tokens",
     "LMHeadModel": "tokens",
@@ -32,7 +32,7 @@ ENDINGS: dict[str, HeadKind] = {
 
 
 class Config(dict[str, Any]):
-    """Their config.json over the family's defaults; asking for a key that is in neither says so."""
+    """Their config.json over the family's defaults; a key that is in neither is an error."""
 
     stored: frozenset[str] = frozenset()  # the tensor names of the checkpoint, where there is one
 
@@ -46,7 +46,7 @@ class Config(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Family:
-    """One row of the house's table of contents."""
+    """One entry of the table of families."""
 
     name: str
     title: str
@@ -56,10 +56,10 @@ class Family:
     uses: str  # typical tasks, in a few words
     spec: Callable[[Config, HeadKind], Model]
     weights: Callable[[Config, HeadKind], Table]
-    defaults: Mapping[str, Any]  # what their config class assumes where config.json is silent
+    defaults: Mapping[str, Any]  # defaults of their config class
     sizes: Mapping[str, Mapping[str, Any]]  # named sizes: changes to the defaults
     architectures: Mapping[HeadKind, str]  # the class of theirs that has this head
-    prefix: str = ""  # what stands before every name but the head's; base-model files leave it out
+    prefix: str = ""  # prefix of every name but the head's; base-model files leave it out
     parent: str | None = None  # the family it descends from, for the family tree
     model_type: str | None = None  # what config.json calls it, where that is not its name
     also: tuple[str, ...] = ()  # other models of the same architecture, for tables of families
@@ -80,7 +80,7 @@ class Family:
         return config
 
     def task(self, given: Mapping[str, Any]) -> HeadKind:
-        """Which head a checkpoint has, from the class that saved it; a config that does not say has words."""
+        """Which head a checkpoint has, from the class that saved it; by default the language-model head."""
         named = given.get("architectures")
         if not isinstance(named, list | tuple) or not named:
             return "tokens"

@@ -1,4 +1,4 @@
-"""Gemma 2 (2024): LLaMA with norms on both sides, capped scores, and every other layer near-sighted."""
+"""Gemma 2 (2024): LLaMA with norms on both sides, capped scores, a sliding window in every other layer."""
 
 from dataclasses import replace
 

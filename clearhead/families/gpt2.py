@@ -33,7 +33,7 @@ def spec(c: Config, task: HeadKind) -> Single:
         dropout=c["resid_pdrop"],
     )
     blocks: Block | tuple[Block, ...] = block
-    if c["scale_attn_by_inverse_layer_idx"]:  # Stanford's Mistral runs: deeper layers ask more softly
+    if c["scale_attn_by_inverse_layer_idx"]:  # Stanford's Mistral runs: deeper layers have smaller scores
         scale = (c["n_embd"] // c["n_head"]) ** -0.5 if c["scale_attn_weights"] else 1.0
         scales = [scale / (i + 1) for i in range(c["n_layer"])]
         blocks = tuple(replace(block, attention=replace(attention, scale=s)) for s in scales)

@@ -1,4 +1,4 @@
-"""GPT-NeoX and Pythia (Black 2022): attention and feed-forward in parallel, a quarter of each head turned."""
+"""GPT-NeoX and Pythia (Black 2022): parallel attention and feed-forward, a quarter of each head rotated."""
 
 from ..nn.attention import Attention
 from ..nn.block import Block

@@ -1,4 +1,4 @@
-"""Longformer (Beltagy 2020): RoBERTa with a window around each token and a few tokens that see everyone.
+"""Longformer (Beltagy 2020): RoBERTa with a window around each token and a few global tokens.
 
 Which tokens are global comes with the call (`mask_adapters.from_global_attention_mask`); the first token of a
 classifier always is.

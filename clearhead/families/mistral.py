@@ -1,4 +1,4 @@
-"""Mistral (Jiang 2023): LLaMA with a window on what each token looks back at."""
+"""Mistral (Jiang 2023): LLaMA with a sliding window."""
 
 from dataclasses import replace
 

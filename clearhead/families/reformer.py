@@ -1,4 +1,4 @@
-"""Reformer (Kitaev 2020): hashed and local attention by turns, reversible layers, positions on a grid."""
+"""Reformer (Kitaev 2020): alternating hashed and local attention, reversible layers, positions on a grid."""
 
 from math import lcm
 
@@ -74,7 +74,7 @@ def _attention(c: Config, kind: str) -> Attention:
         multiple=multiple,
         rounds=c["num_hashes"],
         buckets=None if buckets is None else (buckets,) if isinstance(buckets, int) else tuple(buckets),
-        seed=c["hash_seed"] or 0,  # theirs draws anew in every call unless it is given one
+        seed=c["hash_seed"] or 0,  # theirs uses a new seed in every call unless one is given
         itself="alone",
         repeats="counted",
         dropout=c["lsh_attention_probs_dropout_prob"],

@@ -1,8 +1,8 @@
-"""Their config.json checked before anything is made of it: type and bounds of every key a family reads.
+"""Checks their config.json before anything is built from it: type and bounds of every key a family reads.
 
 What a key may hold follows from the family's default for it, or from the few rules below; a key that no
-family reads is kept for the way back and steers nothing. So that family files can be plain data, no
-other place needs to ask whether a number is one.
+family reads is kept for export and has no effect. So family files can be plain data, and no
+other code needs to check types.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_LABELS = 10**6
 
 
 class ValueKind(NamedTuple):
-    """What a key may hold, and how a person would say it."""
+    """What a key may hold, and its description for error messages."""
 
     fits: Callable[[Any], bool]
     words: str
@@ -103,7 +103,7 @@ BY_TYPE: dict[type, ValueKind] = {
 
 
 def check_config(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Refuse the first key whose value is not of its kind. `config` is given in today's spelling."""
+    """Raise for the first key whose value is not of its kind. `config` uses the current key names."""
     for key, value in config.items():
         if key in ONLY and key not in defaults and value not in (None, ONLY[key]):
             raise SpecError(f"{key} is {quoted(value)}; only {quoted(ONLY[key])} can be built here")

@@ -57,7 +57,7 @@ def _feedforward(c: Config) -> FeedForward:
 
 
 def _tied(c: Config) -> bool:
-    """Newer config files say "tied" even of v1.1, whose head is its own: the stored tensors know better."""
+    """Newer config files say "tied" even for v1.1, whose head is untied: the stored tensors decide."""
     return "lm_head.weight" not in c.stored if c.stored else bool(c["tie_word_embeddings"])
 
 

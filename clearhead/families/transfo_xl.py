@@ -42,7 +42,7 @@ def spec(c: Config, task: HeadKind) -> Single:
                 attention=Attention(
                     heads=c["n_head"],
                     head_dim=c["d_head"],
-                    # Every token looks at equally many, itself among them.
+                    # Every token attends to equally many, itself included.
                     window=(c["mem_len"] - 1, 0) if c["same_length"] and c["mem_len"] else None,
                     kernel=Softmax(dropout=c["dropatt"]),
                 ),

@@ -78,10 +78,10 @@ STRETCHES: dict[str, Callable[[Config, dict[str, Any]], Stretch]] = {
 
 
 def layered(block: Block, c: Config, window: int | None) -> Block | tuple[Block, ...]:
-    """A block for every layer, where `layer_types` says that some look less far than others."""
+    """A block for every layer, where `layer_types` gives some layers a sliding window."""
     if not window:
         return block
-    # Theirs counts the token itself, ours how many tokens it looks back.
+    # Theirs counts the token itself, ours only the tokens before it.
     near = block.edit(Attention, window=(window - 1, 0))
     kinds = c.get("layer_types") or ["sliding_attention"] * c["num_hidden_layers"]
     each = tuple(near if kind == "sliding_attention" else block for kind in kinds)
@@ -89,7 +89,7 @@ def layered(block: Block, c: Config, window: int | None) -> Block | tuple[Block,
 
 
 def encoder_head(c: Config, task: HeadKind, norm: Norm, pooler: Transform) -> Head | None:
-    """The heads of BERT and its kin; `pooler` stands between the first token and the labels."""
+    """The heads of BERT-like models; `pooler` is between the first token and the labels."""
     act = activation(c.get("head_act", c["hidden_act"]))
     drop = c.get("classifier_dropout")
     dropout = float(c.get("hidden_dropout_prob", 0.0) if drop is None else drop)
@@ -110,7 +110,7 @@ def encoder_head(c: Config, task: HeadKind, norm: Norm, pooler: Transform) -> He
 
 
 def decoder_head(c: Config, task: HeadKind, tokens: TokenHead) -> Head | None:
-    """The heads of GPT and its kin: words, or labels read off the last token."""
+    """The heads of GPT-like models: logits over tokens, or labels from the last token."""
     heads: dict[HeadKind, Head | None] = {
         "hidden": None,
         "tokens": tokens,

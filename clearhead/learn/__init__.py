@@ -1,1 +1,1 @@
-"""Learning: lessons to read, experiments to run, broken code to mend, cards; Chinese and English."""
+"""Learning: lessons to read, experiments to run, broken code to fix, cards; Chinese and English."""

@@ -39,7 +39,7 @@ class Exercise:
     story: Mapping[Lang, str]
     checks: Mapping[str, Mapping[Lang, str]]
     hints: Mapping[Lang, list[str]]
-    why: Mapping[Lang, str]  # told when it is solved
+    why: Mapping[Lang, str]  # shown when it is solved
     kind: ExerciseKind = "fix"
 
     def code(self, which: str) -> str:
@@ -82,7 +82,7 @@ def find_exercise(name: str) -> Exercise:
 
 
 def write_exercise(exercise: Exercise, path: Path, lang: Lang) -> None:
-    """Write the broken file, with its story on top. A file that is there already is never written over."""
+    """Write the broken file, with its story on top. An existing file is never overwritten."""
     width = 48 if lang == "zh" else 96  # Chinese characters take two columns and have no spaces to break at
     head = [exercise.title[lang], "", *textwrap.wrap(exercise.story[lang], width), ""]
     head += [f"clearhead learn clinic check {exercise.name} {path}"]
@@ -100,7 +100,7 @@ def examine(exercise: Exercise, path: Path, limit: float = 30.0) -> Verdict:
     """Run the checks on the learner's file. What does not end within `limit` seconds is stopped."""
     if not path.is_file():
         raise InputError(
-            f"there is no file {str(path)!r}; clearhead learn clinic start {exercise.name} makes one"
+            f"there is no file {str(path)!r}; clearhead learn clinic start {exercise.name} creates one"
         )
     with tempfile.TemporaryDirectory() as folder:
         report, printed = Path(folder) / "report.json", Path(folder) / "printed"

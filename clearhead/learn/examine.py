@@ -35,7 +35,7 @@ def main(name: str, file: str, report: str) -> None:
         return
     outcomes: list[dict[str, Any]] = []
     for check in exercise.checks:
-        save(running=check)  # if it never comes back, the parent knows where it was
+        save(running=check)  # if it never returns, the parent knows which check it was
         try:
             getattr(checks, check)(user)
         except BaseException as error:
@@ -56,7 +56,7 @@ def _module(name: str, path: Path) -> ModuleType:
 
 
 def _told(error: BaseException, file: str) -> dict[Lang, str]:
-    """A failed check in its own words; anything else with its kind and the line of the learner's file.
+    """A failed check with its message; anything else with its kind and the line of the learner's file.
 
     A check raises AssertionError((English, Chinese)); a single text stands for both.
     """
@@ -78,7 +78,7 @@ def _told(error: BaseException, file: str) -> dict[Lang, str]:
 
 
 def _limit_files() -> None:
-    """A loop that prints for ever must not fill the disk."""
+    """A loop that prints forever must not fill the disk."""
     try:
         import resource
     except ImportError:  # not on Windows

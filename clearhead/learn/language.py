@@ -1,4 +1,4 @@
-"""Which language a learner reads: what was asked for, else what the environment says, else English."""
+"""Which language a learner reads: as requested, else from the environment, else English."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ..errors import InputError, nearest
 from .language import Lang
 
 LANGUAGES: tuple[Lang, ...] = ("en", "zh")
-# What a page's number begins with -> the heading it stands under.
+# The first digit of a page's number -> its heading.
 LEVELS: Mapping[str, Mapping[Lang, str]] = {
     "1": {"en": "Level 1: the basics", "zh": "第 1 级：基础理解"},
     "2": {"en": "Level 2: the whole Transformer", "zh": "第 2 级：核心掌握"},

@@ -1,4 +1,4 @@
-"""The line explainer: a name in; the real source of a few functions out, with the reason of each line.
+"""The line explainer: a name in; the real source of a few functions out, with an explanation of each line.
 
 The source is read as text, so nothing is imported. The reasons are data: lines.yaml.
 """
@@ -33,7 +33,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Walk:
-    """A walk through the functions that belong together."""
+    """An explanation of several related functions."""
 
     name: str
     title: Mapping[Lang, str]

@@ -1,4 +1,4 @@
-"""The ordering game: steps in a shuffled order in, the first step that stands too early out.
+"""The ordering game: steps in a shuffled order in, the first step that is too early out.
 
 Some steps may change places (a mask and a scale, say), so an answer is judged by what each step needs,
 and not by comparison with one list.
@@ -24,7 +24,7 @@ class PuzzleStep:
     name: str
     text: Mapping[Lang, str]
     needs: tuple[str, ...]
-    why: Mapping[Lang, str]  # told when it stands too early
+    why: Mapping[Lang, str]  # shown when it is too early
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class OrderPuzzle:
     steps: tuple[PuzzleStep, ...]  # in a right order
 
     def shuffled(self, seed: int) -> tuple[PuzzleStep, ...]:
-        """As it is shown: never in a right order, so that 1 2 3 ... is no answer."""
+        """As it is shown: never in a right order, so that 1 2 3 ... is never right."""
         shown, random = list(self.steps), Random(seed)
         while first_fault(shown) is None:
             random.shuffle(shown)
@@ -80,7 +80,7 @@ def example(count: int) -> str:
 
 
 def first_fault(order: Sequence[PuzzleStep]) -> int | None:
-    """The place of the first step that stands before something it needs; None if there is none."""
+    """The index of the first step that precedes something it needs; None if there is none."""
     placed: set[str] = set()
     for place, step in enumerate(order):
         if not placed.issuperset(step.needs):

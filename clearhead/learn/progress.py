@@ -1,4 +1,4 @@
-"""What a learner has done: a small JSON file in the cache folder. Losing it loses nothing but check marks."""
+"""What a learner has done: a small JSON file in the cache folder. Deleting it loses only check marks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def solved() -> set[str]:
 
 
 def failures(name: str) -> int:
-    """How often an exercise was tried in vain: as many hints are shown."""
+    """How many attempts failed: as many hints are shown."""
     return int(_read().get(name, {}).get("failed", 0))
 
 
@@ -35,7 +35,7 @@ def note(name: str, *, passed: bool) -> None:
         place().parent.mkdir(parents=True, exist_ok=True)
         place().write_text(json.dumps(everything, indent=1), encoding="utf-8")
     except OSError:
-        pass  # a machine without a place to write still has a clinic
+        pass  # the clinic also works without a writable folder
 
 
 def _read() -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The core: ids in, logits out. A handful of small blocks that never ask which family they serve."""
+"""The core: ids in, logits out. A few small modules that do not know which family they belong to."""
 
 from . import kernels, mask_adapters, norm
 from .attention import Attention, TokenMixer
@@ -48,7 +48,7 @@ from .view import View
 __all__ = [
     # a model and its parts
     "Single", "Pair", "Tower", "Block", "Attention", "Model", "SingleModel", "PairModel", "TransformerModel",
-    # the choices
+    # the options
     "Adaptive", "AdaptiveHead",
     "Tokens", "MLP", "Gated", "norm", "TokenHead", "Labels", "Tags", "Span", "Pooled", "Transform",
     "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets", "RelativeWaves", "Axial",
@@ -60,7 +60,7 @@ __all__ = [
     # masks
     "Mask", "Everyone", "Causal", "SlidingWindow", "Padding", "Prefix", "Documents", "Global", "Globals",
     "View", "mask_adapters", "check_mask",
-    # running, watching, extending
+    # running, recording, extending
     "Cache", "Memory", "Tap", "OFF", "Recorder", "sites",
     "Kernel", "AttentionKernel", "AttentionCall", "TokenMixer",
     "Positions", "PositionScheme", "BoundPositions",

@@ -56,7 +56,7 @@ class TokenMixerModule(nn.Module):
     """The module of a `TokenMixer` spec."""
 
     def require(self, needs: AbstractSet[Need]) -> None:
-        """Raise now, when the model is built, for what every call would have to refuse."""
+        """Raise an error when the model is built for what would fail in every call."""
         raise NotImplementedError
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
@@ -68,7 +68,7 @@ class Attention(TokenMixer):
     """`bias` names the projections that carry one: "qkvo" (GPT-2), "qvo" (Whisper), "" (LLaMA).
 
     `project` is "each" (q, k and v), "shared" (the keys are the queries, at unit size; Reformer) or "twice"
-    (global tokens look with a second q, k and v; Longformer).
+    (global tokens use a second q, k and v; Longformer).
     """
 
     heads: Count
@@ -78,7 +78,7 @@ class Attention(TokenMixer):
     bias: str = ""
     scale: float | None = None  # None: head_dim ** -0.5
     qk_norm: Norm | None = None  # on each head of q and k (Qwen 3)
-    window: tuple[Amount, Amount] | None = None  # look at most this many tokens back, and ahead
+    window: tuple[Amount, Amount] | None = None  # attend to at most this many tokens back, and ahead
     project: Literal["each", "shared", "twice"] = "each"
     kernel: AttentionKernel = field(default_factory=Softmax)
 
@@ -86,9 +86,7 @@ class Attention(TokenMixer):
         if self.heads % (self.kv_heads or self.heads):
             raise SpecError(f"kv_heads {self.kv_heads} does not divide heads {self.heads}")
         if self.project == "shared" and ((self.kv_heads or self.heads) != self.heads or "k" in self.bias):
-            raise SpecError(
-                "shared queries and keys are as many; Attention takes no kv_heads and no bias k then"
-            )
+            raise SpecError("project='shared' computes k from q: leave kv_heads unset and 'k' out of bias")
         if set(self.bias) - set("qkvo"):
             raise SpecError(f"Attention.bias is {self.bias!r}, expected some of the letters q, k, v, o")
 
@@ -129,13 +127,13 @@ class Attention(TokenMixer):
         cost = self._cost(shape, shape, at) + positions.layer
         if self.project == "twice":
             second = _projections_cost(self, shape, shape, at)
-            # They are computed only where tokens are global, which here only the kernel can say.
+            # They are computed only where tokens are global, which only the kernel knows here.
             used = bool(getattr(self.kernel, "always", ()))
             cost += second if used else PartCost(parameters=second.parameters)
         return cost
 
     def cross_cost(self, shape: HiddenShape, memory: HiddenShape) -> PartCost:
-        """Cross-attention: keys and values are made of the encoder output."""
+        """Cross-attention: keys and values are computed from the encoder output."""
         at = self.call_shape(shape.width, shape.batch, shape.length, memory.length)
         return self._cost(shape, memory, at)
 
@@ -218,7 +216,7 @@ class MultiHead(TokenMixerModule):
 class SelfAttention(MultiHead):
     """Queries, keys and values from one stream."""
 
-    TOGETHER = ("q", "k", "v")  # layers of one input: inference may make one product of them
+    TOGETHER = ("q", "k", "v")  # layers of one input: inference may fuse them into one product
 
     def __init__(self, spec: Attention, width: int) -> None:
         super().__init__(spec, width, width)
@@ -247,22 +245,20 @@ class SelfAttention(MultiHead):
     def _second(self, x_BTD: Tensor, ctx: Context, call: AttentionCall) -> AttentionCall:
         """The same call with the projections of global tokens."""
         if ctx.cache is not None:
-            raise UnsupportedError(
-                "global tokens with projections of their own cannot be used with a cache, which keeps one set"
-            )
+            raise UnsupportedError("global tokens with their own projections cannot be decoded with a cache")
         q, k = (_heads(project(x_BTD), self.head_dim) for project in (self.q_global, self.k_global))
         v = _heads(self.v_global(x_BTD), self.value_dim)
         return replace(call, q_BHQE=q, k_BHKE=k, v_BHKE=v)
 
 
 class CrossAttention(MultiHead):
-    """Queries from the stream; keys and values from the memory, projected once per decoding run."""
+    """Queries from the stream; keys and values from the encoder output, projected once per decoding run."""
 
     TOGETHER = ("k", "v")
 
     def __init__(self, spec: Attention, width: int, memory_width: int) -> None:
         if spec.window is not None:
-            raise SpecError("a window counts tokens of one text; cross-attention cannot have one")
+            raise SpecError("a window counts tokens of one text: cross-attention cannot have one")
         if spec.kernel.one_text or spec.project != "each":
             raise SpecError(
                 f"{type(spec.kernel).__name__} attention is for tokens of one text; "
@@ -273,7 +269,7 @@ class CrossAttention(MultiHead):
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         if ctx.memory is None or ctx.memory_view is None:
-            raise InputError("this tower has cross-attention; call it with a memory")
+            raise InputError("this tower has cross-attention; call it with the encoder output as memory")
         # Rows that share a source (beams) become more queries of one row: its keys are held and read once.
         q = self.queries(x_BTD.reshape(len(ctx.memory), -1, x_BTD.shape[-1]))
         k, v = self._memory(ctx.memory, ctx)

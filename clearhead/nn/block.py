@@ -62,13 +62,13 @@ class BlockModule(nn.Module):
         return ctx.tap("out", x)
 
     def _step(self, name: str, x: Tensor, read: Tensor, ctx: Context) -> Tensor:
-        """`x` with what one sub-layer makes of `read` added to it."""
+        """`x` plus the output of one sub-layer for `read`."""
         inner = self.inner(name, read, ctx)
         x = ctx.tap("stream", x) + inner
         return getattr(self, f"{name}_norm")(x) if self.order == "post" else x
 
     def inner(self, name: str, read: Tensor, ctx: Context) -> Tensor:
-        """What one sub-layer makes of `read`."""
+        """The output of one sub-layer for `read`."""
         step, norm = getattr(self, name), getattr(self, f"{name}_norm")
         inner = step(read if self.order == "post" else norm(read), ctx)
         if self.order == "sandwich":
@@ -83,7 +83,7 @@ class BlockModule(nn.Module):
                 yield from getattr(self, part).parameters()
 
     def reversible(self, one: Tensor, two: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        """Two streams, each changed by what a sub-layer makes of the other (see `long/reversible`)."""
+        """Two streams, each updated with a sub-layer's output for the other (see `long/reversible`)."""
         two = ctx.tap("in", two)
         one = self._step("attn", one, two, ctx.at("attn"))
         return one, ctx.tap("out", self._step("ff", two, one, ctx.at("ff")))

@@ -1,4 +1,4 @@
-"""The memory of a decoding run: per layer, the keys and values already computed.
+"""KV cache of a decoding run: per layer, the keys and values already computed.
 
 Two ways to hold them: growing (a longer tensor each step) and, with a `capacity`, pre-allocated (written
 in place, nothing copied). Shape suffixes: B batch, H key/value heads, T tokens, E head width.
@@ -18,9 +18,9 @@ State = tuple[Tensor, ...]  # batch first; of constant size, however long the te
 
 
 class LayerCache:
-    """One layer: its own keys and values so far, and those of the memory, which are computed once.
+    """One layer: its own keys and values so far, and those of the encoder output, which are computed once.
 
-    A layer that needs no keys to know its past (linear attention, a recurrent cell) keeps a state instead.
+    A layer that needs no earlier keys (linear attention, a recurrent cell) keeps a state instead.
     """
 
     def __init__(self, capacity: int | None) -> None:
@@ -31,7 +31,7 @@ class LayerCache:
         self.held: KV | None = None
 
     def recall(self, x_BTD: Tensor) -> Tensor:
-        """The states to make keys and values of: here the new ones alone; see `memory` for another answer."""
+        """The states that keys and values are computed from: only the new ones; `memory` adds more."""
         return x_BTD
 
     def append(self, k_BHTE: Tensor, v_BHTE: Tensor) -> KV:
@@ -45,7 +45,7 @@ class LayerCache:
                 self.held = torch.cat([k, k_BHTE], dim=2), torch.cat([v, v_BHTE], dim=2)
             return self.held
         if self.held is None:
-            # Zeros, not empty: a blocked slot still meets its value as 0 * v, and NaN would win.
+            # Zeros, not empty: a masked slot still contributes 0 * v, and 0 * NaN would be NaN.
             self.held = _room(k_BHTE, self.capacity), _room(v_BHTE, self.capacity)
         k, v = self.held
         # Not k[:, :, start:end] = ...: taking a slice apart costs more than writing one token.
@@ -54,7 +54,7 @@ class LayerCache:
         return k.narrow(2, 0, self.length), v.narrow(2, 0, self.length)
 
     def reorder(self, rows: Tensor, sources: Tensor | None, changed: Tensor | None) -> None:
-        """`sources` None leaves the memory alone; `changed` lists the rows that move, where all stay."""
+        """`sources` None keeps the encoder's keys; `changed` lists the rows that move, if all stay."""
         if self.held is not None:
             k, v = self.held
             self.held = self._moved(k, rows, changed), self._moved(v, rows, changed)
@@ -81,10 +81,10 @@ class LayerCache:
 
 @dataclass(eq=False)
 class Cache:
-    """What a model remembers between calls: `Cache(depth)`, then pass it to every call of one run."""
+    """Keys and values kept between calls: create `Cache(depth)` and pass it to every call of one run."""
 
     depth: int
-    capacity: int | None = None  # how many tokens to make room for; None grows
+    capacity: int | None = None  # number of tokens to allocate; None: grow as needed
 
     def __post_init__(self) -> None:
         self.layers = [LayerCache(self.capacity) for _ in range(self.depth)]
@@ -96,10 +96,12 @@ class Cache:
         return 0 if self.real_BK is None else self.real_BK.shape[1]
 
     def saw(self, real_BT: Tensor) -> None:
-        """Called by the tower when a call begins; refuses what would not fit before anything is written."""
+        """Called by the tower when a call begins; raises for what does not fit before anything is written."""
         total = self.length + real_BT.shape[1]
         if self.capacity is not None and total > self.capacity:
-            raise InputError(f"the cache has room for {self.capacity} tokens, this call makes it {total}")
+            raise InputError(
+                f"the cache has a capacity of {self.capacity} tokens, this call makes it {total}"
+            )
         if self.real_BK is not None and len(self.real_BK) != len(real_BT):
             raise InputError(f"the cache holds {len(self.real_BK)} rows, this call has {len(real_BT)}")
         self.real_BK = real_BT if self.real_BK is None else torch.cat([self.real_BK, real_BT], dim=1)
@@ -118,9 +120,9 @@ class Cache:
         return layer.held and layer.held[0], layer.cross
 
     def reorder(self, rows: Tensor, sources: Tensor | None = None) -> None:
-        """Keep the given batch rows, in that order (beam search).
+        """Select the given batch rows, in that order (beam search).
 
-        `sources` are the rows of the memory to keep, where several rows share one (`States.each`).
+        `sources` are the encoder rows to select, where several rows share one (`States.each`).
         """
         if self.real_BK is None:
             return
@@ -135,13 +137,12 @@ class Cache:
         self.real_BK = self.real_BK[rows]
 
     def trim(self, length: int) -> None:
-        """Forget everything after the first `length` tokens (speculative decoding)."""
+        """Drop everything after the first `length` tokens (speculative decoding)."""
         if not 0 <= length <= self.length:
             raise InputError(f"cannot trim a cache of {self.length} tokens to {length}")
         if length < self.length and any(layer.state is not None for layer in self.layers):
             raise InputError(
-                "a layer of this model keeps a running state, which cannot forget its last tokens; "
-                "start a new cache"
+                "a layer of this model keeps a running state, which cannot be rolled back; start a new cache"
             )
         self.real_BK = None if self.real_BK is None else self.real_BK[:, :length]
         for layer in self.layers:

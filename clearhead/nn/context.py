@@ -1,4 +1,4 @@
-"""What travels beside the stream through the blocks: everything a layer may need to know about this call."""
+"""What is passed through the blocks besides the stream: all that a layer may need to know about a call."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .view import View
 
 @dataclass(frozen=True)
 class States:
-    """What leaves a tower, and what a decoder looks back at: vectors, and the text each token is of."""
+    """The output of a tower, and what a decoder attends to: vectors, and which text each token belongs to."""
 
     x_BTD: Tensor
     segment_BT: Tensor | None = None  # below zero = padding; None = one real text throughout
-    each: int = 1  # how many rows of a decoder look back at each row, side by side (beams share a source)
+    each: int = 1  # how many consecutive decoder rows share each row (beams share a source)
 
     @property
     def real_BT(self) -> Tensor | None:

@@ -1,8 +1,8 @@
 """Cost: what a part of a model costs. Shapes in; parameters, operations and bytes out. Nothing is allocated.
 
 Every spec kind has a method `cost`: a closed formula beside the class it describes or, without one, the
-default of its base class, which runs the module on torch's meta device (`counted.py`). Tests hold both
-against torch's counter and against what autograd keeps.
+default of its base class, which runs the module on torch's meta device (`counted.py`). Tests compare both
+with torch's counter and with what autograd keeps.
 
 How to write one, here for a kernel:
 
@@ -12,7 +12,7 @@ How to write one, here for a kernel:
         return scores + PartCost(saved=n * rows * at.queries * at.keys)
 
 - `flops` are those of `torch.utils.flop_counter`: matrix products and convolutions, two for each
-  multiply-and-add; everything else counts nothing. `matmul_cost` makes them, forward and backward.
+  multiply-and-add; everything else counts nothing. `matmul_cost` computes them, forward and backward.
 - `saved` are the bytes that autograd keeps from the forward pass to the backward pass, each tensor once. A
   part counts the tensors it makes inside; its input and its output are counted by the code around it, except
   for a kernel, which also counts what it keeps of queries, keys and values, and its output, and for a head,
@@ -64,7 +64,7 @@ def linear_cost(vectors: int, inputs: int, outputs: int, *, bias: bool) -> PartC
 
 @dataclass(frozen=True, kw_only=True)
 class CostSettings:
-    """What every shape says besides its sizes."""
+    """What every shape has besides its sizes."""
 
     training: bool = False
     number: int = 4  # bytes of one number of the hidden states

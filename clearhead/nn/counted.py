@@ -125,7 +125,7 @@ def counted_positions(spec: Positions, shape: HiddenShape, dims: Dims) -> Positi
 
 
 def _of_layers(spec: Positions, shape: HiddenShape, dims: Dims, count: int) -> PartCost:
-    """Embeddings changed once, queries and keys of so many layers; their outputs are counted by others."""
+    """Embeddings changed once, queries and keys of `layers` layers; their outputs are counted elsewhere."""
     view = _view(shape, dims)
     heads = (shape.batch, shape.length, dims.heads, dims.head_dim)
 

@@ -1,7 +1,7 @@
 """The mask doctor: a mask tensor in, what is wrong with it out, in sentences.
 
 It looks at a tensor with our meaning, True = may attend, and names the classic mistakes: the wrong
-polarity, a look into the future, a shape that will broadcast over the wrong sentences, rows that see
+polarity, attention to the future, a shape that will broadcast over the wrong sentences, rows that see
 nothing.
 """
 
@@ -18,9 +18,9 @@ from .view import View
 def check_mask(
     mask: Tensor | Mask, *, batch: int, length: int, causal: bool, real_BT: Tensor | None = None
 ) -> list[str]:
-    """The findings for a square mask over `length` tokens; an empty list is a clean bill.
+    """The findings for a square mask over `length` tokens; an empty list means no problem.
 
-    `causal` says whether looking ahead is a mistake here; `real_BT` which tokens are not padding.
+    `causal`: attending to later tokens is a mistake here; `real_BT` which tokens are not padding.
     """
     if isinstance(mask, Tensor):
         wrong = _misshapen(mask, batch, length)
@@ -64,7 +64,7 @@ def _misshapen(mask: Tensor, batch: int, length: int) -> str | None:
 
 
 def _polarity(allowed_BQK: Tensor, real_BK: Tensor) -> list[str]:
-    """Upside down: padding is seen and real tokens are not, or the future is seen and the past is not."""
+    """Inverted: padding is visible and real tokens are not, or the future is visible and the past is not."""
     seen_BK = allowed_BQK.any(1)
     if bool((~real_BK).any()) and bool((seen_BK == ~real_BK).all()):
         return [
@@ -75,7 +75,7 @@ def _polarity(allowed_BQK: Tensor, real_BK: Tensor) -> list[str]:
     ahead = torch.ones(length, length, dtype=torch.bool).triu(1)
     if length > 1 and bool((allowed_BQK == ahead).all()):
         return [
-            "polarity: only the future may be seen; the mask is upside down, use mask_adapters.from_blocked()"
+            "polarity: only the future may be seen; the mask is inverted, use mask_adapters.from_blocked()"
         ]
     return []
 
@@ -85,7 +85,9 @@ def _future(allowed_BQK: Tensor, *, causal: bool) -> list[str]:
     if not causal or len(leaks) == 0:
         return []
     b, q, k = leaks[0].tolist()
-    return [f"future: {len(leaks)} looks ahead; the first is row {b}, token {q} at token {k}"]
+    return [
+        f"future: {len(leaks)} pairs attend to later tokens; the first is row {b}, token {q} at token {k}"
+    ]
 
 
 def _blocked(allowed_BQK: Tensor, real_BK: Tensor) -> list[str]:

@@ -1,4 +1,4 @@
-"""Randomness as a function of numbers and words, never as a stream."""
+"""Random numbers as a function of a key (numbers and strings), never as a stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:
-    """The same numbers and words give the same draws, whatever was drawn before."""
+    """The same key gives the same random numbers, whatever was generated before."""
     words = "/".join(map(str, (seed, *purpose)))
     digest = hashlib.sha256(words.encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))

@@ -1,7 +1,7 @@
-"""Embeddings: the front doors. Token ids become a stream of vectors.
+"""Embeddings: token ids become a stream of vectors.
 
-Two moments, because positions are added between them: calling the module looks the inputs up, `settle`
-norms, drops out and, where the table is narrower than the stream, widens.
+Two steps, because positions are added between them: calling the module looks the inputs up; `settle`
+applies norm, dropout and, where the table is narrower than the stream, the projection.
 Shape suffixes: B batch, T tokens, D width.
 """
 
@@ -21,13 +21,13 @@ from .norm import Norm
 
 
 class Embed(Spec):
-    """A front door. `inner` is the width of the stream before it settles."""
+    """The spec of an embedding. `inner` is the width of the stream before `settle`."""
 
     def inner(self, width: int) -> int:
         return width
 
     def tables(self, width: int) -> tuple[int, ...]:
-        """How wide the tables of words are that a tied head reads; the first is of the first words."""
+        """The widths of the token tables that a tied head reads, in the order of the ids."""
         return (self.inner(width),)
 
     def build(self, width: int) -> Embedding:
@@ -45,7 +45,7 @@ class Embed(Spec):
 
 
 class Embedding(nn.Module):
-    """The machine of a front door."""
+    """The module of an embedding spec."""
 
     def forward(self, inputs: Tensor, types_BT: Tensor | None) -> Tensor:
         raise NotImplementedError
@@ -54,7 +54,7 @@ class Embedding(nn.Module):
         raise NotImplementedError
 
     def shared(self) -> Tensor | tuple[tuple[Tensor, Tensor | None], ...] | None:
-        """What a tied head is handed: the table, or several with their projections; `None` without one."""
+        """What a tied head uses: the table, or several with their projections; `None` without one."""
         return None
 
 
@@ -130,7 +130,7 @@ class TokenEmbedding(Embedding):
 
 
 def check_ids(what: str, ids_BT: Tensor, count: int) -> None:
-    """Refuse, in one sentence, what no table could look up."""
+    """Raise a one-line error for ids that no table could look up."""
     if not isinstance(ids_BT, Tensor):
         raise InputError(f"{what} must be a tensor; given {type(ids_BT).__name__}: torch.tensor([[1, 2]])")
     if ids_BT.ndim != 2 or ids_BT.is_floating_point() or ids_BT.dtype == torch.bool:
@@ -141,7 +141,7 @@ def check_ids(what: str, ids_BT: Tensor, count: int) -> None:
     if ids_BT.numel() == 0:
         raise InputError(f"{what} are empty: {tuple(ids_BT.shape)}; give at least one token")
     if ids_BT.device.type != "cpu":
-        return  # looking at the values would make every call wait for the device
+        return  # reading the values would synchronise with the device in every call
     low, high = ids_BT.aminmax()
     if low < 0 or high >= count:
         bad = int(low if low < 0 else high)

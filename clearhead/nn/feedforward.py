@@ -1,4 +1,4 @@
-"""Feed-forward layers: each vector of the stream alone, through a wide hidden layer and back."""
+"""Feed-forward layers: each vector of the stream by itself, through a wide hidden layer and back."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ACTIVATION_SAVES: dict[str, tuple[int, bool]] = {
 
 
 class FeedForward(Spec):
-    """What is done to each position alone."""
+    """The spec of a layer that works on each position by itself."""
 
     def build(self, width: int) -> nn.Module:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Heads: the last hidden states in, the model's answer out. A model without one gives the states.
+"""Heads: the last hidden states in, the model's output out. A model without a head returns the states.
 
 Shape suffixes: B batch, T tokens, D width, V vocabulary, C classes.
 """
@@ -23,7 +23,7 @@ from .norm import Norm, capped
 
 
 class Head(Spec):
-    """What is read off the states: `head(x_BTD, real_BT, table_VD)`.
+    """What is computed from the states: `head(x_BTD, real_BT, table_VD)`.
 
     `real_BT` flags the tokens that are not padding, `table_VD` is the embedding table of the same model.
     """
@@ -32,7 +32,7 @@ class Head(Spec):
         raise NotImplementedError
 
     def fits(self, embed: Embed, table_width: int, width: int) -> None:
-        """Refuse, in one sentence, an embedding whose table this head cannot share."""
+        """Raise a one-line error for an embedding whose table this head cannot share."""
 
     def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
         """`shape` is that of the last states; `embed` and the `width` of its tower are what is shared.
@@ -72,7 +72,7 @@ class Transform(Spec):
 
 
 class WordHead(Head):
-    """A head that speaks: one number for every word of the vocabulary, at every token."""
+    """A language-model head: logits over the vocabulary at every token."""
 
     vocab: Count
 
@@ -119,7 +119,7 @@ class TokenLogits(nn.Module):
         inner = table_width if spec.tied else width
         self.scale, self.cap = spec.scale, spec.cap
         self.transform = _Transform(spec.transform, width, inner) if spec.transform else None
-        # A tied head owns no matrix: it is handed the table, so the two can never come apart.
+        # A tied head owns no matrix: it gets the table in each call, so the two cannot diverge.
         self.weight = None if spec.tied else nn.Parameter(torch.empty(spec.vocab, inner))
         self.bias = nn.Parameter(torch.zeros(spec.vocab)) if spec.bias else None
 
@@ -147,7 +147,7 @@ Pool = Literal["first", "last", "mean", "max"]
 
 @dataclass(frozen=True, kw_only=True)
 class Labels(Head):
-    """Logits over classes for a whole text (B, C), read off one pooled vector."""
+    """Logits over classes for a whole text (B, C), computed from one pooled vector."""
 
     count: Count
     pool: Pool = "first"
@@ -159,7 +159,7 @@ class Labels(Head):
         return _Classes(self, width, pool=self.pool, transform=self.transform)
 
     def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
-        one = replace(shape, length=1)  # one vector a text
+        one = replace(shape, length=1)  # one vector per text
         inner = (self.transform and self.transform.width) or shape.width
         cost = linear_cost(one.vectors, inner, self.count, bias=self.bias)
         if self.transform is not None:
@@ -265,7 +265,7 @@ def _tag_cost(spec: Tags | Span, shape: HiddenShape) -> PartCost:
 
 
 def _pooling_bytes(pool: Pool, shape: HiddenShape) -> int:
-    """Kept to find the way back from one vector to many: which token was taken, or which are real."""
+    """Bytes saved for the backward pass of pooling: which token was taken, or which are real."""
     if pool in ("first", "last"):
         return 2 * INDEX_BYTES * shape.batch
     return shape.vectors + INDEX_BYTES * shape.batch * (shape.width if pool == "max" else 1)

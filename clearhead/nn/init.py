@@ -1,4 +1,4 @@
-"""Initialisation: an empty model in, first weights out. Each parameter draws from a key of its own.
+"""Initialisation: an empty model in, initial weights out. Each parameter has its own random key.
 
 The numbers of a parameter depend on the seed and its name only: not on the order of building, not on
 torch's global generator. A model built twice with one seed is bit-equal.
@@ -20,7 +20,7 @@ from .tower import Stack
 
 
 class Init(Spec):
-    """How the matrices begin. Norms begin as the identity and biases at zero in every scheme."""
+    """How matrices are initialised. Norms start as the identity and biases at zero in every scheme."""
 
     def spread(self, matrix: Matrix) -> Spread:
         raise NotImplementedError
@@ -28,7 +28,7 @@ class Init(Spec):
 
 @dataclass(frozen=True)
 class Matrix:
-    """What a scheme may ask about the matrix it fills."""
+    """What a scheme knows about the matrix it fills."""
 
     name: str  # its address, as in tower.blocks.3.attn.out.weight
     rows: int
@@ -55,7 +55,7 @@ class Xavier(Init):
 
 @dataclass(frozen=True, kw_only=True)
 class Normal(Init):
-    """One spread for everything (BERT)."""
+    """One standard deviation for everything (BERT)."""
 
     std: float = 0.02
 
@@ -65,7 +65,7 @@ class Normal(Init):
 
 @dataclass(frozen=True, kw_only=True)
 class ResidualNormal(Init):
-    """As Normal, but what is added to the stream starts smaller, the more there is of it (GPT-2)."""
+    """As Normal, but matrices that add to the residual stream start smaller the more there are (GPT-2)."""
 
     std: float = 0.02
 
@@ -122,7 +122,7 @@ def _parents(name: str) -> list[str]:
 
 
 def _draw(like: Tensor, spread: Spread, key: torch.Generator) -> Tensor:
-    """Drawn in float32 on the CPU, whatever the model is kept in: one seed, one set of numbers."""
+    """Sampled in float32 on the CPU, whatever the dtype of the model: one seed, one set of numbers."""
     empty = torch.empty(like.shape, dtype=torch.float32)
     if spread.uniform:
         edge = spread.std * math.sqrt(3)

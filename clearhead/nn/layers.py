@@ -1,7 +1,7 @@
-"""Linear layers and tables that draw nothing when they are made: `init` or a checkpoint fills them.
+"""Linear layers and tables without random initialisation: `init` or a checkpoint fills them.
 
-torch fills a new layer at once, from its global generator, which costs a draw that is thrown away and, on the
-meta device, a second of imports.
+torch fills a new layer at once, from its global generator, which costs time for numbers that are
+thrown away and, on the meta device, a second of imports.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import nn
 class Spread:
     """The standard deviation of a matrix's first values, and the shape of their distribution.
 
-    A module that knows better than the model's scheme how its own matrices begin has one as `first`.
+    A module whose matrices are not initialised by the model's scheme has one as `first`.
     """
 
     std: float

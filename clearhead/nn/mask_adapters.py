@@ -1,4 +1,4 @@
-"""Mask adapters: mask tensors of other libraries in, `Mask` values out. The name says what the ones mean.
+"""Mask adapters: mask tensors of other libraries in, `Mask` values out. The name states what a 1 means.
 
 from_attention_mask(mask_BT)          1 = real token, as Hugging Face's attention_mask   -> Padding
 from_padding_mask(mask_BT)            1 = padding, as torch's key_padding_mask           -> Padding
@@ -33,7 +33,7 @@ def from_padding_mask(mask_BT: Tensor) -> Mask:
 
 
 def from_global_attention_mask(mask_BT: Tensor) -> Mask:
-    """1 or True = sees everyone and is seen by everyone (Longformer); combine it with others by `&`."""
+    """1 or True = attends to and is attended to by all tokens (Longformer); combine it with others by `&`."""
     return Everyone() | Globals(_flags("from_global_attention_mask", mask_BT))
 
 
@@ -82,7 +82,7 @@ def model_mask(mask: Mask | Tensor | None, batch: int, length: int, past_BK: Ten
     rule = Everyone() if mask is None else mask
     if stands_alone(rule):
         raise InputError(
-            "Global alone lets nobody see a neighbour; write Everyone() | Global(...) or "
+            "Global alone allows no local attention; write Everyone() | Global(...) or "
             "mask_adapters.from_global_attention_mask(mask)"
         )
     rule.fit(batch, past + length, past + length)

@@ -1,11 +1,11 @@
-"""Masks: who may look at whom. A mask is a rule over slots; it becomes a tensor only when a kernel asks.
+"""Masks: which token may attend to which. A mask is a rule over slots; it becomes a tensor only when needed.
 
 One meaning everywhere: True = may attend. Rules combine with `&`, `|`, `~`:
 
-    Causal() & Padding(real_BK)                       a decoder over a padded batch
+    Causal() & Padding(real_BK)                a decoder over a padded batch
     SlidingWindow(left=2, right=2) | Global(at=(0,))  Longformer
-    Everyone() | Global(at=(0,))                      everyone, and whatever local rule a layer has of its own
-                                                      (a window, blocks) does not bind token 0
+    Everyone() | Global(at=(0,))               all pairs, and whatever local rule a layer has of its own
+                                               (a window, blocks) does not bind token 0
 
 A slot is an index into the sequence, cached tokens included; a position is what the position scheme
 counts. They differ when a row starts with padding or holds several documents.
@@ -41,7 +41,7 @@ class Mask:
         return None
 
     def fit(self, batch: int, queries: int, keys: int) -> None:
-        """Refuse a tensor inside the rule that does not cover exactly these rows and slots."""
+        """Raise for a tensor inside the rule that does not cover exactly these rows and slots."""
 
     def __and__(self, other: Mask) -> Mask:
         if isinstance(self, Everyone) or self == other:
@@ -68,7 +68,7 @@ class Everyone(Mask):
 
 @dataclass(frozen=True)
 class Causal(Mask):
-    """Nobody looks ahead."""
+    """No token attends to later tokens."""
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return k <= q
@@ -76,7 +76,7 @@ class Causal(Mask):
 
 @dataclass(frozen=True)
 class SlidingWindow(Mask):
-    """At most `left` tokens back and `right` tokens ahead; oneself always (Mistral's 4096 is left=4095)."""
+    """At most `left` tokens back and `right` ahead, and the token itself (Mistral's 4096: left=4095)."""
 
     left: int
     right: int = 0
@@ -101,7 +101,7 @@ class Prefix(Mask):
 
 @dataclass(frozen=True)
 class Global(Mask):
-    """The tokens at these slots see everyone and are seen by everyone; join it to a local rule with `|`."""
+    """These slots attend to and are attended to by all tokens; join it to a local rule with `|`."""
 
     at: tuple[int, ...]
 
@@ -146,7 +146,7 @@ class Globals(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Padding(Mask):
-    """Only real tokens may be looked at."""
+    """Only real tokens may be attended to."""
 
     real_BK: Tensor
 
@@ -205,7 +205,7 @@ class Across(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Given(Mask):
-    """A mask that somebody drew: boolean, (1 or B, 1 or H, Q, K), True = may attend."""
+    """An explicit mask tensor: boolean, (1 or B, 1 or H, Q, K), True = may attend."""
 
     allowed_BHQK: Tensor
 

@@ -1,6 +1,6 @@
 """Models: ids in, logits out. Towers with a head; one tower or two cover every text family.
 
-A model never sees text, computes no loss and draws no sample.
+A model never sees text, computes no loss and does not sample.
 Shape suffixes: B batch, T tokens, V vocabulary.
 """
 
@@ -29,7 +29,7 @@ MaskLike = Mask | Tensor | None
 
 
 class Model(Spec):
-    """A whole model. `build` makes it with first weights, `count` only says how large it would be."""
+    """A whole model. `build` creates it with initial weights, `count` only counts its parameters."""
 
     head: Head | None = None  # kinds without a head answer with their hidden states
     second: Head | None = None
@@ -172,10 +172,8 @@ class Single(Model):
     """One tower and a head: GPT and LLaMA when it is causal, BERT when it is not."""
 
     tower: Tower
-    head: Head | None = None  # None: the answer is the hidden states
-    second: Head | None = (
-        None  # another answer, for whoever asks for it (BERT: does this text follow that one)
-    )
+    head: Head | None = None  # None: the output is the hidden states
+    second: Head | None = None  # a second output, on request (BERT: does this text follow that one)
     init: Init = field(default_factory=Normal)
 
     def check(self) -> None:
@@ -226,7 +224,7 @@ class SingleModel(TransformerModel):
         return self.states(ids_BT, mask, cache=cache, tap=tap)
 
     def memory(self, length: int) -> Memory:
-        """What earlier segments of a text leave behind, at most so many tokens (Transformer-XL)."""
+        """Memory of earlier segments of a text, at most `length` tokens (Transformer-XL)."""
         positions = self.spec.tower.positions
         if not positions.relative:
             raise UnsupportedError(
@@ -286,7 +284,7 @@ class PairModel(TransformerModel):
         self.head = _build_head(spec.head, spec.decoder)
         self.second = None
         if spec.shared:
-            # One module in two places, not one tensor: sharing then survives every move of the model.
+            # One module in two places, not one tensor: sharing survives moving the model between devices.
             self.encoder.embed.table = self.decoder.embed.table
 
     def states(

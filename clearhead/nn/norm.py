@@ -1,4 +1,4 @@
-"""Normalisation: a stream of vectors in, the same stream with each vector brought to one scale out."""
+"""Normalisation: a stream of vectors in, the same stream with each vector rescaled out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .counted import counted
 
 
 class Norm(Spec):
-    """How a vector is brought to scale. Both use the biased variance, with `eps` inside the root."""
+    """How a vector is rescaled. Both use the biased variance, with `eps` inside the root."""
 
     def build(self, width: int) -> nn.Module:
         raise NotImplementedError
@@ -26,7 +26,7 @@ class Norm(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class Layer(Norm):
-    """Take away the mean, divide by the standard deviation (Ba 2016)."""
+    """Subtract the mean, divide by the standard deviation (Ba 2016)."""
 
     eps: Amplitude = 1e-5
     bias: bool = True
@@ -64,13 +64,13 @@ class _RMS(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         wide = widen(x)
         scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        if self.centred:  # Gemma multiplies before it narrows, LLaMA after
+        if self.centred:  # Gemma multiplies before the cast to half precision, LLaMA after
             return (scaled * (1.0 + widen(self.weight))).type_as(x)
         return self.weight * scaled.type_as(x)
 
 
 def widen(x: Tensor) -> Tensor:
-    """Half precision as float32, anything else as it is: for the few sums that need the room."""
+    """Half precision as float32, anything else as it is: for the few sums that need the precision."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 

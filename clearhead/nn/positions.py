@@ -1,4 +1,4 @@
-"""Position schemes: how the model knows where a token stands.
+"""Position schemes: how the model knows the position of a token.
 
 A scheme may act in three places: `add` changes the embeddings; `bind` prepares it for the positions of one
 call, where `rotate_q` / `rotate_k` change queries and keys and `bias` is added to the attention scores.
@@ -79,7 +79,7 @@ class NoPositions(Positions):
 
 @dataclass(frozen=True, kw_only=True)
 class Learned(Positions):
-    """One trained vector per position (BERT, GPT-2). `offset` is RoBERTa's and BART's head start."""
+    """One trained vector per position (BERT, GPT-2). `offset`: first index (RoBERTa, BART)."""
 
     length: Count
     offset: Amount = 0
@@ -114,7 +114,7 @@ class _Learned(PositionScheme):
 
 @dataclass(frozen=True, kw_only=True)
 class Sinusoidal(Positions):
-    """Fixed waves of growing length (Vaswani 2017), sine and cosine side by side or in two halves."""
+    """Fixed waves of increasing wavelength (Vaswani 2017), sine and cosine side by side or in two halves."""
 
     layout: Literal["interleaved", "halves"] = "interleaved"
     base: AboveOne = 10000.0

@@ -1,8 +1,8 @@
-"""Taps: the one place from which activations are seen or changed.
+"""Taps: the one mechanism for reading or changing activations.
 
 Modules call `x = tap("pattern", x)` at named sites. A site's address is the path of its module and its
 name, as in `decoder.blocks.3.cross.pattern`. The default tap does nothing and costs one call.
-A kernel also says what it was given, `tap.hears(call)`, so that a listener can ask it again later.
+A kernel also reports its call, `tap.hears(call)`, so that its weights can be computed later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Hear = Callable[[str, "RecordedCall"], None]
 
 
 class Tap:
-    """Shows `visit(address, x)` every site whose address matches a glob, and goes on with what it returns."""
+    """Calls `visit(address, x)` at every site whose address matches a glob, and continues with its result."""
 
     def __init__(self, sites: str, visit: Visit, path: str = "", hear: Hear | None = None) -> None:
         self._sites, self._visit, self._path, self._hear = sites, visit, path, hear
@@ -31,7 +31,7 @@ class Tap:
         return Tap(self._sites, self._visit, f"{self._path}.{name}".lstrip("."), self._hear)
 
     def wants(self, site: str) -> bool:
-        """Ask before making a tensor that only a watcher needs."""
+        """Whether anyone records this site: check before computing a tensor that is only recorded."""
         return fnmatchcase(f"{self._path}.{site}".lstrip("."), self._sites)
 
     def __call__(self, site: str, x: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class Tap:
         return self._visit(f"{self._path}.{site}".lstrip("."), x)
 
     def hears(self, call: RecordedCall) -> None:
-        """What the kernel of this attention was given: `hear(address of the attention, call)`."""
+        """Report the call of this attention's kernel: `hear(address of the attention, call)`."""
         if self._hear is not None:
             self._hear(self._path, call)
 
@@ -63,7 +63,7 @@ OFF: Tap = _Off()
 
 
 class Recorder(dict[str, Tensor]):
-    """Keeps a detached copy of what it sees: `record["decoder.blocks.0.attn.pattern"]`."""
+    """Keeps a detached copy of each recorded tensor: `record["decoder.blocks.0.attn.pattern"]`."""
 
     def tap(self, sites: str = "*") -> Tap:
         return Tap(sites, self._keep)
@@ -75,7 +75,7 @@ class Recorder(dict[str, Tensor]):
 
 
 def sites(model: nn.Module) -> Iterator[str]:
-    """The address of every site of a model, shared layers listed once for each place they stand in."""
+    """The address of every site of a model, shared layers listed once for each position."""
     for path, module in model.named_modules(remove_duplicate=False):
         for site in getattr(module, "SITES", ()):
             yield f"{path}.{site}".lstrip(".")

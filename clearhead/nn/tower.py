@@ -1,4 +1,4 @@
-"""A tower: front door, positions, blocks, last norm. Inputs in, hidden states out.
+"""A tower: embedding, positions, blocks, last norm. Inputs in, hidden states out.
 
 Encoders and decoders are towers; a model is one or two of them.
 Shape suffixes: B batch, T new tokens, K all tokens (cached ones first), D width.
@@ -62,7 +62,7 @@ class Tower(Spec):
 
     @property
     def out_width(self) -> int:
-        """Of the states that leave: two streams stand side by side."""
+        """Width of the output: two streams are concatenated."""
         return self.width * (2 if self.residual == "reversible" else 1)
 
     def build(self, memory_width: int | None = None) -> Stack:
@@ -90,7 +90,7 @@ class Stack(nn.Module):
         if spec.causal:
             for block in blocks:
                 block.attn.require({"causal"})
-        # A shared layer stands in the list once for each of its places, so every place has an address.
+        # A shared layer is in the list once for each position, so every position has an address.
         self.blocks = nn.ModuleList(blocks[i * own // spec.depth] for i in range(spec.depth))
         self.norm = spec.last_norm.build(spec.out_width) if spec.last_norm else None
         if spec.residual == "reversible" and spec.positions.relative and list(self.positions.parameters()):
@@ -118,7 +118,7 @@ class Stack(nn.Module):
         return States(x, None if segment_BK is None else segment_BK[:, view.start :])
 
     def _through(self, x: Tensor, contexts: Sequence[Context]) -> Tensor:
-        """From block to block."""
+        """Through all blocks."""
         if self.spec.residual == "reversible":
             return reversible.run_reversible(list(self.blocks), x, contexts)  # type: ignore[arg-type]
         for block, here in zip(self.blocks, contexts, strict=True):
@@ -131,7 +131,7 @@ class Stack(nn.Module):
     def _view(
         self, x_BTD: Tensor, mask: Mask | Tensor | None, cache: Cache | None
     ) -> tuple[View, Tensor | None]:
-        """Who may look at whom in this call, where everyone stands, and which text each token is of."""
+        """The mask of this call, the positions, and which text each token belongs to."""
         batch, length = x_BTD.shape[:2]
         if cache is not None and len(cache.layers) != self.spec.depth:
             have = len(cache.layers)
@@ -154,12 +154,12 @@ class Stack(nn.Module):
 
 
 def _across(view: View, segment_BK: Tensor | None, memory: States) -> View:
-    """The view of cross-attention: every real token of the memory, or of the same packed text."""
+    """The view of cross-attention: every real token of the encoder output, or of the same packed text."""
     rows, keys = memory.x_BTD.shape[:2]
     if rows * memory.each != view.batch:
         shared = "" if memory.each == 1 else f", shared by {memory.each} each"
         raise InputError(
-            f"the memory has {rows} rows{shared}, the target {view.batch}; each target needs its own source"
+            f"the encoder output has {rows} rows{shared}, the target {view.batch}; each needs its own source"
         )
     theirs = memory.segment_BT
     rule: Mask = Everyone()

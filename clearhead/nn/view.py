@@ -1,4 +1,4 @@
-"""A view: one mask laid over one call. A rule and positions in; the cheapest form a kernel can use out.
+"""A view: one mask applied to one call. A rule and positions in; the cheapest form a kernel can use out.
 
 Shape suffixes: B batch, H heads, Q query slots, K key slots.
 """
@@ -15,7 +15,7 @@ from .masks import Across, Causal, Documents, Everyone, Globals, Mask, Padding, 
 
 
 def places(segment_BK: Tensor) -> Tensor:
-    """Positions from segments: how many real tokens of the same text stand before each token."""
+    """Positions from segments: how many real tokens of the same text precede each token."""
     real = segment_BK >= 0
     count = real.long().cumsum(1) - 1
     slot = torch.arange(segment_BK.shape[1], device=segment_BK.device).expand_as(segment_BK)
@@ -28,18 +28,18 @@ def places(segment_BK: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Outline:
-    """A mask taken apart: what can be said of it without drawing it."""
+    """The parts of a mask that are known without rendering it."""
 
     causal: bool = False
     window: tuple[int, int] | None = None  # at most this far back, and ahead
     padding: bool = False
     packed: bool = False  # several texts in a row, which do not see each other
-    more: bool = False  # something that only a drawn mask says
+    more: bool = False  # something that only a rendered mask shows
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A mask laid over one call. Kernels ask it for the cheapest form they can use."""
+    """A mask applied to one call, in the cheapest form that a kernel can use."""
 
     mask: Mask
     batch: int
@@ -79,10 +79,10 @@ class View:
         return None if segment_BK is None else segment_BK >= 0
 
     def allows(self, q: Tensor, k: Tensor, row_B: Tensor | None = None) -> Tensor | None:
-        """Whether the queries in these slots may look at the keys in those; `None` when all may.
+        """Whether the queries in these slots may attend to the keys in those; `None` when all may.
 
-        The index tensors broadcast, (1 or B, 1 or H, ...) each: what a sparse kernel asks about the few
-        pairs that it looks at. `row_B` names rows of the batch, where it is not all of them in turn.
+        The index tensors broadcast, (1 or B, 1 or H, ...) each: for a sparse kernel, which computes
+        few pairs. `row_B` names rows of the batch, where it is not all of them in turn.
         """
         if self.is_open:
             return None
@@ -101,7 +101,7 @@ class View:
 
     @property
     def is_open(self) -> bool:
-        """Everyone sees everyone; a single newest token under a causal rule does, too."""
+        """All pairs are allowed; also for a single newest token under a causal rule."""
         newest = self.queries == 1 and self.start + 1 == self.keys
         return isinstance(self.mask, Everyone) or (newest and isinstance(self.mask, Causal))
 
@@ -113,7 +113,7 @@ class View:
 
     @cached_property
     def outline(self) -> Outline:
-        """For kernels that never draw the mask."""
+        """For kernels that never render the mask."""
         parts = self.mask.parts()
         windows = [part for part in parts if isinstance(part, SlidingWindow)]
         known = (Causal, SlidingWindow, Padding, Documents, Across)
@@ -127,7 +127,7 @@ class View:
 
     @cached_property
     def dense(self) -> Tensor | None:
-        """(1 or B, 1 or H, Q, K) boolean, rendered once; `None` when everyone may look at everyone."""
+        """(1 or B, 1 or H, Q, K) boolean, rendered once; `None` when all pairs are allowed."""
         if self.is_open:
             return None
         at = self.q_pos.device

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """The names of `primer.torch`, imported when one is asked for: NumPy's half needs no torch."""
+    """The names of `primer.torch`, imported on first use: the NumPy half needs no torch."""
     if name.startswith("_"):
         raise AttributeError(name)
     found = import_module(".torch", __name__)

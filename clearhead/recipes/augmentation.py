@@ -1,8 +1,8 @@
 """Augmentation of a dataset: training rows in; the same rows, perturbed copies and back-translations out.
 
 `data.augment` (see `data.augment.Augment`) adds copies of rows whose input has words deleted, swapped or
-mistyped; targets stay as they are. `data.back` lets a model of the reverse direction translate texts of the
-target language, and adds those pairs.
+mistyped; targets stay as they are. `data.back` translates texts of the target language with a model of the
+reverse direction, and adds those pairs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _copies(run: RunConfig, rows: Dataset, given: Mapping[str, Any]) -> Dataset:
         settings["lexicon"] = read_lexicon(settings["lexicon"])
     for key, value in settings.items():
         if key != "lexicon" and type(value) not in (int, float):
-            raise InputError(f"data.augment.{key} is {quoted(value)}; expected a chance from 0 to 1")
+            raise InputError(f"data.augment.{key} is {quoted(value)}; expected a probability from 0 to 1")
     change, train = Augment(**settings), rows.splits["train"]
     copies = given.get("copies", 1)
     if type(copies) not in (int, float) or not 1 <= copies <= MAX_COPIES:

@@ -40,7 +40,7 @@ class Dataset:
 
 def read_dataset(run: RunConfig) -> Dataset:
     if run.data.source is None:
-        raise InputError(f"the recipe needs a file of your own: clearhead train {run.task} FILE")
+        raise InputError(f"this recipe needs your own file: clearhead train {run.task} FILE")
     sources = dict(read_splits(run.data.source))
     if run.data.valid is not None:
         sources["valid"] = next(iter(read_splits(run.data.valid).values()))
@@ -69,7 +69,7 @@ def _fitting(run: RunConfig, source: Source) -> Schema:
     roles = " ".join(f"{role}=COLUMN" for role in ROW_KINDS[TASK_FORMS[run.task][0]].roles)
     columns = ", ".join(source.columns)[:120]
     raise InputError(
-        f"the rows look like {schemas[0]}, and {run.task} needs {wanted}; say which columns these are: "
+        f"the rows look like {schemas[0]}, and {run.task} needs {wanted}; name the columns: "
         f"--map {roles}, from {columns}"
     )
 

@@ -1,6 +1,6 @@
 """Settings of a run: a preset or a YAML file, and dotted overrides, in; one checked `RunConfig` out.
 
-Overrides win over the file. Unknown keys are refused with the nearest name. A config can be written as YAML
+Overrides win over the file. An unknown key is an error with the nearest name. A config can be written as YAML
 and run again.
 """
 

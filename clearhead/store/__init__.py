@@ -1,4 +1,4 @@
-"""Weights and disk: folders in, checkpoints out, and the way back."""
+"""Weights on disk: reading and writing checkpoint folders."""
 
 from .folder import Checkpoint, read_folder
 from .hub import resolve

@@ -54,16 +54,16 @@ def _merge(new: Path, folder: Path, names: Sequence[str], outdated: Sequence[str
 def _move(new: Path, folder: Path, names: Sequence[str], stale: Sequence[str]) -> None:
     """Weights come after all other files, the index after all weights; then the old weights are removed.
 
-    A process killed on the way must not leave a mixture of two models that loads: better a refused folder.
+    A process killed halfway must not leave a mixture of two models that loads: better a folder that does not.
     """
     if any(SHARD_NAME.fullmatch(name) and (folder / name).exists() for name in names):
-        # Shards of the same names: killed between two of them, a folder without an index is refused,
-        # and a mixture of two models is not.
+        # Shards of the same names: killed between two of them, a folder without an index does not load,
+        # but a mixture of two models would.
         (folder / INDEX_FILE).unlink(missing_ok=True)
     last = []
     if not all(is_weights(name) or _same(new / name, folder / name) for name in names):
-        # Another config or tokenizer must not stand beside the old weights: they would open, and give other
-        # numbers. So config.json goes first and comes last; without one a folder is refused.
+        # Another config or tokenizer must not be beside the old weights: they would load, and give other
+        # numbers. So config.json goes first and comes last; without one a folder does not load.
         (folder / CONFIG_FILE).unlink(missing_ok=True)
         last = [CONFIG_FILE]
     first = [name for name in names if name not in last]

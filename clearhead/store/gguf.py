@@ -1,6 +1,6 @@
 """GGUF (llama.cpp): one file in; a Hugging Face config, its tensors and its tokenizer out.
 
-For models of the LLaMA family. The blocks that quantised numbers come in are undone by the `gguf` library.
+For models of the LLaMA family. Quantised blocks are dequantised by the `gguf` library.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def _tensor(library: Any, header: Header, name: str) -> Tensor:
         return x.reshape(stored.shape)
     raw = np.frombuffer(header.data, np.uint8, stored.size, stored.start)
     try:
-        with np.errstate(all="ignore"):  # broken numbers are not for this floor to judge
+        with np.errstate(all="ignore"):  # broken numbers are checked elsewhere
             values = library.quants.dequantize(raw.reshape(*stored.shape[:-1], -1), kind)
     except NotImplementedError:
-        raise LoadError(f"{name} is of type {kind.name}, which the gguf library cannot undo") from None
+        raise LoadError(f"{name} is of type {kind.name}, which the gguf library cannot dequantise") from None
     return torch.from_numpy(np.ascontiguousarray(values, np.float32)).reshape(stored.shape)

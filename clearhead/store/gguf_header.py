@@ -1,8 +1,8 @@
 """The header of a GGUF file: bytes in, metadata and the place of every tensor out.
 
-The `gguf` library has a reader too, and one that believes what a file says of itself: a made-up array length
-keeps it looping until memory is gone, and 49,152 tokens take it three seconds. Here every length is held
-against the size of the file before it is used.
+The `gguf` library has a reader too, which trusts the file: an invalid array length makes it loop until memory
+is exhausted, and 49,152 tokens take it three seconds. Here every length is checked against the size of the
+file before it is used.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Metadata(dict[str, Any]):
     def _found(self, key: str, default: object) -> object:
         value = self.get(key, default)
         if value is None:
-            raise LoadError(f"it does not say {key}")
+            raise LoadError(f"it has no value for {key}")
         return value
 
 
@@ -91,7 +91,7 @@ class Header:
         self.data = _mapped(path)
         self._at = 0
         if self._take(4) != MAGIC:
-            raise LoadError("this is no GGUF file: it does not begin with GGUF")
+            raise LoadError("this is not a GGUF file: it does not begin with GGUF")
         version = self._number("I")
         if version not in VERSIONS:
             other = version & 0xFFFF == 0  # written on a machine of the other byte order
@@ -108,7 +108,7 @@ class Header:
     def _key(self) -> None:
         key = self._text()
         if key in self.metadata:
-            raise LoadError(f"{_short(key)} is said twice")
+            raise LoadError(f"{_short(key)} is given twice")
         self.metadata[key] = self._value(self._number("I"))
 
     def _value(self, kind: int) -> object:
@@ -131,7 +131,7 @@ class Header:
         dims = [self._number("Q") for _ in range(self._dimensions(name))]
         kind, offset = self._number("I"), self._number("Q")
         if name in self.tensors:
-            raise LoadError(f"tensor {_short(name)} is there twice")
+            raise LoadError(f"tensor {_short(name)} is in it twice")
         values, size = blocks(kind)
         if not all(dims) or dims[0] % values:
             raise LoadError(f"tensor {_short(name)} has the shape {dims[::-1]}, in blocks of {values}")
@@ -153,7 +153,7 @@ class Header:
             start = base + stored.start
             # Tensors that share bytes could make a small file ask for any amount of memory.
             if start < end or stored.start % step:
-                raise LoadError(f"tensor {_short(name)} lies across another one")
+                raise LoadError(f"tensor {_short(name)} overlaps another one")
             end = start + stored.size
             if end > len(self.data):
                 raise LoadError(

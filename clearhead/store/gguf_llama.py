@@ -25,7 +25,7 @@ TensorPlan = dict[
 def read_config(
     metadata: Metadata, tensors: Mapping[str, StoredTensor], rope_factors: Tensor | None
 ) -> dict[str, Any]:
-    """The metadata as a Hugging Face config. What this family cannot express is refused."""
+    """The metadata as a Hugging Face config. What this family cannot express is an error."""
     _refuse(metadata)
     heads, width = metadata.whole("llama.attention.head_count"), metadata.whole("llama.embedding_length")
     head_dim = metadata.whole("llama.attention.key_length", width // heads)
@@ -67,7 +67,7 @@ def plan_tensors(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor])
     }
     if OUTPUT_WEIGHT in tensors:
         expected[OUTPUT_WEIGHT] = ("lm_head.weight", (vocab, width))
-    if depth > len(tensors):  # asked before a list of that length is made
+    if depth > len(tensors):  # checked before a list of that length is created
         raise LoadError(f"llama.block_count is {depth}; the file has {len(tensors)} tensors in all")
     for i in range(depth):
         for theirs, (name, shape) in _layer(config).items():

@@ -13,7 +13,7 @@ from ..text import Tokenizer
 from ..text.legacy import Named, frame
 from .gguf_header import Metadata
 
-NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4  # what tokenizer.ggml.token_type says of a token
+NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4  # values of tokenizer.ggml.token_type
 
 SPECIAL_TOKENS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 
@@ -89,7 +89,7 @@ class _Vocabulary:
                 if kind in (UNKNOWN, CONTROL, USER)
             ]
         )
-        # What llama.cpp does where a file is silent.
+        # The defaults of llama.cpp.
         opens = self.model == "llama" or PRE_TOKENIZERS.get(self.cut) is _llama3
         engine.post_processor = frame(self._end("bos", silent=opens), self._end("eos", silent=False))
         files = {
@@ -133,7 +133,7 @@ class _Vocabulary:
 
     def _merges(self, scores: list[float]) -> list[tuple[str, str]]:
         """SentencePiece keeps a score per token, not a list of merges: every way to join two tokens into a
-        third is one, and the third's score says when."""
+        third is one, and the third's score decides when."""
         merges = []
         for token, kind, score in zip(self.tokens, self.kinds, scores, strict=True):
             if kind != NORMAL:

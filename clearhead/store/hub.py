@@ -15,7 +15,7 @@ UNWANTED = ["consolidated*.safetensors", "*/*.safetensors"]
 OFFLINE = "HF_HUB_OFFLINE forbids the network; unset it, or pass a folder"
 
 _WORD = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?"
-# Nothing that looks like a path: no dot, slash or ~ in front, no backslash, one slash, no way up.
+# Nothing that looks like a path: no leading dot, slash or ~, no backslash, one slash, no `..`.
 _HUB_ID = re.compile(
     rf"(?!.*\.\.)(?P<repo>(?:{_WORD}/)?{_WORD})(?:@(?P<revision>[A-Za-z0-9_][A-Za-z0-9_./-]*))?"
 )
@@ -86,8 +86,8 @@ def _why(error: Exception, repo: str) -> str:
         case errors.HFValidationError():
             return "is not a hub id; expected org/name"
         case errors.LocalEntryNotFoundError() if constants.HF_HUB_OFFLINE:
-            return f"is not whole in the local cache, and {OFFLINE}"
-    why = reason(error.__cause__ or error)  # what the library says itself is a long story
+            return f"is not complete in the local cache, and {OFFLINE}"
+    why = reason(error.__cause__ or error)  # the library's own message is long
     return (
         f"could not be fetched from {constants.ENDPOINT}: {why}; where that is out of reach try "
         "HF_ENDPOINT=https://hf-mirror.com, or pass a folder"

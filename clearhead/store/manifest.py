@@ -1,7 +1,7 @@
 """Manifests: the files of a folder in, MANIFEST.json out with their sizes and hashes; and the comparison.
 
-A manifest is sealed with its own hash, so a change of any byte of it shows. It stands in every checkpoint,
-and beside the model that a run publishes. Whoever writes other files over these removes it.
+A manifest is sealed with its own hash, so a change of any byte of it is detected. It is in every checkpoint,
+and beside the model that a run publishes. Code that overwrites these files removes it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     if not whole:
         raise LoadError(one_line(f"{path} is not what was saved"))
     if not isinstance(files, dict) or not all(map(_is_entry, files.items())):
-        raise LoadError(one_line(f"{path} is no manifest: expected names in this folder, sizes and hashes"))
+        raise LoadError(
+            one_line(f"{path} is not a manifest: expected names in this folder, sizes and hashes")
+        )
     return files
 
 

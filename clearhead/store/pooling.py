@@ -1,10 +1,10 @@
 """Sentence-transformers folders: `modules.json` and its neighbours in, how to pool a sentence out.
 
 modules         the kinds of all modules, in order: Transformer, Pooling, Dense, Normalize
-modes           cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken; several are laid side by side
+modes           cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken; several are concatenated
 normalize       whether a Normalize module follows the pooling
 include_prompt  whether the words of a prompt count as well
-max_seq_length  how many tokens a sentence is cut to; None where the folder does not say
+max_seq_length  how many tokens a sentence is cut to; None if not specified
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..errors import LoadError, nearest, one_line, quoted
 from ..readfile import read_json, read_object
 from .shards import is_bare_name
 
-# The old spelling, a flag per mode, in the order in which several are laid side by side.
+# The old spelling, a flag per mode, in the order in which several are concatenated.
 FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -29,7 +29,7 @@ FLAGS = {
 
 
 def read_pooling(folder: Path) -> dict[str, Any] | None:
-    """How to pool tokens into a sentence vector; None if the folder does not say."""
+    """How to pool tokens into a sentence vector; None if the folder does not specify it."""
     if not os.path.lexists(folder / "modules.json"):
         return None
     modules = _modules(folder / "modules.json")

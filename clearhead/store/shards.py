@@ -32,7 +32,7 @@ def is_weights(name: str) -> bool:
 
 
 def is_bare_name(name: object) -> bool:
-    """A plain file name on every system: no separators, no drive, no way up."""
+    """A plain file name on every system: no separators, no drive, no `..`."""
     return (
         isinstance(name, str)
         and name not in ("", ".", "..")
@@ -64,7 +64,7 @@ def _open_shards(folder: Path) -> Tensors:
 
 
 def _regular(path: Path) -> Path:
-    """Refuse pipes and devices: reading one could block or never end."""
+    """Raise for pipes and devices: reading one could block or never end."""
     if not os.path.isfile(path):
         raise LoadError(one_line(f"{path} is not a file that can be read; expected safetensors weights"))
     return path

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..errors import LoadError, one_line, quoted, reason
 
 MAX_TENSORS = 200_000  # of one file; the largest models have half as many in all
-# What we take. The format knows more (four and six bits, scales alone); a type that is not here is refused.
+# Supported types. The format has more (four and six bits, scales alone); any other is an error.
 DTYPES: dict[str, torch.dtype] = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
     "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
@@ -53,7 +53,7 @@ class _Entry:
 class Tensors(Mapping[str, Tensor]):
     """Every tensor of a folder by name; names, shapes and dtypes come from the headers alone.
 
-    A tensor is a window on the mapped file: nothing is copied, and every look returns the same memory.
+    A tensor is a view of the mapped file: nothing is copied, and every access returns the same memory.
     Writing into one changes that memory, never the file.
     """
 
@@ -71,7 +71,7 @@ class Tensors(Mapping[str, Tensor]):
         entry = self._entries[name]
         try:
             return entry.file.get_tensor(name)
-        except Exception as error:  # whatever the library raises: the file is at fault, and we say which
+        except Exception as error:  # whatever the library raises, the file is at fault; name it
             raise LoadError(
                 one_line(f"{quoted(name)} cannot be read from {entry.path}: {reason(error)}")
             ) from error

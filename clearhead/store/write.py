@@ -35,13 +35,13 @@ def write_folder(
     example those of a tokenizer; a name may be in a subfolder.
     """
     folder = _target(folder)
-    # A mount has no neighbours on its own disk, and only within a disk is a move a rename.
+    # A mount point has no siblings on its own disk, and only within a disk is a move a rename.
     beside = folder if os.path.ismount(folder) else folder.parent
     aside = beside / f".tmp-{folder.name}-{os.getpid()}"
     try:
         shards = _split(tensors, shard_bytes)
         texts = _texts(config, generation, files or {}, shards, tensors)
-        shutil.rmtree(aside, ignore_errors=True)  # left by a process that died, and had our number
+        shutil.rmtree(aside, ignore_errors=True)  # left by a crashed process with the same pid
         _fill(aside / "new", texts, shards, tensors)
         move_into_place(aside, folder, [*texts, *shards], [MANIFEST] if is_sealed(folder) else [])
     except SaveError:
@@ -54,10 +54,10 @@ def write_folder(
 
 def _target(given: str | Path) -> Path:
     if not isinstance(given, str | Path) or "\0" in str(given):
-        raise SaveError(f"{quoted(given)} is no name of a folder to save into")
+        raise SaveError(f"{quoted(given)} is not a folder name to save into")
     if not str(given):
         raise SaveError("the name of the folder to save into is empty")
-    folder = Path(os.path.realpath(given))  # so that beside a link means beside what it points at
+    folder = Path(os.path.realpath(given))  # so that files are staged beside the target of a link
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise SaveError(one_line(f"{folder} is a file; expected a folder to save into: choose another name"))
     return folder

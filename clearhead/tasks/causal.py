@@ -119,6 +119,6 @@ class CausalLM:
             raise InputError("language modelling needs a model with one tower")
         whole = bool(
             (batch.document_BT == 0).all()
-        )  # one text a row: no mask is needed beyond the causal one
+        )  # one text per row: no mask is needed beyond the causal one
         states = model.states(batch.ids_BT, None if whole else Documents(batch.document_BT))
         return token_loss(model, states, batch.labels_BT, smoothing)

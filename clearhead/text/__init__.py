@@ -1,4 +1,4 @@
-"""Text <-> ids. A tokenizer never meets a tensor; nothing here imports torch."""
+"""Text <-> ids. Tokenizers do not use tensors; nothing here imports torch."""
 
 from .pieces import Encoding, Piece
 from .tokenizer import Special, Tokenizer

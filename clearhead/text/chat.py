@@ -14,7 +14,7 @@ from ..errors import InputError, LoadError
 from .rendering import A_SECOND
 
 DEADLINE = 10.0  # seconds by the clock, starting Python included
-# For checkpoints that come without a template: who speaks, a colon, what is said.
+# For checkpoints that come without a template: role, colon, content.
 PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}"
     "{% if message.role == 'assistant' %}{{ eos_token }}{% endif %}{{ '\\n' }}{% endfor %}"
@@ -37,7 +37,7 @@ def render_chats(template: str, chats: Sequence[tuple[Sequence[Message], Mapping
     except (TypeError, ValueError) as error:
         raise InputError(f"messages must be made of texts, numbers, lists and names: {error}") from None
     try:
-        # Isolated: no settings, no paths and no secrets of whoever calls.
+        # Isolated: no settings, paths or secrets of the calling process.
         done = subprocess.run(
             [sys.executable, "-I", str(SCRIPT)],
             input=request,

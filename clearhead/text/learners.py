@@ -1,7 +1,7 @@
 """Learners: split texts in, a vocabulary of the `tokenizers` library out, the same every time.
 
-The library counts words in tables with a random order. Its BPE does not depend on it; for the others what
-depends on it is settled here: in which order pieces get their numbers, and the last digits of scores.
+The library counts words in tables with a random order. Its BPE does not depend on it; for the others, what
+depends on it is fixed here: the order in which pieces get their ids, and the last digits of scores.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tokenizers import models, pre_tokenizers, trainers
 
 UNK = "<unk>"
 EMPTY = models.WordLevel({UNK: 0}, unk_token=UNK)
-SCORE_STEP = 1e-4  # what the library puts between the scores of letters it keeps only to know all letters
+SCORE_STEP = 1e-4  # step between the scores of letters that the library keeps only for coverage
 
 
 def learn_vocabulary(
     kind: str, engine: Engine, texts: Sequence[str], specials: list[str], alphabet: list[str], vocab: int
 ) -> models.Model:
-    """`engine` says how texts are cleaned and split."""
+    """`engine` cleans and splits the texts."""
     if kind == "chars":
         words = [*specials, *alphabet[: vocab - len(specials)]]
         return models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=UNK)
@@ -46,7 +46,7 @@ def learn_vocabulary(
 def _wordpiece(
     engine: Engine, texts: Sequence[str], specials: list[str], alphabet: list[str], vocab: int
 ) -> models.Model:
-    """Letters inside of words are numbered before training; otherwise they are as they happen to come by."""
+    """Letters inside of words are numbered before training; otherwise their order would be random."""
     splitter, cleaner = engine.pre_tokenizer, engine.normalizer
     assert splitter is not None and cleaner is not None
     words = {word for text in texts for word, _ in splitter.pre_tokenize_str(cleaner.normalize_str(text))}

@@ -1,7 +1,8 @@
 """Tokenizers from before `tokenizer.json`: a vocabulary file in, a tokenizer of the library out.
 
-What a file does not say is what its family has always done: `vocab.txt` is BERT's WordPiece, `vocab.json`
-with `merges.txt` is the byte-level BPE of GPT-2, or of RoBERTa and BART where the vocabulary has `<s>`.
+What a file does not specify follows the convention of its family: `vocab.txt` is BERT's WordPiece,
+`vocab.json` with `merges.txt` is the byte-level BPE of GPT-2, or of RoBERTa and BART where the vocabulary has
+`<s>`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def refusal(files: Files) -> str | None:
     """Why these files, which hold a vocabulary, cannot be read here; None if they can."""
     if "vocab.txt" not in files and "merges.txt" not in files:
         return next(f"{name} is a SentencePiece file" for name in SENTENCEPIECE if name in files)
-    if b'</w>"' in files.get("vocab.json", b""):  # GPT-1 and CLIP split text in ways these files do not say
+    if b'</w>"' in files.get(
+        "vocab.json", b""
+    ):  # GPT-1 and CLIP split text in ways these files do not specify
         return "the words of vocab.json end in </w>"
     return None
 
@@ -51,7 +54,7 @@ def build_engine(files: Files, settings: Settings) -> tuple[Engine, Names]:
         else:
             names = GPT2 | named
             engine.post_processor = frame(_known(names["bos"], vocab) if add_bos else None, None)
-    # What the files name, and of the habits of the family those that this vocabulary has.
+    # The tokens that the files name, and the usual ones of the family that this vocabulary has.
     return engine, {role: name for role, name in names.items() if role in named or name in vocab}
 
 
@@ -94,7 +97,7 @@ def _byte_pairs(vocab: dict[str, int], merges_txt: bytes, settings: Settings) ->
 
 
 def _lines(raw: bytes) -> dict[str, int]:
-    """One token a line, and the number of the line. Not `splitlines`: some tokens are odd line ends."""
+    """One token per line, with its line number. Not `splitlines`: tokens may contain unusual line ends."""
     lines = raw.decode("utf-8").removesuffix("\n").split("\n")
     return {line.removesuffix("\r"): i for i, line in enumerate(lines)}
 

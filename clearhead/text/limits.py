@@ -1,4 +1,4 @@
-"""Limits of a tokenizer.json: the parts of an opened tokenizer in, one line about what would never end out.
+"""Limits of a tokenizer.json: the parts of a tokenizer in, an error message for what would never finish out.
 
 A normaliser may replace a letter by ten, and nine of these in a row make a gigabyte of a word; a template may
 repeat a text a hundred thousand times. What real tokenizers do is far below these limits.

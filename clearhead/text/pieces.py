@@ -1,6 +1,6 @@
 """Pieces: what a tokenizer did to a text in, the stretch of that text behind each id out.
 
-Vocabulary strings are spelled for machines: `Ġ` for a space, `ä½ł` for 你, `<0xE4>` for a third of it. So a
+Vocabulary strings are not readable: `Ġ` for a space, `ä½ł` for 你, `<0xE4>` for a third of it. So a
 piece is labelled with the characters it covers. Where several pieces cover one character they share it and
 are numbered, as in 你①②③, and no half character is ever shown.
 """
@@ -46,7 +46,7 @@ class Encoding:
 
     @cached_property
     def tokens(self) -> list[Piece]:
-        """One piece per id. Made when asked for: training reads ids alone, by the million."""
+        """One piece per id. Computed on access: training reads only ids, by the million."""
         return list(self._pieces())
 
     def _pieces(self) -> Iterator[Piece]:
@@ -65,7 +65,7 @@ class Encoding:
                 yield Piece(text, start, end, ids[i], special, i - first + 1, last - first, side)
 
     def _span(self, name: str, span: tuple[int, int], side: int | None) -> tuple[int, int]:
-        """Where a token stands in its text. A space that only the tokenizer put there has no width."""
+        """The span of a token in its text. A space that only the tokenizer added has no width."""
         start, end = span
         if side is not None and BLANKS.issuperset(name):
             covered = self._texts[side][start:end]
@@ -75,7 +75,7 @@ class Encoding:
 
 
 def unknown_note(encodings: Iterable[Encoding], unk: int | None) -> tuple[str, ...]:
-    """One line if the vocabulary lacks part of what was typed: the model sees a sign for "unknown" there."""
+    """One line if the vocabulary lacks part of what was typed: the model sees the unknown token there."""
     if unk is None:
         return ()
     pieces = [piece for encoding in encodings for piece in encoding.tokens if piece.side is not None]
@@ -86,7 +86,7 @@ def unknown_note(encodings: Iterable[Encoding], unk: int | None) -> tuple[str, .
 
 
 def unknown_words(unknown: Sequence[str], count: int) -> str:
-    """The line itself, for so many tokens in all."""
+    """The message, for `count` tokens in all."""
     shown = ", ".join(dict.fromkeys(unknown))
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
     return f"{len(unknown)} of {count} tokens are unknown to this model's vocabulary: {shown}"

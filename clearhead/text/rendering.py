@@ -1,7 +1,7 @@
 """Rendering a chat template, in a process of its own: template and chats in on stdin, their texts on stdout.
 
-A template comes with a checkpoint, so it is somebody else's program. It runs in jinja2's sandbox, which
-keeps it from files and from Python; and because a sandbox knows no clock and no scales, the process has
+A template comes with a checkpoint, so it is untrusted code. It runs in jinja2's sandbox, which
+keeps it from files and from Python; because the sandbox does not limit time or memory, the process has
 limits on time, memory and output, and can be killed. Run as a script, this file imports nothing of ours.
 """
 
@@ -12,10 +12,10 @@ import sys
 from datetime import datetime
 from typing import Any
 
-MEMORY = 256 << 20  # bytes, and so many times what was given
+MEMORY = 256 << 20  # bytes, plus TIMES the input
 TIMES = 16
 SECONDS = 2  # of computing, for one chat
-A_SECOND = 50  # further chats that are granted a second more
+A_SECOND = 50  # further chats that add one second each
 MAX_OUTPUT_LENGTH = 4 << 20  # characters of output
 
 
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def render(template: str, values: dict[str, Any]) -> str:
-    """With the habits Hugging Face's templates count on: trimmed blocks, break and continue, tojson, ..."""
+    """With the settings Hugging Face's templates expect: trimmed blocks, break and continue, tojson, ..."""
     from jinja2.exceptions import TemplateError
     from jinja2.ext import loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -59,13 +59,13 @@ def render(template: str, values: dict[str, Any]) -> str:
     for part in environment.from_string(template).generate(**values):
         size += len(part)
         if size > MAX_OUTPUT_LENGTH:
-            raise ValueError(f"it says more than {MAX_OUTPUT_LENGTH:,} characters")
+            raise ValueError(f"it produces more than {MAX_OUTPUT_LENGTH:,} characters")
         parts.append(part)
     return "".join(parts)
 
 
 def _generation_tag() -> type:
-    """`{% generation %}` marks what an assistant said; for us it is only its content."""
+    """`{% generation %}` marks assistant turns; here it is only its content."""
     from jinja2 import nodes
     from jinja2.ext import Extension
 

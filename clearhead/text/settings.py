@@ -11,17 +11,17 @@ from ..errors import LoadError
 from ..readfile import parse_json
 
 ROLES = ("pad", "bos", "eos", "unk", "mask", "cls", "sep")
-ENDLESS = 10**9  # a model_max_length above this is somebody's way to write "no limit"
+ENDLESS = 10**9  # a model_max_length above this means "no limit"
 
 Files = Mapping[str, bytes]
 
 
 class Settings:
-    """What `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` say together."""
+    """The merged content of `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`."""
 
     def __init__(self, files: Files) -> None:
         self.config = _read(files, "tokenizer_config.json")
-        # A folder of the newer kind says everything in its config; in an older one the map has the last word.
+        # A newer folder has everything in its config; in an older one the map has priority.
         newer = "added_tokens_decoder" in self.config
         config = self.config if newer else {**self.config, **_read(files, "special_tokens_map.json")}
         self.named: dict[str, AddedToken] = {
@@ -35,7 +35,7 @@ class Settings:
         self.tidies = self.config.get("clean_up_tokenization_spaces") is True
 
     def asks(self, key: str) -> bool | None:
-        """A yes, a no, or nothing said."""
+        """True, False, or None if not given."""
         value = self.config.get(key)
         return value if isinstance(value, bool) else None
 
@@ -48,7 +48,7 @@ def _read(files: Files, name: str) -> dict[str, Any]:
 
 
 def _token(value: object, *, special: bool = True) -> AddedToken:
-    """A token as files write it: a string, or a string and how it meets the spaces around it."""
+    """A token as files write it: a string, or a string and how it treats the spaces around it."""
     if isinstance(value, str):
         return AddedToken(value, special=special, normalized=False)
     if isinstance(value, dict) and isinstance(value.get("content"), str) and value["content"]:
@@ -60,7 +60,9 @@ def _token(value: object, *, special: bool = True) -> AddedToken:
             normalized=value.get("normalized") is True,
             special=special,
         )
-    raise LoadError(f"{str(value)[:40]!r} is no special token; expected a string or an object with 'content'")
+    raise LoadError(
+        f"{str(value)[:40]!r} is not a special token; expected a string or an object with 'content'"
+    )
 
 
 def _added(

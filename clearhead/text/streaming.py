@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .tokenizer import Tokenizer
 
-WINDOW = 24  # tokens that are decoded at a time; enough for any character and any habit of a decoder
+WINDOW = 24  # tokens that are decoded at a time; enough for any character and any decoder
 TIDY = 8  # how far back tidying (`do n ' t` -> `don't`) may still change a text
 
 
@@ -24,13 +24,13 @@ class Detokenizer:
         self._ids.append(token)
         if self._tokenizer.is_byte(token):
             self._in_bytes = True
-            return ""  # a run of lone bytes is good or bad as a whole, and it may go on
+            return ""  # a run of lone bytes is decoded as a whole, and it may continue
         if self._in_bytes and not self._tokenizer.decode([token]):
-            return ""  # a special token, left out before bytes are joined: the run may go on behind it
+            return ""  # a special token, left out before bytes are joined: the run may continue after it
         self._in_bytes = False
         text = self._tokenizer.decode(self._ids)
         held = TIDY if self._tokenizer.tidies else 0
-        # Half a character shows as this sign at the very end; whatever stands before is settled.
+        # An incomplete character shows as this sign at the very end; everything before it is final.
         held = max(held, 1 if text.endswith("\ufffd") else 0)
         piece = text[self._sent : max(self._sent, len(text) - held)]
         self._sent += len(piece)
@@ -44,7 +44,7 @@ class Detokenizer:
         return piece
 
     def _slide(self, unsent: int) -> None:
-        """Forget the older half of the window, if the newer half reads the same without it."""
+        """Drop the older half of the window, if the newer half decodes to the same text without it."""
         kept = self._ids[WINDOW // 2 :]
         text = self._tokenizer.decode(kept)
         if len(text) > unsent + TIDY:
@@ -52,7 +52,7 @@ class Detokenizer:
 
 
 class Cutter:
-    """Text in pieces in; the same out, cut before the stop string that is whole first. None of it shows."""
+    """Text in pieces in; the same out, cut before the first complete stop string, which is not returned."""
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops

@@ -1,4 +1,4 @@
-"""A tokenizer: text in, ids out, and back. A thin door over the `tokenizers` library."""
+"""A tokenizer: text in, ids out, and back. A thin wrapper over the `tokenizers` library."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ NOTHING = '{"version": "1.0", "model": {"type": "WordLevel", "vocab": {}, "unk_t
 
 
 class Special(NamedTuple):
-    """A token that stands for no text of its own."""
+    """A special token."""
 
     id: int
     text: str
 
 
 class Tokenizer:
-    """Text <-> ids, as the files of a checkpoint say. `files` are those files, byte for byte.
+    """Text <-> ids, as the files of a checkpoint define. `files` are those files, byte for byte.
 
     Files with a vocabulary that cannot be read here (a lone SentencePiece model) still make a tokenizer: the
-    model works on ids, and only using text says what is missing.
+    model works on ids, and only using text raises an error that names what is missing.
     """
 
     pad: Special | None = None
@@ -138,7 +138,7 @@ class Tokenizer:
         self._ready()
         for i in ids:
             if not 0 <= i < 2**32:
-                raise InputError(f"{i} is no token id; this tokenizer knows 0 to {self.vocab - 1}")
+                raise InputError(f"{i} is not a token id; this tokenizer has 0 to {self.vocab - 1}")
         try:
             text = self._engine.decode(list(ids), skip_special_tokens=not specials)
         except BaseException as error:
@@ -156,7 +156,7 @@ class Tokenizer:
         """Many at once, each with whether a reply is to follow."""
         if self.chat_template is None:
             raise InputError(
-                "this checkpoint has no chat template; it was not made for chats: generate from text"
+                "this checkpoint has no chat template; it is not a chat model: generate from text"
             )
         roles = {f"{role}_token": getattr(self, role) for role in ROLES}
         named = {name: special.text for name, special in roles.items() if special is not None}
@@ -164,7 +164,7 @@ class Tokenizer:
         return render_chats(self.chat_template, given)
 
     def learn_chats(self, template: str) -> None:
-        """Take this template, and keep it with the files."""
+        """Use this template, and save it with the files."""
         self.chat_template = template
         self.files["chat_template.jinja"] = template.encode()
 
@@ -179,7 +179,7 @@ class Tokenizer:
         else:
             self._engine, names = legacy.build_engine(files, settings)
         check_limits(self._engine)
-        # A file may carry the padding of the day it was saved: 13 tokens came back as 128.
+        # A file may contain padding settings from when it was saved: 13 tokens came back as 128.
         self._engine.no_padding()
         self._engine.no_truncation()
         habits = [AddedToken(name, special=True, normalized=False) for name in names.values()]
@@ -206,7 +206,7 @@ class Tokenizer:
 
 
 def _add(engine: Engine, tokens: Iterable[AddedToken]) -> None:
-    """Add what the vocabulary lacks and mark what it has. What tokenizer.json says of a token stands."""
+    """Add what the vocabulary lacks and mark what it has. tokenizer.json has priority."""
     known = {token.content: token.special for token in engine.get_added_tokens_decoder().values()}
     news = []
     for token in tokens:
@@ -217,7 +217,7 @@ def _add(engine: Engine, tokens: Iterable[AddedToken]) -> None:
 
 
 def _keep_spaces(engine: Engine) -> None:
-    """A word owns the space before it: switch off what would cut it from the offsets."""
+    """The space before a word belongs to its token: disable what would remove it from the offsets."""
     post = engine.post_processor
     if post is None:
         return
@@ -230,7 +230,7 @@ def _keep_spaces(engine: Engine) -> None:
 
 
 def _tidied(text: str) -> str:
-    """`Hello , world .` as `Hello, world.`: for vocabularies that forget which spaces there were."""
+    """`Hello , world .` as `Hello, world.`: for vocabularies that do not keep spaces."""
     text = text.replace(" .", ".").replace(" ?", "?").replace(" !", "!").replace(" ,", ",")
     text = text.replace(" ' ", "'")
     for short in ("n't", "'m", "'s", "'ve", "'re"):

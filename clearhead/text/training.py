@@ -1,4 +1,4 @@
-"""Training a tokenizer: texts in, a tokenizer out, with the files that any Hugging Face tool opens.
+"""Training a tokenizer: texts in, a tokenizer out, with files that any Hugging Face tool loads.
 
 The first ids are PAD 0, BOS 1, EOS 2, UNK 3, MASK 4. The same texts give the same files, byte for byte.
 """
@@ -45,10 +45,10 @@ def train_tokenizer(
     chinese: Literal["characters", "words"] = "characters",
     max_length: int | None = None,
 ) -> Tokenizer:
-    """`vocab` counts all ids, special ones too; fewer come out where the texts have no more to give.
+    """`vocab` counts all ids, special ones too; fewer result if the texts are too small.
 
-    `frame` is what stands around a text when it is encoded. With `chinese="characters"` every Chinese
-    character is a token of its own, which suits small corpora; "words" lets them grow together.
+    `frame` is the special tokens around an encoded text. With `chinese="characters"` every Chinese
+    character is a token of its own, which suits small corpora; "words" allows them to be merged.
     """
     _check(texts, kind, frame)
     rows = [_normal(text, lower=lower) for text in texts]
@@ -76,7 +76,7 @@ def train_tokenizer(
 def _doors(
     kind: TokenizerKind, chinese: str, *, lower: bool
 ) -> tuple[normalizers.Normalizer, pre_tokenizers.PreTokenizer, decoders.Decoder]:
-    """How a text is cleaned, how it is split before the vocabulary is asked, and how pieces become text."""
+    """How a text is cleaned, how it is split before tokenization, and how pieces become text."""
     steps: list[normalizers.Normalizer] = [normalizers.NFC()]
     if lower:
         steps.append(normalizers.Lowercase())
@@ -91,7 +91,7 @@ def _doors(
             clean_text=True, handle_chinese_chars=apart, strip_accents=False, lowercase=lower
         )
         return bert, pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(prefix="##", cleanup=False)
-    # A word owns the space before it, the first word too; Chinese characters need none and stand alone, as do
+    # The space before a word belongs to it, for the first word too; Chinese characters stand alone, as do
     # marks and line breaks.
     splits: list[pre_tokenizers.PreTokenizer] = [
         pre_tokenizers.Metaspace(prepend_scheme="always", split=False)

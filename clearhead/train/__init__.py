@@ -13,10 +13,10 @@ from .trainer import Trainer
 
 __all__ = [
     "Trainer", "Training", "TrainingResult",
-    # the choices
+    # the options
     "Optimizer", "AdamW", "Adam", "SGD",
     "Schedule", "Noam", "InverseSqrt", "Cosine", "LinearDecay", "Constant", "SCHEDULES",
-    # watching, and reading what a run left
+    # progress, and reading the log of a run
     "Progress", "QuietProgress", "LineProgress", "BarProgress", "default_progress",
     "Record", "read_log", "without_timing", "checkpoints", "verify",
     # the parts

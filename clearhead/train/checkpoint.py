@@ -101,16 +101,16 @@ def read_weights(bundle: Bundle, checkpoint: Path) -> Weights:
 
 
 def check_same_config(checkpoint: Path, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
-    """Refuse to resume under other settings, naming the first that differs."""
+    """Raise if the settings differ from those of the checkpoint, naming the first difference."""
     here = _flat(ours)
     try:
         there = _flat({key: _today(theirs.get(key), ours[key]) for key in ours})
     except (TypeError, AttributeError, RecursionError):  # values of kinds that no version ever wrote
-        raise LoadError(f"{checkpoint / STATE_FILE} does not say what the run was made by") from None
+        raise LoadError(f"{checkpoint / STATE_FILE} does not record the settings of the run") from None
     for key in [*here, *there]:
         if here.get(key) != there.get(key):
             difference = f"{key} is {quoted(here.get(key))} here and {quoted(there.get(key))} there"
-            message = f"{checkpoint} was made by another config: {difference}"
+            message = f"{checkpoint} was written with another config: {difference}"
             raise TrainError(one_line(f"{message}; give the same settings, or choose another folder"))
 
 

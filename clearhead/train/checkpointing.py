@@ -37,7 +37,7 @@ class Checkpointer:
         path = atomic_write.newest_checkpoint(self.folder, self.warn)
         if path is None:
             if (self.folder / "config.json").exists() and not atomic_write.checkpoints(self.folder):
-                message = f"{self.folder} holds a model that no run here has made; choose another folder"
+                message = f"{self.folder} holds a model that is not from this run; choose another folder"
                 raise TrainError(one_line(message))
             return TrainingState(scale=MAX_LOSS_SCALE if self.optimizer_step.uses_loss_scale else 1.0)
         state, facts = checkpoint.read_state(path)
@@ -120,5 +120,7 @@ class Checkpointer:
             f"{key} {str(there.get(key))[:40]} -> {here[key]}" for key in here if there.get(key) != here[key]
         ]
         if odd:
-            message = f"resumed elsewhere ({', '.join(odd)}): close from here on, not bit for bit"
+            message = (
+                f"resumed elsewhere ({', '.join(odd)}): results are close from here on, not bit-identical"
+            )
             self.warn(shortened(one_line(message), atomic_write.MAX_WARNING))

@@ -65,7 +65,7 @@ class OptimizerStep:
             raise TrainError(f"{self.device.type} cannot train in {training.precision}; choose float32")
 
     def run(self, step: int, state: TrainingState, halt: Halt) -> StepMetrics | None:
-        """Compute gradients, clip them, update the weights. None if `halt` said so: nothing has changed."""
+        """Compute gradients, clip them, update the weights. None if `halt` returned True, without changes."""
         while True:
             loss_and_count = self.compute_gradients(step, state.scale, halt)
             if loss_and_count is None:
@@ -93,7 +93,7 @@ class OptimizerStep:
 
     def compute_gradients(self, step: int, scale: float, halt: Halt) -> tuple[float, int] | None:
         """Accumulate the gradient of the mean loss over all micro-batches; returns that loss and the number
-        of targets, or None if `halt` said so.
+        of targets, or None if `halt` returned True.
         """
         self.optimizer.zero_grad(set_to_none=True)
         batches = [self.task.batch(step, micro) for micro in range(self.training.micro)]

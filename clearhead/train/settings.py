@@ -64,7 +64,7 @@ class Training(Spec):
             raise SpecError(f"Training.{name} is {quoted(getattr(self, name))}; expected {least} or more")
 
     def _check_sizes(self) -> None:
-        """Refuse sizes that are impossible or that torch does not accept."""
+        """Raise for sizes that are impossible or that torch does not accept."""
         for name, most in (("steps", 10**12), ("micro", 2**16), ("threads", 1024)):
             value = getattr(self, name)
             if value is not None and value > most:
@@ -73,7 +73,9 @@ class Training(Spec):
     def _check_rate(self) -> None:
         schedule = self.schedule
         if isinstance(schedule, Noam) and self.lr is not None:
-            raise SpecError(f"Noam makes its rate from the width; leave out lr {self.lr}, or set Noam.factor")
+            raise SpecError(
+                f"Noam computes its rate from the width; leave out lr {self.lr}, or set Noam.factor"
+            )
         if isinstance(schedule, Cosine | LinearDecay):
             name = type(schedule).__name__
             if schedule.warmup >= self.steps:

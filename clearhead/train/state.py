@@ -81,7 +81,7 @@ def restore_optimizer(
         dtype = torch.float32 if key == "step" else parameter.dtype
         if key not in wanted or value.shape != shape or value.dtype != dtype:
             raise LoadError(
-                f"state.safetensors has {quoted(key)} of {name}, which is none of this optimiser's"
+                f"state.safetensors has {quoted(key)} of {name}, which this optimiser does not have"
             )
         restored.setdefault(name, set()).add(key)
         # torch keeps the step count on the CPU.

@@ -29,7 +29,8 @@ class Trainer:
 
     `log` is called with every record of metrics.jsonl; `progress` shows them (default: nothing is shown).
     `files` are texts by name to store beside the run, such as its settings. They are written once the folder
-    is locked and its checkpoints are known to belong to this run: a refused run changes nothing.
+    is locked and its checkpoints are known to belong to this run: a run that fails its checks changes
+    nothing.
     """
 
     def __init__(

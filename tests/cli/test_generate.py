@@ -135,7 +135,7 @@ def test_a_draft_gives_the_same_answer(folder: str, capsys: pytest.CaptureFixtur
         ([], "give a text, - for stdin, or --file"),
         ([""], "the prompt is empty"),
         ([TEXT, "--file", "x"], "give a text, - for stdin, or --file"),
-        (["--file", "nowhere.txt"], "nowhere.txt is no file"),
+        (["--file", "nowhere.txt"], "nowhere.txt is not a file"),
         ([TEXT, "--beams", "0"], "num_beams is 0, expected a whole number from 1"),
         ([TEXT, "--top-p", "1.5"], "top_p is 1.5, expected a number from 0 to 1"),
         ([TEXT, "--n", "3"], "use num_beams or do_sample"),

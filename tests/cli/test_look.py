@@ -86,14 +86,14 @@ def test_what_is_saved_is_named(loaded: dict[str, Bundle], capsys: pytest.Captur
     assert "all heads together" in run(capsys, "a.safetensors")[1]
     assert run(capsys, "positions", "rope", "--save", "p.svg")[0] == 0 and Path("p.svg").exists()
     assert run(capsys, "architecture", "bert-base", "--save", "m.svg")[0] == 0 and Path("m.svg").exists()
-    assert "likeness" in run(capsys, "positions", "own", "writer")[1]
+    assert "similarity" in run(capsys, "positions", "own", "writer")[1]
 
 
 def test_a_mask_is_drawn_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "mask", "1 0 0; 1 1 0; 1 1 1")
     assert code == 0 and "■ ■ ·" in out and "nothing wrong" in out
     code, out, _ = run(capsys, "mask", "0 1 1; 0 0 1; 0 0 0")
-    assert code == 1 and "upside down" in out
+    assert code == 1 and "inverted" in out
     (tmp_path / "m.json").write_text("[[0, -Infinity], [0, 0]]")
     assert "additive" in json.loads(run(capsys, "mask", f"{tmp_path}/m.json", "--json")[1])["findings"][0]
 
@@ -108,8 +108,8 @@ def test_a_mask_is_drawn_and_checked(tmp_path: Path, capsys: pytest.CaptureFixtu
         (("writer", TEXT, "--without", "hed:1.1"), "'head'"),
         (("writer", TEXT, "--set", "a"), "ADDRESS=VALUE"),
         (("writer", TEXT, "--word", "zebra"), "no token is 'zebra'"), (("positions", "ropee"), "'rope'"),
-        (("mask", "abc"), "cannot be read"), (("run", "writer", "gradients"), "is no run"),
-        (("run", "writer"), "metrics.jsonl"), (("run", "writer", "loss"), "is no run"),
+        (("mask", "abc"), "cannot be read"), (("run", "writer", "gradients"), "is not a run"),
+        (("run", "writer"), "metrics.jsonl"), (("run", "writer", "loss"), "is not a run"),
         (("positions", "own"), "needs a model"),
     ],
 )  # fmt: skip

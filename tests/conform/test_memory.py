@@ -161,7 +161,7 @@ def test_a_memory_can_be_reordered_and_not_taken_back() -> None:
     model(text[:, :4], cache=memory)
     memory.reorder(rows)
     assert_close(model(text[rows, 4:], cache=memory), model(text)[rows, 4:])
-    with pytest.raises(UnsupportedError, match="cannot be taken back"):
+    with pytest.raises(UnsupportedError, match="cannot be rolled back"):
         memory.trim(2)
     with pytest.raises(InputError, match="holds 2 rows"):
         model(text, cache=memory)

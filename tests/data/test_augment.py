@@ -121,10 +121,10 @@ def test_lexicons(tmp_path: Path, name: str, text: str) -> None:
 )
 def test_bad_lexicons_and_rates_are_one_line(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(ClearheadError, match="is no lexicon; expected") as caught:
+    with pytest.raises(ClearheadError, match="is not a lexicon; expected") as caught:
         read_lexicon(tmp_path / name)
     assert "\n" not in str(caught.value)
-    with pytest.raises(ClearheadError, match="delete is 2; expected a chance"):
+    with pytest.raises(ClearheadError, match="delete is 2; expected a probability"):
         Augment(delete=2)
     with pytest.raises(ClearheadError, match="need a lexicon"):
         Augment(synonyms=0.1)

@@ -37,7 +37,7 @@ BAD = {
     "ragged.csv": (b"text,label\na,1\nb,2,3\n", "line 3 has 3 cells, expected 2 .text, label.*quote"),
     "ragged.tsv": (b"text\tlabel\na\t1\nb\n", "line 3 has 1 cells, expected 2"),
     "late.txt": (b"a\tb\n" * 300 + b"alone\n", "line 301 has 1 cells, expected 2"),
-    "open.csv": (b'text,label\n"a,1\nb,2\n', "line 2 is no CSV row.*quotation mark left open"),
+    "open.csv": (b'text,label\n"a,1\nb,2\n', "line 2 is not a CSV row.*quotation mark left open"),
     "row.jsonl": (b'{"text": "a"}\n{"text": \n', "line 2 is not JSON: Expecting value"),
     "list.jsonl": (b'{"text": "a"}\n\n[1]\n', "line 3 holds a list; expected an object"),
     "number.jsonl": (b"7\n", "line 1 holds a number"),

@@ -143,7 +143,7 @@ def test_half_of_the_disk_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(unpack.shutil, "disk_usage", lambda folder: usage)
     assert len(read_rows(path)) == 100_000
     usage = shutil._ntuple_diskusage(10**9, 0, len(text))
-    with pytest.raises(DataError, match=r"GB are free.*make room, or unpack it yourself"):
+    with pytest.raises(DataError, match=r"GB are free.*free some space, or unpack it yourself"):
         read_rows(path)
 
 

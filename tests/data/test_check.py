@@ -110,7 +110,7 @@ def test_wrong_rows_make_it_unusable_and_are_named() -> None:
     report = check_data(InMemorySource(rows, name="x.jsonl"))
     assert report.why == (
         "x.jsonl row 21: there is no tgt in it (rows 21, 23); "
-        "1 more rows have other faults; mend or remove them"
+        "1 more rows have other faults; fix or remove them"
     )
     assert report.wrong == {"there is no tgt in it": [21, 23], "src holds a dict; expected text": [22]}
 
@@ -129,7 +129,7 @@ def test_what_is_printed(tmp_path: Path, capsys) -> None:
         "looks like   prompt (prompt=question, completion=answer)",
         "or else      label (text=question, label=category)",
         "completion is empty (rows 17, 31)",
-        "38 longer than 10 characters, to be cut (rows 1, 2, 3, 4, 5 and 33 more)",
+        "38 longer than 10 characters, to be truncated (rows 1, 2, 3, 4, 5 and 33 more)",
         "row 1, as the model sees it",
         "怎么退货 0？⏎",
     ):

@@ -52,7 +52,7 @@ def test_a_page_that_is_damaged_is_named_when_its_row_is_read(tmp_path: Path) ->
     middle = len(data) // 2
     data[middle : middle + 400] = b"\xff" * 400
     path.write_bytes(data)
-    with pytest.raises(DataError, match=r"x\.parquet.* cannot be read: .*fetch it or make it again"):
+    with pytest.raises(DataError, match=r"x\.parquet.* cannot be read: .*download or create it again"):
         list(read_rows(path))
 
 
@@ -133,7 +133,7 @@ def test_an_index_on_which_the_library_gives_up(tmp_path: Path, monkeypatch: pyt
     path = write(tmp_path / "x.parquet", pa.table({"text": [["a"], ["b"]]}))
     assert read_rows(path)[0] == {"text": ["a"]}
     monkeypatch.setattr(parquet, "COUNT", "import os; os.abort()")
-    with pytest.raises(DataError, match="is no parquet file: its index is damaged"):
+    with pytest.raises(DataError, match="is not a parquet file: its index is damaged"):
         read_rows(path)
 
 

@@ -173,7 +173,7 @@ FAULTS = [
     ("messages", {"messages": []}, BlankError, "messages is empty"),
     ("messages", {"messages": "hi"}, DataError, "messages holds a str; expected a list"),
     ("messages", {"messages": [{"role": "king", "content": "x"}]}, DataError, "a message of 'king'"),
-    ("messages", {"messages": CHAT[:1]}, BlankError, "no assistant says anything"),
+    ("messages", {"messages": CHAT[:1]}, BlankError, "it has no assistant message"),
     (
         "sharegpt",
         {"conversations": [{"from": "gpt", "value": 3.5}, 7]},
@@ -195,7 +195,7 @@ FAULTS = [
         "answer",
         ANSWER | {"answers": [{"text": "z", "answer_start": 0}]},
         DataError,
-        "does not stand in the context",
+        "is not in the context",
     ),
     ("answer", ANSWER | {"answers": [3]}, DataError, "something else than texts"),
 ]

@@ -56,7 +56,7 @@ def test_parquet(tmp_path: Path) -> None:
     source = read_rows(path)
     assert source.columns == ("text", "label") and list(source) == ROWS and source[5] == ROWS[5]
     path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(DataError, match="is no parquet file"):
+    with pytest.raises(DataError, match="is not a parquet file"):
         read_rows(path)
     parquet.write_table(arrow.Table.from_pylist([], schema=arrow.schema([("text", "string")])), path)
     with pytest.raises(DataError, match="has no rows"):

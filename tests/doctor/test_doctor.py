@@ -154,7 +154,7 @@ def test_the_command_exits_1_for_the_ill_and_0_for_the_healthy(
 ) -> None:
     run = a_run(tmp_path)
     code, out, _ = run_cli(capsys, "doctor", str(run))
-    assert code == 0 and "8 looked at, 0 wrong" in out
+    assert code == 0 and "8 checks, 0 wrong" in out
     a_run(tmp_path, ILLNESSES["flat"][3])
     code, out, _ = run_cli(capsys, "doctor", str(run))
     assert code == 1 and "try: a larger learning rate" in out

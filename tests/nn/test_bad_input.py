@@ -52,14 +52,14 @@ def cached(capacity: int | None = None, rows: int = 2) -> cn.Cache:
             "(5, 1, 3, 3)",
         ),
         (lambda: DECODER(ids(2, 1), torch.ones(2, 2), cache=cached()), "expected (2, 1) or (2, 4)"),
-        (lambda: DECODER(ids(2, 4), cache=cached(6)), "room for 6 tokens, this call makes it 7"),
+        (lambda: DECODER(ids(2, 4), cache=cached(6)), "capacity of 6 tokens, this call makes it 7"),
         (lambda: DECODER(ids(3, 1), cache=cached()), "the cache holds 2 rows, this call has 3"),
         (lambda: DECODER(ids(1, 1), cache=cn.Cache(3)), "the cache has 3 layers, the tower 2"),
         (lambda: cached().trim(9), "cannot trim a cache of 3 tokens to 9"),
-        (lambda: PAIR(ids(1, 3), ids(2, 3)), "the memory has 1 rows, the target 2"),
-        (lambda: PAIR(ids(2, 3), ids(1, 3)), "the memory has 2 rows, the target 1"),
+        (lambda: PAIR(ids(1, 3), ids(2, 3)), "the encoder output has 1 rows, the target 2"),
+        (lambda: PAIR(ids(2, 3), ids(1, 3)), "the encoder output has 2 rows, the target 1"),
         (lambda: PAIR(ids(2, 3), ids(2, 3), torch.ones(2, 4)), "the mask is (2, 4), expected (2, 3)"),
-        (lambda: PAIR.decoder(ids(2, 3)), "call it with a memory"),
+        (lambda: PAIR.decoder(ids(2, 3)), "call it with the encoder output"),
     ],
 )
 def test_bad_input_is_one_clear_line(call, words: str) -> None:

@@ -178,7 +178,9 @@ def test_the_doctor_finds_each_classic_mistake() -> None:
     assert findings(real, causal=False, real=real) == ""
     assert "only the future may be seen" in findings(~TRIANGLE)
     assert "only the padding may be seen" in findings(1 - real, causal=False, real=real)
-    assert "future: 12 looks ahead; the first is row 0, token 0 at token 1" in findings(torch.ones(4, 4))
+    assert "future: 12 pairs attend to later tokens; the first is row 0, token 0 at token 1" in findings(
+        torch.ones(4, 4)
+    )
     assert "shape: (4,)" in findings(torch.ones(4))
     assert "shape: (2, 4, 3)" in findings(torch.ones(2, 4, 3))
     assert "0/-inf" in findings(torch.zeros(4, 4).masked_fill(~TRIANGLE, float("-inf")))

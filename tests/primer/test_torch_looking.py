@@ -61,7 +61,7 @@ def test_names_of_tokens_with_and_without_padding(tmp_path: Path) -> None:
     assert "我" in path.read_text()
     with pytest.raises(InputError, match="src_tokens has 4 tokens; expected 5, or 3 without padding"):
         primer.visualize_attention(small(), SRC, TGT, src_tokens=list("我爱你们"), path=tmp_path / "b.svg")
-    with pytest.raises(InputError, match="there is nothing to draw"):
+    with pytest.raises(InputError, match="there is nothing to plot"):
         primer.visualize_attention(small(), SRC * 0, TGT, path=tmp_path / "b.svg")
     with pytest.raises(InputError, match="ids are"):
         primer.visualize_attention(small(), [], TGT, path=tmp_path / "b.svg")

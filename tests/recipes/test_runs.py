@@ -139,8 +139,8 @@ def test_settings_come_from_recipe_file_and_words_and_go_back_to_yaml(tmp_path: 
         (["translate-en-zh", "--stepz", "3"], "settings are dotted"),
         (["translate-en-zh", "--model.d_modl", "3"], "did you mean 'd_model'?"),
         (["translate-en-zh", "./nowhere.tsv"], "nowhere.tsv"),
-        (["classify"], "needs a file of your own"),
-        (["--resume", "./nowhere"], "is no run"),
+        (["classify"], "needs your own file"),
+        (["--resume", "./nowhere"], "is not a run"),
         ([], "name a recipe"),
     ],
 )
@@ -250,7 +250,7 @@ def test_a_swapped_model_heals_from_a_run(files: dict[str, Path], tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--from", "nowhere"], "--from names a model's folder; there is none called nowhere"),
+        (["--from", "nowhere"], "--from takes a model folder; there is none called nowhere"),
         (["--resume", "somewhere", "--set", "Attention.kernel=Linear"], "leave out --from and --set"),
         (["gpt-chars", "--set", "Attention.kernel=Liner"], "did you mean 'Linear'?"),
         (["gpt-chars", "--set", "Attention.kernel=Nystrom"], "early words would see late ones"),

@@ -218,7 +218,7 @@ def test_everyone_is_no_address() -> None:
     "words, said",
     [
         (["--host", "0.0.0.0"], "--key-file"),
-        (["--host", "0.0.0.0", "--no-key"], "127.0.0.1 alone"),
+        (["--host", "0.0.0.0", "--no-key"], "only with 127.0.0.1"),
         (["--port", "TAKEN"], "cannot listen"),
         (["--port", "99999"], "cannot listen"),
         (["/no/such/folder"], "no folder"),

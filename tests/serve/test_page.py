@@ -196,13 +196,13 @@ def test_keys_alone_are_enough(open_page: Open, served: Served) -> None:
         raise AssertionError(f"the heat map cannot be reached by Tab: {reached}")
     for key in ("ArrowDown", "ArrowDown", "Enter"):
         page.keyboard.press(key)
-    page.get_by_role("columnheader", name="Looks at").wait_for()
+    page.get_by_role("columnheader", name="Attends to").wait_for()
     heading = page.get_by_role("heading", name=re.compile("Head L"))
     before = heading.inner_text()
     page.keyboard.press(".")
     playwright.expect(heading).not_to_have_text(before)
     page.keyboard.press("Escape")
-    playwright.expect(page.get_by_role("columnheader", name="Looks at")).to_have_count(0)
+    playwright.expect(page.get_by_role("columnheader", name="Attends to")).to_have_count(0)
 
 
 def test_512_tokens_stay_within_the_budgets(open_page: Open, served: Served, wide: str) -> None:
@@ -248,11 +248,11 @@ def test_a_folder_that_is_no_model_is_said_and_the_page_goes_on(
     open_page: Open, served: Served, typed: str, said: str
 ) -> None:
     page = open_page("home")
-    page.get_by_label("Path or hub id").fill(typed)
+    page.get_by_label("Path or Hub id").fill(typed)
     page.get_by_role("button", name="Open", exact=True).click()
     playwright.expect(page.get_by_role("alert")).to_contain_text(said)
     page.get_by_role("button", name="Close").click()
-    page.get_by_label("Path or hub id").fill("runs/demo")
+    page.get_by_label("Path or Hub id").fill("runs/demo")
     page.get_by_role("button", name="Open", exact=True).click()
     page.locator(".stage canvas").first.wait_for()
     open_page.refusals_expected = True  # type: ignore[attr-defined]  # the browser tells of the 400 itself
@@ -277,7 +277,7 @@ def test_the_server_is_restarted_under_the_page(open_page: Open, demo: Path, tmp
         port = int(first.url.rsplit(":", 1)[1])
     page.locator("textarea").first.fill("two birds see the horse")
     page.get_by_role("button", name="Look inside").click()
-    playwright.expect(page.get_by_role("alert")).to_contain_text("does not answer")
+    playwright.expect(page.get_by_role("alert")).to_contain_text("does not respond")
     with serving(tmp_path, port=port):
         # The old trace is gone with the old server: choosing another head reads the text again.
         heads = page.locator(".bar select").nth(1)

@@ -129,15 +129,15 @@ def test_a_model_of_another_vocabulary_is_not_fed_the_ids(open_page: Open, serve
     page.evaluate(f"location.hash = '#/compare/{demo}?a={wide}&b={demo}&text=old+dogs'")
     expect(page.get_by_role("region", name="B", exact=True).locator("canvas").first).to_be_visible()
     assert [a["model"] for a in asked] == [demo, wide] and "target_ids" not in asked[1]
-    expect(page.get_by_text("So that rows are the same words")).to_have_count(0)
+    expect(page.get_by_text("So that the rows are the same tokens")).to_have_count(0)
     box(page, "A").select_option(demo)
-    expect(page.get_by_text("So that rows are the same words")).to_be_visible()
+    expect(page.get_by_text("So that the rows are the same tokens")).to_be_visible()
     assert asked[-1]["target_ids"] and asked[-1]["vocabulary"]
 
 
 def test_an_error_stays_until_it_is_closed_or_mended(open_page: Open, served: Served) -> None:
     page = open_page("home")
-    page.get_by_label("Path or hub id").fill("/no/such/folder")
+    page.get_by_label("Path or Hub id").fill("/no/such/folder")
     page.get_by_role("button", name="Open", exact=True).click()
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text("no folder")
@@ -317,7 +317,7 @@ def test_with_a_key_the_page_takes_it_and_other_tabs_know_it(open_page: Open, tm
     key = "a-key_of-twenty-letters"
     with serving(tmp_path, key=key) as locked:
         page = open_page("home", url=locked.url)  # without the key
-        expect(page.get_by_role("alert")).to_contain_text("asks for its key")
+        expect(page.get_by_role("alert")).to_contain_text("needs its key")
         page.get_by_label("Key").fill(key)
         page.get_by_role("button", name="Unlock").click()
         expect(page.get_by_role("heading", name="translator")).to_be_visible()

@@ -122,7 +122,7 @@ def test_tensors_that_share_bytes_are_refused(whole: tuple[bytes, int], tmp_path
     at = content.index(name) + len(name) + 4 + 16 + 4
     path = tmp_path / "shared.gguf"
     path.write_bytes(content[:at] + bytes(8) + content[at + 8 :])
-    with pytest.raises(LoadError, match="lies across another one"):
+    with pytest.raises(LoadError, match="overlaps another one"):
         read_gguf(path)
 
 
@@ -130,7 +130,7 @@ def test_tensors_that_share_bytes_are_refused(whole: tuple[bytes, int], tmp_path
     ("content", "words"),
     [
         (b"", "it is empty"),
-        (b"PK\x03\x04" + bytes(100), "this is no GGUF file"),
+        (b"PK\x03\x04" + bytes(100), "this is not a GGUF file"),
         (b"GGUF" + (99).to_bytes(4, "little") + bytes(100), "GGUF version 99; known: 2, 3"),
         (b"GGUF" + (3).to_bytes(4, "big") + bytes(100), "big-endian"),
         (None, "No such file"),

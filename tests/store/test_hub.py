@@ -170,7 +170,9 @@ def test_offline_and_not_in_the_cache(home: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     Hub(monkeypatch, LocalEntryNotFoundError("Cannot find\nan appropriate cached snapshot"))
     message = refused("org/name@main")
-    assert message.startswith("'org/name@main' is not whole in the local cache, and HF_HUB_OFFLINE forbids")
+    assert message.startswith(
+        "'org/name@main' is not complete in the local cache, and HF_HUB_OFFLINE forbids"
+    )
     (home / "empty").mkdir()
     Hub(monkeypatch, home / "empty")
     assert "has no weights in the local cache" in refused("org/name")
@@ -217,5 +219,5 @@ def test_the_real_library_offline(tmp_path: Path) -> None:
     count, imported, message = run.stdout.splitlines()
     assert (count, imported) == ("5", "False")
     assert message.startswith(
-        "'org/name' is not whole in the local cache, and HF_HUB_OFFLINE forbids the network"
+        "'org/name' is not complete in the local cache, and HF_HUB_OFFLINE forbids the network"
     )

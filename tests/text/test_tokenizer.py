@@ -179,8 +179,8 @@ def test_a_tokenizer_never_meets_a_tensor() -> None:
         (lambda t: t.encode_batch(["x", "y"], ["z"]), "2 texts and 1 pairs"),
         (lambda t: t.encode_batch("xy"), "takes a list of texts"),
         (lambda t: t.encode("ab\ud83d"), "character 2 of the text is U+D83D"),
-        (lambda t: t.decode([1, -100]), "-100 is no token id; this tokenizer knows 0 to"),
-        (lambda t: t.decode([2**40]), "is no token id"),
+        (lambda t: t.decode([1, -100]), "-100 is not a token id; this tokenizer has 0 to"),
+        (lambda t: t.decode([2**40]), "is not a token id"),
     ],
 )
 def test_bad_input_is_one_clear_line(tmp_path: Path, call, words: str) -> None:

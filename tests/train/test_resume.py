@@ -263,7 +263,7 @@ def test_a_run_of_another_model_or_other_data_is_refused(tmp_path: Path) -> None
 def test_a_folder_with_somebodys_model_is_not_trained_over(tmp_path: Path) -> None:
     clearhead.save(toy_bundle(), tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(TrainError, match="holds a model that no run here has made"):
+    with pytest.raises(TrainError, match="holds a model that is not from this run"):
         run(tmp_path)
     assert before.items() <= {path.name: path.read_bytes() for path in tmp_path.iterdir()}.items()
 
@@ -279,7 +279,9 @@ def test_resuming_elsewhere_is_said(tmp_path: Path, caplog: pytest.LogCaptureFix
             run(tmp_path)
     finally:
         torch.set_num_threads(1)
-    assert "resumed elsewhere (threads 1 -> 2): close from here on, not bit for bit" in caplog.text
+    assert (
+        "resumed elsewhere (threads 1 -> 2): results are close from here on, not bit-identical" in caplog.text
+    )
 
 
 def test_two_trainers_in_one_folder(tmp_path: Path) -> None:
@@ -291,7 +293,7 @@ def test_two_trainers_in_one_folder(tmp_path: Path) -> None:
         said.append(str(caught.value))
 
     Trainer(toy_bundle(), Toy(before=second), Training(steps=1), tmp_path).run()
-    assert f"another trainer is at work in {tmp_path}: process {os.getpid()};" in said[0]
+    assert f"another trainer is running in {tmp_path}: process {os.getpid()};" in said[0]
     run(tmp_path / "free")
 
 

@@ -1,4 +1,4 @@
-"""`clearhead look positions` and `look architecture`: specs as pictures, without any text."""
+"""`clearhead look positions` and `look architecture`: specs as pictures, without an input text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def show_positions(word: str, model: str | None, save: Path | None, *, json: boo
         )
     if alike is not None:
         OUT.print(
-            "likeness       "
+            "similarity     "
             + " · ".join(
                 f"{d} apart {float(alike[d]):.2f}" for d in (1, 2, 4, 8, 16, 32, 64) if d < len(alike)
             )

@@ -31,8 +31,8 @@ def show_mask_check(given: str, *, json: bool) -> None:
     else:
         for row in _drawn(mask):
             OUT.print(row, markup=False)
-        OUT.print(f"{tuple(mask.shape)} · ■ may look, · may not")
-        clean = "nothing wrong: everyone sees someone" + (", and nobody the future" if causal else "")
+        OUT.print(f"{tuple(mask.shape)} · ■ may attend, · may not")
+        clean = "nothing wrong: every query has a key" + (", and none in the future" if causal else "")
         for line in found or [clean]:
             OUT.print(line, style="red" if found else "green", markup=False)
     if found:
@@ -76,7 +76,7 @@ def _allowed(mask: Tensor) -> Tensor:
 
 
 def _drawn(mask: Tensor) -> list[str]:
-    """The first matrix of it, as far as a terminal is wide."""
+    """The first matrix, cut to the width of the terminal."""
     allowed = _allowed(mask)
     while allowed.ndim > 2:
         allowed = allowed[0]

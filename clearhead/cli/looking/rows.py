@@ -1,4 +1,4 @@
-"""A trace as lines of a terminal and as facts for machines. Columns are aligned for wide letters."""
+"""A trace as terminal output and as JSON. Columns are aligned for wide characters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHADES = ("", "on #e3edf7", "on #bcd4ea", "on #7fb0d8", "on #3f86be white", "on 
 
 
 def tokens(trace: Trace) -> None:
-    """The tokens that were read and those that were generated; special tokens faint."""
+    """The input and the output tokens; special tokens dimmed."""
     OUT.print(f"{trace!r}", style="bold", markup=False)
     for name, line in (("read", trace.tokens), ("fed", trace.target_tokens)):
         if not line:
@@ -61,7 +61,7 @@ def _caveat(trace: Trace, kind: AttentionKind, layer: int, head: int) -> None:
 
 
 def _one(matrix: Tensor, word: str, down: list[str], across: list[str]) -> None:
-    """Where one token looks; and for a word of the source, who looks at it."""
+    """What one token attends to; and for a token of the source, what attends to it."""
     at, is_row = place_of(word, down, across)
     if is_row:
         _links(matrix[at : at + 1], [down[at]], across, top=len(across))
@@ -70,7 +70,7 @@ def _one(matrix: Tensor, word: str, down: list[str], across: list[str]) -> None:
 
 
 def place_of(word: str, down: list[str], across: list[str]) -> tuple[int, bool]:
-    """The last token of that name, or of that number, and whether it is among those that look."""
+    """The last token with that text or index, and whether it is a query."""
     if word.isdigit() and int(word) < len(down):
         return int(word), True
     for labels in (down, across):
@@ -99,14 +99,14 @@ def _links(matrix: Tensor, down: list[str], across: list[str], top: int, arrow: 
 
 
 def _right(label: str, cells: int) -> str:
-    """A label at the right end of so many cells; wide letters take two."""
+    """A label right-aligned in `cells` cells; wide characters take two."""
     short = label if cell_len(label) <= cells else set_cell_size(label, cells - 1).rstrip() + "…"
     return " " * max(cells - cell_len(short), 0) + short
 
 
 def print_answer(found: TopPredictions) -> None:
     if found.said:
-        OUT.print(f"said   {found.said}", markup=False)
+        OUT.print(f"output {found.said}", markup=False)
     if found.best:
         OUT.print("next   " + " · ".join(f"{label} {p:.3f}" for label, p in found.best), markup=False)
 
@@ -148,7 +148,7 @@ def generated_text(trace: Trace) -> str:
 
 def print_frames(trace: Trace) -> None:
     listing = table(
-        "step", "said", "p", "looked at (last layer)", "other candidates", right=(0, 2), whole=(1,)
+        "step", "token", "p", "attends to (last layer)", "other candidates", right=(0, 2), whole=(1,)
     )
     for frame in trace.frames:
         looks = frame_facts(frame)["looks"]
@@ -157,7 +157,7 @@ def print_frames(trace: Trace) -> None:
         one, two, three = (cell.replace("[", "\\[") for cell in cells)
         listing.add_row(str(frame.step), one, f"{frame.probability:.2f}", two, three)
     OUT.print(listing)
-    OUT.print(f"said   {generated_text(trace)}", markup=False)
+    OUT.print(f"output {generated_text(trace)}", markup=False)
 
 
 def frame_facts(frame: Frame) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def importance(trace: Trace, kind: AttentionKind, err: Console) -> None:
     found = head_importance(trace, kind, tell)
     order = found.flatten().argsort(descending=True).tolist()
     unit = "bits" if trace.info.has_head else "of the length of the states"
-    OUT.print(f"\nhow far the answer moves when a head is silent ({unit})", style="bold")
+    OUT.print(f"\nhow much the output changes when a head is ablated ({unit})", style="bold")
     largest = max(float(found.max()), 1e-12)
     for place in order[:15]:
         layer, head = divmod(place, found.shape[1])

@@ -19,7 +19,7 @@ from ..console import OUT, print_json, table
 def show_curves(folder: str, save: Path | None, *, json: bool) -> None:
     records = read_log(folder) if Path(folder, METRICS_FILE).is_file() else []
     if not records:
-        raise InputError(f"{folder} has no metrics.jsonl; a run folder is what clearhead train --out makes")
+        raise InputError(f"{folder} has no metrics.jsonl; clearhead train --out creates a run folder")
     path = curve_picture(records, str(folder)).save(save) if save is not None else None
     steps = [r for r in records if "grad_norm" in r]
     held = [r for r in records if r.get("split") == "valid"]
@@ -37,11 +37,11 @@ def show_curves(folder: str, save: Path | None, *, json: bool) -> None:
     for r in held:
         scores = " ".join(f"{name} {value:.4g}" for name, value in r["scores"].items())
         OUT.print(f"validation at step {r['step']:,}: {scores}", markup=False)
-    OUT.print(f"saved {path}" if path else "draw them with --save curves.png", style=None if path else "dim")
+    OUT.print(f"saved {path}" if path else "plot them with --save curves.png", style=None if path else "dim")
 
 
 def show_gradients(folder: str, save: Path | None, *, json: bool) -> None:
-    """The gradient of the run's first batch at its present weights, as training would compute it."""
+    """The gradient of the run's first batch at its current weights, as training would compute it."""
     prepared = _prepared(folder)
     bundle, training = load(folder), prepared.run.train
     update = OptimizerStep(bundle.model.train(), prepared.task, training, hidden_size(bundle.spec))
@@ -70,11 +70,11 @@ def show_gradients(folder: str, save: Path | None, *, json: bool) -> None:
     OUT.print(f"total {found.total:.4g}{clipped} · loss {loss:.4g}")
     largest_names = sorted(found.parameters, key=lambda name: -found.parameters[name])[:5]
     OUT.print("largest: " + ", ".join(f"{name} {found.parameters[name]:.3g}" for name in largest_names))
-    OUT.print(f"saved {path}" if path else "draw it with --save gradients.png", style=None if path else "dim")
+    OUT.print(f"saved {path}" if path else "plot it with --save gradients.png", style=None if path else "dim")
 
 
 def show_loss(folder: str, save: Path | None, *, json: bool) -> None:
-    """The first row of the run's first batch: what is read, what is to be said, what each token costs."""
+    """The first row of the run's first batch: inputs, targets, and the loss of each token."""
     if save is not None:
         raise InputError("loss by token is shown in the terminal or as --json; there is no picture of it")
     prepared, bundle = _prepared(folder), load(folder)
@@ -93,7 +93,7 @@ def show_loss(folder: str, save: Path | None, *, json: bool) -> None:
             ]
         )
         return
-    rows = table("reads", "is to say", "loss", "", right=(2,))
+    rows = table("input", "target", "loss", "", right=(2,))
     for ray in rays:
         if ray.wanted is None or ray.loss is None:
             rows.add_row(f"[dim]{_safe(ray.token.label)}[/]", "[dim]not learned[/]", "", "")
@@ -109,7 +109,7 @@ def _prepared(folder: str) -> PreparedRun:
     path = Path(folder) / SETTINGS_FILE
     if not path.is_file():
         raise InputError(
-            f"{folder} is no run: it has no {SETTINGS_FILE}; a run is what clearhead train --out makes"
+            f"{folder} is not a run folder: it has no {SETTINGS_FILE}; clearhead train --out creates one"
         )
     return prepare(load_run(str(path)))
 

@@ -1,4 +1,4 @@
-"""`clearhead look MODEL TEXT`: the tokens, who looks at whom, and what the answer owes to a part."""
+"""`clearhead look MODEL TEXT`: the tokens, their attention, and the effect of ablating a part."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from . import rows
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was asked for, as typed."""
+    """The options as typed."""
 
     target: str | None
     kind: AttentionKind | None
@@ -45,7 +45,7 @@ class Wanted:
 
     @property
     def inside(self) -> list[str]:
-        """What is set in the call; the rest of `set` is set in the model."""
+        """The edits of activations; the rest of `set` edits the model."""
         return [word for word in self.set if not is_edit(word)]
 
     def values(self) -> dict[str, str]:
@@ -82,9 +82,7 @@ def show_text(model: str, text: str | None, wanted: Wanted, *, json: bool) -> No
 def _traced(model: str, text: str | None, wanted: Wanted) -> tuple[Bundle | None, Trace]:
     if model.endswith(".safetensors") and Path(model).is_file():
         if text is not None or wanted.changes:
-            raise InputError(
-                f"{model} is a trace that was saved; for another text or a change give the model"
-            )
+            raise InputError(f"{model} is a saved trace; for another text or an edit, give the model")
         return None, open_trace(model)
     if text is None or not text.strip():
         raise InputError('give a text to look at: clearhead look FOLDER "the animal was tired"')
@@ -96,7 +94,7 @@ def _traced(model: str, text: str | None, wanted: Wanted) -> tuple[Bundle | None
 
 
 def _check(trace: Trace, wanted: Wanted) -> None:
-    """Whatever is not there is refused before the first line is printed."""
+    """Whatever does not exist is an error before the first line is printed."""
     kind = wanted.kind or trace.kinds[-1]
     trace.attention(kind, -1 if wanted.layer is None else wanted.layer, wanted.head)
     if wanted.word is not None:
@@ -104,7 +102,7 @@ def _check(trace: Trace, wanted: Wanted) -> None:
 
 
 def _compared(bundle: Bundle | None, before: Trace, text: str | None, wanted: Wanted) -> Comparison:
-    """The same tokens through the changed model; and what it would say by itself, if it speaks."""
+    """The same tokens through the edited model; for a model that generates, also its own output."""
     assert bundle is not None and text is not None
     changed = bundle.without(*wanted.without, set=wanted.values())
     after = trace_ids(changed.model, before.input, tokenizer=bundle.tokenizer, title=before.info.title)

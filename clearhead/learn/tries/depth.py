@@ -1,4 +1,4 @@
-"""Experiments about depth: where the norm stands, which norm it is, and what the residual is for."""
+"""Experiments about depth: pre-norm or post-norm, which norm, and what the residual is for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEEP, _STEPS = 12, 50
 
 
 def _previous(seed: int) -> Game:
-    """What was the digit before this one? Only attention can know; at place 0 it is the digit itself."""
+    """What was the previous digit? Only attention can know; at position 0 it is the digit itself."""
 
     def deal(step: int) -> Rows:
         ids = digits(seed * 1000 + step, 32, 8)
@@ -51,7 +51,7 @@ def pre_norm(seed: int) -> ResultTable:
 
 
 def layernorm_batchnorm(seed: int) -> ResultTable:
-    """The same sentence among other neighbours: how far do its normalised vectors move?"""
+    """The same sentence in other batches: how much do its normalised vectors change?"""
     sentence = random(seed, 1, 5, 16)
     mates = random(seed + 1, 3, 5, 16)
     layer, batch = nn.LayerNorm(16), nn.BatchNorm1d(16)
@@ -81,7 +81,7 @@ def _batch_norm(norm: nn.BatchNorm1d, x_BTD: Tensor) -> Tensor:
 
 
 def no_residual(seed: int) -> ResultTable:
-    """The same models with and without the way around each part, which a tap takes away."""
+    """The same models with and without residual connections, which a tap removes."""
     rows = []
     for depth in (1, 3, 6):
         with_it, without = (
@@ -98,7 +98,7 @@ def no_residual(seed: int) -> ResultTable:
 
 
 def _cut() -> Tap:
-    """Each part answers `f(x) - x`, so that the block's own `x + ...` leaves f(x) alone."""
+    """Each part returns `f(x) - x`, so that the block's own `x + ...` gives just f(x)."""
     stream: list[Tensor] = []
 
     def visit(address: str, x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ KEYS, SAMPLES = 10, 2000
 
 
 def scale(seed: int) -> ResultTable:
-    """Dot products grow with the width of a head; what softmax and its gradient make of that."""
+    """Dot products grow with the width of a head; the effect on softmax and its gradient."""
     rows = []
     for width in (4, 16, 64, 256, 1024):
         q, k = random(seed, SAMPLES, 1, width), random(seed + 1, SAMPLES, KEYS, width)

@@ -22,7 +22,7 @@ DISTANCES = (1, 4, 8, 16, 31)  # 31: the first of the 32 tokens
 
 
 class Network(nn.Module):
-    """Digits in, scores for one digit out, read at the last token. The kinds differ in `mix` alone."""
+    """Digits in, scores for one digit out, read at the last token. The kinds differ only in `mix`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class TinyRecurrent(Network):
 
 
 class TinyFeedForward(Network):
-    """Every token has weights of its own, so it reads exactly `_LENGTH` tokens."""
+    """Every position has its own weights, so it reads exactly `_LENGTH` tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class TinyConvolution(Network):
 
 
 class TinyAttention(Network):
-    """One head; the position is added, or "16 back" would mean nothing to it."""
+    """One head; the position is added, otherwise "16 back" would be undefined."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,10 +94,10 @@ NETWORKS: tuple[tuple[type[Network], Words], ...] = (
 )
 
 
-# One thread: products this small gain nothing from two, and wait for them on a busy machine.
+# One thread: products this small gain nothing from two, and a second one waits on a busy machine.
 @deterministic(threads=1)
 def rnn_or_attention(seed: int) -> ResultTable:
-    """Which digit stood so many tokens before the last one? Each kind is trained anew for each distance."""
+    """Which digit was `distance` tokens before the last one? Each kind is trained again for each distance."""
     rows: list[tuple[Cell, ...]] = []
     for kind, words in NETWORKS:
         size = sum(p.numel() for p in kind().parameters())
@@ -113,7 +113,7 @@ def rnn_or_attention(seed: int) -> ResultTable:
 
 
 def _recall(kind: type[Network], distance: int, seed: int, steps: int = _STEPS) -> float:
-    """Train, then the share of 1,000 new sequences that is answered right, in percent. Chance is 12.5."""
+    """Train, then return the accuracy on 1,000 new sequences, in percent. Chance is 12.5."""
     with torch.random.fork_rng(devices=[]):  # torch's own layers start from the global generator
         torch.manual_seed(seed)
         model = kind()

@@ -1,4 +1,4 @@
-"""Experiments about order: a model that knows no places, and one that may look ahead."""
+"""Experiments about order: a model without positions, and one without a causal mask."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _which_first(seed: int, rows: int = 32, length: int = 8) -> Game:
 
 
 def no_mask(seed: int) -> ResultTable:
-    """Guess the next of random digits: nobody can, unless the answer may be looked up."""
+    """Predict the next of random digits: impossible, unless the model can see the answer."""
     rows = []
     for words, causal in ((Words("with the mask", "有掩码"), True), (Words("without", "没有"), False)):
         model = built(replace(small(2, causal=causal), init=Xavier()), seed)
@@ -75,7 +75,7 @@ def _next_digit(seed: int) -> Game:
 
 
 def _at_inference(model: torch.nn.Module, rows: Rows) -> float:
-    """The loss at each place when nothing after it has been written yet."""
+    """The loss at each position when no later token exists yet."""
     with torch.no_grad():
         lengths = range(1, rows.inputs.shape[1] + 1)
         last = torch.stack([model(rows.inputs[:, :length])[:, -1] for length in lengths], dim=1)

@@ -1,7 +1,7 @@
 """BigBird attention (Zaheer 2020): blocks that see their neighbours, both ends of the text, and a few others.
 
-    a block in the middle     itself, one to each side, the first, the last, and `random` drawn ones
-    the first and the last    everyone
+    a block in the middle     itself, one to each side, the first, the last, and `random` random ones
+    the first and the last    all blocks
 
 Blocks are counted within each text, from its first real token to its last: padding and packing change
 nothing. Work grows with length times block.
@@ -31,15 +31,15 @@ from .sequences import sequence_slots
 
 @dataclass(frozen=True, kw_only=True)
 class BigBird(AttentionKernel):
-    """Which blocks are drawn follows from `seed` and the length of a text; layers differ by their seed."""
+    """The random blocks depend on `seed` and the length of a text; layers differ by their seed."""
 
     block: BlockLength = 64
     random: Amount = 3
     seed: int = 0
-    longest: int = 4096  # the length the plan of the paper was drawn for
+    longest: int = 4096  # the length of the plan in the paper
     resting: Literal["drawn", "first"] = "drawn"  # "first": outside of training the first block stands in for
-    # every drawn one, and counts that often more (as `transformers` does)
-    full_until: Amount = 0  # texts of up to so many tokens see everyone
+    # every random one, and counts that often more (as `transformers` does)
+    full_until: Amount = 0  # texts of up to this many tokens use full attention
     dropout: Rate = 0.0
 
     one_text: ClassVar[bool] = True
@@ -52,7 +52,7 @@ class BigBird(AttentionKernel):
         return _BigBird(self)
 
     def cost(self, at: AttentionShape) -> PartCost:
-        """The blocks in the middle of one text, a list for every head, and the two ends that see everyone."""
+        """The blocks in the middle of one text, a list per head, and the two ends, which are global."""
         count = 0 if at.queries <= self.full_until else -(-at.queries // self.block)
         middle = max(count - 2, 0)
         ends = at.queries - middle * self.block
@@ -65,8 +65,8 @@ class BigBird(AttentionKernel):
 class _BigBird(BlockKernel):
     supports = frozenset({"mask", "bias", "pattern"})
     why: ClassVar[dict[Need, str]] = {
-        "causal": "with every new token other blocks are the last ones and the drawn ones",
-        "uneven": "with every new token other blocks are the last ones and the drawn ones",
+        "causal": "every new token changes which blocks are the last ones and the random ones",
+        "uneven": "every new token changes which blocks are the last ones and the random ones",
     }
 
     def __init__(self, spec: BigBird) -> None:
@@ -74,7 +74,7 @@ class _BigBird(BlockKernel):
         self.spec = spec
 
     def blocks(self, view: View, heads: int) -> Sequence[Blocks]:
-        """The tokens that see everyone, and the blocks in the middle of the texts with their lists."""
+        """The global tokens, and the blocks in the middle of the texts with their lists."""
         if view.globals_BK is not None:
             raise UnsupportedError("BigBird attention has global blocks of its own; it takes no Global mask")
         rows = [[self._text(text.cpu().numpy(), heads) for text in row] for row in sequence_slots(view)]

@@ -1,7 +1,7 @@
 """BigBird's random blocks: sizes and a seed in, the extra blocks that each block looks at out.
 
-The draws are those of the original code, in its order, so that a checkpoint meets the blocks it was trained
-with: texts of 1024, 3072 and 4096 tokens have a plan of their own, all others draw from the first blocks.
+The random numbers are those of the original code, in its order, so that a checkpoint gets the blocks it was
+trained with: texts of 1024, 3072 and 4096 tokens have their own plan, all others use the first blocks.
 Shape suffixes: H heads, C middle blocks (all but the first and the last), R random blocks.
 """
 
@@ -46,7 +46,7 @@ def _paper(blocks: int, size: int, count: int, draw: np.random.RandomState) -> I
 
 
 def _planned(blocks: int, heads: int, count: int, draw: np.random.RandomState) -> Ints:
-    """All heads: so many from the first stretch of the text, so many from the rest."""
+    """All heads: a number of blocks from each stretch of the text."""
     rows = np.full((heads, blocks, count), -1)
     if 2 * count + 5 < blocks:
         ends, counts = (2 * count + 5, blocks), (count, 0)

@@ -1,4 +1,4 @@
-"""Buckets: vectors in, who meets whom out. The hashing and sorting behind LSH attention.
+"""Buckets: vectors in, which tokens share a chunk out. The hashing and sorting of LSH attention.
 
 Shape suffixes: N texts of one length, H heads, T tokens, L the same filled up to whole chunks, R rounds,
 C chunks, W tokens of a chunk, S keys that a chunk looks at, K keys of the call, E head width.
@@ -69,9 +69,9 @@ class Rounds:
 
 
 def meet(q_NHTE: Tensor, k_NHTE: Tensor, spec: LSH) -> Rounds:
-    """Queries and keys are hashed alike and sorted each by itself; chunk faces chunk."""
+    """Queries and keys are hashed alike and sorted separately; chunk i attends to chunk i."""
     length = q_NHTE.shape[2]
-    if length <= spec.chunk:  # one chunk: everyone meets everyone
+    if length <= spec.chunk:  # one chunk: all pairs meet
         everyone = torch.arange(length, device=q_NHTE.device).expand(*q_NHTE.shape[:2], 1, 1, -1)
         return Rounds(everyone, everyone, everyone[:, :, :, 0])
     size = spec.multiple or spec.chunk

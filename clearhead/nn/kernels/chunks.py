@@ -1,4 +1,4 @@
-"""Chunks of a row: who sits beside whom. And Reformer's local attention (Kitaev 2020), which is made of them.
+"""Chunks of a row and their neighbours. And Reformer's local attention (Kitaev 2020), which is made of them.
 
 A text is cut into chunks; each attends to itself, `before` chunks back and `after` ahead. They stand in a
 ring, so the first looks back at the last, as in the reference; under a causal mask that has no effect.
@@ -69,7 +69,7 @@ class _Chunks(BlockKernel):
             for row in rows
         ]
         q_BCW, k_BCS = (torch.stack(part).to(view.k_pos.device) for part in zip(*filled, strict=True))
-        q_BCW = (q_BCW - view.start).clamp(min=-1)  # cached tokens ask nothing
+        q_BCW = (q_BCW - view.start).clamp(min=-1)  # cached tokens are no queries
         q_BCW = q_BCW.masked_fill(q_BCW >= view.queries, -1)
         asking = (q_BCW >= 0).flatten(2).any(-1).any(0)
         return [Blocks(q_BCW[:, asking], k_BCS[:, None, asking])]
@@ -88,13 +88,13 @@ def beside(x_CW: Tensor, before: int, after: int) -> Tensor:
 
 
 def reach(count: int, before: int, after: int) -> tuple[int, int]:
-    """How many chunks back and ahead there are to look at, in a ring of so many."""
+    """How many chunks back and ahead there are to look at, in a ring of `count` chunks."""
     before = min(before, count - 1)
     return before, min(after, count - 1 - before)
 
 
 def check_chunks(name: str, chunk: int, multiple: int | None) -> None:
-    """What every kernel of chunks refuses."""
+    """The checks that all chunked kernels share."""
     if multiple is not None and (not 1 <= multiple <= 2**16 or multiple % chunk):
         raise SpecError(
             f"{name}.multiple is {multiple}, expected a multiple of the chunk, {chunk}, to 65,536"

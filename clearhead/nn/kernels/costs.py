@@ -16,7 +16,7 @@ class Dense:
     sink: bool = False
 
     def cost(self, at: AttentionShape) -> PartCost:
-        """Scores and weighted values, two products a head; backward, the fused call repeats the scores."""
+        """Scores and weighted values, two products per head; backward, the fused call repeats the scores."""
         rows = at.batch * at.heads
         scores = matmul_cost(rows, at.queries, at.head_dim, at.keys)
         both = scores + matmul_cost(rows, at.queries, at.keys, at.value_dim)
@@ -34,13 +34,13 @@ class Dense:
         return not plain and not dropped and at.value_dim == at.head_dim
 
     def _kept_by_plain(self, at: AttentionShape) -> int:
-        """Queries and keys times their scale, values, answer; and (Q, K) a head: weights, dropout twice."""
+        """Queries and keys times their scale, values, answer; and (Q, K) per head: weights, dropout twice."""
         rows, pairs = at.batch * at.heads, at.queries * at.keys
         vectors = rows * (at.queries + at.keys) * (at.head_dim + at.value_dim)
         squares = 1 + 2 * (self.dropout > 0) + self.cap
         flags = 0
         if self.cap or self.sink:
-            blocked = at.rule != "open"  # two flags a score, and the weights once more
+            blocked = at.rule != "open"  # two flags per score, and the weights once more
             squares, flags = squares + blocked, 2 * blocked * pairs
         elif _learns(at) and at.rule != "open":
             flags = pairs  # the mask is written into the bias
@@ -52,7 +52,7 @@ def _learns(at: AttentionShape) -> bool:
 
 
 def _kept_by_fused(at: AttentionShape) -> int:
-    """Queries, keys, values and answer as they are, one sum a query, and a rendered mask as numbers."""
+    """Queries, keys, values and answer as they are, one sum per query, and a rendered mask as numbers."""
     asking = at.batch * at.heads * at.queries
     offered = at.batch * at.kv_heads * at.keys
     vectors = (asking + offered) * (at.head_dim + at.value_dim)
@@ -63,7 +63,7 @@ def _kept_by_fused(at: AttentionShape) -> int:
 
 @dataclass(frozen=True)
 class Sparse:
-    """So many blocks of so many queries and keys; `lists` of keys is 1, or one for every head."""
+    """`blocks` blocks of queries and keys; `lists` of keys is 1, or one for every head."""
 
     blocks: int
     queries: int

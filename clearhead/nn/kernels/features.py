@@ -48,7 +48,7 @@ class Features:
 def sums_cost(at: AttentionShape, features: int) -> PartCost:
     """The sums and what is read from them; what the features themselves keep is counted by who makes them.
 
-    In a decoder the first sum is of nothing and the last is not asked for, so neither has a gradient.
+    In a decoder the first sum is empty and the last is not used, so neither has a gradient.
     """
     rows, value = at.batch * at.heads, at.value_dim + 1
     if not at.causal:
@@ -69,7 +69,7 @@ def first_chunk(at: AttentionShape) -> int:
 
 
 class FeatureKernel(PerSequenceKernel):
-    """What linear attention and its kin share: they differ in what they take for features."""
+    """Base of linear attention and Performer, which differ in their feature maps."""
 
     supports = frozenset({"causal", "padding", "documents", "uneven", "pattern"})
     keeps = "state"
@@ -139,5 +139,5 @@ def _with_one(v_RHTE: Tensor) -> Tensor:
 
 
 def _divided(sums_RHTE: Tensor) -> Tensor:
-    """Where nothing was seen, or nothing that could be told from zero, the answer is zero."""
+    """Where the sum is zero, or cannot be distinguished from zero, the output is zero."""
     return sums_RHTE[..., :-1] / sums_RHTE[..., -1:].clamp(min=torch.finfo(sums_RHTE.dtype).tiny * 1e6)

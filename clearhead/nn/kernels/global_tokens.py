@@ -1,4 +1,4 @@
-"""Global tokens: which they are, their slots, and the block of queries that attend to every key.
+"""Global tokens: their flags, their slots, and the block of queries that attend to every key.
 
 Shape suffixes: B batch, K keys, N global tokens.
 """

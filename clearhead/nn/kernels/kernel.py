@@ -71,7 +71,7 @@ class AttentionCall:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RecordedCall(AttentionCall):
-    """A call and the kernel that answered it: enough to compute later which weights it used."""
+    """A call and its kernel: enough to compute later which weights it used."""
 
     kernel: Kernel
 
@@ -81,7 +81,7 @@ class RecordedCall(AttentionCall):
 
 
 class Kernel(nn.Module):
-    """The module of an `AttentionKernel`. `supports` lists what it can honour; any other need is an error."""
+    """The module of an `AttentionKernel`. `supports` lists what it can handle; anything else is an error."""
 
     name: str  # as messages and trace files call it: the class name without underscore and suffix
 
@@ -118,11 +118,11 @@ class Kernel(nn.Module):
         return self.attend_step(call, state)
 
     def attend_step(self, call: AttentionCall, state: State | None) -> tuple[Tensor, State]:
-        """The algorithm over new tokens, from the state that all earlier ones left."""
+        """The algorithm over new tokens, starting from the state of all earlier ones."""
         raise NotImplementedError
 
     def require(self, needs: AbstractSet[Need]) -> None:
-        """Refuse, in one sentence, what it cannot honour."""
+        """Raise a one-line error for what it cannot handle."""
         unmet = needs - self.supports - (MASKS if "mask" in self.supports else frozenset())
         if unmet:
             instead = "choose another kernel, or Softmax, which can"
@@ -144,15 +144,15 @@ class AttentionKernel(Spec):
         raise NotImplementedError
 
     def cost(self, at: AttentionShape) -> PartCost:
-        """What one call costs: a formula (`nn/cost.py` says how to write it) or, as here, counted."""
+        """What one call costs: a formula (`nn/cost.py` explains how to write one) or, as here, counted."""
         return _counted(self, at)
 
     def cached(self, at: AttentionShape) -> int:
-        """How many numbers the KV cache of a layer holds at so many keys."""
+        """How many numbers the KV cache of a layer holds at `keys` keys."""
         return at.batch * at.kv_heads * at.keys * (at.head_dim + at.value_dim)
 
 
-@lru_cache(maxsize=256)  # layers of a model have one kernel and one shape, and a plan asks often
+@lru_cache(maxsize=256)  # layers of a model share one kernel and one shape, and `plan` calls this often
 def _counted(spec: AttentionKernel, at: AttentionShape) -> PartCost:
     slots = torch.arange(at.keys, device="meta")[None]
     mask = Everyone() if at.rule == "open" else Causal()
@@ -193,7 +193,7 @@ def weighed(weights_BHQK: Tensor, v_BGKE: Tensor, dropout: float = 0.0) -> Tenso
 
 
 def refuse(who: str, unmet: AbstractSet[Need], why: dict[Need, str], instead: str) -> None:
-    """Raise one sentence if anything is unmet."""
+    """Raise a one-line error if a requirement is not supported."""
     if unmet:
         wording = " and ".join(NEEDS[need] for need in sorted(unmet))
         reason = "; ".join(why[need] for need in sorted(unmet) if need in why)
@@ -206,7 +206,7 @@ def needs(view: View, bias: Tensor | None, tap: Tap, second: object = None) -> f
     return _needs(view.outline, uneven, bias is not None, tap.wants("pattern"), second is not None)
 
 
-@lru_cache(maxsize=256)  # every layer asks at every step; there are few distinct answers
+@lru_cache(maxsize=256)  # called by every layer at every step, with few distinct results
 def _needs(outline: Outline, *others: bool) -> frozenset[Need]:
     uneven, bias, pattern, second = others
     needs: dict[Need, bool] = {

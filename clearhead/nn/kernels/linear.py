@@ -19,7 +19,7 @@ from .per_sequence import kept_per_row
 
 @dataclass(frozen=True, kw_only=True)
 class Linear(AttentionKernel):
-    """Work and memory grow with the length; decoding keeps one matrix a head, however long the text."""
+    """Work and memory grow with the length; decoding keeps one matrix per head, however long the text."""
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return _Linear()
@@ -33,7 +33,7 @@ class Linear(AttentionKernel):
         return sums_cost(at, size) + kept_per_row(at, size * (at.queries + at.keys) + features)
 
     def cached(self, at: AttentionShape) -> int:
-        """One matrix a head and its scale, however long the text."""
+        """One matrix per head and its scale, however long the text."""
         return at.batch * at.heads * (at.head_dim * (at.value_dim + 1) + 1)
 
 

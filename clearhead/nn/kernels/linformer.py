@@ -1,10 +1,11 @@
-"""Linformer (Wang 2020): keys and values of all tokens pressed into `rank` of each; softmax over those.
+"""Linformer (Wang 2020): keys and values of all tokens projected to `rank` of each; softmax over those.
 
     softmax(q (E'k)' * scale) (F'v),     E and F learned, one row for each position up to `length`
 
-The implied weight of a token is what its row of F gives it of each pressed value: it may be below zero, and
-the weights of a query need not add up to one. A pressed key holds the whole text: there is no causal form.
-Shape suffixes: R texts, H heads, Q queries, K keys, P pressed keys, E head width.
+The implied weight of a token is what its row of F gives it of each projected value: it may be
+negative, and the weights of a query need not sum to one.
+A projected key depends on the whole text: there is no causal form.
+Shape suffixes: R texts, H heads, Q queries, K keys, P projected keys, E head width.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Linformer(AttentionKernel):
         return _Linformer(self, heads)
 
     def cost(self, at: AttentionShape) -> PartCost:
-        """Keys and values are pressed, then few of them are looked at."""
+        """Keys and values are projected, then attention runs over few of them."""
         rows, both = at.batch * at.heads, at.head_dim + at.value_dim
         pressed = matmul_cost(rows, self.rank, at.keys, both)
         scores_cost = matmul_cost(rows, at.queries, self.rank, both)

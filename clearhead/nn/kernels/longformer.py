@@ -1,9 +1,9 @@
-"""Longformer attention (Beltagy 2020): a window around every token, and a few tokens that see everyone.
+"""Longformer attention (Beltagy 2020): a window around every token, and a few global tokens.
 
     local token    the keys within `window` steps of `dilation` to each side, and every global key
     global token   every key; with projections of its own where the attention has a second set
 
-Work and memory grow with length times window. Which tokens are global is said by the mask of the call
+Work and memory grow with length times window. Which tokens are global is set by the mask of the call
 (`Everyone() | Global(at=(0,))`) and by `always`.
 Shape suffixes: B batch, H heads, C blocks, W queries of a block, S keys of a block, N global tokens, K keys,
 E head width.
@@ -37,7 +37,7 @@ class Longformer(AttentionKernel):
     """`window` tokens to each side (their `attention_window` counts both sides)."""
 
     window: int
-    dilation: int = 1  # look at every second, third, ... neighbour, and that much further
+    dilation: int = 1  # attend to every second, third, ... neighbour, and that much further
     always: tuple[int, ...] = ()  # positions of each text that are global in every call (a classifier's 0)
     dropout: Rate = 0.0
 
@@ -76,7 +76,7 @@ class _Longformer(Kernel):
         view, dropout = call.view, self.spec.dropout if self.training else 0.0
         wide_BK = globals_of(view, self.spec.always)
         local, everyone = self._local(view, wide_BK), global_block(view, wide_BK)
-        # The second projections cost as much as the first: only where a global token asks.
+        # The second projections cost as much as the first: computed only for global tokens.
         second = call.second() if everyone and call.second else call
         if tap.wants("pattern"):
             plain = local.pattern(call)
@@ -112,7 +112,7 @@ class _Longformer(Kernel):
 
 
 def _within(spec: Longformer, keys: int) -> tuple[int, int]:
-    """Window and dilation, neither beyond the text: there is nothing to see, and it would be computed."""
+    """Window and dilation, both limited to the text: pairs beyond it would be computed for nothing."""
     return min(spec.window, keys), min(spec.dilation, keys)
 
 

@@ -1,12 +1,12 @@
-"""LSH attention (Reformer, Kitaev 2020): tokens meet those that a random hash puts into the same place.
+"""LSH attention (Reformer, Kitaev 2020): tokens attend to those that a random hash puts into the same bucket.
 
     hash      the nearest of a few random directions, anew in each round
     sort      tokens by their bucket; the sorted row is cut into chunks
     attend    each chunk to itself, `before` chunks back and `after` ahead
 
 Work grows with length times chunk times rounds. A pair that meets in no round is not seen; more rounds see
-more. Each text is hashed alone, so padding and packing change nothing. Who meets whom depends on all tokens
-of a text: under a causal mask later ones get no weight, yet they take up room in the chunks.
+more. Each text is hashed alone, so padding and packing change nothing. Which tokens share a chunk depends on
+all tokens of a text: under a causal mask later ones get no weight, but they take up slots.
 Shape suffixes: N texts of one length, H heads, T tokens, R rounds, C chunks, W tokens of a chunk, S keys that
 a chunk looks at, E head width.
 """
@@ -42,7 +42,7 @@ class LSH(AttentionKernel):
     after: Amount = 0
     buckets: tuple[int, ...] | None = None
     seed: Amount = 0
-    itself: Literal["seen", "alone"] = "seen"  # always, or only by a token that sees nobody else (Reformer)
+    itself: Literal["seen", "alone"] = "seen"  # always, or only by a token that has no other key (Reformer)
     repeats: Literal["once", "counted"] = "once"  # a pair that meets in several rounds; "counted": each time,
     # and the chunks of all rounds stand in one ring (as in `transformers`)
     multiple: int | None = None  # fill texts up to a multiple of this; None: of the chunk
@@ -66,7 +66,7 @@ class LSH(AttentionKernel):
 class _LSH(Kernel):
     supports = frozenset({"causal", "mask", "bias", "pattern"})
     foresight = True
-    why: ClassVar[dict[Need, str]] = {"uneven": "a new token would stand among the sorted ones of before"}
+    why: ClassVar[dict[Need, str]] = {"uneven": "a new token would be sorted among the earlier ones"}
 
     def __init__(self, spec: LSH) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class _LSH(Kernel):
         lowest = torch.finfo(scores.dtype).min
         scores = scores.masked_fill(blocked, lowest)
         total = scores.logsumexp(dim=-1, keepdim=True)
-        # How much each round has to say to a token, and the token to itself.
+        # The weight of each round for a token, and of the token for itself.
         says = rounds.home_rounds(total).masked_fill(lonely_NHRT1, lowest)
         share = says.softmax(dim=2)
         own = torch.zeros_like(says[:, :, 0])
@@ -126,7 +126,7 @@ class _LSH(Kernel):
         return weights.masked_fill(blocked, 0.0), own
 
     def _blocked(self, rounds: Rounds, group: EqualLength, view: View) -> tuple[Tensor, Tensor]:
-        """Which pairs are not seen, and in which rounds a token meets nobody though it does in others."""
+        """Which pairs are not seen, and in which rounds a token has no key though it does in others."""
         mine, theirs = rounds.q_NHRCW[..., None], rounds.k_NHRCS[..., None, :]
         q_slot, k_slot = (rounds.slots(group.slot_NT, x) for x in (rounds.q_NHRCW, rounds.k_NHRCS))
         length = group.slot_NT.shape[1]

@@ -3,7 +3,7 @@
     softmax(q k~') pinv(softmax(q~ k~')) softmax(q~ k') v,   q~, k~ the means of `landmarks` parts of the text
 
 With as many landmarks as tokens it is exact. The inverse is found by a few products (Razavi 2014), each
-matrix for itself, so that no answer depends on the rest of the batch. Weights may be below zero; those of a
+matrix by itself, so that no output depends on the rest of the batch. Weights may be negative; those of a
 query add up to one as far as the inverse has converged. A landmark holds later tokens: no causal form.
 Shape suffixes: R texts, H heads, T tokens, M landmarks, E head width.
 """
@@ -32,7 +32,7 @@ class Nystrom(AttentionKernel):
         return _Nystrom(self)
 
     def cost(self, at: AttentionShape) -> PartCost:
-        """Means, three softmaxes, an inverse by four products a round, and the way back to the values."""
+        """Means, three softmaxes, an inverse by four products per round, and the product with the values."""
         rows, n, few = at.batch * at.heads, at.keys, min(self.landmarks, at.keys)
         means = matmul_cost(rows, few, n, at.head_dim).times(2)
         scores = matmul_cost(rows, n, at.head_dim, few).times(2) + matmul_cost(rows, few, at.head_dim, few)
@@ -87,7 +87,7 @@ class _Nystrom(PerSequenceKernel):
 
     def _inverse(self, a_RHMM: Tensor) -> Tensor:
         eye = torch.eye(a_RHMM.shape[-1], dtype=a_RHMM.dtype, device=a_RHMM.device)
-        # RowInfo of a softmax add up to one; the largest column keeps the first guess within reach.
+        # Rows of a softmax sum to one; the largest column keeps the first guess within reach.
         z = a_RHMM.mT / a_RHMM.sum(-2, keepdim=True).amax(-1, keepdim=True)
         for _ in range(self.spec.iterations):
             az = a_RHMM @ z

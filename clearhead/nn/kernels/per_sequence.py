@@ -22,7 +22,7 @@ from .sequences import sequences
 
 @dataclass(frozen=True, eq=False)
 class RowInfo:
-    """What a kernel may ask about its rows besides their numbers."""
+    """What a kernel may need to know about its rows."""
 
     causal: bool
     before: Tensor | int  # how many keys of a row precede its first query: an int, or one for each row
@@ -30,7 +30,7 @@ class RowInfo:
 
 
 def kept_per_row(at: AttentionShape, numbers: int) -> PartCost:
-    """So many numbers of every head of every row are kept; half precision is widened first."""
+    """`numbers` numbers per head and row are kept; half precision is converted to float32 first."""
     return PartCost(saved=max(at.number, 4) * at.batch * at.heads * numbers if at.training else 0)
 
 

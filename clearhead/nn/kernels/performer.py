@@ -1,6 +1,6 @@
 """Performer (Choromanski 2021): FAVOR+, softmax attention by positive orthogonal random features.
 
-    exp(q.k) = mean over w of exp(w.q - q.q/2) exp(w.k - k.k/2),    w drawn from a normal distribution
+    exp(q.k) = mean over w of exp(w.q - q.q/2) exp(w.k - k.k/2),    w from a normal distribution
 
 With directions that are orthogonal the mean needs fewer of them. The error falls with the root of `features`
 and grows quickly with the size of the scores: sharp attention is what it approximates worst.
@@ -43,7 +43,7 @@ class Performer(AttentionKernel):
         return found + kept_per_row(at, at.keys * at.head_dim + self.features * (2 * both + again) + both)
 
     def cached(self, at: AttentionShape) -> int:
-        """One matrix a head and its scale, however long the text."""
+        """One matrix per head and its scale, however long the text."""
         return at.batch * at.heads * (self.features * (at.value_dim + 1) + 1)
 
 
@@ -64,7 +64,9 @@ class _Performer(FeatureKernel):
         """(F, E), one set for all heads."""
         count, width = self.spec.features, like.shape[-1]
         if self.training and self.spec.redraw:
-            drawn = int(torch.randint(2**62, ()))  # from where dropout draws: a step can be repeated exactly
+            drawn = int(
+                torch.randint(2**62, ())
+            )  # from the generator of dropout, so that a step can be repeated exactly
             return directions(count, width, generator(drawn, "performer")).to(like)
         return _fixed(count, width, self.spec.seed, like.dtype, like.device)
 
@@ -77,7 +79,7 @@ def _fixed(count: int, width: int, seed: int, dtype: torch.dtype, device: torch.
 
 
 def directions(count: int, width: int, key: torch.Generator) -> Tensor:
-    """Blocks of orthogonal directions, as long as normal draws are."""
+    """Blocks of orthogonal directions, with the lengths of normal vectors."""
     blocks = -(-count // width)
     square = torch.randn(blocks, width, width, generator=key, dtype=torch.float64)
     turned = torch.linalg.qr(square).Q.mT.reshape(-1, width)[:count]

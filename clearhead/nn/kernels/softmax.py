@@ -49,7 +49,7 @@ class SoftmaxSpec(AttentionKernel):
 
 @dataclass(frozen=True, kw_only=True)
 class Softmax(SoftmaxSpec):
-    """Everyone that the mask allows. Of a window (`Attention.window`) only the inside is computed."""
+    """All keys that the mask allows. With a window (`Attention.window`) only pairs inside are computed."""
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         return SoftmaxKernel(self, heads)

@@ -1,6 +1,6 @@
-"""Summary attention: the words of one's own block one by one, every other block as a whole.
+"""Summary attention: the tokens of the own block one by one, every other block as a summary.
 
-Two layers of looking, as a reader does: near by word, far by paragraph. A block is seen through the mean of
+Near tokens individually, far ones by block. A block is seen through the mean of
 its keys, with the weight of all its tokens, and gives the mean of its values; blocks of one token are full
 attention. A decoder sees the blocks before its own. Work grows with length times (block + length / block).
 Shape suffixes: R texts, H heads, Q queries, K keys, E head width, S tokens of a block, N blocks of the text,
@@ -31,7 +31,7 @@ class Summary(AttentionKernel):
         return _Summary(self)
 
     def cost(self, at: AttentionShape) -> PartCost:
-        """Each block of queries meets its own keys and the means of all blocks."""
+        """Each block of queries attends to its own keys and the means of all blocks."""
         size, both = self.block, at.head_dim + at.value_dim
         asking, there = -(-at.queries // size), -(-at.keys // size)
         work = matmul_cost(at.batch * at.heads * asking, size, size + there, both)

@@ -10,7 +10,7 @@ sum of exponentials and the weighted sum of values, and shrink both sums wheneve
             mixed  = mixed * exp(most - larger) + weights v
         out = mixed / total
 
-On the way back a row of tiles is computed again instead of being kept. `Softmax` does the same in one fused
+In the backward pass a row of tiles is recomputed instead of being kept. `Softmax` does the same in one fused
 call; this one is for reading, and to check that one.
 Shape suffixes: B batch, H heads, Q queries, K keys, E head width, R queries of a tile, C keys of a tile.
 """
@@ -44,7 +44,7 @@ class Tiled(AttentionKernel):
         return _Tiled(self)
 
     def cost(self, at: AttentionShape) -> PartCost:
-        """All pairs, tile by tile; on the way back once more. Of scores nothing is kept."""
+        """All pairs, tile by tile; recomputed in the backward pass. No scores are kept."""
         rows, both = at.batch * at.heads, at.head_dim + at.value_dim
         work = matmul_cost(rows, at.queries, at.keys, both)
         numbers = at.number * rows * both * (at.queries + at.keys)
@@ -99,7 +99,7 @@ class _Tiled(Kernel):
             total = total * shrunk + weights.sum(-1, keepdim=True)
             mixed = mixed * shrunk + weights @ widen(v)
             most = larger
-        # A query that may look at nothing has a total of zero, and a mix of zeros.
+        # A query that may attend to nothing has a total of zero, and a mix of zeros.
         return (mixed / total.masked_fill(total == 0, 1.0)).type_as(q_BHRE)
 
 

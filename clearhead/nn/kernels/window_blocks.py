@@ -1,7 +1,7 @@
 """Window attention by blocks: a view with a window in; which keys each block of queries needs out.
 
 A window of w tokens over n of them has n * w pairs, not n * n. Neighbouring queries share most of their keys,
-so they are taken together: a block of queries, and all keys that any of them may see.
+so they are computed together: a block of queries, and all keys that any of them may see.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What long texts ask of the core: distances for positions, a memory of segments, tables for many words."""
+"""What long texts need from the core: distances for positions, segment memory, large vocabularies."""
 
 from .adaptive import Adaptive, AdaptiveHead
 from .axial import Axial

@@ -1,8 +1,8 @@
 """Adaptive tables (Baevski 2018, Transformer-XL): frequent words get wide vectors, rare ones narrow vectors.
 
-The vocabulary is cut into bands by `cutoffs`; ids are sorted by frequency. In front, each band has a table of
-its own width and a projection to the stream. Behind, the head first chooses a frequent word or a band, then a
-word of the band; its answer is the logarithm of probabilities.
+The vocabulary is cut into bands by `cutoffs`; ids are sorted by frequency. In the embedding, each band has a
+table of its own width and a projection to the stream. The head first chooses a frequent word or a band, then
+a word of the band; its output is log-probabilities.
 Shape suffixes: B batch, T tokens, V words of a band, D width, F width of a band's table, C further bands.
 """
 
@@ -58,7 +58,7 @@ class Adaptive(Embed):
         return tuple(self.inner_width // self.shrink**i for i in range(len(self.sizes)))
 
     def projected(self, width: int) -> bool:
-        """Whether there is a way from a table to the stream; one table as wide as the stream needs none."""
+        """Whether tables are projected to the stream; one table as wide as the stream needs no projection."""
         return self.shrink > 1 or self.inner_width != width
 
     def example(self, batch: int, length: int, generator: torch.Generator) -> Tensor:

@@ -1,13 +1,13 @@
 """Segment memory (Transformer-XL, Dai 2019): the states that each layer read in earlier segments.
 
 A cache keeps keys and values, for decoding. A memory keeps states, for reading a long text by segments: later
-ones look back at them, keys and values are made anew, and no gradient flows into them.
+ones attend to them, keys and values are computed again, and no gradient flows into them.
 
     memory = model.memory(length=64)
     for segment in text_BT.split(32, dim=1):
         logits = model(segment, cache=memory)
 
-Shape suffixes: B batch, T tokens of a segment, K remembered tokens and those of the segment, D width.
+Shape suffixes: B batch, T tokens of a segment, K tokens of the memory and the segment, D width.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LayerMemory(LayerCache):
         self._now_BTD: Tensor | None = None
 
     def recall(self, x_BTD: Tensor) -> Tensor:
-        """What was read before, and `x` behind it. Asked twice of one segment, it says the same."""
+        """The states of earlier segments, followed by `x`. A second call in one segment gives the same."""
         self._now_BTD = x_BTD.detach()
         return x_BTD if self.past_BKD is None else torch.cat([self.past_BKD, x_BTD], dim=1)
 
@@ -36,7 +36,7 @@ class LayerMemory(LayerCache):
         return k_BHTE, v_BHTE  # they already cover what was recalled
 
     def settle(self, length: int) -> None:
-        """The present segment becomes the past; only so many tokens are kept."""
+        """The current segment becomes part of the memory; only `limit` tokens are kept."""
         if self._now_BTD is not None:
             both = [self._now_BTD] if self.past_BKD is None else [self.past_BKD, self._now_BTD]
             self.past_BKD, self._now_BTD = torch.cat(both, dim=1)[:, -length:], None
@@ -48,7 +48,7 @@ class LayerMemory(LayerCache):
 
 
 class Memory(Cache):
-    """What a model remembers of earlier segments: at most `limit` tokens. Pass it to each call of a text."""
+    """Memory of earlier segments: at most `limit` tokens. Pass it to each call of a text."""
 
     def __init__(self, depth: int, limit: int) -> None:
         if limit < 1:
@@ -77,5 +77,5 @@ class Memory(Cache):
 
     def trim(self, length: int) -> None:
         raise UnsupportedError(
-            "a memory has forgotten what came before; it cannot be taken back, a cache can"
+            "a segment memory drops older states, so it cannot be rolled back; a cache can"
         )

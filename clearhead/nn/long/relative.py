@@ -1,9 +1,9 @@
-"""Relative waves (Transformer-XL, XLNet): how far apart two tokens stand, as a score of its own.
+"""Relative waves (Transformer-XL, XLNet): the distance between two tokens as a score of its own.
 
     score(i, j) = (q_i + u) k_j + (q_i + v) r(i - j)
 
 r is a wave of the distance, projected for each layer; u and v are learned. Only distances matter, so that a
-segment may look back at states of an earlier one.
+segment may attend to states of an earlier one.
 Shape suffixes: B batch, H heads, Q queries, K keys, N distances, D width, E head width.
 """
 
@@ -81,7 +81,7 @@ class _RelativeWaves(PositionScheme):
 
     def bind(self, view: View) -> BoundPositions:
         apart = view.q_pos[:, :, None] - view.k_pos[:, None, :]
-        nearest = 0 if self.dims.causal else 1 - view.longest  # ahead of a decoder there is nothing to see
+        nearest = 0 if self.dims.causal else 1 - view.longest  # a decoder does not attend to later tokens
         distance_N = torch.arange(nearest, view.longest, device=apart.device)
         if self.spec.farthest is not None:
             distance_N = distance_N.clamp(-self.spec.farthest, self.spec.farthest)

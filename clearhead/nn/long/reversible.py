@@ -3,7 +3,7 @@
     y1 = x1 + attention(x2)          x2 = y2 - feedforward(y1)
     y2 = x2 + feedforward(y1)        x1 = y1 - attention(x2)
 
-On the way back each layer's inputs are computed from its outputs, so that training keeps the last states
+In the backward pass each layer's inputs are computed from its outputs, so that training keeps the last states
 only, however deep the tower. The gradients are those of the plain computation.
 Shape suffixes: B batch, T tokens, D width.
 """
@@ -25,7 +25,7 @@ from ..tap import OFF
 
 def run_reversible(blocks: Sequence[BlockModule], x_BTD: Tensor, contexts: Sequence[Context]) -> Tensor:
     """Both streams side by side, (B, T, 2 * D); each begins as `x`."""
-    watched = contexts[0].tap is not OFF  # who changes an activation on the way must be part of the graph
+    watched = contexts[0].tap is not OFF  # a tap that changes an activation must be part of the graph
     if watched or not torch.is_grad_enabled():
         one = two = x_BTD
         for block, ctx in zip(blocks, contexts, strict=True):
@@ -41,7 +41,7 @@ def run_reversible(blocks: Sequence[BlockModule], x_BTD: Tensor, contexts: Seque
 class _Work:
     blocks: Sequence[BlockModule]
     contexts: Sequence[Context]
-    random: list[Tensor] = field(default_factory=list)  # where dropout's draws began, step by step
+    random: list[Tensor] = field(default_factory=list)  # state of the dropout generator, step by step
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -87,7 +87,7 @@ def _again(
     sums: dict[int, Tensor],
     random: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """One sub-layer computed once more: what it made of `read`, and the gradient of that."""
+    """One sub-layer recomputed: its output for `read`, and the gradient of that."""
     wanted = [p for p in block.parts(name) if p.requires_grad]
     with torch.enable_grad(), _drawn_from(random):
         read = read.detach().requires_grad_()
@@ -101,7 +101,7 @@ def _again(
 
 @contextmanager
 def _drawn_from(random: Tensor | None) -> Iterator[None]:
-    """The same draws as the first time, and the generator as it was afterwards."""
+    """The same random numbers as the first time, and the generator as it was afterwards."""
     if random is None:
         yield
         return

@@ -1,7 +1,7 @@
 """A convolution over tokens (Gehring 2017): each token mixes with its nearest neighbours, through a gate.
 
-A decoder looks back only. After d layers of `size` a token knows of d * (size - 1) others: the way between
-two words grows with their distance, where attention goes it in one step.
+A decoder sees earlier tokens only. After d layers of `size` a token depends on d * (size - 1) others: the
+path between two tokens grows with their distance; in attention it is one step.
 Shape suffixes: R texts, L tokens of the longest text, D width.
 """
 
@@ -23,7 +23,7 @@ from .sequential import SequentialMixer, at_end
 
 @dataclass(frozen=True, kw_only=True)
 class Convolution(TokenMixer):
-    size: int = 3  # tokens seen at once, oneself included
+    size: int = 3  # kernel size in tokens, the token itself included
 
     def check(self) -> None:
         if self.size < 1:

@@ -1,6 +1,6 @@
-"""A recurrent cell (Hochreiter 1997, Cho 2014): one token after the other, with a memory of fixed size.
+"""A recurrent cell (Hochreiter 1997, Cho 2014): one token after the other, with a state of fixed size.
 
-What attention is compared with: every step waits for the one before, all of the past is in one vector.
+A baseline for attention: every step waits for the previous one, and the state is one vector.
 Shape suffixes: R texts, L tokens of the longest text, D width.
 """
 
@@ -24,7 +24,7 @@ from .sequential import SequentialMixer
 GATES = {"lstm": 4, "gru": 3}
 LOOP = 7  # numbers that a step of torch's own loop keeps for each of the state: gates, states, what is new
 LINE, PAGE = 64, 4096  # bytes; oneDNN aligns rows to a line, tables to a page
-ALIAS = 256  # it pads rows of a multiple of so many numbers: their beginnings would share cache sets
+ALIAS = 256  # rows of a multiple of this many numbers are padded: their starts would share cache sets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Recurrent(TokenMixer):
 
         Flops are the matrix products of one step after the other. torch's counter sees them where torch runs
         the steps itself (a GRU on the CPU). An LSTM on the CPU is one call of oneDNN, in which the counter
-        sees nothing; tests hold this formula against a loop of `nn.LSTMCell`.
+        sees nothing; tests compare this formula with a loop of `nn.LSTMCell`.
         """
         width, hidden, ways = shape.width, self.hidden or shape.width, 1 + self.both_ways
         batch, length, vectors = shape.batch, shape.length, shape.vectors
@@ -74,7 +74,7 @@ class Recurrent(TokenMixer):
 def _kept_by_onednn(shape: HiddenShape, hidden: int) -> int:
     """The output, both states at either end, and oneDNN's workspace: six tables of states and one of gates.
 
-    Measured in float32. How large the workspace of cuDNN is cannot be known: there the numbers are those of
+    Measured in float32. The size of cuDNN's workspace is unknown: there the numbers are those of
     torch's loop.
     """
     number, width, batch = shape.number, shape.width, shape.batch
@@ -102,7 +102,7 @@ class _LSTM(nn.LSTM):
     first: Spread
 
     def reset_parameters(self) -> None:
-        """Left empty on purpose: see layers.py. torch begins both cells with this spread."""
+        """Left empty on purpose: see layers.py. torch initialises both cells with this range."""
         self.first = Spread((3 * self.hidden_size) ** -0.5, uniform=True)
 
 

@@ -78,6 +78,6 @@ class SequentialMixer(TokenMixerModule):
 
 
 def at_end(x_RLD: Tensor, length_R: Tensor, count: int) -> Tensor:
-    """(R, count, D): what stands at the places `length` to `length + count` of each row."""
+    """(R, count, D): positions `length` to `length + count` of each row."""
     at = length_R[:, None] + torch.arange(count, device=x_RLD.device)
     return x_RLD.gather(1, at[..., None].expand(-1, -1, x_RLD.shape[-1]))

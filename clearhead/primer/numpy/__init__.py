@@ -1,13 +1,13 @@
 """Arrays in, arrays out: attention and a whole small Transformer as plain NumPy formulas.
 
 Read from top to bottom: softmax, attention, masks, weights, heads, positions, layers, the model,
-and last the way back through attention. A suffix spells a shape, one letter per axis:
+and last the backward pass of attention. A suffix spells a shape, one letter per axis:
 
     B sentences in a batch    T tokens    Q queries    K keys    H heads
     E width of one head       D width of the model     V vocabulary
 
 One rule for every mask: boolean, and **True means "may attend"**. Masks of numbers, as textbooks write
-them, are converted; `masks.py` says what a 1 means there.
+them, are converted; `masks.py` documents what a 1 means there.
 
 >>> raw_K = np.array([12.5, 30.8, 25.1])  # how well "cat" matches each word of "The cat sat"
 >>> softmax(raw_K / np.sqrt(64)).round(4)  # heads of width 64, so the scores shrink by 8

@@ -1,4 +1,4 @@
-"""Names for the arrays of this room, and the precision they are computed in."""
+"""Names for the arrays of this package, and the precision they are computed in."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ Order: TypeAlias = Literal["post", "pre"]
 
 
 def dtypes(*arrays: NDArray[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """The type to answer in, and the type to compute in: half precision is too coarse for exp."""
+    """The dtype of the result, and the dtype to compute in: half precision is too coarse for exp."""
     answer = np.result_type(*arrays, np.float16)  # whole numbers become float64
     return answer, np.result_type(answer, np.float32)

@@ -1,4 +1,4 @@
-"""Queries, keys and values in, their mixture out; every misuse is refused by name."""
+"""Queries, keys and values in, the weighted values out; wrong shapes raise an error that names them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def scale_of(q: Array, scale: float | None) -> float:
 
 
 def weights_of(q: Array, k: Array, mask: ArrayLike | None, scale: float | None) -> Array:
-    # swapaxes, because `.T` and `.transpose` would also turn the batch and head axes around.
+    # swapaxes, because `.T` and `.transpose` would also reverse the batch and head axes.
     scores = q @ np.swapaxes(k, -1, -2) * scale_of(q, scale)
     if mask is not None:
         # -inf and not a large negative number: it blocks exactly, in every precision.
@@ -66,7 +66,7 @@ def check_qkv(q: Array, k: Array, v: Array) -> tuple[np.dtype[Any], np.dtype[Any
     shapes = f"given q {q.shape}, k {k.shape}, v {v.shape}"
     if not 2 <= q.ndim <= 4:
         raise ValueError(f"attention takes arrays of 2, 3 or 4 axes, {shapes}")
-    # NumPy would stretch a batch of 1 over a batch of 2 and mix sentences without a word.
+    # NumPy would silently broadcast a batch of 1 over a batch of 2 and mix sentences.
     if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
         raise ValueError(f"q, k and v must have the same batch and head axes, {shapes}")
     if q.shape[-1] != k.shape[-1]:
@@ -95,7 +95,7 @@ def check_mask(mask: ArrayLike, scores: tuple[int, ...]) -> Mask:
 
 
 def _per_sentence(allowed: Mask, scores: tuple[int, ...], *, is_padding: bool) -> Mask:
-    """(B, K) -> (B, 1, K) or (B, 1, 1, K), if it is known or plain from the shape that rows are sentences."""
+    """(B, K) -> (B, 1, K) or (B, 1, 1, K), if it is known or clear from the shape that rows are sentences."""
     batch, queries, keys = scores[0], scores[-2], scores[-1]
     by_shape = allowed.shape == (batch, keys) and batch != queries
     if len(scores) > 2 == allowed.ndim and (is_padding or by_shape):

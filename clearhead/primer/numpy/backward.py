@@ -1,4 +1,4 @@
-"""The way back through attention: the gradient of its output in, those of queries, keys and values out."""
+"""Backward pass of attention: the gradient of its output in, those of queries, keys and values out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many heads: the same attention several times, each on its own slice of the width; and positions."""
+"""Multi-head attention: attention several times, each on its own slice of the width; and positions."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def combine_heads(x_BHTE: Array) -> Array:
 def multi_head_attention(
     query: Array, memory: Array, weights: Attention, heads: int, mask: Mask | None = None
 ) -> tuple[Array, Array]:
-    """query (B, Q, D) asks, memory (B, K, D) answers; returns (B, Q, D) and weights (B, H, Q, K).
+    """Queries from query (B, Q, D), keys and values from memory (B, K, D) -> (B, Q, D) and (B, H, Q, K).
 
-    Self-attention: memory is query. Cross-attention: memory is what the encoder made.
+    Self-attention: memory is query. Cross-attention: memory is the encoder output.
     """
     q_BHQE = split_heads(linear(query, weights.q), heads)
     k_BHKE = split_heads(linear(memory, weights.k), heads)

@@ -1,4 +1,4 @@
-"""Layers: attention and feed-forward, each with a norm and a way around it."""
+"""Layers: attention and feed-forward, each with a norm and a residual connection."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def gelu(x: Array) -> Array:
 
 
 def feed_forward(x: Array, weights: FeedForward, activation: Activation = relu) -> Array:
-    """activation(x W1 + b1) W2 + b2, for every token alone."""
+    """activation(x W1 + b1) W2 + b2, for every token by itself."""
     return linear(activation(linear(x, weights.up)), weights.down)
 
 
 def _residual(x: Array, part: Callable[[Array], Array], norm: Norm, order: Order) -> Array:
-    """post: norm(x + part(x)), as first published. pre: x + part(norm(x)), steadier when deep."""
+    """post: norm(x + part(x)), as first published. pre: x + part(norm(x)), more stable in deep models."""
     if order == "post":
         return layer_norm(x + part(x), *norm)
     if order == "pre":
@@ -60,7 +60,7 @@ def encoder_layer(
     order: Order = "post",
     activation: Activation = relu,
 ) -> Array:
-    """Tokens look at each other, then each one works alone. (B, T, D) -> (B, T, D)."""
+    """Self-attention, then the feed-forward network. (B, T, D) -> (B, T, D)."""
     attn, attn_norm, ff, ff_norm = weights
     x_BTD = _residual(x_BTD, lambda x: multi_head_attention(x, x, attn, heads, mask)[0], attn_norm, order)
     return _residual(x_BTD, lambda x: feed_forward(x, ff, activation), ff_norm, order)
@@ -76,7 +76,7 @@ def decoder_layer(
     order: Order = "post",
     activation: Activation = relu,
 ) -> Array:
-    """An encoder layer with a look at the source in between. (B, T, D) -> (B, T, D)."""
+    """An encoder layer with cross-attention in between. (B, T, D) -> (B, T, D)."""
     attn, attn_norm, cross, cross_norm, ff, ff_norm = weights
     x_BTD = _residual(x_BTD, lambda x: multi_head_attention(x, x, attn, heads, mask)[0], attn_norm, order)
     x_BTD = _residual(

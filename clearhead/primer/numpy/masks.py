@@ -3,7 +3,7 @@
 Textbooks write masks in three ways, and attention reads each of them (`to_allowed`):
 
     booleans             True = may attend
-    numbers 0 and 1      1 = blocked: what `scores + mask * -1e9` makes of them
+    numbers 0 and 1      1 = blocked: as in `scores + mask * -1e9`
     numbers 0 and -inf   added to the scores: -inf (or -1e9) = blocked
 """
 
@@ -44,7 +44,7 @@ def mask_from_blocked(mask: ArrayLike) -> Mask:
 def mask_from_additive(mask: ArrayLike) -> Mask:
     """A mask to be added to the scores, 0 = may attend and -inf = blocked -> True = may attend."""
     given: NDArray[Any] = np.asarray(mask)
-    # Booleans are refused although False equals 0: nobody adds them, so they mean something else.
+    # Booleans are an error although False equals 0: nobody adds them, so they mean something else.
     if given.dtype == np.bool_ or not np.isin(given, (0, -np.inf)).all():
         raise ValueError("expected a mask of 0 and -inf; for 0 and 1 there is mask_from_blocked")
     return np.isin(given, 0)
@@ -53,9 +53,9 @@ def mask_from_additive(mask: ArrayLike) -> Mask:
 def to_allowed(mask: ArrayLike) -> Mask:
     """A mask of any of the three kinds -> boolean, True = may attend.
 
-    Nothing but its maker knows what a 1 means. So numbers that leave some query without any key are refused:
-    that is how a mask of 1 = may attend looks when it is read as 1 = blocked (the last row of a triangle,
-    a sentence without padding). Booleans may block whole rows.
+    A mask of numbers does not show what a 1 means. So numbers that leave some query without any key are an
+    error: that is how a mask of 1 = may attend looks when it is read as 1 = blocked (the last row of a
+    triangle, a sentence without padding). Booleans may block whole rows.
     """
     given: NDArray[Any] = np.asarray(mask)
     if isinstance(mask, Blocked):
@@ -87,13 +87,13 @@ def looks_like_padding(allowed_BK: Mask) -> bool:
     return bool(one_side and (edges_B <= 1).all() and not alike and not ahead)
 
 
-# Masks of 1 = blocked, as many textbooks write them. Their class says what their ones mean.
+# Masks of 1 = blocked, as many textbooks write them. Their class records what a 1 means.
 
 
 class Blocked(NDArray[np.float32]):
     """An array of 1 = blocked and 0 = may attend, which attention converts. Two of them join with |.
 
-    Whatever else is done to it (`1 - mask`, `mask * -1e9`) gives a plain array, read as `to_allowed` says.
+    Whatever else is done to it (`1 - mask`, `mask * -1e9`) gives a plain array, read as in `to_allowed`.
     """
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **more: Any) -> Any:

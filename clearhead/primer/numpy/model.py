@@ -20,7 +20,7 @@ def _embed(ids_BT: Ids, embedding_VD: Array, pad: int) -> Array:
     # Positions count real tokens, so padding on the left or on the right gives the same numbers.
     position_BT = np.maximum(np.cumsum(ids_BT != pad, axis=1) - 1, 0)
     table_TD = positional_encoding(ids_BT.shape[1], width).astype(embedding_VD.dtype)
-    # sqrt(width): the small embeddings grow to the size of the sines they are added to.
+    # sqrt(width) scales the small embeddings to the size of the sines they are added to.
     x_BTD: Array = embedding_VD[ids_BT] * math.sqrt(width) + table_TD[position_BT]
     return x_BTD
 
@@ -36,7 +36,7 @@ def transformer(
 ) -> Array:
     """source ids (B, K) and target ids (B, T) -> logits (B, T, V).
 
-    For training, give the target shifted right (begin token first): position t then guesses the
+    For training, give the target shifted right (begin token first): position t then predicts
     token t + 1, and the causal mask keeps it from seeing that token.
     """
     if order == "pre" and (weights.encoder_norm is None or weights.decoder_norm is None):

@@ -18,10 +18,10 @@ from .heads import combine_heads, split_heads
 
 
 def _matrices(seed: int, *shapes: tuple[int, int]) -> list[Array]:
-    """Random, with a spread of one over the root of the inputs.
+    """Random, with a standard deviation of one over the root of the inputs.
 
-    With a spread of 0.01 all scores are nearly equal and the weights of three words [.332, .333, .335]:
-    a vampire without taste.
+    With a standard deviation of 0.01 all scores are nearly equal and the weights of three words [.332, .333,
+    .335]: a vampire without taste.
     """
     random = np.random.default_rng(seed)
     return [random.normal(scale=1 / math.sqrt(rows), size=(rows, columns)) for rows, columns in shapes]

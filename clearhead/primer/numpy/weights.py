@@ -1,4 +1,4 @@
-"""Weights as plain tuples of arrays, named as the layers use them; a seed in, a whole model of them out."""
+"""Weights as plain tuples of arrays, named as the layers use them; a seed in, all weights of a model out."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def init(
     """Random weights of a whole model, feed-forward 4 * width; the same seed, the same weights."""
     random = np.random.default_rng(seed)
 
-    # Biases, gammas and betas are random too (not 0, 1, 0): forgetting one then changes the answer.
+    # Biases, gammas and betas are random too (not 0, 1, 0): forgetting one then changes the output.
     def linear(fan_in: int, fan_out: int) -> Linear:
         weight = random.normal(scale=1 / math.sqrt(fan_in), size=(fan_in, fan_out))
         return Linear(weight, random.normal(scale=0.1, size=fan_out))

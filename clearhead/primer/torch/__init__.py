@@ -1,11 +1,11 @@
 """The names of the textbooks as thin wrappers over the core that fix the bugs of the usual listings.
 
 A listing runs with its imports changed to this package; where listings disagree (masks, biases, what a layer
-returns), the docstring says how each is told apart.
+returns), the docstring explains how each is recognised.
 
     from clearhead.primer.torch import Transformer, create_masks, greedy_decode
 
-The same mathematics as plain formulas stands in `clearhead.primer.numpy`.
+The same mathematics as plain formulas is in `clearhead.primer.numpy`.
 """
 
 from .attention import (
@@ -55,7 +55,7 @@ __all__ = [
     "TransformerBlock", "Transformer", "Attentions", "BASE", "DistributedTransformer",
     # masks
     "create_padding_mask", "create_look_ahead_mask", "create_masks", "generate_square_subsequent_mask",
-    # training, decoding, looking
+    # training, decoding, plots
     "train_step", "get_lr_scheduler", "LabelSmoothingLoss", "augment_data", "greedy_decode",
     "count_transformer_params", "visualize_attention", "analyze_gradients",
 ]  # fmt: skip

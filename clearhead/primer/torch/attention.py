@@ -1,7 +1,7 @@
-"""Attention under the names of the textbooks: tensors in, their mixture and the weights out.
+"""Attention under the names of the textbooks: tensors in, the weighted values and the weights out.
 
 The weights that are returned are those before dropout: rows that sum to one. Many listings return those
-after it, which in training mode sum to anything and are no distribution. Masks are read as `masks.py` says.
+after it, which in training mode do not sum to one. Masks are read as described in `masks.py`.
 Shape suffixes: B sentences, H heads, T tokens, Q queries, K keys, D width, E head width.
 """
 
@@ -30,9 +30,9 @@ def scaled_dot_product_attention(
     """softmax(Q Kᵀ / sqrt(d_k)) V and the weights, for (T, E), (B, T, E) or (B, H, T, E).
 
     The mask: booleans and numbers 0 / 1 mean True = 1 = may attend, 0 / -inf is added to the scores, and
-    masks of `clearhead.primer.numpy` (1 = blocked) are known by their class; `masks.py` has the whole rule.
-    A blocked key has weight exactly 0, and a query that may see nothing gets zeros. (The usual -1e9 is no
-    number of half precision, and makes blocked rows uniform.)
+    masks of `clearhead.primer.numpy` (1 = blocked) are recognised by their class; `masks.py` has the whole
+    rule. A blocked key has weight exactly 0, and a query that may see nothing gets zeros. (The usual -1e9 is
+    no number of half precision, and makes blocked rows uniform.)
     """
     q, k, v = (torch.as_tensor(x) for x in (Q, K, V))
     lead, axes = q.shape[:-2], q.ndim
@@ -57,7 +57,7 @@ def scaled_dot_product_attention(
 def attention(
     query: Any, key: Any, value: Any, dropout: float | nn.Dropout | None = None, mask: MaskLike = None
 ) -> tuple[Tensor, Tensor]:
-    """The same with dropout before the mask, an order of arguments that is common, too."""
+    """The same with dropout before the mask, another common argument order."""
     return scaled_dot_product_attention(query, key, value, mask, dropout)
 
 
@@ -100,16 +100,16 @@ class ModelArgs(Spec):
 
 
 class MultiHeadAttention(nn.Module):
-    """The four classes of this name that are in circulation, told apart by how they are made and called.
+    """The four common classes of this name, distinguished by how they are created and called.
 
         MultiHeadAttention(512, 8, 0.1)(Q, K, V, mask)         output and weights; biases everywhere
         MultiHeadAttention(512, 8, 48, 80, 0.1)(Q, K, V)       d_k, d_v; output and weights; bias in W_O
         MultiHeadAttention(ModelArgs(dim=512), True)(q, k, v)  causal; output alone; no biases
         MultiHeadAttention(512, 8)(x, mask=m)                  self-attention; output alone; biases everywhere
 
-    The third argument is d_k if it is 1 or more, and the dropout rate below 1. `bias` overrules which
-    projections have one: "qkvo", "o", "". `need_weights` overrules what is returned. Each tensor has its own
-    length, so that keys may be longer than queries; batches that differ are refused.
+    The third argument is d_k if it is 1 or more, and the dropout rate below 1. `bias` overrides which
+    projections have one: "qkvo", "o", "". `need_weights` overrides what is returned. Each tensor has its own
+    length, so that keys may be longer than queries; batches that differ are an error.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class MultiHeadAttention(nn.Module):
         token lie together, so view(B, T, H, E) cuts each token into its heads, and transpose(1, 2) brings
         the heads forward for one product per head. view(B, H, T, E) has the same shape and is wrong: its
         first "head" is the first tokens, whole. After the transpose the numbers are no longer in order, so
-        the way back needs `contiguous()` before `view`, or `reshape` / `flatten`, which copy where they must.
+        the inverse needs `contiguous()` before `view`, or `reshape` / `flatten`, which copy where they must.
 
         >>> tokens = torch.tensor([[[1, 2, 3, 4], [5, 6, 7, 8]]])  # 2 tokens, 2 heads of width 2
         >>> tokens.view(1, 2, 2, 2).transpose(1, 2)[0, 0].tolist()  # head 0: the first half of both tokens
@@ -215,7 +215,7 @@ class MultiHeadAttention(nn.Module):
         return x_BTD.reshape(*x_BTD.shape[:2], self.num_heads, -1).transpose(1, 2)
 
     def combine_heads(self, x_BHTE: Tensor) -> Tensor:
-        """(B, H, T, E) -> (B, T, H * E): the way back; `flatten` copies, as `contiguous().view` would."""
+        """(B, H, T, E) -> (B, T, H * E): the inverse; `flatten` copies, as `contiguous().view` would."""
         return x_BHTE.transpose(1, 2).flatten(2)
 
     def scaled_dot_product_attention(

@@ -36,7 +36,7 @@ def context(
     memory_rule: Mask | None = None,
     tap: Tap = OFF,
 ) -> Context:
-    """What a block needs beside its stream. Positions are not its business here: the stream carries them."""
+    """What a block needs besides its stream. No positions here: they are already added to the stream."""
     batch, length = x_BTD.shape[:2]
     here = view(rule or Everyone(), batch, length, length, x_BTD.device)
     if memory_BKD is None:

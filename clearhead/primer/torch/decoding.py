@@ -22,10 +22,10 @@ def greedy_decode(
     *,
     pad_idx: int = 0,
 ) -> Tensor:
-    """(B, up to max_len): the start symbol, the generated ids, the end symbol where it came, then padding.
+    """(B, up to max_len): the start symbol, the generated ids, the end symbol if it came, then padding.
 
-    Without `src_mask` the padding of `src` is found by `pad_idx`. Each sentence of the batch ends by itself,
-    and the model is left in the mode it was in.
+    Without `src_mask` the padding of `src` is found by `pad_idx`. Each sentence of the batch ends
+    independently, and the model is left in the mode it was in.
     """
     if max_len < 2:
         raise InputError(f"max_len is {max_len}; expected 2 or more: the start symbol counts")

@@ -28,8 +28,8 @@ OTHER_NAMES = {"dim": "d_model", "n_layers": "num_layers"}
 class DistributedTransformer(Transformer):
     """A `Transformer` from a config, its layers spread over devices in order: `devices=("cuda:0", "cuda:1")`.
 
-    The config is a dict, a `ModelArgs`, or any object with such attributes; keywords overrule it. Without a
-    vocabulary it has 10,000 words a side. The whole config stays readable as `model.config`.
+    The config is a dict, a `ModelArgs`, or any object with such attributes; keywords override it. Without a
+    vocabulary it has 10,000 words per side. The whole config stays readable as `model.config`.
 
     This is model parallelism: one layer after another, for a model that is too large for one device. It is no
     faster than one device would be. To train faster on several, wrap a `Transformer` in torch's own
@@ -91,7 +91,7 @@ def _settings(config: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
     """The arguments of a `Transformer` that a config holds; it may name one vocabulary for both sides.
 
     A dict has no other keys. An object may, since programs keep everything in one; but a name that is nearly
-    an argument's is a slip, and would otherwise leave a default in its place.
+    an argument's is an error, because the default would silently be used instead.
     """
     known = [*inspect.signature(Transformer).parameters]
     names = {*known, *OTHER_NAMES, "vocab_size", "n_embd"}
@@ -108,7 +108,7 @@ def _settings(config: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
 
 
 def _arrive(device: torch.device) -> Any:
-    """Before a layer is called, everything it is called with comes to its device."""
+    """Before a layer is called, all its inputs are moved to its device."""
 
     def move(block: nn.Module, given: tuple[Tensor, Context]) -> tuple[Tensor, Context]:
         x_BTD, ctx = given
@@ -121,7 +121,7 @@ def _arrive(device: torch.device) -> Any:
 
 
 def _moved(view: View, device: torch.device) -> View:
-    """The same view elsewhere; its rule travels as the tensor it stands for."""
+    """The same view on another device; its rule is moved as a mask tensor."""
     rule: Mask = Everyone() if view.dense is None else Given(view.dense.to(device))
     return replace(
         view, mask=rule, q_pos=view.q_pos.to(device), k_pos=view.k_pos.to(device), _under={}, _biased={}

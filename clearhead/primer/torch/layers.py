@@ -22,7 +22,7 @@ from .names import one_of, seed_or_draw, share
 
 
 class PositionwiseFeedForward(nn.Module):
-    """linear2(dropout(act(linear1(x)))), each token alone; `d_ff` is four times the width unless given."""
+    """linear2(dropout(act(linear1(x)))), each token by itself; `d_ff` defaults to four times the width."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ def get_positional_encoding(max_seq_len: int, d_model: int) -> Tensor:
 class PositionalEncoding(nn.Module):
     """x + sinusoids, then dropout. They are computed for any length; `max_seq_len` is only that of `pe`.
 
-    Longer than in training works, but how well a model does there is another question.
+    Texts longer than in training work, but the model may do badly on them.
 
     Listings that keep a table do so in a buffer, and so should your own:
 
@@ -100,7 +100,7 @@ class PositionalEncoding(nn.Module):
     >>> Table(persistent=True).to(torch.float64).pe.dtype
     torch.float64
 
-    It is no parameter, so that no optimizer changes it; and whether checkpoints carry it is your choice. A
+    It is no parameter, so that no optimizer changes it; and whether checkpoints contain it is your choice. A
     table that can be computed again need not be in them, and then its length is free to change:
 
     >>> [list(Table(persistent=saved).state_dict()) for saved in (True, False)]
@@ -123,7 +123,7 @@ class PositionalEncoding(nn.Module):
 
     @property
     def pe(self) -> Tensor:
-        """The table (1, max_seq_len, D), computed when it is asked for: no checkpoint carries it."""
+        """The table (1, max_seq_len, D), computed on access: it is in no checkpoint."""
         return positional_encoding(self.max_seq_len, self.d_model)[None]
 
     PE = pe

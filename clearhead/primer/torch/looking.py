@@ -1,4 +1,4 @@
-"""Counting, drawing, measuring: a model in; numbers, lines and a picture out."""
+"""Counting, plotting, measuring: a model in; numbers, text and a picture out."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def visualize_attention(
 
     `src` and `tgt` are ids, (B, T) or (T,), tensors or lists. Padding is masked and left out of the picture:
     it belongs to the batch, not to the sentence. Names of tokens may be given with or without those of the
-    padding. What a head looks at is a hint about what it does, not a proof.
+    padding. Attention weights are a hint about what a head does, not a proof.
     """
     source, target = _first(src), _first(tgt)
     training = model.training
@@ -102,7 +102,7 @@ def _labelled(name: str, ids_T: Tensor, tokens: Sequence[str] | None, pad_idx: i
     """The real tokens: where each stands, and what is written there."""
     real = [i for i, token in enumerate(ids_T.tolist()) if token != pad_idx]
     if not real:
-        raise InputError(f"every id of the first sentence is padding ({pad_idx}); there is nothing to draw")
+        raise InputError(f"every id of the first sentence is padding ({pad_idx}); there is nothing to plot")
     words = [str(token) for token in ids_T.tolist()] if tokens is None else list(tokens)
     if len(words) not in (len(real), len(ids_T)):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Masks: how textbooks make them, and how each of them becomes a mask of the core.
+"""Masks: how textbooks create them, and how each is converted to a mask of the core.
 
 Three conventions are in use: True = may attend, 1 = blocked, and 0 / -inf to be added to the scores. Here
 
@@ -6,14 +6,14 @@ Three conventions are in use: True = may attend, 1 = blocked, and 0 / -inf to be
     numbers 0 and 1      1 = may attend, as in `scores.masked_fill(mask == 0, -1e9)`
     numbers 0 and -inf   added to the scores: -inf (or -1e9) = blocked; zeros alone block nothing
 
-and a mask made by `clearhead.primer.numpy` (1 = blocked) says itself what its ones mean. Numbers 0 and 1
-that leave a query nothing to attend to are refused: so look those that mean 1 = blocked. Axes are (queries,
+and a mask made by `clearhead.primer.numpy` (1 = blocked) is recognised by its class. Numbers 0 and 1
+that leave a query nothing to attend to are an error: they most likely mean 1 = blocked. Axes are (queries,
 keys), (sentences, keys), (sentences, queries, keys) or (sentences, heads, queries, keys).
 
 In a module of your own, keep a mask of fixed size with `self.register_buffer("mask", mask,
 persistent=False)`. A buffer moves with the module in `.to(device)`, which a plain attribute does not, and no
 optimizer changes it, as it would a parameter. `persistent=False` leaves it out of `state_dict()`: a mask can
-be made again, and 5,000 by 5,000 numbers a layer are 100 MB of every checkpoint.
+be created again, and 5,000 by 5,000 numbers per layer are 100 MB of every checkpoint.
 
 Shape suffixes: B sentences, H heads, Q queries, K keys, T tokens.
 """
@@ -35,7 +35,7 @@ MaskLike = Tensor | np.ndarray[Any, Any] | Mask | None
 
 
 def create_padding_mask(seq: Tensor, pad_idx: int = 0) -> Tensor:
-    """ids (B, T) -> (B, 1, 1, T), True = real token; it stretches over heads and queries.
+    """ids (B, T) -> (B, 1, 1, T), True = real token; it broadcasts over heads and queries.
 
     Four axes, because (B, T) beside scores (B, T, T) would block words of other sentences.
     """
@@ -61,7 +61,7 @@ def generate_square_subsequent_mask(size: int) -> Tensor:
     """(T, T) of 0 and -inf above the diagonal, to be added to scores.
 
     Given to code that blocks where a mask is 0, only the future stays visible; to find that out, change the
-    last word and see the first logits move. Here such a mask is known by its -inf.
+    last word and see the first logits move. Here such a mask is recognised by its -inf.
     """
     return torch.full((size, size), float("-inf")).triu(1)
 
@@ -77,7 +77,7 @@ def at_attention(mask: MaskLike, *, batch: int, queries: int, keys: int, of_sour
 
 
 def at_source(mask: MaskLike, batch: int, length: int) -> Mask:
-    """A mask over source tokens: which of them are real, the same for everybody who looks."""
+    """A mask over source tokens: which of them are real, the same for every query."""
     if mask is None or isinstance(mask, Mask):
         return at_attention(mask, batch=batch, queries=length, keys=length)
     flat = _tensor(mask)
@@ -85,7 +85,7 @@ def at_source(mask: MaskLike, batch: int, length: int) -> Mask:
         square = batch == length > 1 and not isinstance(mask, BlockedPadding)
         if square and torch.equal(_allowed(flat), create_look_ahead_mask(length, flat.device)):
             raise InputError(
-                "src_mask is a look-ahead mask, or says that sentences have 1, 2, 3 ... tokens; a source "
+                "src_mask is a look-ahead mask, or means that sentences have 1, 2, 3 ... tokens; a source "
                 "needs create_padding_mask(src), or mask[:, None, None] for those lengths"
             )
         flat = flat[:, None, None, :]
@@ -99,7 +99,7 @@ def at_source(mask: MaskLike, batch: int, length: int) -> Mask:
 
 
 def at_target(mask: MaskLike, batch: int, length: int) -> Mask:
-    """A mask over target tokens; a token that nobody may see is padding, and does not count as a position."""
+    """A mask over target tokens; a token that no query may attend to is padding and has no position."""
     rule = at_attention(mask, batch=batch, queries=length, keys=length)
     if not isinstance(rule, Given):
         return rule

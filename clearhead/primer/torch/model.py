@@ -34,7 +34,7 @@ class Attentions(tuple[Tensor, ...]):
     """The weights of a call: `weights[layer][0, head]` is one head of the attention to the source.
 
     `encoder`, `decoder` and `cross` hold all of them, one (B, H, queries, keys) for each layer. The sequence
-    itself is `cross`: of the three it is the one with words of both languages at its sides.
+    itself is `cross`: the one that relates words of both languages.
     """
 
     encoder: tuple[Tensor, ...]
@@ -49,7 +49,7 @@ class Attentions(tuple[Tensor, ...]):
         return self
 
     def __getnewargs__(self) -> tuple[tuple[Tensor, ...], ...]:
-        return self.encoder, self.decoder, self.cross  # so that copy and pickle can make it again
+        return self.encoder, self.decoder, self.cross  # so that copy and pickle can recreate it
 
 
 def transformer_spec(
@@ -94,15 +94,16 @@ def transformer_spec(
 
 
 class Transformer(nn.Module):
-    """`model(src, tgt, src_mask, tgt_mask)` -> logits (B, T, V). 10,000 words a side: 59,508,496 weights.
+    """`model(src, tgt, src_mask, tgt_mask)` -> logits (B, T, V). 10,000 words a side: 59,508,496 parameters.
 
-    The decoder never looks ahead, with or without `tgt_mask`. (A 0 / -inf mask in code that blocks zeros lets
-    each word see only the future, and since the shapes are right nothing shows it.) Embeddings start so that,
-    times sqrt(d_model), they have variance one; with Xavier's start the positions are more than twice as
-    large as the words. The paper's 65 million parameters are for one shared vocabulary of 37,000.
+    The decoder is always causal, with or without `tgt_mask`. (A 0 / -inf mask in code that blocks zeros lets
+    each word see only the future, and since the shapes are right, nothing reveals the bug.) Embeddings start
+    so that, times sqrt(d_model), they have variance one; with Xavier initialisation the positions are more
+    than twice as large as the words. The paper's 65 million parameters are for one shared vocabulary of
+    37,000.
 
     `Transformer(V, V, **BASE)` is the paper's base model. `warmup_steps` and `label_smoothing`, which such
-    configs hold beside the sizes, change nothing here and are kept as attributes for the code that trains.
+    configs hold beside the sizes, have no effect here and are kept as attributes for training code.
     """
 
     def __init__(
@@ -131,9 +132,9 @@ class Transformer(nn.Module):
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        # How to train it: no part of the model, but configs have them, and training code asks for them.
+        # Training settings: not part of the model, but configs contain them and training code reads them.
         self.warmup_steps, self.label_smoothing = warmup_steps, share(label_smoothing, "label_smoothing")
-        # Sinusoids have no end: the length is for the reader, not a limit.
+        # Sinusoids work for any length: this one is informative, not a limit.
         self.max_seq_len = one_of(5000, max_seq_len=max_seq_len, max_len=max_len)
         self.spec = transformer_spec(
             src_vocab_size,
@@ -205,7 +206,7 @@ class Transformer(nn.Module):
         return masks.generate_square_subsequent_mask(size)
 
     def describe(self) -> str:
-        """The structure, as one draws it by hand, with the number of parameters."""
+        """The structure as text, with the number of parameters."""
         counts = [(p.numel(), p.requires_grad) for p in self.parameters()]
         total, trainable = sum(n for n, _ in counts), sum(n for n, trained in counts if trained)
         head = self.spec.head

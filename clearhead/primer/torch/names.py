@@ -32,7 +32,7 @@ def spelled(name: str, value: T | None, others: dict[str, Any], *names: str) -> 
 
 
 def no_more(others: dict[str, Any], function: str) -> None:
-    """What is left over after `spelled` is refused as Python itself would refuse it."""
+    """Arguments left over after `spelled` raise the same error as in Python."""
     if others:
         raise TypeError(f"{function} got an unexpected keyword argument {next(iter(others))!r}")
 
@@ -45,5 +45,5 @@ def share(dropout: float, name: str = "dropout") -> float:
 
 
 def seed_or_draw(seed: int | None) -> int:
-    """A module made without a seed draws one as torch's own modules do, so `torch.manual_seed` governs it."""
+    """Without a seed, torch's generator gives one, as in torch's own modules: `torch.manual_seed` applies."""
     return int(torch.randint(2**31, ())) if seed is None else seed

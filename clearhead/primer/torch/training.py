@@ -1,6 +1,6 @@
-"""One step of training, a rate for each step, a loss, a few more sentences: the usual tools, corrected.
+"""One training step, a learning-rate schedule, a loss, data augmentation: the usual tools, corrected.
 
-For whole runs there is `clearhead train`: resumable, logged, exact. These are the pieces to look at.
+For whole runs there is `clearhead train`: resumable, logged, exact. These are the parts, for reading.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...train.schedule import Noam
 from .masks import create_masks
 from .names import share
 
-# A handful of words to see what replacing does; for real work give a lexicon (`clearhead.data.read_lexicon`).
+# A few words to see the effect of replacement; for real work give a lexicon (`clearhead.data.read_lexicon`).
 # Chinese words that are written alike in both scripts have synonyms that are, too.
 SYNONYMS: Mapping[str, Sequence[str]] = {
     "big": ["large", "great"], "small": ["little", "tiny"], "quick": ["fast", "rapid"],
@@ -45,10 +45,10 @@ def train_step(
     pad_idx: int = 0,
     max_norm: float = 1.0,
 ) -> float:
-    """One update by teacher forcing: the model sees tgt[:, :-1] and is asked for tgt[:, 1:]. The loss.
+    """One update by teacher forcing: the model sees tgt[:, :-1] and predicts tgt[:, 1:]. Returns the loss.
 
-    Padding never reaches `criterion`, so that a mean is one over real words, whether or not the criterion
-    knows which id is padding. A `scheduler` is moved after the update.
+    Padding never reaches `criterion`, so that a mean is over real words, whether or not the criterion
+    knows which id is padding. A `scheduler` is stepped after the update.
     """
     model.train()
     seen, wanted = tgt[:, :-1], tgt[:, 1:]
@@ -70,8 +70,8 @@ def train_step(
 def get_lr_scheduler(optimizer: torch.optim.Optimizer, d_model: int, warmup_steps: int = 4000) -> LambdaLR:
     """d_model^-0.5 * min(step^-0.5, step * warmup^-1.5): the rate itself, whatever the optimizer's `lr`.
 
-    The peak for 512 and 4,000 is 6.9877e-4. Two slips are common: `LambdaLR` multiplies this rate with `lr`
-    (with 1e-3 the peak is 7e-7), and step 0 taken for step 1 uses the first rate twice. It is an inverse
+    The peak for 512 and 4,000 is 6.9877e-4. Two mistakes are common: `LambdaLR` multiplies this rate with
+    `lr` (with 1e-3 the peak is 7e-7), and step 0 taken for step 1 uses the first rate twice. It is an inverse
     square root, no cosine; a cosine is `train.Cosine`.
     """
     noam = Noam(warmup=warmup_steps)
@@ -79,7 +79,7 @@ def get_lr_scheduler(optimizer: torch.optim.Optimizer, d_model: int, warmup_step
     def factor(base: float) -> Any:
         if base <= 0:
             raise InputError(
-                f"the optimizer's lr is {base}; expected a number above 0 (it is overruled anyway)"
+                f"the optimizer's lr is {base}; expected a number above 0 (it is overridden anyway)"
             )
         return lambda step: noam.rate(step + 1, peak=0.0, steps=0, width=d_model) / base
 
@@ -87,10 +87,10 @@ def get_lr_scheduler(optimizer: torch.optim.Optimizer, d_model: int, warmup_step
 
 
 class LabelSmoothingLoss(nn.Module):
-    """The divergence from a truth that leaves `smoothing` to the other words; a perfect answer has loss 0.
+    """KL divergence from a target that gives `smoothing` to the other words; a perfect prediction has loss 0.
 
     Takes logits (or log-probabilities, which are logits of themselves), returns the mean over real targets.
-    `nn.KLDivLoss` needs log-probabilities: given raw logits, the loss falls to -800 and on.
+    `nn.KLDivLoss` needs log-probabilities: given raw logits, the loss falls to -800 and below.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ from .names import seed_or_draw
 
 
 class VampireAttention(nn.Module):
-    """One head; values keep the width. Xavier's start, because at 0.01 all victims are alike."""
+    """One head; values keep the width. Xavier initialisation, because at 0.01 all victims look alike."""
 
     def __init__(self, d_model: int = 512, d_k: int = 64, *, seed: int | None = None) -> None:
         super().__init__()

@@ -65,7 +65,7 @@ def _truncated(pairs: list[TextPair], length: int, split: str, notes: list[str])
 
 
 def build_denoise(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
-    """BART: each time a text comes, one of the five kinds of noise is applied to it."""
+    """BART: each time a text is used, one of the five kinds of noise is applied to it."""
     mask = tokenizer.mask.id if tokenizer.mask else DEFAULT_MASK
 
     def damage(text: Sequence[int], draw: Random) -> tuple[list[int], list[int]]:

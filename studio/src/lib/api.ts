@@ -62,11 +62,11 @@ export interface TraceInfo {
   text: string;
   source: Token[];
   target: Token[]; // what the decoder read...
-  said: Token[]; // ...and what it said, one step on
+  said: Token[]; // ...and what it generated, shifted by one
   prompt: number; // how many tokens were given, the rest is generated
   kinds: Kind[];
   answer: string;
-  own: string; // what it says by itself, also where the answer was given
+  own: string; // what it generates by itself, also where the answer was given
   seconds: number;
   bytes: number;
   lens: boolean; // has words to read at every layer
@@ -97,7 +97,7 @@ async function answer(path: string, init: RequestInit = {}): Promise<Response> {
     response = await fetch(path, init);
   } catch (error) {
     if ((error as Error).name === "AbortError") throw error;
-    throw new Refusal("", 0); // nobody answers; the page says so in its own words
+    throw new Refusal("", 0); // no response; the page shows its own message
   }
   if (response.ok) return response;
   let said = `${response.status} ${response.statusText}`;

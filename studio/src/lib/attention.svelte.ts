@@ -62,7 +62,7 @@ class AttentionState {
   private moves = 0; // how often a head was chosen
 
   about = $derived(this.trace?.kinds.find((k) => k.kind === this.kind) ?? null);
-  /** Who looks. In cross-attention a row is named by the word that is being said, not by the one before it. */
+  /** The queries. A row of cross-attention is labelled with the token generated there, not with the one before it. */
   queries = $derived(!this.trace ? [] : { self: this.trace.source, decoder: this.trace.target, cross: this.trace.said }[this.kind] ?? []);
   keys = $derived(this.trace ? (this.kind === "decoder" ? this.trace.target : this.trace.source) : []);
   /** Generated tokens are shown one by one on the side that was generated. */

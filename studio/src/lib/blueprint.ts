@@ -1,4 +1,4 @@
-// A tower as boxes from bottom to top: what stands where, by the order of its norms.
+// A stack as boxes from bottom to top, in the order given by its norms.
 
 export interface TowerShape {
   layers: number;

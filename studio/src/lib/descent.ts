@@ -26,7 +26,7 @@ export function descent(rows: FamilyRow[], across: number, down: number): { node
   // Parents come before their children. A child of the same year stands further right, so that the line to
   // its younger siblings does not run through its dot, as if they descended from it.
   for (const n of nodes) n.y = Math.max((n.data.row!.year - first) * across, n.parent?.data.row ? n.parent.y + INDENT : 0);
-  // A line goes on in its own row where the names leave room for it; every branch gets a row of its own.
+  // A line continues in its own row where the names leave space for it; every branch gets its own row.
   let next = 0;
   const put = (n: PlacedFamily, row: number): void => {
     n.x = (row + 0.5) * down;

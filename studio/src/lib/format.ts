@@ -19,7 +19,7 @@ export function amount(x: number, unit = ""): string {
   return `${Number(x.toPrecision(3))} ${unit}`.trim();
 }
 
-/** Two digits behind the point where there is room for few; what rounds to nothing has no sign. */
+/** Two decimals where space is short; what rounds to zero has no sign. */
 export function brief(v: number): string {
   const said = Math.abs(v) >= 100 ? v.toFixed(0) : Math.abs(v) >= 10 ? v.toFixed(1) : v.toFixed(2);
   return (Number(said) === 0 ? said.replace("-", "") : said).replace("-", "−");

@@ -1,5 +1,5 @@
 // Drawing a matrix with its token axes on a canvas: bytes are coloured once into a small picture, and every
-// redraw (zoom, pan, hover) only stretches that picture and writes the labels there is room for.
+// redraw (zoom, pan, hover) only stretches that picture and writes the labels that fit.
 import { every, isWide, shortened } from "./labels";
 import { weight, type Weights } from "./matrix";
 import { ink, paint, shade, type PaletteName } from "./palette";
@@ -24,8 +24,8 @@ export interface Scene {
   view: View;
   width: number;
   height: number;
-  left: number; // room for row labels
-  top: number; // room for column labels
+  left: number; // space for row labels
+  top: number; // space for column labels
   cursor: [number, number] | null;
   pinned: number | null;
   causal: boolean; // queries see no later key; what is masked is hatched
@@ -114,7 +114,7 @@ function numbers(g: CanvasRenderingContext2D, scene: Scene): void {
     for (let column = c0; column < c1; column++) {
       const byte = weights.data[row * weights.columns + column];
       const change = scene.palette.startsWith("change");
-      if (change || byte < 26) continue; // below one percent a number says nothing
+      if (change || byte < 26) continue; // below one percent a number is not useful
       g.fillStyle = ink(scene.palette, shade(scene.palette, byte, scene.contrast, scene.brightest));
       g.fillText(weight(byte).toFixed(2).replace(/^0/, ""), left + (column + 0.5 - view.x) * view.cell, top + (row + 0.5 - view.y) * view.cell);
     }

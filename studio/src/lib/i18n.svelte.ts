@@ -1,4 +1,4 @@
-// Words: a key in, a sentence in the chosen language out. Both files have the same keys, and a test says so.
+// Messages: a key in, a sentence in the chosen language out. A test checks that both files have the same keys.
 import en from "../messages/en.json";
 import zh from "../messages/zh.json";
 

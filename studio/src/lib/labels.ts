@@ -1,4 +1,4 @@
-// Token labels: what a token is called on an axis, and which of many labels there is room for.
+// Token labels: how a token is labelled on an axis, and which labels fit.
 
 export interface Token {
   text: string; // the stretch of the input it stands for
@@ -23,7 +23,7 @@ export const visible = (text: string): string => (/^ +$/.test(text) ? text.repla
 export const isWide = (text: string): boolean =>
   /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u3000-\u303f\uff00-\uffef①-⑨·]+$/u.test(text);
 
-/** Every how many labels one is written, so that each has `room` pixels. 1, 2, 5, 10, 20, ... */
+/** Write every n-th label, so that each has `room` pixels. 1, 2, 5, 10, 20, ... */
 export function every(pixels: number, room: number): number {
   if (pixels >= room) return 1;
   for (let unit = 1; ; unit *= 10)

@@ -22,7 +22,7 @@ export function withoutFirst(m: Weights): Weights {
   return { ...m, data };
 }
 
-/** What was there after so many steps of generation: the first rows, and of self-attention the first columns. */
+/** The pattern at an earlier step of generation: the first rows and, for self-attention, the first columns. */
 export function cropped(m: Weights, rows: number, columns: number): Weights {
   rows = Math.min(rows, m.rows);
   columns = Math.min(columns, m.columns);

@@ -14,7 +14,7 @@ class Models {
     });
   }
 
-  /** The facts of a model; one that is not there is said, and stays said until another is chosen. */
+  /** The facts of a model; a missing one is reported until another is chosen. */
   async about(id: string): Promise<Facts | null> {
     if (!id) return null;
     if (this.facts[id]) report.clear("model");

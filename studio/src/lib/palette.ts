@@ -12,7 +12,7 @@ const STOPS: Record<PaletteName, RGB[]> = {
   change: [[33, 102, 172], [146, 197, 222], [247, 247, 247], [244, 165, 130], [178, 24, 43]],
 };
 
-/** At most eight heads get a colour of their own (Okabe and Ito's, told apart by nearly everyone). */
+/** At most eight heads get a colour of their own (Okabe and Ito's palette, safe for colour blindness). */
 export const HEADS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d00", "#6b7280"];
 
 export function colour(name: PaletteName, t: number): RGB {

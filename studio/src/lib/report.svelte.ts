@@ -1,4 +1,4 @@
-// What went wrong, said at the top of the page until it is closed or the same thing succeeds; the page goes on.
+// Errors, shown at the top of the page until closed or until the same action succeeds; the page keeps working.
 import { Refusal } from "./api";
 import type { Key } from "./i18n.svelte";
 

@@ -1,4 +1,4 @@
-// The records of a run as columns to draw: one list of steps, one list per quantity, holes where nothing was said.
+// The records of a run as columns to draw: one list of steps, one list per quantity, gaps where nothing was logged.
 
 export interface Record_ {
   step: number;

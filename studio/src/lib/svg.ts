@@ -3,7 +3,7 @@ import { every, isWide, shortened } from "./labels";
 import { weight, type Weights } from "./matrix";
 import { brightest, css, HEADS, ink, shade, type PaletteName } from "./palette";
 
-/** What is drawn and of which text: a picture that is passed on must say it by itself. */
+/** What is drawn and for which text, so that a shared picture explains itself. */
 export interface Caption {
   title: string;
   text: string;

@@ -34,7 +34,7 @@ class Training {
   recipes = $state.raw<Recipe[]>([]);
   id = $state("");
   lost = $state(false);
-  ended = $state(false); // everything was told; nobody is at work there
+  ended = $state(false); // all records were received and no process is running
   ordered = $state(""); // the order that is on its way
   private line: AbortController | null = null;
 

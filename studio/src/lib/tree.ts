@@ -15,7 +15,7 @@ export type Pruned = "all" | "beside" | "none";
 export const last = (leaf: Leafy): Node | null => leaf.run[leaf.run.length - 1] ?? null;
 const isPruned = (leaf: Leafy) => last(leaf)?.fate === "pruned";
 
-/** `answer` are the ids of the best answer; the nodes that say it are marked. */
+/** `answer` holds the ids of the best answer; its nodes are marked. */
 export function grown(nodes: Node[], answer: number[], pruned: Pruned): Leafy {
   const root: Leafy = { run: [], children: [], best: true };
   const known = new Map<number, Leafy>([[-1, root]]);
@@ -52,7 +52,7 @@ function joined(leaf: Leafy): Leafy {
   return { run, best: leaf.best, children: children.map(joined) };
 }
 
-/** The likeliest way on stays in its row, so that the best answer is a straight line along the top; every other
+/** The most likely continuation stays in its row, so that the best answer is a straight line along the top; every other
  * branch takes the first row below its parent that is free in its columns. */
 export function placed(root: Leafy, across: number, down: number): { nodes: Placed[]; width: number; height: number } {
   const likely = (leaf: Leafy) => (leaf.best ? 1 : (last(leaf)?.logprob ?? 0) - 1);
@@ -85,5 +85,5 @@ export function caption(leaf: Leafy): string {
 /** The nodes on the way to one, itself included. */
 export const path = (node: Placed): Node[] => node.ancestors().reverse().flatMap((n) => n.data.run);
 
-/** The ids said on the way to a node, itself included. */
+/** The ids on the path to a node, including its own. */
 export const said = (node: Placed): number[] => path(node).map((n) => n.token);

@@ -1,4 +1,4 @@
-// Words that the server says in English: what each family is used for, and its position scheme.
+// Words that the server sends in English: what each family is used for, and its position scheme.
 import { speech } from "./i18n.svelte";
 
 const CHINESE: Record<string, string> = {

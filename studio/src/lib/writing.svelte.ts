@@ -19,7 +19,7 @@ export interface Beams {
   seconds: number;
 }
 
-/** The settings that are numbers, and what each is where nobody says otherwise. */
+/** The numeric settings and their defaults. */
 export const USUAL = { max_new: 48, temperature: 0.8, top_k: 0, top_p: 0.95, repetition: 1, seed: 0, beams: 4, length_penalty: 1 };
 export const NUMBERS = Object.keys(USUAL) as (keyof typeof USUAL)[];
 
@@ -67,7 +67,7 @@ class Writing {
     if (this.stopper === stopper) this.busy = false;
   }
 
-  /** Nothing that was said before stays. */
+  /** Clear everything generated before. */
   clear(): void {
     this.answer = this.reason = "";
     this.tree = null;
@@ -96,7 +96,7 @@ class Writing {
     }
   }
 
-  /** Go on as if another token had been said at this place. */
+  /** Continue as if another token had been generated at this position. */
   force(at: number, id: number): Promise<void> {
     const before = this.said.slice(0, at).map((token) => token.id);
     this.chosen = [...this.chosen.filter((place) => place < at), at];

@@ -1,4 +1,4 @@
-"""Checks of the mended file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
+"""Checks of the fixed file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ def as_clipping_measures_it(user):
     model = _model()
     ours, theirs = user.total_norm(model), float(nn.utils.clip_grad_norm_(model.parameters(), 1e9))
     assert abs(ours / theirs - 1) < 1e-5, (
-        f"{ours:.4f}, torch says {theirs:.4f}",
+        f"{ours:.4f}, torch gives {theirs:.4f}",
         f"得到 {ours:.4f}，torch 为 {theirs:.4f}",
     )
 

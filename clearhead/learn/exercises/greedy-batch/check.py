@@ -1,4 +1,4 @@
-"""Checks of the mended file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
+"""Checks of the fixed file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
 
 import torch
 
@@ -6,7 +6,7 @@ SAID = [[5, 2, 7, 7, 7], [5, 6, 7, 2, 7], [8, 8, 8, 8, 8]]
 
 
 def _step(ids):
-    """A model that says SAID, word by word."""
+    """A model that generates SAID, token by token."""
     logits = torch.zeros(3, 10)
     for row in range(3):
         logits[row, SAID[row][min(ids.shape[1] - 1, 4)]] = 1

@@ -48,7 +48,7 @@ def padding_is_ignored(user):
         clean, noisy = mine(X, REAL), mine(noise, REAL)
         moved = float((clean - noisy)[REAL].abs().max())
         assert moved < 1e-5, (
-            f"what stands in the padding moves real tokens by {moved:.3f}",
+            f"the content of the padding changes real tokens by {moved:.3f}",
             f"填充处的内容让真实 token 变化了 {moved:.3f}",
         )
         _near(clean[REAL], theirs(X, src_key_padding_mask=~REAL)[REAL])
@@ -61,7 +61,7 @@ def tokens_see_each_other(user):
     with torch.no_grad():
         moved = (mine(changed) - mine(X))[:, 0].abs().amax(-1)
     assert bool((moved > 1e-3).all()), (
-        "the first token must notice that the last one changed",
+        "the first token must change when the last one does",
         "最后一个 token 变了，第一个 token 应当随之变化",
     )
 

@@ -13,11 +13,11 @@ class MultiHeadAttention(nn.Module):
         raise NotImplementedError("implement split(x)")
 
     def forward(self, query, memory, mask=None):
-        """query (batch, Q, width) asks, memory (batch, K, width) answers. Returns (batch, Q, width).
+        """Queries from query (batch, Q, width), keys and values from memory (batch, K, width).
 
-        mask is boolean and broadcasts to (batch, heads, Q, K): True means "may attend".
+        Returns (batch, Q, width). mask broadcasts to (batch, heads, Q, K): True means "may attend".
         """
         # 1. queries from `query`, keys and values from `memory`, each split into heads
         # 2. attention in every head
-        # 3. put the heads side by side again, then self.out
+        # 3. concatenate the heads, then self.out
         raise NotImplementedError("implement forward(query, memory, mask)")

@@ -39,6 +39,6 @@ def a_shift_is_a_rotation(user):
     turns = pairs[5:] / pairs[:-5]
     spread = float((turns - turns[0]).abs().max())
     assert spread < 1e-4, (
-        f"a step of 5 turns a pair by angles that differ by up to {spread:.3f}",
+        f"a step of 5 rotates a pair by angles that differ by up to {spread:.3f}",
         f"移动 5 个位置，同一对列转过的角度相差达 {spread:.3f}",
     )

@@ -34,7 +34,7 @@ class Transformer(nn.Module):
     def decode(self, tgt, memory, src):
         """tgt (batch, T), memory = encode(src) -> logits (batch, T, target).
 
-        No position may see a later one, and nobody the padding of the source.
+        No position may attend to a later one, or to padding of the source.
         """
         raise NotImplementedError("implement decode(tgt, memory, src)")
 

@@ -1,4 +1,4 @@
-"""Checks of the mended file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
+"""Checks of the fixed file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Checks of the mended file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
+"""Checks of the fixed file. A failure explains itself in English and Chinese; titles: exercise.yaml."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ def _padding_is_right(user, ids):
     for i, row in enumerate(ids):
         real = row != 0
         assert (weights[i][:, ~real] == 0).all(), (
-            f"sentence {i} looks at its padding",
+            f"sentence {i} attends to its padding",
             f"第 {i} 句关注了自己的填充",
         )
         assert (weights[i][:, real] > 0).all(), (
