@@ -66,7 +66,7 @@ def test_specs_are_values() -> None:
         (lambda: cn.MLP(hidden=3, act=["gelu"]), "MLP.act is ['gelu'], expected one of"),
         (lambda: cn.Rope(theta=0.0), "Rope.theta is 0.0, expected a number above 1"),
         (lambda: cn.Rope(theta=1), "expected a number above 1"),
-        (lambda: cn.rope.Llama3(factor=2.0, length=8, low=4.0, high=4.0), "low must be below high"),
+        (lambda: cn.Llama3(factor=2.0, length=8, low=4.0, high=4.0), "low must be below high"),
         (lambda: cn.RelativeBuckets(buckets=2), "4 buckets or more"),
         (lambda: single(distinct=3), "distinct 3 does not divide depth 2"),
         (lambda: single(positions=cn.Rope(fraction=0.1)).build(), "rotates pairs of channels"),

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn.heads import Pool, pooled
+from ..nn.label_heads import Pool, pooled
 from ..nn.model import TransformerModel
 from ..text.tokenizer import Tokenizer
 

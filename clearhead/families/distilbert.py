@@ -11,7 +11,7 @@ from ..nn.init import Normal
 from ..nn.kernels import Softmax
 from ..nn.model import Single
 from ..nn.norm import Layer
-from ..nn.positions import Learned
+from ..nn.position_schemes import Learned
 from ..nn.tower import Tower
 from ..weights import Ignore, Name, Table
 from . import bert

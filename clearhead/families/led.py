@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from ..nn.model import Pair
-from ..nn.positions import Learned
+from ..nn.encoder_decoder import Pair
+from ..nn.position_schemes import Learned
 from ..nn.tower import Tower
 from ..weights import Name, Table, WeightRule
 from . import bart

@@ -7,13 +7,15 @@ from ..nn.attention import Attention
 from ..nn.block import Block
 from ..nn.embed import Tokens
 from ..nn.feedforward import MLP
-from ..nn.heads import Head, Labels, Span, TokenHead, Transform
+from ..nn.heads import Head, TokenHead, Transform
 from ..nn.init import Normal
 from ..nn.kernels import LSH, Chunks
+from ..nn.label_heads import Labels, Span
 from ..nn.long import Axial
 from ..nn.model import Single
 from ..nn.norm import Layer
-from ..nn.positions import Learned, Positions
+from ..nn.position_schemes import Learned
+from ..nn.positions import Positions
 from ..nn.tower import Tower
 from ..weights import Ignore, Name, Table, WeightRule
 from .family import Config, Family, HeadKind

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ..nn.model import Single
-from ..nn.positions import Learned
+from ..nn.position_schemes import Learned
 from ..weights import Ignore, Table
 from . import bert
 from .family import Config, HeadKind

@@ -9,9 +9,11 @@ from ..errors import SpecError, nearest
 from ..nn.attention import Attention
 from ..nn.block import Block
 from ..nn.feedforward import Activation
-from ..nn.heads import Head, Labels, Span, Tags, TokenHead, Transform
+from ..nn.heads import Head, TokenHead, Transform
+from ..nn.label_heads import Labels, Span, Tags
 from ..nn.norm import Norm
-from ..nn.rope import DynamicNTK, LinearStretch, Llama3, Rope, Stretch, Yarn
+from ..nn.rope import Rope, Stretch
+from ..nn.rope_scaling import DynamicNTK, LinearStretch, Llama3, Yarn
 from ..weights import Alias, Ignore, Name, Table, WeightRule
 from .family import Config, HeadKind
 

@@ -5,9 +5,10 @@ from ..nn.attention import Attention
 from ..nn.block import Block
 from ..nn.embed import Tokens
 from ..nn.feedforward import MLP
-from ..nn.heads import Head, Labels, Tags, TokenHead, Transform
+from ..nn.heads import Head, TokenHead, Transform
 from ..nn.init import Normal
 from ..nn.kernels import Softmax
+from ..nn.label_heads import Labels, Tags
 from ..nn.long import RelativeWaves
 from ..nn.model import Single
 from ..nn.norm import Layer

@@ -10,7 +10,8 @@ from ..errors import InputError
 from ..nn.attention import Attention
 from ..nn.heads import WordHead
 from ..nn.model import Model
-from ..nn.rope import DynamicNTK, Rope
+from ..nn.rope import Rope
+from ..nn.rope_scaling import DynamicNTK
 from ..nn.tower import Tower
 from ..text.tokenizer import Tokenizer
 from .settings import GenerationSettings, as_tuple

@@ -9,7 +9,8 @@ from ..nn.attention import Attention, TokenMixer
 from ..nn.embed import Tokens
 from ..nn.kernels import Softmax
 from ..nn.long import Adaptive
-from ..nn.positions import Alibi, Learned, NoPositions, Positions, RelativeBuckets, Sinusoidal
+from ..nn.position_schemes import Alibi, Learned, RelativeBuckets, Sinusoidal
+from ..nn.positions import NoPositions, Positions
 from ..nn.rope import Rope
 from ..nn.tower import Tower
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..nn.context import States
-from ..nn.heads import Span, Tags, WordHead
+from ..nn.heads import WordHead
+from ..nn.label_heads import Span, Tags
 from ..nn.model import TransformerModel
 from ..nn.tower import Stack
 from ..text.tokenizer import Tokenizer

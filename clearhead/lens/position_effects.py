@@ -16,7 +16,8 @@ from torch import Tensor
 from ..errors import InputError, nearest
 from ..nn.init import Normal, initialise
 from ..nn.masks import Everyone
-from ..nn.positions import Learned, Positions, PositionScheme, Sinusoidal
+from ..nn.position_schemes import Learned, Sinusoidal
+from ..nn.positions import Positions, PositionScheme
 from ..nn.rope import Rope
 from ..nn.view import View
 from ..spec import Dims

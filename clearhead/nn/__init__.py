@@ -6,8 +6,9 @@ from .block import Block
 from .cache import Cache
 from .doctor import check_mask
 from .embed import Tokens
+from .encoder_decoder import Pair, PairModel
 from .feedforward import MLP, Gated
-from .heads import Labels, Pooled, Span, Tags, TokenHead, Transform
+from .heads import TokenHead, Transform
 from .init import FanIn, Normal, ResidualNormal, Xavier
 from .kernels import (
     LSH,
@@ -26,21 +27,15 @@ from .kernels import (
     Tiled,
     Window,
 )
+from .label_heads import Labels, Pooled, Span, Tags
 from .long import Adaptive, AdaptiveHead, Axial, Memory, RelativeWaves
 from .masks import Causal, Documents, Everyone, Global, Globals, Mask, Padding, Prefix, SlidingWindow
 from .mixers import Convolution, Recurrent
-from .model import Model, Pair, PairModel, Single, SingleModel, TransformerModel
-from .positions import (
-    Alibi,
-    BoundPositions,
-    Learned,
-    NoPositions,
-    Positions,
-    PositionScheme,
-    RelativeBuckets,
-    Sinusoidal,
-)
-from .rope import DynamicNTK, LinearStretch, Llama3, Rope, Yarn
+from .model import Model, Single, SingleModel, TransformerModel
+from .position_schemes import Alibi, Learned, RelativeBuckets, Sinusoidal
+from .positions import BoundPositions, NoPositions, Positions, PositionScheme
+from .rope import Rope
+from .rope_scaling import DynamicNTK, LinearStretch, Llama3, Yarn
 from .tap import OFF, Recorder, Tap, sites
 from .tower import Tower
 from .view import View

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .masks import Everyone, Given, Globals, Mask, Padding, stands_alone
+from .masks import Everyone, Given, Globals, Mask, Padding
 
 
 def from_attention_mask(mask_BT: Tensor) -> Mask:
@@ -57,39 +57,27 @@ def from_additive(mask: Tensor) -> Mask:
     return Given(_four(mask == 0))
 
 
-def model_mask(mask: Mask | Tensor | None, batch: int, length: int, past_BK: Tensor | None) -> Mask:
-    """The mask given to a model as a `Mask`; a tensor is (batch, length) with 1 = real token.
+def from_model_mask(mask: Tensor, batch: int, length: int, past_BK: Tensor | None) -> Mask:
+    """The tensor a model is called with: (batch, length), 1 = real token, as Hugging Face's attention_mask.
 
-    `past_BK` flags the cached tokens that are real; a tensor may cover the new tokens alone or all of them.
+    `past_BK` flags the cached tokens that are real; the tensor may cover the new tokens alone or all of them.
     """
     past = 0 if past_BK is None else past_BK.shape[1]
-    if isinstance(mask, Tensor):
-        if mask.ndim != 2:
-            raise InputError(
-                f"a mask tensor given to a model is (batch, length) with 1 = real token; given "
-                f"{tuple(mask.shape)}: pass mask_adapters.from_allowed(mask), from_blocked(mask) or "
-                f"from_additive(mask)"
-            )
-        flags_BT = _flags("from_attention_mask", mask)
-        if tuple(flags_BT.shape) not in ((batch, length), (batch, past + length)):
-            also = f" or ({batch}, {past + length})" if past else ""
-            raise InputError(
-                f"the mask is {tuple(mask.shape)}, expected ({batch}, {length}){also}: batch, length"
-            )
-        if past_BK is not None and flags_BT.shape[1] == length:
-            flags_BT = torch.cat([past_BK, flags_BT], dim=1)
-        return from_attention_mask(flags_BT)
-    rule = Everyone() if mask is None else mask
-    if stands_alone(rule):
+    if mask.ndim != 2:
         raise InputError(
-            "Global alone allows no local attention; write Everyone() | Global(...) or "
-            "mask_adapters.from_global_attention_mask(mask)"
+            f"a mask tensor given to a model is (batch, length) with 1 = real token; given "
+            f"{tuple(mask.shape)}: pass mask_adapters.from_allowed(mask), from_blocked(mask) or "
+            f"from_additive(mask)"
         )
-    rule.fit(batch, past + length, past + length)
-    if past_BK is None or bool(past_BK.all()):
-        return rule
-    new_BT = past_BK.new_ones(batch, length)
-    return rule & Padding(torch.cat([past_BK, new_BT], dim=1))
+    flags_BT = _flags("from_attention_mask", mask)
+    if tuple(flags_BT.shape) not in ((batch, length), (batch, past + length)):
+        also = f" or ({batch}, {past + length})" if past else ""
+        raise InputError(
+            f"the mask is {tuple(mask.shape)}, expected ({batch}, {length}){also}: batch, length"
+        )
+    if past_BK is not None and flags_BT.shape[1] == length:
+        flags_BT = torch.cat([past_BK, flags_BT], dim=1)
+    return from_attention_mask(flags_BT)
 
 
 def _flags(adapter: str, mask: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Models: ids in, logits out. Towers with a head; one tower or two cover every text family.
+"""Models: ids in, logits out. What all kinds share, and the kind with one tower; see `encoder_decoder`.
 
 A model never sees text, computes no loss and does not sample.
 Shape suffixes: B batch, T tokens, V vocabulary.
@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, SpecError, UnsupportedError
+from ..errors import InputError, UnsupportedError
 from ..spec import Spec
 from .cache import Cache
 from .context import States
-from .embed import Tokens
 from .heads import Head, WordHead
 from .init import Init, Normal, initialise
 from .long.memory import Memory
@@ -178,7 +177,7 @@ class Single(Model):
 
     def check(self) -> None:
         if self.head is not None:
-            _fits(self.head, self.tower)
+            check_head(self.head, self.tower)
 
     @property
     def towers(self) -> dict[str, Tower]:
@@ -197,8 +196,8 @@ class SingleModel(TransformerModel):
     def __init__(self, spec: Single) -> None:
         super().__init__()
         self.spec, self.tower = spec, spec.tower.build()
-        self.head = _build_head(spec.head, spec.tower)
-        self.second = _build_head(spec.second, spec.tower)
+        self.head = build_head(spec.head, spec.tower)
+        self.second = build_head(spec.second, spec.tower)
 
     def states(
         self,
@@ -234,96 +233,11 @@ class SingleModel(TransformerModel):
         return Memory(self.spec.tower.depth, length)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pair(Model):
-    """Encoder and decoder: the original Transformer, T5, BART."""
-
-    encoder: Tower
-    decoder: Tower
-    head: Head | None = None
-    shared: bool = True  # encoder and decoder look ids up in one table
-    init: Init = field(default_factory=Normal)
-
-    def check(self) -> None:
-        if self.head is not None:
-            _fits(self.head, self.decoder)
-        if not all(block.cross for block in self.decoder.pattern):
-            raise SpecError("the decoder of a Pair needs cross-attention: Block(cross=Attention(...))")
-        ours, theirs = self.decoder.embed, self.encoder.embed
-        if self.shared and not (isinstance(ours, Tokens) and isinstance(theirs, Tokens)):
-            raise SpecError("only token tables can be shared between encoder and decoder")
-        if self.shared and _table(self.encoder) != _table(self.decoder):
-            raise SpecError(
-                f"a shared table must fit both sides; encoder {_table(self.encoder)}, decoder "
-                f"{_table(self.decoder)} (vocabulary, width)"
-            )
-
-    @property
-    def towers(self) -> dict[str, Tower]:
-        return {"encoder": self.encoder, "decoder": self.decoder}
-
-    @property
-    def source_tower(self) -> Tower:
-        return self.encoder
-
-    def assemble(self) -> PairModel:
-        return PairModel(self)
-
-    def starts(self) -> Init:
-        return self.init
-
-
-class PairModel(TransformerModel):
-    spec: Pair
-
-    def __init__(self, spec: Pair) -> None:
-        super().__init__()
-        self.spec = spec
-        self.encoder = spec.encoder.build()
-        self.decoder = spec.decoder.build(memory_width=spec.encoder.out_width)
-        self.head = _build_head(spec.head, spec.decoder)
-        self.second = None
-        if spec.shared:
-            # One module in two places, not one tensor: sharing survives moving the model between devices.
-            self.encoder.embed.table = self.decoder.embed.table
-
-    def states(
-        self,
-        source_BT: Tensor,
-        target_BT: Tensor,
-        src_mask: MaskLike = None,
-        tgt_mask: MaskLike = None,
-        *,
-        cache: Cache | None = None,
-        tap: Tap = OFF,
-    ) -> States:
-        encoder_output = self.encode(source_BT, src_mask, tap=tap)
-        return self.decode(target_BT, encoder_output, tgt_mask, cache=cache, tap=tap)
-
-    def encode(self, source_BT: Tensor, mask: MaskLike = None, *, tap: Tap = OFF) -> States:
-        states: States = self.encoder(source_BT, mask=mask, tap=tap.at("encoder"))
-        return states
-
-    def decode(
-        self,
-        ids_BT: Tensor,
-        encoder_output: States | None = None,
-        mask: MaskLike = None,
-        *,
-        cache: Cache | None = None,
-        tap: Tap = OFF,
-    ) -> States:
-        states: States = self.decoder(
-            ids_BT, mask=mask, memory=encoder_output, cache=cache, tap=tap.at("decoder")
-        )
-        return states
-
-
-def _fits(head: Head, tower: Tower) -> None:
+def check_head(head: Head, tower: Tower) -> None:
     head.fits(tower.embed, tower.embed.inner(tower.width), tower.out_width)
 
 
-def _build_head(head: Head | None, tower: Tower) -> nn.Module | None:
+def build_head(head: Head | None, tower: Tower) -> nn.Module | None:
     return None if head is None else head.build(tower.out_width, tower.embed.inner(tower.width))
 
 
@@ -332,8 +246,3 @@ def _read(head: nn.Module | None, states: States, tower: Stack) -> Tensor:
         return states.x_BTD
     answer: Tensor = head(states.x_BTD, states.real_BT, tower.embed.shared())
     return answer
-
-
-def _table(tower: Tower) -> tuple[int, int]:
-    assert isinstance(tower.embed, Tokens)
-    return tower.embed.vocab, tower.embed.inner(tower.width)

@@ -1,4 +1,4 @@
-"""Position schemes: how the model knows the position of a token.
+"""Position schemes: how the model knows the position of a token. The interface of all.
 
 A scheme may act in three places: `add` changes the embeddings; `bind` prepares it for the positions of one
 call, where `rotate_q` / `rotate_k` change queries and keys and `bias` is added to the attention scores.
@@ -7,18 +7,14 @@ Shape suffixes: B batch, H heads, T tokens, Q queries, K keys, D width, E head w
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, SpecError
-from ..spec import AboveOne, Amount, Count, Dims, Spec
-from .cost import INDEX_BYTES, HiddenShape, PartCost, PositionCost
+from ..spec import Dims, Spec
+from .cost import HiddenShape, PositionCost
 from .counted import counted_positions
-from .layers import EmbeddingTable
 from .view import View
 
 
@@ -75,166 +71,3 @@ class NoPositions(Positions):
 
     def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
         return PositionCost()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Learned(Positions):
-    """One trained vector per position (BERT, GPT-2). `offset`: first index (RoBERTa, BART)."""
-
-    length: Count
-    offset: Amount = 0
-
-    @property
-    def max_length(self) -> int | None:
-        return self.length
-
-    def build(self, dims: Dims, width: int) -> PositionScheme:
-        return _Learned(self, width)
-
-    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
-        parameters = shape.width * (self.length + self.offset)
-        return PositionCost(tower=PartCost(parameters=parameters, saved=INDEX_BYTES * shape.length))
-
-
-class _Learned(PositionScheme):
-    def __init__(self, spec: Learned, width: int) -> None:
-        super().__init__()
-        self.length, self.offset = spec.length, spec.offset
-        self.table = EmbeddingTable(spec.length + spec.offset, width)
-
-    def add(self, x_BTD: Tensor, pos_BT: Tensor) -> Tensor:
-        if pos_BT.device.type != "meta" and (last := int(pos_BT.max())) >= self.length:
-            raise InputError(
-                f"a sequence of {last + 1} tokens is longer than the {self.length} learned positions; "
-                f"shorten the input"
-            )
-        added: Tensor = self.table(pos_BT + self.offset)
-        return x_BTD + added
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sinusoidal(Positions):
-    """Fixed waves of increasing wavelength (Vaswani 2017), sine and cosine side by side or in two halves."""
-
-    layout: Literal["interleaved", "halves"] = "interleaved"
-    base: AboveOne = 10000.0
-
-    def build(self, dims: Dims, width: int) -> PositionScheme:
-        return _Sinusoidal(self)
-
-    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
-        return PositionCost()
-
-
-class _Sinusoidal(PositionScheme):
-    def __init__(self, spec: Sinusoidal) -> None:
-        super().__init__()
-        self.spec = spec
-
-    def add(self, x_BTD: Tensor, pos_BT: Tensor) -> Tensor:
-        return x_BTD + waves(pos_BT, x_BTD.shape[-1], self.spec).type_as(x_BTD)
-
-
-def waves(pos_BT: Tensor, width: int, spec: Sinusoidal) -> Tensor:
-    """The waves themselves, in float64: any position, any width (an odd one has one more sine)."""
-    pairs = torch.arange(0, width, 2, device=pos_BT.device, dtype=torch.float64)
-    angle = pos_BT[..., None] * spec.base ** (-pairs / width)
-    sine, cosine = angle.sin(), angle.cos()[..., : width // 2]
-    if spec.layout == "halves":
-        return torch.cat([sine, cosine], dim=-1)
-    woven = torch.empty(*pos_BT.shape, width, device=pos_BT.device, dtype=torch.float64)
-    woven[..., 0::2], woven[..., 1::2] = sine, cosine
-    return woven
-
-
-@dataclass(frozen=True, kw_only=True)
-class Alibi(Positions):
-    """A penalty on distance, steeper in some heads than in others (Press 2021)."""
-
-    relative: ClassVar[bool] = True
-
-    def build(self, dims: Dims, width: int) -> PositionScheme:
-        return _Alibi(dims.heads)
-
-    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
-        """A fixed bias is kept by the kernel; joined with a causal mask it is held twice."""
-        size = shape.number * dims.heads * shape.length**2
-        held = size if dims.causal else 0
-        return PositionCost(tower=PartCost(saved=size), bias="fixed", shared_bias=held)
-
-
-class _Alibi(PositionScheme):
-    def __init__(self, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-
-    def bind(self, view: View) -> BoundPositions:
-        slope = torch.tensor(_slopes(self.heads), device=view.q_pos.device)
-        distance = (view.q_pos[:, :, None] - view.k_pos[:, None, :]).abs()
-        return _SharedBias(-slope[:, None, None] * distance[:, None])
-
-
-def _slopes(heads: int) -> list[float]:
-    """A geometric series for a power of two; otherwise every other one of the next series fills up."""
-    whole = 2 ** int(math.log2(heads))
-    first = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
-    between = [2 ** (-8 * (i + 1) / (2 * whole)) for i in range(0, 2 * whole, 2)]
-    return first + between[: heads - whole]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RelativeBuckets(Positions):
-    """A learned score per distance bucket and head, shared by all layers (T5)."""
-
-    buckets: Count = 32
-    max_distance: Count = 128
-
-    relative: ClassVar[bool] = True
-
-    def check(self) -> None:
-        if self.buckets < 4 or self.max_distance <= self.buckets // 2:
-            raise SpecError(f"{self}: expected 4 buckets or more, and max_distance above half of them")
-
-    def build(self, dims: Dims, width: int) -> PositionScheme:
-        return _Buckets(self, dims.heads, bidirectional=not dims.causal)
-
-    def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
-        pairs = shape.length**2
-        table = PartCost(parameters=self.buckets * dims.heads, saved=INDEX_BYTES * pairs)
-        return PositionCost(tower=table, bias="learned", shared_bias=shape.number * dims.heads * pairs)
-
-
-class _Buckets(PositionScheme):
-    def __init__(self, spec: RelativeBuckets, heads: int, *, bidirectional: bool) -> None:
-        super().__init__()
-        self.spec, self.bidirectional = spec, bidirectional
-        self.table = EmbeddingTable(spec.buckets, heads)
-
-    def bind(self, view: View) -> BoundPositions:
-        ahead = view.k_pos[:, None, :] - view.q_pos[:, :, None]
-        table: Tensor = self.table(self._bucket(ahead))
-        return _SharedBias(table.permute(0, 3, 1, 2))
-
-    def _bucket(self, ahead: Tensor) -> Tensor:
-        """Near distances get a bucket each; far ones share buckets that widen logarithmically."""
-        count, start = self.spec.buckets, torch.zeros_like(ahead)
-        if self.bidirectional:
-            count //= 2
-            start = (ahead > 0).long() * count
-        distance = ahead.abs() if self.bidirectional else (-ahead).clamp(min=0)
-        near = count // 2
-        far = (distance.float().clamp(min=1) / near).log() / math.log(self.spec.max_distance / near)
-        bucket = (near + (far * (count - near)).long()).clamp(max=count - 1)
-        return start + torch.where(distance < near, distance, bucket)
-
-
-class _SharedBias(BoundPositions):
-    """One bias for all layers, independent of queries and keys."""
-
-    def __init__(self, bias_BHQK: Tensor) -> None:
-        self._bias = bias_BHQK
-
-    def bias(self, layer: int, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
-        if self._bias.dtype != q_BHQE.dtype:
-            self._bias = self._bias.type_as(q_BHQE)
-        return self._bias

@@ -1,12 +1,11 @@
 """Rotary positions (Su 2021): queries and keys are rotated by their position, so scores see only offsets.
 
-Beside the scheme, the ways to stretch it beyond the length a model was trained for.
+The ways to stretch it beyond the length a model was trained for are in `rope_scaling`.
 Shape suffixes: B batch, H heads, T tokens, E head width, R half the number of rotated channels.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SpecError
-from ..spec import AboveOne, Count, Dims, Positive, Rate, Spec
+from ..spec import AboveOne, Dims, Rate, Spec
 from .cost import HiddenShape, PartCost, PositionCost
 from .positions import BoundPositions, Positions, PositionScheme
 from .view import View
@@ -29,88 +28,6 @@ class Stretch(Spec):
     @property
     def amplitude(self) -> float:
         return 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinearStretch(Stretch):
-    """Positions divided by a factor (Chen 2023)."""
-
-    factor: Positive
-
-    def frequencies(self, plain_R: Tensor, theta: float, length: int) -> Tensor:
-        return plain_R / self.factor
-
-
-@dataclass(frozen=True, kw_only=True)
-class DynamicNTK(Stretch):
-    """A larger theta as soon as the text is longer than the trained `length`; it grows with the text.
-
-    The rotation depends on the longest text of the run, so what was cached under a shorter one stays as it
-    was. A cache with a capacity fixes the length in advance, and decoding then equals one full pass.
-    """
-
-    factor: Positive
-    length: Count
-
-    def frequencies(self, plain_R: Tensor, theta: float, length: int) -> Tensor:
-        channels = 2 * len(plain_R)
-        if length <= self.length or channels <= 2:
-            return plain_R
-        grown = self.factor * length / self.length - (self.factor - 1)
-        wider = theta * grown ** (channels / (channels - 2))
-        return _frequencies(channels, wider, plain_R)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Yarn(Stretch):
-    """Slow channels are divided, fast ones left alone, with a ramp between (Peng 2023)."""
-
-    factor: Positive
-    length: Count  # the trained length
-    fast: Positive = 32.0
-    slow: Positive = 1.0
-    rounded: bool = True  # the ramp's ends on whole channels
-    amplify: float | None = None  # factor on the rotated vectors; None is the paper's 0.1 ln(factor) + 1
-
-    @property
-    def amplitude(self) -> float:
-        if self.amplify is not None:
-            return self.amplify
-        return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
-
-    def frequencies(self, plain_R: Tensor, theta: float, length: int) -> Tensor:
-        channels = 2 * len(plain_R)
-
-        def turning(times: float) -> float:
-            """The channel that rotates this many times within the trained length."""
-            return channels * math.log(self.length / (times * 2 * math.pi)) / (2 * math.log(theta))
-
-        low, high = turning(self.fast), turning(self.slow)
-        if self.rounded:
-            low, high = math.floor(low), math.ceil(high)
-        low, high = max(low, 0), min(high, channels - 1)
-        ramp = (torch.arange(len(plain_R), device=plain_R.device) - low) / max(high - low, 1e-3)
-        divided = ramp.clamp(0, 1).type_as(plain_R)
-        return plain_R / self.factor * divided + plain_R * (1 - divided)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Llama3(Stretch):
-    """Long waves are divided, short ones left alone, smoothly between (Llama 3.1)."""
-
-    factor: Positive
-    length: Count  # the trained length
-    low: float = 1.0
-    high: float = 4.0
-
-    def check(self) -> None:
-        if self.low >= self.high:
-            raise SpecError(f"Llama3(low={self.low}, high={self.high}): low must be below high")
-
-    def frequencies(self, plain_R: Tensor, theta: float, length: int) -> Tensor:
-        wavelength = 2 * math.pi / plain_R
-        smooth = ((self.length / wavelength - self.low) / (self.high - self.low)).clamp(0, 1)
-        return (1 - smooth) * plain_R / self.factor + smooth * plain_R
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +90,7 @@ class _BoundRope(BoundPositions):
     def _cos_sin(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Angles need float32 even where the stream is half precision."""
         exact = torch.float64 if like.dtype == torch.float64 else torch.float32
-        freq_R = _frequencies(self.rotated, self.spec.theta, like.new_zeros((), dtype=exact))
+        freq_R = rotary_frequencies(self.rotated, self.spec.theta, like.new_zeros((), dtype=exact))
         size = 1.0
         if self.spec.stretch is not None:
             freq_R = self.spec.stretch.frequencies(freq_R, self.spec.theta, self.view.longest)
@@ -184,6 +101,6 @@ class _BoundRope(BoundPositions):
         return (angle.cos() * size).to(like.dtype), (angle.sin() * size).to(like.dtype)
 
 
-def _frequencies(channels: int, theta: float, like: Tensor) -> Tensor:
+def rotary_frequencies(channels: int, theta: float, like: Tensor) -> Tensor:
     exponent = torch.arange(0, channels, 2, device=like.device).to(like.dtype) / channels
     return 1.0 / theta**exponent

@@ -23,7 +23,7 @@ from .cache import Cache
 from .context import Context, States
 from .embed import Embed
 from .long import reversible
-from .masks import Across, Causal, Everyone, Mask, Padding
+from .masks import Across, Causal, Everyone, Mask, Padding, stands_alone
 from .norm import Norm
 from .positions import NoPositions, Positions
 from .tap import OFF, Tap
@@ -137,7 +137,7 @@ class Stack(nn.Module):
             have = len(cache.layers)
             raise InputError(f"the cache has {have} layers, the tower {self.spec.depth}")
         start = 0 if cache is None else cache.length
-        rule = mask_adapters.model_mask(mask, batch, length, cache.real_BK if start and cache else None)
+        rule = _rule(mask, batch, length, cache.real_BK if start and cache else None)
         segment_BK = rule.segments()
         if segment_BK is None:
             pos = torch.arange(start + length, device=x_BTD.device)[None]
@@ -151,6 +151,24 @@ class Stack(nn.Module):
             rule = Causal() & rule
         room = 0 if cache is None or cache.capacity is None else cache.capacity - pos.shape[1]
         return View(rule, batch, pos[:, start:], pos, start, room), segment_BK
+
+
+def _rule(mask: Mask | Tensor | None, batch: int, length: int, past_BK: Tensor | None) -> Mask:
+    """The mask of a call over cached and new tokens; `past_BK` flags the cached ones that are real."""
+    if isinstance(mask, Tensor):
+        return mask_adapters.from_model_mask(mask, batch, length, past_BK)
+    rule = Everyone() if mask is None else mask
+    if stands_alone(rule):
+        raise InputError(
+            "Global alone allows no local attention; write Everyone() | Global(...) or "
+            "mask_adapters.from_global_attention_mask(mask)"
+        )
+    keys = length if past_BK is None else past_BK.shape[1] + length
+    rule.fit(batch, keys, keys)
+    if past_BK is None or bool(past_BK.all()):
+        return rule
+    new_BT = past_BK.new_ones(batch, length)
+    return rule & Padding(torch.cat([past_BK, new_BT], dim=1))
 
 
 def _across(view: View, segment_BK: Tensor | None, memory: States) -> View:

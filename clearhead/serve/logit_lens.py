@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..lens.trace import Trace
-from ..nn.heads import Labels, Pooled
+from ..nn.label_heads import Labels, Pooled
 from .compute_queue import CachedTrace
 
 TOP_WORDS = 10  # words kept for each layer and position

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from ..errors import InputError, nearest
 from ..nn.embed import TokenEmbedding
-from ..nn.heads import Labels, Pooled, Span, Tags, TokenHead, TokenLogits
+from ..nn.heads import TokenHead, TokenLogits
+from ..nn.label_heads import Labels, Pooled, Span, Tags
 from ..nn.model import TransformerModel
 from ..nn.norm import capped
 from ..nn.tower import Stack

@@ -11,7 +11,7 @@ from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from clearhead import nn as cn
-from clearhead.nn.positions import waves
+from clearhead.nn.position_schemes import waves
 from clearhead.spec import Dims
 
 POS = torch.arange(50)[None]

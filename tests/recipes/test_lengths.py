@@ -9,7 +9,7 @@ import pytest
 import clearhead as ch
 from clearhead.cli.main import main
 from clearhead.errors import InputError
-from clearhead.nn.model import PairModel
+from clearhead.nn.encoder_decoder import PairModel
 from clearhead.recipes import load_run, prepare
 from clearhead.tasks.text_to_text import TextToText
 from clearhead.train import Trainer

@@ -12,7 +12,7 @@ import clearhead as ch
 from clearhead.certify import certify
 from clearhead.cli.main import main
 from clearhead.errors import ClearheadError, InputError
-from clearhead.nn.model import PairModel
+from clearhead.nn.encoder_decoder import PairModel
 from clearhead.recipes import RECIPES, load_run, prepare
 from clearhead.recipes.settings import RunConfig, overrides, with_overrides
 

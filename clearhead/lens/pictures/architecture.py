@@ -9,7 +9,8 @@ from typing import Any
 from ...nn.attention import Attention, TokenMixer
 from ...nn.block import Block
 from ...nn.embed import Tokens
-from ...nn.heads import Head, Labels, Pooled, Span, Tags, TokenHead
+from ...nn.heads import Head, TokenHead
+from ...nn.label_heads import Labels, Pooled, Span, Tags
 from ...nn.long import Adaptive
 from ...nn.model import Model
 from ...nn.norm import Norm

@@ -19,7 +19,8 @@ from ...errors import SpecError
 from ...spec import Dims, Rate
 from ..cost import INDEX_BYTES, HiddenShape, PartCost, PositionCost, matmul_cost
 from ..layers import LinearLayer
-from ..positions import BoundPositions, Positions, PositionScheme, Sinusoidal, waves
+from ..position_schemes import Sinusoidal, waves
+from ..positions import BoundPositions, Positions, PositionScheme
 from ..view import View
 
 WAVES = Sinusoidal(layout="halves")

@@ -14,7 +14,7 @@ from ...nn import MLP, Attention, Block, Sinusoidal, Softmax, Xavier
 from ...nn.feedforward import Activation
 from ...nn.init import initialise
 from ...nn.masks import Causal, Mask
-from ...nn.positions import waves
+from ...nn.position_schemes import waves
 from ...nn.tap import OFF
 from .calls import Patterns, context
 from .masks import MaskLike, at_attention
