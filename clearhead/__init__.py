@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["load", "save", "build", "families", "Bundle", "Spec"]
 
-_ROOMS = {
+_PACKAGES = {
     "load": ".bundle",
     "save": ".bundle",
     "build": ".bundle",
@@ -27,9 +27,9 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _PACKAGES:
         raise AttributeError(f"module 'clearhead' has no attribute {name!r}")
-    return getattr(import_module(_ROOMS[name], __name__), name)
+    return getattr(import_module(_PACKAGES[name], __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -16,25 +16,26 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..bundle.edits import parse
+from ..bundle import parse
 from ..errors import ClearheadError, InputError, SpecError
 from ..nn import (
     Attention,
     AttentionKernel,
     BoundPositions,
+    CallShape,
     Causal,
+    Context,
     Everyone,
     Normal,
+    PositionCost,
     Recurrent,
     TokenMixer,
+    TokenMixerModule,
     View,
+    generator,
+    initialise,
     kernels,
 )
-from ..nn.attention import TokenMixerModule
-from ..nn.context import Context
-from ..nn.cost import CallShape, PositionCost
-from ..nn.draw import generator
-from ..nn.init import initialise
 from .timing import ProgressCallback, fair_clock, measure_in_turns, peak_tensor_bytes
 
 SOFTMAX = "Softmax"

@@ -19,9 +19,8 @@ from torch import Tensor
 from ..bundle import Bundle, build, load, save
 from ..errors import InputError
 from ..families import SIZES
-from ..nn.heads import TokenHead
-from ..nn.init import generator
-from ..tune.quantize import KINDS
+from ..nn import TokenHead, generator
+from ..tune import KINDS
 from .ctranslate2 import CTranslate2Process, convert_folder
 from .task import Decoder, DecodeTask
 from .timing import ProgressCallback, TimedCall, installed, measure_in_turns, quiet_libraries

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..bundle import Bundle, load
-from ..bundle.edits import parse
-from ..certify.sample import SampleBatch
+from ..bundle import Bundle, load, parse
+from ..certify import SampleBatch
 from ..errors import ClearheadError
 from ..nn.kernels import AttentionKernel
 from .timing import ProgressCallback

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from ..tasks.classification import LabelledExample
+from ..tasks import LabelledExample
 
 PAD_ID, START = 0, 1
 FIRST = 4  # the first id that means something in a puzzle

@@ -15,15 +15,12 @@ from typing import Any
 
 import torch
 
-from ..bundle import Bundle, build
-from ..bundle.edits import parse
+from ..bundle import Bundle, build, parse
 from ..errors import ClearheadError, InputError, nearest
 from ..nn import AttentionKernel, Recurrent, kernels
 from ..recipes import load_run, prepare, with_overrides
-from ..tasks.classification import TextClassification
-from ..tasks.task import Task
-from ..train import Trainer, Training
-from ..train.schedule import Cosine
+from ..tasks import Task, TextClassification
+from ..train import Cosine, Trainer, Training
 from . import puzzles
 from .task import QUALITY_TASKS, QualitySettings
 from .timing import ProgressCallback, fair_clock, peak_tensor_bytes

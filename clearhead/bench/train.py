@@ -18,12 +18,10 @@ from typing import Any
 import torch
 
 from ..bundle import Bundle, build, save
-from ..data.packing import IGNORE_INDEX
-from ..nn.init import generator
+from ..data import IGNORE_INDEX
+from ..nn import generator
 from ..recipes import load_run, prepare, with_overrides
-from ..tasks.causal import CausalLM
-from ..tasks.task import Task
-from ..tasks.text_to_text import TextToText
+from ..tasks import CausalLM, Task, TextToText
 from ..train import Trainer, Training
 from .task import TrainingRows
 from .timing import ProgressCallback

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..data.shuffling import epoch_order
+from ..data import epoch_order
 from .bundle import Bundle
 
 # The part, and the word `Bundle.without` has for it. "" is the whole model.

@@ -10,18 +10,16 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..families import Family, HeadKind
-from ..generate import Answer, PromptLike
-from ..generate.text import as_list, is_single
+from ..generate import Answer, PromptLike, as_list, is_single
 from ..lens.cost import Cost, cost
-from ..nn.model import Model, TransformerModel
-from ..text.tokenizer import Tokenizer
-from ..tune.quantize import is_quantized, weight_bytes
+from ..nn import Model, TransformerModel
+from ..text import Tokenizer
+from ..tune import is_quantized, weight_bytes
 from .generation import text_generator
 from .report import Report
 
 if TYPE_CHECKING:
-    from ..lens.ablate import Value
-    from ..lens.trace import Trace
+    from ..lens import Trace, Value
     from .prediction import Prediction
     from .tracing import Text
 
@@ -158,7 +156,7 @@ class Bundle:
 
         The weights are shared and unchanged; see `clearhead.lens.ablate` for the words.
         """
-        from ..lens.ablate import ablate
+        from ..lens import ablate
 
         return replace(self, model=ablate(self.model, parts, set))
 

@@ -14,9 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn.label_heads import Pool, pooled
-from ..nn.model import TransformerModel
-from ..text.tokenizer import Tokenizer
+from ..nn import Pool, TransformerModel, pooled
+from ..text import Tokenizer
 
 # Words of sentence-transformers for what we can do.
 POOLS: dict[str, Pool] = {"cls": "first", "max": "max", "mean": "mean", "lasttoken": "last"}

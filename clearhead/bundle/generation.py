@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from ..generate import TextGenerator
-from ..generate.defaults import decoder_of, default_settings, trained_length
-from ..nn.tower import Tower
+from ..generate import TextGenerator, decoder_of, default_settings, trained_length
+from ..nn import Tower
 
 if TYPE_CHECKING:
     from .bundle import Bundle

@@ -15,14 +15,12 @@ from torch import Tensor, nn
 from .. import weights
 from ..errors import ClearheadError, InputError, LoadError, SpecError, nearest, reason, shortened
 from ..families import FAMILIES, Config, Family, of_type
-from ..nn.init import initialise
-from ..nn.model import Model
-from ..nn.tower import Tower
+from ..nn import Model, Tower, initialise
 from ..readfile import read_file
 from ..store import read_folder, resolve
-from ..text.tokenizer import Tokenizer
+from ..text import Tokenizer
 from ..tune import layout
-from ..tune.quantize import quantize as rounded
+from ..tune import quantize as rounded
 from .bundle import Bundle
 from .edits import edited, given, written
 from .making import EXTRA, added, spec_of

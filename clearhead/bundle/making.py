@@ -9,7 +9,7 @@ import torch
 
 from ..errors import SpecError, nearest, quoted
 from ..families import Config, Family, HeadKind, named
-from ..nn.model import Model, TransformerModel
+from ..nn import Model, TransformerModel
 from ..tune import layout
 from .bundle import Bundle
 from .edits import edited, given, written

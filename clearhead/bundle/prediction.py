@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn.model import TransformerModel
-from ..text.pieces import Encoding, Piece, unknown_note
-from ..text.tokenizer import Tokenizer
+from ..nn import TransformerModel
+from ..text import Encoding, Piece, Tokenizer, unknown_note
 
 if TYPE_CHECKING:
     from .bundle import Bundle

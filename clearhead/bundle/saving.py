@@ -10,10 +10,9 @@ from torch import Tensor
 
 from .. import weights
 from ..errors import InputError, SpecError
-from ..families import Family
-from ..families.family import modern
+from ..families import Family, modern
 from ..store import write_folder
-from ..tune.quantize import is_quantized
+from ..tune import is_quantized
 from .bundle import Bundle
 from .making import EXTRA, added, spec_of
 

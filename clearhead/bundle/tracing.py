@@ -8,12 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import InputError
-from ..generate import GenerationResult, Hypothesis
-from ..generate.settings import as_tuple
-from ..lens.record import TraceInput
-from ..lens.tokens import Token, of_encoding, of_ids
-from ..lens.trace import Trace, trace_ids
-from ..lens.tree import Branch, Tree
+from ..generate import GenerationResult, Hypothesis, as_tuple
+from ..lens import Branch, Token, Trace, TraceInput, Tree, of_encoding, of_ids, trace_ids
 from .bundle import Bundle
 from .generation import text_generator
 

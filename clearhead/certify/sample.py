@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from ..bundle import Bundle
-from ..nn.draw import generator
-from ..nn.tap import OFF, Recorder, Tap
+from ..nn import OFF, Recorder, Tap, generator
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from .options import Json, Threads
 if TYPE_CHECKING:
     from ..bench.attention import AttentionBenchmark, AttentionPoint, Growth, LayerSize
     from ..bench.drift import Drift
-    from ..lens.pictures.canvas import Picture
+    from ..lens.pictures import Picture
 
 FIGURES: dict[str, Callable[[AttentionPoint], float]] = {
     "forward, ms": lambda p: 1e3 * p.forward,
@@ -184,7 +184,7 @@ def _facts(
 
 def _draw(result: AttentionBenchmark, layer: LayerSize) -> Picture:
     from ..bench.attention import SOFTMAX
-    from ..lens.pictures.growth import growth as drawn
+    from ..lens.pictures import growth as drawn
 
     names = list(dict.fromkeys(point.variant for point in result.points))
     panels = {

@@ -15,7 +15,7 @@ from .options import Json, Threads
 
 if TYPE_CHECKING:
     from ..bench.quality import TrainedVariant
-    from ..lens.pictures.canvas import Picture
+    from ..lens.pictures import Picture
 
 
 def quality(
@@ -87,7 +87,7 @@ def _task(name: str, rows: list[TrainedVariant]) -> None:
 
 
 def _draw(found: list[TrainedVariant]) -> Picture:
-    from ..lens.pictures.bars import bars
+    from ..lens.pictures import bars
 
     panels: dict[str, dict[str, tuple[float, str]]] = {}
     titles: dict[str, str] = {}

@@ -108,7 +108,7 @@ def _reply(bundle: Bundle, messages: list[dict[str, str]], settings: dict[str, A
 
 def _roomy(bundle: Bundle, settings: dict[str, Any]) -> dict[str, Any]:
     """A reply may be longer than a continuation, unless the checkpoint or the user sets the length."""
-    from ..bundle.generation import text_generator
+    from ..bundle import text_generator
 
     stored = {"max_new_tokens", "max_length"} & bundle.generation.keys()
     limit = text_generator(bundle, settings).max_length

@@ -9,10 +9,19 @@ from cyclopts import App, Parameter
 from rich.markup import escape
 from rich.syntax import Syntax
 
-from ..learn import progress
-from ..learn.clinic import Exercise, ExerciseKind, Verdict, examine, exercises, find_exercise
-from ..learn.clinic import write_exercise as begin
-from ..learn.language import Lang, language, pick
+from ..learn import (
+    Exercise,
+    ExerciseKind,
+    Lang,
+    Verdict,
+    examine,
+    exercises,
+    find_exercise,
+    language,
+    pick,
+    progress,
+)
+from ..learn import write_exercise as begin
 from .console import ERR, OUT, print_json, table
 from .options import Json, Language
 

@@ -31,7 +31,7 @@ def demo(
     It is evaluated on held-out sentences, its attention is plotted, and its parts are ablated one by one.
     """
     from ..recipes import load_run, prepare
-    from ..train.determinism import deterministic
+    from ..train import deterministic
 
     words = [f"train.seed={seed}"]
     if steps:
@@ -70,8 +70,7 @@ def demo(
 
 
 def _scores(prepared: PreparedRun) -> None:
-    from ..tasks.metrics import bleu_signature
-    from ..tasks.text_to_text import TextToText
+    from ..tasks import TextToText, bleu_signature
 
     task, model = prepared.task, prepared.bundle.model.eval()
     assert isinstance(task, TextToText)
@@ -90,7 +89,7 @@ def _scores(prepared: PreparedRun) -> None:
 
 def _parts(prepared: PreparedRun) -> None:
     """Exact match with each part ablated, measured on this model."""
-    from ..bundle.ablation import ablations
+    from ..bundle import ablations
 
     rows = prepared.rows.splits["valid"][:ABLATED]
     measured = ablations(prepared.bundle, [row["src"] for row in rows], [row["tgt"] for row in rows])

@@ -25,8 +25,7 @@ def evaluate(
     """Evaluate a run with the metrics of its task: perplexity, BLEU, accuracy, F1 and others."""
     from ..bundle import load
     from ..recipes import SETTINGS_FILE, load_run, prepare
-    from ..tasks.metrics import bleu_signature
-    from ..tasks.text_to_text import TextToText
+    from ..tasks import TextToText, bleu_signature
 
     folder = Path(run)
     if not (folder / SETTINGS_FILE).is_file():

@@ -6,8 +6,7 @@ from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.text import Text
 
-from ..learn.language import Lang, language, pick
-from ..learn.lines import find_walk, walks
+from ..learn import Lang, find_walk, language, pick, walks
 from .console import OUT, READABLE_WIDTH, print_json, table
 from .options import Json, Language
 

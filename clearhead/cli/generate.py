@@ -21,7 +21,7 @@ from .options import Quantize, Set, edits, lines_of
 if TYPE_CHECKING:
     from ..bundle import Bundle
     from ..generate import Answer, TextGenerator
-    from ..text.tokenizer import Tokenizer
+    from ..text import Tokenizer
 
 READ_AHEAD = 128  # lines of a file that are read ahead, so that similar lengths share a batch
 TEXT = "text to translate, summarise or continue; - reads stdin line by line and answers each line at once"
@@ -57,7 +57,7 @@ def generate(
     processed, line breaks in the output are written as \\n, so that line k of the output belongs to line k
     of the input.
     """
-    from ..bundle.generation import text_generator
+    from ..bundle import text_generator
 
     lines = _lines(text, file)
     settings = decoding.settings() | ({} if n is None else {"num_return_sequences": n})

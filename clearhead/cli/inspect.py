@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..bundle import Bundle
     from ..families import Family, HeadKind
     from ..lens.cost import Cost
-    from ..nn.model import Model
+    from ..nn import Model
 
 CAN: dict[HeadKind, str] = {
     "hidden": "hidden states, sentence embeddings",
@@ -39,7 +39,7 @@ def inspect(
     json: Json = False,
 ) -> None:
     """Describe a model. Named sizes are counted without allocating memory."""
-    from ..store.manifest import MANIFEST
+    from ..store import MANIFEST
 
     if diff is not None:
         _diff(what, diff, length, edits(set_), json=json)
@@ -85,7 +85,7 @@ def _facts(what: str, edit: Edits) -> dict[str, Any]:
 
 def _manifest(folder: Path) -> dict[str, int] | None:
     """The number of files that match the manifest of the run, if there is one; a changed file is an error."""
-    from ..store.manifest import MANIFEST, is_sealed, verify
+    from ..store import MANIFEST, is_sealed, verify
 
     if not is_sealed(folder):
         return None
@@ -97,8 +97,8 @@ def _manifest(folder: Path) -> dict[str, int] | None:
 
 
 def _about(family: Family, task: HeadKind, spec: Model) -> dict[str, Any]:
-    from ..generate.defaults import cache_values
-    from ..lens.describe import sentence, shape
+    from ..generate import cache_values
+    from ..lens import sentence, shape
 
     parts = spec.count_parts()
     return {
@@ -132,8 +132,7 @@ def _is_name(what: str) -> bool:
 
 
 def _named(what: str, edit: Edits) -> tuple[Family, Model]:
-    from ..bundle.edits import edited
-    from ..bundle.making import spec_of
+    from ..bundle import edited, spec_of
     from ..families import named
 
     family, config = named(what)
@@ -146,7 +145,7 @@ def spec_from(what: str, edit: Edits | None = None) -> Model:
 
 
 def _load(what: str, edit: Edits) -> Bundle:
-    from ..bundle.loading import open_mapped
+    from ..bundle import open_mapped
     from ..families import FAMILIES, SIZES
 
     try:
@@ -159,8 +158,8 @@ def _load(what: str, edit: Edits) -> Bundle:
 
 def _diff(one: str, two: str, length: int, edit: Edits, *, json: bool) -> None:
     """--set applies to the second model: `inspect gpt2 --diff gpt2 --set ...` shows its effect."""
+    from ..lens import differences
     from ..lens.cost import cost
-    from ..lens.diff import differences
 
     first, second = spec_from(one), spec_from(two, edit)
     before, after = (cost(spec, length=length) for spec in (first, second))

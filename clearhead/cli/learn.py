@@ -11,9 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from ..errors import InputError
-from ..learn.cards import draw_cards
-from ..learn.language import Lang, language, pick
-from ..learn.lessons import LEVELS, Lesson, find_lesson, lessons, neighbours
+from ..learn import LEVELS, Lang, Lesson, draw_cards, find_lesson, language, lessons, neighbours, pick
 from .clinic import clinic
 from .console import ERR, OUT, READABLE_WIDTH, print_json
 from .explain import lines

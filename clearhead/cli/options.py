@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import InputError, reason
-from ..learn.language import Lang
+from ..learn import Lang
 from ..readfile import open_regular
 
 Json = Annotated[bool, Parameter(negative="", show_default=False, help="JSON output")]

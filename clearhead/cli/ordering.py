@@ -9,8 +9,18 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import InputError
-from ..learn.language import Lang, language, pick
-from ..learn.ordering import OrderPuzzle, PuzzleStep, example, find_puzzle, first_fault, parse_order, puzzles
+from ..learn import (
+    Lang,
+    OrderPuzzle,
+    PuzzleStep,
+    example,
+    find_puzzle,
+    first_fault,
+    language,
+    parse_order,
+    pick,
+    puzzles,
+)
 from .console import ERR, OUT, print_json, table
 from .options import Json, Language
 

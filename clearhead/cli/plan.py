@@ -13,12 +13,8 @@ from .inspect import spec_from
 from .options import Json, Set, edits
 
 if TYPE_CHECKING:
-    from ..lens.cost import Cost
-    from ..lens.cost.complexity import LayerComplexity
-    from ..lens.cost.machine import Time
-    from ..lens.cost.plan import Device, Plan
-    from ..lens.cost.split import Job, Share
-    from ..nn.model import Model
+    from ..lens.cost import Cost, Device, Job, LayerComplexity, Plan, Share, Time
+    from ..nn import Model
 
 BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2}
 USUAL = 512  # tokens, for a model without a maximum length
@@ -54,10 +50,8 @@ def plan(
     json: Json = False,
 ) -> None:
     """Estimate the cost of a model with formulas that are tested against torch. Nothing is built."""
-    from ..lens.cost import cost
-    from ..lens.cost.plan import Device, parse_layout
-    from ..lens.cost.plan import plan as planned
-    from ..lens.cost.split import Job
+    from ..lens.cost import Device, Job, cost, parse_layout
+    from ..lens.cost import plan as planned
 
     spec = spec_from(what, edits(set_))
     length = _length(spec, length)
@@ -137,8 +131,8 @@ def _whole(what: str, whole: Cost, precision: str) -> None:
 
 
 def _timed(spec: Model, job: Job) -> Time:
-    from ..lens.cost.machine import step_time
-    from ..nn.cost import CallShape
+    from ..lens.cost import step_time
+    from ..nn import CallShape
 
     usage = CallShape(batch=job.batch, length=job.length, target=job.target, training=job.training)
     with ERR.status("timing one and two layers"):
@@ -156,7 +150,7 @@ def _here(took: Time, job: Job) -> None:
 
 
 def _layouts(found: Plan, device: Device, memory: str, job: Job) -> None:
-    from ..lens.cost.plan import USABLE_MEMORY
+    from ..lens.cost import USABLE_MEMORY
 
     unit, size = ("GB", 1e9) if max(row.memory for row in found.rows) >= 1e10 else ("MB", 1e6)
     kinds = ["weights", "gradients", "optimizer", "activations"] if job.training else ["weights", "cache"]
@@ -203,8 +197,8 @@ def _plain(found: Plan, device: Device) -> dict[str, Any]:
 
 
 def _complexity(what: str, spec: Model, length: int, *, json: bool) -> None:
-    from ..lens.cost.complexity import TAPS, crossing
-    from ..lens.cost.complexity import complexity_table as complexity
+    from ..lens.cost import TAPS, crossing
+    from ..lens.cost import complexity_table as complexity
 
     sides = {side: complexity(tower, length) for side, tower in spec.towers.items()}
     if json:

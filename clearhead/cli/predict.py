@@ -13,7 +13,7 @@ from .console import ERR, OUT, print_json
 from .options import Quantize, Set, edits, texts_of
 
 if TYPE_CHECKING:
-    from ..bundle.prediction import Guess, Prediction
+    from ..bundle import Guess, Prediction
 
 TAG_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 BAR = 24  # characters of a bar that is full

@@ -49,11 +49,10 @@ def studio(
     try:
         import uvicorn
 
-        from ..serve.app import create_app
+        from ..serve import create_app
     except ImportError:
         raise MissingError("'clearhead[studio]'", "the studio's server") from None
-    from ..serve.registry import ModelRegistry
-    from ..serve.studio import Studio
+    from ..serve import ModelRegistry, Studio
 
     key = _key(host, key_file, no_key=no_key)
     made = Studio(ModelRegistry(models))

@@ -153,7 +153,7 @@ def _plan(prepared: PreparedRun, folder: Path) -> None:
 
 def _estimate(prepared: PreparedRun, *, json: bool) -> None:
     """An estimate of the time on this machine: a few steps and one validation are run and discarded."""
-    from ..train.estimate import estimate
+    from ..train import estimate
 
     with ERR.status("taking a few steps"):
         made = estimate(prepared.bundle, prepared.task, prepared.run.train)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.markup import escape
 
-from ..learn.language import Lang, language, pick
+from ..learn import Lang, language, pick
 from ..learn.tries import find_try, tries
 from .console import ERR, OUT, print_json, table
 from .options import Json, Language

@@ -4,47 +4,26 @@ from .augment import Augment, back_translate, read_lexicon
 from .buckets import Buckets, pad
 from .check import DataReport, LengthSummary, check_data
 from .corpora import CORPORA, Corpus, read_corpus
+from .corrupt import NOISES, MaskedIds, drop_spans, mask_words
 from .detect import Schema, detect_schemas, parse_map
-from .documents import documents
-from .packing import DocumentSlice, Packed, pack
+from .documents import documents, is_held_out
+from .next_sentence import SentencePair, sentence_pairs, sentences
+from .packing import IGNORE_INDEX, DocumentSlice, Packed, pack
 from .packing import plan_rows as plan_rows
 from .preview import preview
-from .schema import BlankError
+from .schema import ROW_KINDS, BlankError
 from .shuffling import derive_seed, epoch_order, generator_for, hashed_numbers, rows_of_step
-from .source import InMemorySource, Source
+from .source import InMemorySource, Row, Source
 from .sources import read_rows, read_splits
 from .tally import format_row_numbers
 
 __all__ = [
-    "read_rows",
-    "read_splits",
-    "Source",
-    "InMemorySource",
-    "CORPORA",
-    "Corpus",
-    "read_corpus",
-    "detect_schemas",
-    "Schema",
-    "BlankError",
-    "parse_map",
-    "check_data",
-    "DataReport",
-    "LengthSummary",
-    "preview",
-    "format_row_numbers",
-    "documents",
-    "epoch_order",
-    "rows_of_step",
-    "derive_seed",
-    "generator_for",
-    "hashed_numbers",
-    "Buckets",
-    "plan_rows",
-    "pack",
-    "Packed",
-    "DocumentSlice",
-    "pad",
-    "Augment",
-    "back_translate",
-    "read_lexicon",
-]
+    "read_rows", "read_splits", "Source", "InMemorySource", "CORPORA", "Corpus", "read_corpus",
+    "detect_schemas", "Schema", "BlankError", "parse_map", "check_data", "DataReport", "LengthSummary",
+    "preview", "format_row_numbers", "documents", "epoch_order", "rows_of_step", "derive_seed",
+    "generator_for", "hashed_numbers", "Buckets", "plan_rows", "pack", "Packed", "DocumentSlice", "pad",
+    "Augment", "back_translate", "read_lexicon",
+    # for the other packages
+    "MaskedIds", "NOISES", "drop_spans", "mask_words", "is_held_out", "SentencePair", "sentence_pairs",
+    "sentences", "IGNORE_INDEX", "ROW_KINDS", "Row",
+]  # fmt: skip

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from ..lens.cost.machine import measure
+from ..lens.cost import measure
 from ..malloc import available_memory
 from .findings import Finding
 

@@ -12,9 +12,8 @@ from typing import Any
 
 from ..errors import ClearheadError, InputError, LoadError
 from ..readfile import read_object
-from ..recipes import SETTINGS_FILE, RunConfig, load_run
-from ..recipes.rows import read_dataset
-from ..store.atomic import CONFIG_FILE
+from ..recipes import SETTINGS_FILE, RunConfig, load_run, read_dataset
+from ..store import CONFIG_FILE
 from ..train import checkpoints, read_log, verify
 from . import findings
 from .findings import Curves, Finding

@@ -29,7 +29,7 @@ from . import (
     transformer,
     xlnet,
 )
-from .family import Config, Family, HeadKind
+from .family import Config, Family, HeadKind, modern
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -86,14 +86,18 @@ def named(name: str) -> tuple[Family, Config]:
     raise SpecError(f"no family or size is called {name!r}; {nearest(name, [*SIZES, *FAMILIES])}")
 
 
-__all__ = ["FAMILIES", "SIZES", "Config", "Family", "HeadKind", "families", "named", "of_type"]
+__all__ = [
+    "FAMILIES", "SIZES", "Config", "Family", "HeadKind", "families", "named", "of_type",
+    # for the other packages
+    "modern",
+]  # fmt: skip
 
 
-class _Room(ModuleType):
+class _CallableModule(ModuleType):
     """`clearhead.families` is this package, and `clearhead.families()` is public API as well."""
 
     def __call__(self) -> dict[str, tuple[str, ...]]:
         return families()
 
 
-sys.modules[__name__].__class__ = _Room
+sys.modules[__name__].__class__ = _CallableModule

@@ -3,9 +3,7 @@
 from dataclasses import replace
 
 from ..errors import SpecError
-from ..nn.embed import Tokens
-from ..nn.model import Single
-from ..nn.tower import Tower
+from ..nn import Single, Tokens, Tower
 from ..weights import Ignore, Name, Table
 from . import bert
 from .family import Config, HeadKind

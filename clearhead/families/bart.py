@@ -2,17 +2,9 @@
 
 from dataclasses import replace
 
-from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.embed import Tokens
-from ..nn.encoder_decoder import Pair
-from ..nn.feedforward import MLP
-from ..nn.heads import TokenHead
-from ..nn.init import Normal
+from ..nn import MLP, Attention, Block, Learned, Normal, Pair, TokenHead, Tokens, Tower
 from ..nn.kernels import Softmax
 from ..nn.norm import Layer
-from ..nn.position_schemes import Learned
-from ..nn.tower import Tower
 from ..weights import Alias, Ignore, Name, Table
 from .family import Config, Family, HeadKind
 from .words import activation

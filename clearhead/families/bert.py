@@ -1,16 +1,8 @@
 """BERT (Devlin 2018): post-norm encoder, segment types, a dense layer before the masked-word head."""
 
-from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.embed import Tokens
-from ..nn.feedforward import MLP
-from ..nn.heads import Transform
-from ..nn.init import Normal
+from ..nn import MLP, Attention, Block, Learned, Normal, Single, Tokens, Tower, Transform
 from ..nn.kernels import Softmax
-from ..nn.model import Single
 from ..nn.norm import Layer
-from ..nn.position_schemes import Learned
-from ..nn.tower import Tower
 from ..weights import Ignore, Name, Table
 from .family import Config, Family, HeadKind
 from .words import activation, encoder_head, encoder_head_rows

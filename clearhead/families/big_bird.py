@@ -7,12 +7,8 @@ text decides.
 from dataclasses import replace
 
 from ..errors import SpecError, nearest
-from ..nn.attention import Attention
-from ..nn.embed import Tokens
-from ..nn.heads import Transform
+from ..nn import Attention, Single, Tokens, Tower, Transform
 from ..nn.kernels import BigBird
-from ..nn.model import Single
-from ..nn.tower import Tower
 from ..weights import Table
 from . import bert
 from .family import Config, HeadKind

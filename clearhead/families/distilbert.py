@@ -2,17 +2,9 @@
 
 from dataclasses import replace
 
-from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.embed import Tokens
-from ..nn.feedforward import MLP
-from ..nn.heads import Transform
-from ..nn.init import Normal
+from ..nn import MLP, Attention, Block, Learned, Normal, Single, Tokens, Tower, Transform
 from ..nn.kernels import Softmax
-from ..nn.model import Single
 from ..nn.norm import Layer
-from ..nn.position_schemes import Learned
-from ..nn.tower import Tower
 from ..weights import Ignore, Name, Table
 from . import bert
 from .family import Config, HeadKind

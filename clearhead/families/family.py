@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import SpecError, nearest
-from ..nn.model import Model
+from ..nn import Model
 from ..weights import Table
 from . import schema
 

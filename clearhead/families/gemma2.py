@@ -2,15 +2,9 @@
 
 from dataclasses import replace
 
-from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.embed import Tokens
-from ..nn.feedforward import Gated
-from ..nn.heads import TokenHead
+from ..nn import Attention, Block, Gated, Single, TokenHead, Tokens, Tower
 from ..nn.kernels import Softmax
-from ..nn.model import Single
 from ..nn.norm import RMS
-from ..nn.tower import Tower
 from ..weights import Name, Table
 from . import llama
 from .family import Config, HeadKind

@@ -2,17 +2,9 @@
 
 from dataclasses import replace
 
-from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.embed import Tokens
-from ..nn.feedforward import MLP
-from ..nn.heads import TokenHead
-from ..nn.init import ResidualNormal
+from ..nn import MLP, Attention, Block, Learned, ResidualNormal, Single, TokenHead, Tokens, Tower
 from ..nn.kernels import Softmax
-from ..nn.model import Single
 from ..nn.norm import Layer
-from ..nn.position_schemes import Learned
-from ..nn.tower import Tower
 from ..weights import Fused, Ignore, Name, Table
 from .family import Config, Family, HeadKind
 from .words import activation, decoder_head, decoder_head_rows

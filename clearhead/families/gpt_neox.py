@@ -1,15 +1,8 @@
 """GPT-NeoX and Pythia (Black 2022): parallel attention and feed-forward, a quarter of each head rotated."""
 
-from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.embed import Tokens
-from ..nn.feedforward import MLP
-from ..nn.heads import TokenHead
-from ..nn.init import Normal
+from ..nn import MLP, Attention, Block, Normal, Single, TokenHead, Tokens, Tower
 from ..nn.kernels import Softmax
-from ..nn.model import Single
 from ..nn.norm import Layer
-from ..nn.tower import Tower
 from ..weights import Fused, Ignore, Name, Table
 from .family import Config, Family, HeadKind
 from .words import activation, decoder_head, decoder_head_rows, rope

@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 
-from ..nn.encoder_decoder import Pair
-from ..nn.position_schemes import Learned
-from ..nn.tower import Tower
+from ..nn import Learned, Pair, Tower
 from ..weights import Name, Table, WeightRule
 from . import bart
 from .family import Config, Family, HeadKind

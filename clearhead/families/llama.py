@@ -2,16 +2,9 @@
 
 from typing import Any
 
-from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.embed import Tokens
-from ..nn.feedforward import Gated
-from ..nn.heads import TokenHead
-from ..nn.init import Normal
+from ..nn import Attention, Block, Gated, Normal, Single, TokenHead, Tokens, Tower
 from ..nn.kernels import Softmax
-from ..nn.model import Single
 from ..nn.norm import RMS
-from ..nn.tower import Tower
 from ..weights import Ignore, Name, Table
 from .family import Config, Family, HeadKind
 from .words import activation, decoder_head, decoder_head_rows, rope

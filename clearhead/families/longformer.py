@@ -7,11 +7,8 @@ classifier always is.
 from dataclasses import replace
 
 from ..errors import SpecError
-from ..nn.attention import Attention
-from ..nn.block import Block
+from ..nn import Attention, Block, Single, Tower
 from ..nn.kernels import Longformer
-from ..nn.model import Single
-from ..nn.tower import Tower
 from ..weights import Ignore, Name, Table
 from . import bert, roberta
 from .family import Config, HeadKind

@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 
-from ..nn.block import Block
-from ..nn.model import Single
-from ..nn.tower import Tower
+from ..nn import Block, Single, Tower
 from . import llama
 from .family import Config, HeadKind
 from .words import layered

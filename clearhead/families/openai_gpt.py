@@ -1,16 +1,8 @@
 """GPT-1 (Radford 2018): a causal decoder with post-norm blocks and no norm at the end."""
 
-from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.embed import Tokens
-from ..nn.feedforward import MLP, Activation
-from ..nn.heads import TokenHead
-from ..nn.init import Normal
+from ..nn import MLP, Activation, Attention, Block, Learned, Normal, Single, TokenHead, Tokens, Tower
 from ..nn.kernels import Softmax
-from ..nn.model import Single
 from ..nn.norm import Layer
-from ..nn.position_schemes import Learned
-from ..nn.tower import Tower
 from ..weights import Fused, Ignore, Name, Table
 from .family import Config, Family, HeadKind
 from .words import decoder_head, decoder_head_rows

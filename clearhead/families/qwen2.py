@@ -2,10 +2,7 @@
 
 from dataclasses import replace
 
-from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.model import Single
-from ..nn.tower import Tower
+from ..nn import Attention, Block, Single, Tower
 from . import llama
 from .family import Config, HeadKind
 from .words import layered

@@ -2,11 +2,8 @@
 
 from dataclasses import replace
 
-from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.model import Single
+from ..nn import Attention, Block, Single, Tower
 from ..nn.norm import RMS
-from ..nn.tower import Tower
 from ..weights import Name, Table
 from . import llama
 from .family import Config, HeadKind

@@ -3,20 +3,25 @@
 from math import lcm
 
 from ..errors import SpecError
-from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.embed import Tokens
-from ..nn.feedforward import MLP
-from ..nn.heads import Head, TokenHead, Transform
-from ..nn.init import Normal
+from ..nn import (
+    MLP,
+    Attention,
+    Block,
+    Head,
+    Labels,
+    Learned,
+    Normal,
+    Positions,
+    Single,
+    Span,
+    TokenHead,
+    Tokens,
+    Tower,
+    Transform,
+)
 from ..nn.kernels import LSH, Chunks
-from ..nn.label_heads import Labels, Span
 from ..nn.long import Axial
-from ..nn.model import Single
 from ..nn.norm import Layer
-from ..nn.position_schemes import Learned
-from ..nn.positions import Positions
-from ..nn.tower import Tower
 from ..weights import Ignore, Name, Table, WeightRule
 from .family import Config, Family, HeadKind
 from .words import activation

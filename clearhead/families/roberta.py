@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from ..nn.model import Single
-from ..nn.position_schemes import Learned
+from ..nn import Learned, Single
 from ..weights import Ignore, Table
 from . import bert
 from .family import Config, HeadKind

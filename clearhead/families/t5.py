@@ -2,17 +2,21 @@
 
 from dataclasses import replace
 
-from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.embed import Tokens
-from ..nn.encoder_decoder import Pair
-from ..nn.feedforward import MLP, FeedForward, Gated
-from ..nn.heads import TokenHead
-from ..nn.init import FanIn
+from ..nn import (
+    MLP,
+    Attention,
+    Block,
+    FanIn,
+    FeedForward,
+    Gated,
+    Pair,
+    RelativeBuckets,
+    TokenHead,
+    Tokens,
+    Tower,
+)
 from ..nn.kernels import Softmax
 from ..nn.norm import RMS
-from ..nn.position_schemes import RelativeBuckets
-from ..nn.tower import Tower
 from ..weights import Alias, Name, Table
 from .family import Config, Family, HeadKind
 from .words import activation

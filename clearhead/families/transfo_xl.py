@@ -3,15 +3,10 @@
 from itertools import pairwise
 
 from ..errors import SpecError
-from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.feedforward import MLP
-from ..nn.init import Normal
+from ..nn import MLP, Attention, Block, Normal, Single, Tower
 from ..nn.kernels import Softmax
 from ..nn.long import Adaptive, AdaptiveHead, RelativeWaves
-from ..nn.model import Single
 from ..nn.norm import Layer
-from ..nn.tower import Tower
 from ..weights import Alias, Fused, Ignore, Name, Table, WeightRule
 from .family import Config, Family, HeadKind
 

@@ -5,12 +5,7 @@ Its folders are Marian's, which is this model: sines in the first half of the ch
 
 from dataclasses import replace
 
-from ..nn.embed import Tokens
-from ..nn.encoder_decoder import Pair
-from ..nn.heads import TokenHead
-from ..nn.init import Xavier
-from ..nn.position_schemes import Sinusoidal
-from ..nn.tower import Tower
+from ..nn import Pair, Sinusoidal, TokenHead, Tokens, Tower, Xavier
 from ..weights import Alias, Ignore, Name, Table
 from . import bart
 from .family import Config, HeadKind

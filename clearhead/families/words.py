@@ -6,14 +6,24 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import SpecError, nearest
-from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.feedforward import Activation
-from ..nn.heads import Head, TokenHead, Transform
-from ..nn.label_heads import Labels, Span, Tags
+from ..nn import (
+    Activation,
+    Attention,
+    Block,
+    DynamicNTK,
+    Head,
+    Labels,
+    LinearStretch,
+    Llama3,
+    Rope,
+    Span,
+    Stretch,
+    Tags,
+    TokenHead,
+    Transform,
+    Yarn,
+)
 from ..nn.norm import Norm
-from ..nn.rope import Rope, Stretch
-from ..nn.rope_scaling import DynamicNTK, LinearStretch, Llama3, Yarn
 from ..weights import Alias, Ignore, Name, Table, WeightRule
 from .family import Config, HeadKind
 

@@ -1,18 +1,23 @@
 """XLNet (Yang 2019): Transformer-XL's relative positions in an encoder. One text at a time, no pairs."""
 
 from ..errors import SpecError
-from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.embed import Tokens
-from ..nn.feedforward import MLP
-from ..nn.heads import Head, TokenHead, Transform
-from ..nn.init import Normal
+from ..nn import (
+    MLP,
+    Attention,
+    Block,
+    Head,
+    Labels,
+    Normal,
+    Single,
+    Tags,
+    TokenHead,
+    Tokens,
+    Tower,
+    Transform,
+)
 from ..nn.kernels import Softmax
-from ..nn.label_heads import Labels, Tags
 from ..nn.long import RelativeWaves
-from ..nn.model import Single
 from ..nn.norm import Layer
-from ..nn.tower import Tower
 from ..weights import Alias, Ignore, Name, Table, WeightRule
 from .family import Config, Family, HeadKind
 from .words import activation

@@ -7,13 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import InputError
-from ..nn.attention import Attention
-from ..nn.heads import WordHead
-from ..nn.model import Model
-from ..nn.rope import Rope
-from ..nn.rope_scaling import DynamicNTK
-from ..nn.tower import Tower
-from ..text.tokenizer import Tokenizer
+from ..nn import Attention, DynamicNTK, Model, Rope, Tower, WordHead
+from ..text import Tokenizer
 from .settings import GenerationSettings, as_tuple
 
 # Settings that older checkpoints keep in config.json instead of generation_config.json.

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from ..errors import InputError
-from ..nn.model import TransformerModel
+from ..nn import TransformerModel
 from .filters import Filter
 from .results import GenerationResult, Hypothesis, Node, SequenceId, Step, TokenBuffer
 from .runner import DecoderRunner, Prompt, Runner

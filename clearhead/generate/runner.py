@@ -19,10 +19,8 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn.cache import Cache, identity
-from ..nn.context import States
+from ..nn import Cache, States, TransformerModel, identity
 from ..nn.kernels import Kernel
-from ..nn.model import TransformerModel
 from ..nn.norm import widen
 from .replay import StepReplayer, is_replayable, replay_enabled
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn.init import generator
+from ..nn import generator
 from .filters import Filter
 from .results import Hypothesis, Reason, Step, TokenBuffer
 from .runner import Runner

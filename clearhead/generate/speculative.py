@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn.model import TransformerModel
+from ..nn import TransformerModel
 from .runner import DecoderRunner, Proposer, Runner
 
 ONE_SEQUENCE = "speculative decoding supports one sequence: drop num_beams and num_return_sequences"

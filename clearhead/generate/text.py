@@ -19,11 +19,8 @@ from torch import Tensor
 
 from ..errors import InputError, quoted
 from ..malloc import available_memory
-from ..nn.model import TransformerModel
-from ..text.chat import Message
-from ..text.pieces import Encoding, unknown_note
-from ..text.streaming import Cutter, Detokenizer
-from ..text.tokenizer import Tokenizer
+from ..nn import TransformerModel
+from ..text import Cutter, Detokenizer, Encoding, Message, Tokenizer, unknown_note
 from .beam_search import Beam
 from .defaults import cache_values, decoder_of, drop_unknown_ids
 from .loop import Decoding, generate

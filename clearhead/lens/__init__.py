@@ -8,7 +8,33 @@ if TYPE_CHECKING:
     from .file import open_trace
     from .trace import Trace
 
-__all__ = ["Trace", "open_trace"]
+from .ablate import Value, ablate
+from .compare import Comparison, TopPredictions, answer_of, compare
+from .describe import describe_positions, sentence, shape
+from .diff import differences
+from .frames import Frame
+from .gradients import gradients
+from .heads import CAVEAT, head_scores, switch
+from .importance import head_importance
+from .logit_lens import logit_lens
+from .position_effects import PositionEffects, effects_in_model, position_effects, scheme_named
+from .record import AttentionKind, TraceInput, attention_addresses, record_forward
+from .saving import VIEWS
+from .statistics import statistics
+from .token_loss import token_losses
+from .tokens import Token, of_encoding, of_ids
+from .trace import trace_ids
+from .tree import Branch, Tree
+
+__all__ = [
+    "Trace", "open_trace",
+    # for the other packages
+    "Value", "ablate", "Comparison", "TopPredictions", "answer_of", "compare", "describe_positions",
+    "sentence", "shape", "differences", "Frame", "gradients", "CAVEAT", "head_scores", "switch",
+    "head_importance", "logit_lens", "PositionEffects", "effects_in_model", "position_effects",
+    "scheme_named", "AttentionKind", "TraceInput", "attention_addresses", "record_forward", "VIEWS",
+    "statistics", "token_losses", "Token", "of_encoding", "of_ids", "trace_ids", "Branch", "Tree",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

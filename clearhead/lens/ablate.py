@@ -23,13 +23,18 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, nearest
-from ..nn.attention import Attention, MultiHead, SelfAttention
-from ..nn.block import BlockModule
-from ..nn.masks import Everyone
-from ..nn.model import TransformerModel
-from ..nn.positions import PositionScheme
-from ..nn.tap import Tap, sites
-from ..nn.tower import Stack
+from ..nn import (
+    Attention,
+    BlockModule,
+    Everyone,
+    MultiHead,
+    PositionScheme,
+    SelfAttention,
+    Stack,
+    Tap,
+    TransformerModel,
+    sites,
+)
 from .clone import chain_taps, shallow_clone, with_tap
 
 Value = float | str | Tensor | Callable[[Tensor], Tensor]

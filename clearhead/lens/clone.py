@@ -12,11 +12,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from ..nn.context import States
-from ..nn.kernels.kernel import RecordedCall
-from ..nn.model import TransformerModel
-from ..nn.tap import OFF, Tap
-from ..nn.tower import Stack
+from ..nn import OFF, Stack, States, Tap, TransformerModel
+from ..nn.kernels import RecordedCall
 
 M = TypeVar("M", bound=nn.Module)
 ModelT = TypeVar("ModelT", bound=TransformerModel)

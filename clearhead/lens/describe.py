@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from ..nn.attention import Attention, TokenMixer
-from ..nn.embed import Tokens
+from ..nn import (
+    Alibi,
+    Attention,
+    Learned,
+    NoPositions,
+    Positions,
+    RelativeBuckets,
+    Rope,
+    Sinusoidal,
+    TokenMixer,
+    Tokens,
+    Tower,
+)
 from ..nn.kernels import Softmax
 from ..nn.long import Adaptive
-from ..nn.position_schemes import Alibi, Learned, RelativeBuckets, Sinusoidal
-from ..nn.positions import NoPositions, Positions
-from ..nn.rope import Rope
-from ..nn.tower import Tower
 
 
 def shape(tower: Tower) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 from ..errors import ClearheadError
-from ..nn.model import Model
+from ..nn import Model
 from .cost import Cost, cost
 
 

@@ -18,10 +18,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..errors import InputError, LoadError, SaveError
-from ..nn.kernels.kernel import ALL, AttentionCall, Kernel, RecordedCall
-from ..nn.kernels.softmax import Softmax, SoftmaxKernel
-from ..nn.masks import Everyone, Given, Mask
-from ..nn.view import View
+from ..nn import Everyone, Given, Mask, View
+from ..nn.kernels import ALL, AttentionCall, Kernel, RecordedCall, Softmax, SoftmaxKernel
 from .logit_lens import LogitLens
 from .record import ForwardRecord, ModelInfo, TraceInput
 from .tokens import Token

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..nn.model import TransformerModel
+from ..nn import TransformerModel
 from .record import AttentionKind, TraceInput, record_forward
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..nn.tap import Tap
+from ..nn import Tap
 from .record import AttentionKind
 
 if TYPE_CHECKING:

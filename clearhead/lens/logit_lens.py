@@ -9,12 +9,8 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn.context import States
-from ..nn.heads import WordHead
-from ..nn.label_heads import Span, Tags
-from ..nn.model import TransformerModel
-from ..nn.tower import Stack
-from ..text.tokenizer import Tokenizer
+from ..nn import Span, Stack, States, Tags, TransformerModel, WordHead
+from ..text import Tokenizer
 from .tokens import of_ids
 
 EVERY = slice(None)

@@ -14,12 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, nearest
-from ..nn.init import Normal, initialise
-from ..nn.masks import Everyone
-from ..nn.position_schemes import Learned, Sinusoidal
-from ..nn.positions import Positions, PositionScheme
-from ..nn.rope import Rope
-from ..nn.view import View
+from ..nn import Everyone, Learned, Normal, Positions, PositionScheme, Rope, Sinusoidal, View, initialise
 from ..spec import Dims
 
 ALIASES = {"t5": "RelativeBuckets", "none": "NoPositions", "sine": "Sinusoidal"}  # what people also call them

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, UnsupportedError
-from ..nn.kernels.kernel import ALL, RecordedCall
-from ..nn.model import TransformerModel
-from ..nn.tap import OFF, Tap
+from ..nn import OFF, Tap, TransformerModel
+from ..nn.kernels import ALL, RecordedCall
 from .clone import chain_taps
 from .tokens import Token
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ..nn.tap import Recorder
+from ..nn import Recorder
 from .record import record_forward
 
 if TYPE_CHECKING:

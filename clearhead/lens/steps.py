@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn.kernels.kernel import RecordedCall
-from ..nn.kernels.softmax import SoftmaxKernel
+from ..nn.kernels import RecordedCall, SoftmaxKernel
 from ..nn.norm import capped, widen
 
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..data.packing import IGNORE_INDEX
+from ..data import IGNORE_INDEX
 from ..errors import InputError
-from ..text.tokenizer import Tokenizer
+from ..text import Tokenizer
 from .tokens import Token, of_ids
 
 INPUTS = ("target_BT", "ids_BT")  # what stands at the same places as the labels, in order of preference

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..text.pieces import Encoding, Piece
-from ..text.tokenizer import Tokenizer
+from ..text import Encoding, Piece, Tokenizer
 
 PIECE_MARKS = "①②③④⑤⑥⑦⑧⑨"  # the pieces of one character: 你①, 你②, 你③
 BROKEN = "\ufffd"  # what half a character decodes to

@@ -21,11 +21,9 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, nearest
-from ..nn.kernels.kernel import RecordedCall
-from ..nn.model import TransformerModel
-from ..nn.tap import Recorder
-from ..text.pieces import unknown_words
-from ..text.tokenizer import Tokenizer
+from ..nn import Recorder, TransformerModel
+from ..nn.kernels import RecordedCall
+from ..text import Tokenizer, unknown_words
 from .ablate import no_site
 from .frames import Frame, frames
 from .logit_lens import EVERY, LogitLens, logit_lens

@@ -1,15 +1,18 @@
 """The core: ids in, logits out. A few small modules that do not know which family they belong to."""
 
 from . import kernels, mask_adapters, norm
-from .attention import Attention, TokenMixer
-from .block import Block
-from .cache import Cache
+from .attention import Attention, MultiHead, SelfAttention, TokenMixer, TokenMixerModule
+from .block import Block, BlockModule
+from .cache import KV, Cache, identity
+from .context import Context, States
+from .cost import CallShape, DeviceType, HiddenShape, PartCost, PositionCost, linear_cost, matmul_cost
 from .doctor import check_mask
-from .embed import Tokens
+from .draw import generator
+from .embed import TokenEmbedding, Tokens
 from .encoder_decoder import Pair, PairModel
-from .feedforward import MLP, Gated
-from .heads import TokenHead, Transform
-from .init import FanIn, Normal, ResidualNormal, Xavier
+from .feedforward import MLP, Activation, FeedForward, Gated
+from .heads import Head, TokenHead, TokenLogits, Transform, WordHead
+from .init import FanIn, Normal, ResidualNormal, Xavier, initialise
 from .kernels import (
     LSH,
     AttentionCall,
@@ -27,36 +30,41 @@ from .kernels import (
     Tiled,
     Window,
 )
-from .label_heads import Labels, Pooled, Span, Tags
+from .label_heads import Labels, Pool, Pooled, Span, Tags, pooled
+from .layers import LinearLayer
 from .long import Adaptive, AdaptiveHead, Axial, Memory, RelativeWaves
-from .masks import Causal, Documents, Everyone, Global, Globals, Mask, Padding, Prefix, SlidingWindow
+from .masks import Causal, Documents, Everyone, Given, Global, Globals, Mask, Padding, Prefix, SlidingWindow
 from .mixers import Convolution, Recurrent
 from .model import Model, Single, SingleModel, TransformerModel
-from .position_schemes import Alibi, Learned, RelativeBuckets, Sinusoidal
+from .position_schemes import Alibi, Learned, RelativeBuckets, Sinusoidal, waves
 from .positions import BoundPositions, NoPositions, Positions, PositionScheme
-from .rope import Rope
+from .rope import Rope, Stretch
 from .rope_scaling import DynamicNTK, LinearStretch, Llama3, Yarn
 from .tap import OFF, Recorder, Tap, sites
-from .tower import Tower
+from .tower import Stack, Tower
 from .view import View
 
 __all__ = [
     # a model and its parts
-    "Single", "Pair", "Tower", "Block", "Attention", "Model", "SingleModel", "PairModel", "TransformerModel",
+    "Single", "Pair", "Tower", "Block", "Attention", "Model", "SingleModel", "PairModel",
+    "TransformerModel",
     # the options
-    "Adaptive", "AdaptiveHead",
-    "Tokens", "MLP", "Gated", "norm", "TokenHead", "Labels", "Tags", "Span", "Pooled", "Transform",
-    "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets", "RelativeWaves", "Axial",
-    "LinearStretch", "DynamicNTK", "Yarn", "Llama3",
+    "Adaptive", "AdaptiveHead", "Tokens", "MLP", "Gated", "norm", "TokenHead", "Labels", "Tags", "Span",
+    "Pooled", "Transform", "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets",
+    "RelativeWaves", "Axial", "LinearStretch", "DynamicNTK", "Yarn", "Llama3",
     # kernels
     "kernels", "Softmax", "Window", "Longformer", "BigBird", "LSH", "Chunks", "Linear", "Performer",
-    "Linformer", "Nystrom", "Summary", "Tiled", "Recurrent", "Convolution",
-    "Xavier", "Normal", "ResidualNormal", "FanIn",
+    "Linformer", "Nystrom", "Summary", "Tiled", "Recurrent", "Convolution", "Xavier", "Normal",
+    "ResidualNormal", "FanIn",
     # masks
-    "Mask", "Everyone", "Causal", "SlidingWindow", "Padding", "Prefix", "Documents", "Global", "Globals",
-    "View", "mask_adapters", "check_mask",
+    "Mask", "Everyone", "Causal", "SlidingWindow", "Padding", "Prefix", "Documents", "Global",
+    "Globals", "View", "mask_adapters", "check_mask",
     # running, recording, extending
-    "Cache", "Memory", "Tap", "OFF", "Recorder", "sites",
-    "Kernel", "AttentionKernel", "AttentionCall", "TokenMixer",
-    "Positions", "PositionScheme", "BoundPositions",
+    "Cache", "Memory", "Tap", "OFF", "Recorder", "sites", "Kernel", "AttentionKernel", "AttentionCall",
+    "TokenMixer", "Positions", "PositionScheme", "BoundPositions",
+    # for the other packages
+    "MultiHead", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "identity", "Context",
+    "States", "CallShape", "DeviceType", "HiddenShape", "PartCost", "PositionCost", "linear_cost",
+    "matmul_cost", "generator", "TokenEmbedding", "Activation", "FeedForward", "Head", "TokenLogits",
+    "WordHead", "initialise", "Pool", "pooled", "LinearLayer", "Given", "waves", "Stretch", "Stack",
 ]  # fmt: skip

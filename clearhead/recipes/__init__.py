@@ -1,6 +1,12 @@
 """Recipes: a preset, a data file and a few settings in; a bundle, a task and training settings out."""
 
 from .prepare import PreparedRun, prepare
+from .rows import read_dataset
 from .settings import RECIPES, SETTINGS_FILE, RunConfig, load_run, with_overrides
+from .yamlfile import read_yaml
 
-__all__ = ["RECIPES", "SETTINGS_FILE", "PreparedRun", "RunConfig", "load_run", "prepare", "with_overrides"]
+__all__ = [
+    "RECIPES", "SETTINGS_FILE", "PreparedRun", "RunConfig", "load_run", "prepare", "with_overrides",
+    # for the other packages
+    "read_dataset", "read_yaml",
+]  # fmt: skip

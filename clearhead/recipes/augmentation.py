@@ -12,9 +12,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ..bundle import load
-from ..data.augment import Augment, back_translate, read_lexicon
-from ..data.source import Row
-from ..data.sources import read_rows
+from ..data import Augment, Row, back_translate, read_lexicon, read_rows
 from ..errors import InputError, nearest, quoted
 from .rows import Dataset
 from .settings import RunConfig

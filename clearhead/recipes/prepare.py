@@ -11,9 +11,8 @@ from typing import Any
 
 from ..bundle import Bundle, build, load
 from ..errors import ClearheadError, InputError, quoted, reason
-from ..tasks.task import Task
-from ..text.tokenizer import Tokenizer
-from ..text.training import train_tokenizer
+from ..tasks import Task
+from ..text import Tokenizer, train_tokenizer
 from . import builders
 from .augmentation import augment
 from .rows import Dataset, read_dataset

@@ -6,11 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data.detect import Schema, detect_schemas
-from ..data.documents import documents, is_held_out
-from ..data.schema import ROW_KINDS, BlankError
-from ..data.source import Row, Source
-from ..data.sources import read_splits
+from ..data import (
+    ROW_KINDS,
+    BlankError,
+    Row,
+    Schema,
+    Source,
+    detect_schemas,
+    documents,
+    is_held_out,
+    read_splits,
+)
 from ..errors import DataError, InputError
 from .settings import RunConfig
 

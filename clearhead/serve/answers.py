@@ -6,10 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..bundle import Bundle
-from ..lens.ablate import ablate
-from ..lens.record import AttentionKind
-from ..lens.tokens import of_ids
-from ..lens.trace import Trace, trace_ids
+from ..lens import AttentionKind, Trace, ablate, of_ids, trace_ids
 
 TOP_PREDICTIONS = 6
 

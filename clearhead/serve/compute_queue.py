@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ClearheadError
-from ..lens.trace import Trace
+from ..lens import Trace
 from .registry import UnknownIdError
 
 MAX_WAITING = 24

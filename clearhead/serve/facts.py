@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..bundle import Bundle
-from ..lens.describe import sentence
-from ..lens.record import attention_addresses
-from ..nn.tower import Tower
+from ..lens import attention_addresses, sentence
+from ..nn import Tower
 from .registry import ModelEntry, ModelRegistry, first_sample
 
 SAMPLE_TEXT = "The cat sat on the mat because it was tired."

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from ..bundle import Bundle
-from ..bundle.generation import text_generator
+from ..bundle import Bundle, text_generator
 from ..generate import Decoding
 
 TokenId = Annotated[int, Field(ge=0, le=10_000_000)]

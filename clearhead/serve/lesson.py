@@ -16,12 +16,8 @@ from torch import Tensor
 
 from ..bundle import Bundle
 from ..errors import InputError
-from ..lens.ablate import ablate
-from ..lens.describe import describe_positions
-from ..lens.record import AttentionKind, record_forward
-from ..lens.trace import Trace, trace_ids
-from ..nn.model import TransformerModel
-from ..nn.tap import Recorder
+from ..lens import AttentionKind, Trace, ablate, describe_positions, record_forward, trace_ids
+from ..nn import Recorder, TransformerModel
 from .answers import decoded_target, top_predictions
 
 RemovablePart = Literal["scale", "mask", "positions", "residual"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InputError
-from ..lens.trace import Trace
-from ..nn.label_heads import Labels, Pooled
+from ..lens import Trace
+from ..nn import Labels, Pooled
 from .compute_queue import CachedTrace
 
 TOP_WORDS = 10  # words kept for each layer and position

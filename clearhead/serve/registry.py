@@ -17,7 +17,7 @@ from ..families import of_type
 from ..readfile import read_object
 from ..recipes import SETTINGS_FILE
 from ..store import resolve
-from ..train.log import METRICS_FILE, read_log
+from ..train import METRICS_FILE, read_log
 
 EXAMPLE = Path(__file__).parent / "example"  # a translator of 194 thousand parameters, made by our own recipe
 MAX_OPEN_BUNDLES = 3  # in memory at once

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..recipes import SETTINGS_FILE
-from ..recipes.yamlfile import read_yaml
-from ..train.log import METRICS_FILE
+from ..recipes import SETTINGS_FILE, read_yaml
+from ..train import METRICS_FILE
 
 TAIL_BYTES = 65536  # of the log, to find its last record
 LOCKS = Path("/proc/locks")

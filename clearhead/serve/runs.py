@@ -17,9 +17,7 @@ from typing import Literal
 
 from ..errors import InputError, TrainError, one_line
 from ..recipes import SETTINGS_FILE, load_run
-from ..train.atomic_write import disk_errors
-from ..train.log import METRICS_FILE
-from ..train.signals import SAVE_SIGNAL
+from ..train import METRICS_FILE, SAVE_SIGNAL, disk_errors
 from .registry import ModelEntry, ModelRegistry
 from .run_status import handles_signal, training_process
 

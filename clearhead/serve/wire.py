@@ -18,8 +18,7 @@ from safetensors.torch import save
 from starlette.responses import Response
 from torch import Tensor
 
-from ..lens.record import AttentionKind
-from ..lens.trace import Trace
+from ..lens import AttentionKind, Trace
 
 FILE_TYPES = {
     "csv": "text/csv; charset=utf-8",

@@ -1,8 +1,17 @@
 """Weights on disk: reading and writing checkpoint folders."""
 
+from .atomic import CONFIG_FILE, sync_file, sync_folder, write_file_atomically
 from .folder import Checkpoint, read_folder
 from .hub import resolve
+from .manifest import MANIFEST, is_sealed, seal, verify
+from .shards import is_weights
 from .tensors import Tensors
 from .write import write_folder
 
-__all__ = ["read_folder", "write_folder", "resolve", "Checkpoint", "Tensors"]
+__all__ = [
+    "gguf",  # a module of its own: its library is an extra
+    "read_folder", "write_folder", "resolve", "Checkpoint", "Tensors",
+    # for the other packages
+    "CONFIG_FILE", "sync_file", "sync_folder", "write_file_atomically", "MANIFEST", "is_sealed", "seal",
+    "verify", "is_weights",
+]  # fmt: skip

@@ -9,8 +9,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Engine
 
 from ..errors import LoadError
-from ..text import Tokenizer
-from ..text.legacy import Named, frame
+from ..text import Named, Tokenizer, frame
 from .gguf_header import Metadata
 
 NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4  # values of tokenizer.ggml.token_type

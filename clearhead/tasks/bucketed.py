@@ -9,9 +9,9 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from ..data.buckets import Buckets, pad
+from ..data import Buckets, pad
 from ..errors import DataError
-from ..nn.model import TransformerModel
+from ..nn import TransformerModel
 from .losses import Smoothing
 from .task import B
 

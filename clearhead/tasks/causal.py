@@ -13,10 +13,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ..data.packing import IGNORE_INDEX, DocumentSlice, Packed, pack, plan_rows
+from ..data import IGNORE_INDEX, DocumentSlice, Packed, pack, plan_rows
 from ..errors import DataError, InputError
-from ..nn.masks import Documents
-from ..nn.model import TransformerModel
+from ..nn import Documents, TransformerModel
 from .losses import Smoothing, token_loss
 from .task import Better
 

@@ -10,9 +10,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ..data.packing import IGNORE_INDEX
+from ..data import IGNORE_INDEX
 from ..errors import InputError
-from ..nn.model import TransformerModel
+from ..nn import TransformerModel
 from .bucketed import BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, class_loss
 from .metrics import label_scores, tag_scores

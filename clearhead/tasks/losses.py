@@ -12,10 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..data.packing import IGNORE_INDEX
+from ..data import IGNORE_INDEX
 from ..errors import SpecError
-from ..nn.context import States
-from ..nn.model import TransformerModel
+from ..nn import States, TransformerModel
 from ..nn.norm import widen
 
 

@@ -15,12 +15,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..data.corrupt import MaskedIds, mask_words
-from ..data.next_sentence import SentencePair
-from ..data.packing import IGNORE_INDEX
-from ..data.shuffling import generator_for
+from ..data import IGNORE_INDEX, MaskedIds, SentencePair, generator_for, mask_words
 from ..errors import InputError
-from ..nn.model import TransformerModel
+from ..nn import TransformerModel
 from .bucketed import BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, class_loss, token_loss
 from .task import Better

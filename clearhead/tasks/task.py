@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
-from ..nn.model import TransformerModel
+from ..nn import TransformerModel
 
 
 class Batch(Protocol):

@@ -12,10 +12,9 @@ from random import Random
 import torch
 from torch import Tensor
 
-from ..data.packing import IGNORE_INDEX
-from ..data.shuffling import generator_for
+from ..data import IGNORE_INDEX, generator_for
 from ..errors import InputError
-from ..nn.model import TransformerModel
+from ..nn import TransformerModel
 from .bucketed import BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, token_loss
 from .metrics import text_scores

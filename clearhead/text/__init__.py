@@ -1,7 +1,15 @@
 """Text <-> ids. Tokenizers do not use tensors; nothing here imports torch."""
 
-from .pieces import Encoding, Piece
+from .chat import PLAIN_TEMPLATE, Message
+from .legacy import Named, frame
+from .pieces import Encoding, Piece, unknown_note, unknown_words
+from .streaming import Cutter, Detokenizer
 from .tokenizer import Special, Tokenizer
 from .training import train_tokenizer
 
-__all__ = ["Tokenizer", "train_tokenizer", "Encoding", "Piece", "Special"]
+__all__ = [
+    "Tokenizer", "train_tokenizer", "Encoding", "Piece", "Special",
+    # for the other packages
+    "Message", "PLAIN_TEMPLATE", "Named", "frame", "unknown_note", "unknown_words", "Cutter",
+    "Detokenizer",
+]  # fmt: skip

@@ -17,8 +17,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from ..errors import LoadError, SaveError, one_line, reason, shortened
-from ..store.atomic import sync_file, sync_folder
-from ..store.manifest import seal, verify
+from ..store import seal, sync_file, sync_folder, verify
 
 CHECKPOINT_NAME = re.compile(r"checkpoint-([0-9]{6,18})")
 Warn = Callable[[str], None]

@@ -8,7 +8,7 @@ from statistics import median
 import torch
 
 from ..bundle import Bundle
-from ..nn.block import Block
+from ..nn import Block
 from .settings import Training
 
 

@@ -13,14 +13,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from .. import store
-from ..bundle import Bundle, save
-from ..bundle.saving import saved_weights
+from ..bundle import Bundle, save, saved_weights
 from ..errors import ClearheadError, LoadError, SpecError, TrainError, one_line, quoted, reason
 from ..readfile import read_object
 from ..spec import Spec
-from ..store.manifest import seal
-from ..store.shards import is_weights
-from ..store.tensors import Tensors
+from ..store import Tensors, is_weights, seal
 from ..weights import StateDict as Weights
 from .atomic_write import checkpoint_name, disk_errors, write_atomically
 from .state import TrainingState

@@ -15,7 +15,7 @@ import numpy
 import torch
 from torch.utils import deterministic as memory
 
-from ..nn.draw import generator
+from ..nn import generator
 
 
 @contextmanager

@@ -18,8 +18,7 @@ from typing import Any
 import torch
 
 from ..bundle import Bundle
-from ..tasks import Task
-from ..tasks.text_to_text import Decode, TextToText
+from ..tasks import Decode, Task, TextToText
 from ..tune import layout
 from .determinism import deterministic
 from .optimizer_step import OptimizerStep, hidden_size

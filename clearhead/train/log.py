@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..readfile import open_regular
-from ..store.atomic import write_file_atomically
+from ..store import write_file_atomically
 from .atomic_write import disk_errors
 
 Record = dict[str, Any]

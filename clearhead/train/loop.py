@@ -15,7 +15,7 @@ import torch
 
 from ..bundle import Bundle
 from ..errors import TrainError, TrainingStopped, nearest, one_line
-from ..store.atomic import write_file_atomically
+from ..store import write_file_atomically
 from ..tasks import Task
 from ..tune import layout
 from .atomic_write import disk_errors

@@ -13,8 +13,7 @@ from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from ..errors import TrainError
-from ..nn.model import Model, TransformerModel
-from ..nn.tower import Tower
+from ..nn import Model, Tower, TransformerModel
 from ..tasks import Task
 from .average import trainable_parameters
 from .determinism import seeded

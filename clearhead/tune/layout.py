@@ -21,9 +21,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from ..nn.embed import TokenEmbedding
-from ..nn.heads import TokenLogits
-from ..nn.tower import Stack
+from ..nn import Stack, TokenEmbedding, TokenLogits
 
 ALIGNMENT = 64  # bytes: what torch itself allocates at, and the widest load of a CPU
 

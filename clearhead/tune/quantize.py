@@ -15,12 +15,8 @@ from functools import partial
 from torch import Tensor, nn
 
 from ..errors import InputError, nearest
-from ..nn.embed import TokenEmbedding
-from ..nn.heads import TokenHead, TokenLogits
-from ..nn.label_heads import Labels, Pooled, Span, Tags
-from ..nn.model import TransformerModel
+from ..nn import Labels, Pooled, Span, Stack, Tags, TokenEmbedding, TokenHead, TokenLogits, TransformerModel
 from ..nn.norm import capped
-from ..nn.tower import Stack
 from .fuse import Product, fuse
 from .int8 import Frozen, Inputs, Int8Linear, Int8Table
 

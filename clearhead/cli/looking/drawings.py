@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...bundle import load
-from ...bundle.making import spec_of
+from ...bundle import load, spec_of
 from ...errors import InputError
 from ...families import FAMILIES, SIZES, named
-from ...lens.describe import sentence, shape
+from ...lens import PositionEffects, effects_in_model, position_effects, scheme_named, sentence, shape
 from ...lens.pictures import architecture, position_picture
-from ...lens.position_effects import PositionEffects, effects_in_model, position_effects, scheme_named
-from ...nn.model import Model
+from ...nn import Model
 from ..console import OUT, print_json
 
 

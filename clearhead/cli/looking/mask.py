@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
-from ...nn.doctor import check_mask
+from ...nn import check_mask
 from ..console import OUT, print_json
 
 FORM = (

@@ -12,13 +12,18 @@ from rich.text import Text
 from torch import Tensor
 
 from ...errors import InputError, nearest
-from ...lens.compare import Comparison, TopPredictions
-from ...lens.frames import Frame
-from ...lens.heads import CAVEAT, head_scores, switch
-from ...lens.importance import head_importance
-from ...lens.record import AttentionKind
-from ...lens.statistics import statistics
-from ...lens.trace import Trace
+from ...lens import (
+    CAVEAT,
+    AttentionKind,
+    Comparison,
+    Frame,
+    TopPredictions,
+    Trace,
+    head_importance,
+    head_scores,
+    statistics,
+    switch,
+)
 from ..console import OUT, table
 
 CELL, NAME = 6, 12  # cells of a column, and of the name of a row

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from ...bundle import load
 from ...errors import InputError
-from ...lens.gradients import gradients as norms
+from ...lens import gradients as norms
+from ...lens import token_losses
 from ...lens.pictures import curves as curve_picture
 from ...lens.pictures import gradient_strip
-from ...lens.token_loss import token_losses
 from ...recipes import SETTINGS_FILE, PreparedRun, load_run, prepare
-from ...train.log import METRICS_FILE, read_log
-from ...train.optimizer_step import OptimizerStep, hidden_size
+from ...train import METRICS_FILE, OptimizerStep, hidden_size, read_log
 from ..console import OUT, print_json, table
 
 

@@ -8,11 +8,7 @@ from typing import Any
 
 from ...bundle import Bundle, load
 from ...errors import InputError
-from ...lens.compare import Comparison, answer_of, compare
-from ...lens.file import open_trace
-from ...lens.record import AttentionKind
-from ...lens.saving import VIEWS
-from ...lens.trace import Trace, trace_ids
+from ...lens import VIEWS, AttentionKind, Comparison, Trace, answer_of, compare, open_trace, trace_ids
 from ..console import ERR, OUT, print_json
 from ..options import edits, is_edit
 from . import rows

@@ -14,11 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import _has_any_global_hook
 
-from ...nn.attention import MultiHead, TokenMixerModule
-from ...nn.cache import KV, Cache
-from ...nn.kernels.window_blocks import width_of
-from ...nn.masks import SlidingWindow
-from ...nn.tower import Stack
+from ...nn import KV, Cache, MultiHead, SlidingWindow, Stack, TokenMixerModule
+from ...nn.kernels import width_of
 from .capture import RecordedStep, ReplayFn, compile_replay
 
 MIN_STEPS = 16  # steps that must be left for a capture to pay off

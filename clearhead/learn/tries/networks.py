@@ -12,9 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...recipes import load_run, prepare
-from ...train.determinism import deterministic
-from ...train.optimizer_step import OptimizerStep
-from ...train.state import TrainingState
+from ...train import OptimizerStep, TrainingState, deterministic
 from .small import Cell, ResultTable, Words, digits
 
 _LENGTH, DIGIT_COUNT, _WIDTH, _STEPS = 32, 8, 32, 250

@@ -8,8 +8,7 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
-from ...nn import Labels, NoPositions, Sinusoidal, Tower, Xavier
-from ...nn.init import generator
+from ...nn import Labels, NoPositions, Sinusoidal, Tower, Xavier, generator
 from .small import Game, ResultTable, Rows, Words, built, digits, small, train
 
 

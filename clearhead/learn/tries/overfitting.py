@@ -7,11 +7,8 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
-from ...nn import MLP, Block, Tokens, TransformerModel, Xavier
-from ...nn.init import generator
-from ...train import Training
-from ...train.optimizer_step import OptimizerStep
-from ...train.state import TrainingState
+from ...nn import MLP, Block, Tokens, TransformerModel, Xavier, generator
+from ...train import OptimizerStep, Training, TrainingState
 from .small import Game, ResultTable, Rows, Words, built, small
 
 SEEN, HELD_OUT, _LENGTH = 32, 200, 16

@@ -10,14 +10,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...nn import MLP, Attention, Block, Single, Sinusoidal, Tap, TokenHead, Tokens, Tower, TransformerModel
+from ...nn import (
+    MLP,
+    OFF,
+    Attention,
+    Block,
+    Single,
+    Sinusoidal,
+    Tap,
+    TokenHead,
+    Tokens,
+    Tower,
+    TransformerModel,
+    generator,
+)
 from ...nn import norm as norms
-from ...nn.init import generator
-from ...nn.tap import OFF
 from ...tasks import Better
-from ...train import Training
-from ...train.optimizer_step import OptimizerStep
-from ...train.state import TrainingState
+from ...train import OptimizerStep, Training, TrainingState
 
 
 class Words(NamedTuple):

@@ -10,9 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import InputError
-from ...nn.attention import Attention
-from ...nn.cost import CallShape, PartCost, linear_cost, matmul_cost
-from ...nn.tower import Tower
+from ...nn import Attention, CallShape, PartCost, Tower, linear_cost, matmul_cost
 
 TAPS = 3  # the width of the convolution beside
 

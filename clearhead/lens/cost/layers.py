@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...nn.block import Block
-from ...nn.cost import CallShape, HiddenShape, PartCost, PositionCost, linear_cost
-from ...nn.tower import Tower
+from ...nn import Block, CallShape, HiddenShape, PartCost, PositionCost, Tower, linear_cost
 from ...spec import Dims
 
 

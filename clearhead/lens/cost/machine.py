@@ -14,8 +14,7 @@ from statistics import median
 
 import torch
 
-from ...nn.cost import CallShape
-from ...nn.model import Model
+from ...nn import CallShape, Model
 from .total import Cost, cost
 
 Clock = Callable[[], float]

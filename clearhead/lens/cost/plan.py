@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ...errors import InputError, nearest
-from ...nn.attention import Attention
-from ...nn.model import Model
-from ...nn.tower import Tower
+from ...nn import Attention, Model, Tower
 from .split import Job, Layout, Share, check_layout, share
 
 NODE = 8  # devices of one machine; tensor splits beyond it do not pay

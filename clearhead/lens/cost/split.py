@@ -15,12 +15,8 @@ from functools import lru_cache
 from typing import Any
 
 from ...errors import InputError
-from ...nn.attention import Attention
-from ...nn.cost import CallShape
-from ...nn.heads import TokenHead
+from ...nn import Attention, CallShape, Model, TokenHead, Tower
 from ...nn.long import Adaptive, AdaptiveHead
-from ...nn.model import Model
-from ...nn.tower import Tower
 from .layers import BlockCost, TowerCost
 from .total import MOMENTS, Whole, answered, cached_numbers, whole
 

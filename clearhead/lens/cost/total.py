@@ -6,13 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...errors import InputError
-from ...nn.attention import Attention
-from ...nn.cost import CallShape, DeviceType, PartCost
-from ...nn.embed import Tokens
-from ...nn.heads import Head
+from ...nn import Attention, CallShape, DeviceType, Head, Model, PartCost, Tokens, Tower
 from ...nn.kernels import AttentionKernel
-from ...nn.model import Model
-from ...nn.tower import Tower
 from .layers import TowerCost, tower
 
 MOMENTS = 2  # Adam keeps two numbers for each parameter, in float32

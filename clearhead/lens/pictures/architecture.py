@@ -6,16 +6,23 @@ from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
 
-from ...nn.attention import Attention, TokenMixer
-from ...nn.block import Block
-from ...nn.embed import Tokens
-from ...nn.heads import Head, TokenHead
-from ...nn.label_heads import Labels, Pooled, Span, Tags
+from ...nn import (
+    Attention,
+    Block,
+    Head,
+    Labels,
+    Model,
+    NoPositions,
+    Pooled,
+    Span,
+    Tags,
+    TokenHead,
+    TokenMixer,
+    Tokens,
+    Tower,
+)
 from ...nn.long import Adaptive
-from ...nn.model import Model
 from ...nn.norm import Norm
-from ...nn.positions import NoPositions
-from ...nn.tower import Tower
 from ..describe import describe_positions
 from .canvas import FAINT, INK, Picture, picture
 

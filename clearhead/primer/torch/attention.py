@@ -14,10 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import InputError, SpecError
-from ...nn import Attention, AttentionCall, Softmax, Xavier
-from ...nn.init import initialise
-from ...nn.layers import LinearLayer
-from ...nn.masks import Causal
+from ...nn import Attention, AttentionCall, Causal, LinearLayer, Softmax, Xavier, initialise
 from ...spec import Spec
 from .calls import Patterns, context, view
 from .masks import MaskLike, at_attention

@@ -5,11 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...nn.context import Context
-from ...nn.masks import Everyone, Mask
-from ...nn.positions import BoundPositions
-from ...nn.tap import OFF, Tap
-from ...nn.view import View
+from ...nn import OFF, BoundPositions, Context, Everyone, Mask, Tap, View
 
 
 class Patterns(dict[str, Tensor]):

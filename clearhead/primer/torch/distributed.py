@@ -12,10 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import InputError, nearest
-from ...nn.context import Context
-from ...nn.masks import Everyone, Given, Mask
-from ...nn.tower import Stack
-from ...nn.view import View
+from ...nn import Context, Everyone, Given, Mask, Stack, View
 from .attention import ModelArgs
 from .model import Transformer
 

@@ -10,12 +10,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...nn import MLP, Attention, Block, Sinusoidal, Softmax, Xavier
-from ...nn.feedforward import Activation
-from ...nn.init import initialise
-from ...nn.masks import Causal, Mask
-from ...nn.position_schemes import waves
-from ...nn.tap import OFF
+from ...nn import (
+    MLP,
+    OFF,
+    Activation,
+    Attention,
+    Block,
+    Causal,
+    Mask,
+    Sinusoidal,
+    Softmax,
+    Xavier,
+    initialise,
+    waves,
+)
 from .calls import Patterns, context
 from .masks import MaskLike, at_attention
 from .names import one_of, seed_or_draw, share

@@ -27,8 +27,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
-from ...nn import mask_adapters
-from ...nn.masks import Everyone, Given, Mask
+from ...nn import Everyone, Given, Mask, mask_adapters
 from ..numpy.masks import Blocked, BlockedPadding, looks_like_padding, mask_from_blocked
 
 MaskLike = Tensor | np.ndarray[Any, Any] | Mask | None

@@ -12,10 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...nn import Pair, Sinusoidal, TokenHead, Tokens, Tower, Xavier, norm
-from ...nn.context import States
-from ...nn.feedforward import Activation
-from ...nn.tap import OFF, Tap
+from ...nn import OFF, Activation, Pair, Sinusoidal, States, Tap, TokenHead, Tokens, Tower, Xavier, norm
 from . import masks
 from .calls import Patterns
 from .layers import block_spec

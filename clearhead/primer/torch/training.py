@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from ...data.augment import Augment
+from ...data import Augment
 from ...errors import InputError, SpecError
-from ...tasks.losses import Smoothing
-from ...train.schedule import Noam
+from ...tasks import Smoothing
+from ...train import Noam
 from .masks import create_masks
 from .names import share
 

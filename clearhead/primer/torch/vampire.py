@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import SpecError
-from ...nn import Xavier
-from ...nn.init import initialise
-from ...nn.layers import LinearLayer
+from ...nn import LinearLayer, Xavier, initialise
 from ..numpy import vampire
 from .attention import MultiHeadAttention, scaled_dot_product_attention
 from .masks import MaskLike

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ...data.source import Row
+from ...data import Row
 from ...families import HeadKind as Head
-from ...tasks.task import Task
-from ...tasks.text_to_text import SpecialIds
-from ...text.tokenizer import Tokenizer
+from ...tasks import SpecialIds, Task
+from ...text import Tokenizer
 from ..rows import Dataset
 from ..settings import RunConfig
 

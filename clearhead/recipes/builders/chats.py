@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...data.source import Row
+from ...data import Row
 from ...errors import DataError
-from ...text.chat import PLAIN_TEMPLATE, Message
-from ...text.tokenizer import Tokenizer
+from ...text import PLAIN_TEMPLATE, Message, Tokenizer
 
 Flagged = tuple[list[int], list[int]]  # ids, and 1 for each id that is to be learned
 

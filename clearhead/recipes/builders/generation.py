@@ -11,13 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...data.corrupt import NOISES, drop_spans
-from ...generate import EndTokens, Prompt, Sample, generate
-from ...generate.filters import Temperature
-from ...nn.model import TransformerModel
-from ...tasks.causal import CausalLM
-from ...tasks.text_to_text import SpecialIds, TextPair, TextToText
-from ...text.tokenizer import Tokenizer
+from ...data import NOISES, drop_spans
+from ...generate import EndTokens, Prompt, Sample, Temperature, generate
+from ...nn import TransformerModel
+from ...tasks import CausalLM, SpecialIds, TextPair, TextToText
+from ...text import Tokenizer
 from ..rows import Dataset
 from ..settings import RunConfig
 from .builder import (

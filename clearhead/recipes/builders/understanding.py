@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...data.next_sentence import sentence_pairs, sentences
-from ...data.packing import IGNORE_INDEX
-from ...data.source import Row
+from ...data import IGNORE_INDEX, Row, sentence_pairs, sentences
 from ...errors import DataError, quoted, shortened
-from ...tasks.classification import LabelledExample, TaggedExample, TextClassification, TokenClassification
-from ...tasks.masked import BertPretraining, MaskedLM, TokenMasking
-from ...tasks.question_answering import QAExample, QuestionAnswering
-from ...text.tokenizer import Tokenizer
+from ...tasks import (
+    BertPretraining,
+    LabelledExample,
+    MaskedLM,
+    QAExample,
+    QuestionAnswering,
+    TaggedExample,
+    TextClassification,
+    TokenClassification,
+    TokenMasking,
+)
+from ...text import Tokenizer
 from ..rows import Dataset
 from ..settings import RunConfig
 from .builder import (

@@ -7,16 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from ...bundle.making import spec_of
+from ...bundle import spec_of
 from ...errors import InputError
 from ...families import FAMILIES, Family, named
+from ...lens import describe_positions, differences, shape
 from ...lens.cost import cost
-from ...lens.describe import describe_positions, shape
-from ...lens.diff import differences
-from ...nn.attention import Attention
-from ...nn.feedforward import FeedForward
-from ...nn.model import Model
-from ...nn.tower import Tower
+from ...nn import Attention, FeedForward, Model, Tower
 from ..studio import Studio
 
 SizeName = Annotated[str, Field(min_length=1, max_length=60)]

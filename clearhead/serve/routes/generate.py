@@ -14,7 +14,7 @@ from starlette.responses import StreamingResponse
 from ...bundle import Bundle
 from ...errors import ClearheadError, one_line
 from ...generate import Decoding, Step
-from ...lens.tokens import Token, of_ids
+from ...lens import Token, of_ids
 from ..generation import GenerateRequest, start_decoding
 from ..studio import Studio
 

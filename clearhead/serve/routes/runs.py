@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import StreamingResponse
 
 from ...recipes import RECIPES, load_run
-from ...train.log import read_log
+from ...train import read_log
 from ..run_status import events, read_settings, status
 from ..studio import Studio
 

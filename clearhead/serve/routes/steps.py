@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from ...lens.record import AttentionKind
+from ...lens import AttentionKind
 from ..lesson import RemovablePart, lesson
 from ..studio import Studio
 from .traces import TraceRequest, traced

@@ -10,14 +10,9 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from ...bundle import Bundle
-from ...bundle.generation import text_generator
+from ...bundle import Bundle, text_generator
 from ...errors import InputError
-from ...lens.heads import head_scores
-from ...lens.logit_lens import logit_lens
-from ...lens.record import AttentionKind
-from ...lens.tokens import Token, of_ids
-from ...lens.trace import Trace
+from ...lens import AttentionKind, Token, Trace, head_scores, logit_lens, of_ids
 from ..answers import without_head
 from ..compute_queue import CachedTrace
 from ..facts import attention_kinds, causal_kinds, vocabulary
