@@ -1,6 +1,6 @@
 """Rotary positions (Su 2021): queries and keys are rotated by their position, so scores see only offsets.
 
-Beside the scheme, the ways to stretch it beyond the length a model was trained for.
+Also the ways to extend it beyond the length a model was trained for.
 Shape suffixes: B batch, H heads, T tokens, E head width, R half the number of rotated channels.
 """
 
