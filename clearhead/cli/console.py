@@ -48,7 +48,7 @@ def print_json(data: Any, indent: int | None = 2) -> None:
     """Print one JSON document to stdout; without an indent it is one line, for streams of documents."""
     text = json.dumps(data, ensure_ascii=False, indent=indent, default=str)
     if not text.isprintable():
-        # They can stand in strings only, where \\u001b means the same.
+        # They can occur in strings only, where \\u001b means the same.
         text = "".join(json.dumps(letter)[1:-1] if _steers(letter) else letter for letter in text)
     sys.stdout.write(text + "\n")
 

@@ -47,7 +47,7 @@ def row(family: Family) -> dict[str, object]:
 
 
 def markdown() -> str:
-    """The table as it stands in the README."""
+    """The table of the README."""
     from ..families import FAMILIES
 
     lines = ["| family | year | attention | typical tasks | named sizes |", "|---|---|---|---|---|"]

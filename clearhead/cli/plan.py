@@ -216,8 +216,8 @@ def _complexity(what: str, spec: Model, length: int, *, json: bool) -> None:
         OUT.print(listing)
         OUT.print(f"the n^2 part costs more than the projections from n = {crossing(made, length):,} on\n")
     OUT.print(
-        f"The last two are layers of the same width beside it (convolution of {TAPS} taps). made: numbers\n"
-        "where nothing is fused; in turn: steps that wait for one another; path: between the tokens\n"
+        f"The last two rows are other layers of the same width (convolution of {TAPS} taps). made: numbers\n"
+        "written if nothing is fused; in turn: sequential steps; path: path length between the tokens\n"
         "furthest apart."
     )
 

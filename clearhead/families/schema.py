@@ -40,7 +40,7 @@ def _all(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _setting(value: Any) -> bool:
-    """What stands inside `rope_parameters`."""
+    """The keys of `rope_parameters`."""
     return value is None or isinstance(value, str | bool) or _number(value) or _all(_number)(value)
 
 
@@ -85,7 +85,7 @@ BY_NAME: dict[str, ValueKind] = {
     "query_pre_attn_scalar": NUMBER,
     "scale_decoder_outputs": SWITCH,
 }
-# Keys that stand for parts nothing here builds: any other value would be loaded as another model.
+# Keys for parts that are not supported here: any other value would be loaded as another model.
 ONLY: dict[str, Any] = {
     "add_cross_attention": False,
     "position_embedding_type": "absolute",

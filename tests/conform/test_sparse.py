@@ -332,7 +332,7 @@ BAD_SPECS = {
     "odd buckets": (lambda: cn.LSH(buckets=(4, 3)), "expected even numbers"),
     "no buckets": (lambda: cn.LSH(buckets=()), "expected even numbers"),
     "rounds": (lambda: cn.LSH(rounds=0), "LSH.rounds is 0"),
-    "shared": (lambda: cn.Attention(heads=4, kv_heads=2, project="shared"), "as many"),
+    "shared": (lambda: cn.Attention(heads=4, kv_heads=2, project="shared"), "leave kv_heads unset"),
     "grid": (lambda: cn.Axial(shape=(0, 4), widths=(2, 2)), "1 or more"),
     "cross": (lambda: cn.Attention(heads=2, kernel=cn.Longformer(window=2)).build_cross(8, 8), "one text"),
 }

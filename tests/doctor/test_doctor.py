@@ -71,7 +71,7 @@ ILLNESSES: dict[str, tuple[str, str, str, Callable[[Record], Record]]] = {
     "went up": ("loss", "wrong", "went up again", lambda r: r | ({"loss": 3.0} if late(r) else {})),
     "flat": ("loss", "wrong", "does not fall", lambda r: r | {"loss": 4.5}),
     "nan": ("loss", "wrong", "not a finite number in 20", lambda r: r | ({"loss": None} if late(r) else {})),
-    "large start": ("loss", "note", "guessing among", lambda r: r | {"loss": 30.0 / r["step"]}),
+    "large start": ("loss", "note", "guess among", lambda r: r | {"loss": 30.0 / r["step"]}),
     "jump": ("gradient", "note", "jumped", lambda r: r | ({"grad_norm": 80.0} if r["step"] == 70 else {})),
     "vanishing": ("gradient", "wrong", "norm 1e-07", lambda r: r | {"grad_norm": 1e-7}),
     "clipped": ("gradient", "note", "100% of the later steps clipped", lambda r: r | {"grad_norm": 3.0}),

@@ -104,7 +104,7 @@ class Kernel(nn.Module):
         return self.attend(call, tap)
 
     def attend(self, call: AttentionCall, tap: Tap) -> Tensor:
-        """The algorithm. Asked for its pattern (`tap.wants("pattern")`) it shows the weights it uses."""
+        """The algorithm. If `tap.wants("pattern")`, it also reports the weights it uses."""
         raise NotImplementedError
 
     def step(self, call: AttentionCall, state: State | None = None, tap: Tap = OFF) -> tuple[Tensor, State]:

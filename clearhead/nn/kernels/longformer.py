@@ -102,7 +102,7 @@ class _Longformer(Kernel):
         near = (around - torch.arange(block, device=at)[:, None]).abs() <= reach
         if wide_BK is None:
             return Blocks(q_CW[None], k_BHCS, near)
-        # A global key stands in front, once; where it is a neighbour, too, it is taken out there.
+        # A global key comes first, once; where it is also a neighbour, it is removed there.
         k_BHCS = k_BHCS.masked_fill(wide_BK[:, k_BHCS[0, 0].clamp(min=0)][:, None], -1)
         wide_BN = slots_of(wide_BK)
         front = wide_BN[:, None, None].expand(-1, 1, len(q_CW), -1)

@@ -19,7 +19,7 @@ from ..positions import Positions, PositionScheme
 
 @dataclass(frozen=True, kw_only=True)
 class Axial(Positions):
-    """A grid of `shape`; the vector of a position is that of its row beside that of its column."""
+    """A grid of `shape`; the vector of a position is that of its row concatenated with that of its column."""
 
     shape: tuple[int, int]
     widths: tuple[int, int]
