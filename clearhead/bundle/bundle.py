@@ -3,55 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
 from ..errors import InputError
-from ..families import Family, HeadKind
 from ..generate import Answer, PromptLike, as_list, is_single
+from ..lens import Trace, Value, ablate
 from ..lens.cost import Cost, cost
-from ..nn import Model, TransformerModel
-from ..text import Tokenizer
 from ..tune import is_quantized, weight_bytes
+from .embedding import embed
 from .generation import text_generator
-from .report import Report
-
-if TYPE_CHECKING:
-    from ..lens import Trace, Value
-    from .prediction import Prediction
-    from .tracing import Text
+from .parts import BundleParts
+from .prediction import Prediction, predict
+from .tracing import Text, trace
 
 
-@dataclass
-class Bundle:
+@dataclass(repr=False)
+class Bundle(BundleParts):
     """What `load` and `build` give. Without a tokenizer it still takes ids; only text needs one."""
-
-    spec: Model
-    model: TransformerModel
-    family: Family | None = None  # None: built from a spec that is nobody's
-    task: HeadKind = "tokens"
-    config: dict[str, Any] = field(default_factory=dict)
-    tokenizer: Tokenizer | None = None
-    generation: dict[str, Any] = field(default_factory=dict)  # decoding defaults of the checkpoint
-    pooling: dict[str, Any] | None = None  # how the checkpoint makes one vector of a sentence
-    report: Report = field(default_factory=Report)
-    edits: dict[str, str] = field(default_factory=dict)  # where the spec is not as the family builds it
-    files: dict[str, bytes] = field(default_factory=dict)  # carried along, written back as they are
-
-    def __repr__(self) -> str:
-        name = self.family.title if self.family else type(self.spec).__name__
-        return f"Bundle({name}, {self.parameters:,} parameters)"
-
-    @property
-    def parameters(self) -> int:
-        """How many numbers the model has learned; as many when they are rounded."""
-        return self.spec.count()
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of a text, with the special tokens the checkpoint expects."""
-        return list(self._tokenizer("text").encode(text).ids)
 
     def generate(
         self,
@@ -117,8 +88,6 @@ class Bundle:
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """(N, width): one vector per text, pooled and normalised as the checkpoint's modules.json says."""
-        from .embedding import embed
-
         if isinstance(texts, str):
             raise InputError("embed takes a list of texts; put the one text into a list")
         if self.spec.is_encoder_decoder:
@@ -129,8 +98,6 @@ class Bundle:
 
     def predict(self, text: str, context: str | None = None, *, top: int = 5) -> Prediction:
         """What the head says of a text: labels, a tag per token, missing words, or answers in `context`."""
-        from .prediction import predict
-
         return predict(self, text, context, top=top)
 
     def trace(
@@ -147,8 +114,6 @@ class Bundle:
         An encoder-decoder without a target is traced over its own answer; with `generate` a writer goes on
         with the text, with `beams` it keeps the whole search; an encoder reads text and target as a pair.
         """
-        from .tracing import trace
-
         return trace(self, text, target, generate=generate, beams=beams, limit=max_new_tokens)
 
     def without(self, *parts: str, set: Mapping[str, Value] | None = None) -> Bundle:
@@ -156,18 +121,4 @@ class Bundle:
 
         The weights are shared and unchanged; see `clearhead.lens.ablate` for the words.
         """
-        from ..lens import ablate
-
         return replace(self, model=ablate(self.model, parts, set))
-
-    @property
-    def labels(self) -> dict[int, str]:
-        """The names of the classes by their number, as `id2label` of config.json gives them."""
-        return {int(number): str(name) for number, name in (self.config.get("id2label") or {}).items()}
-
-    def _tokenizer(self, wanted: str) -> Tokenizer:
-        if self.tokenizer is None:
-            raise InputError(
-                f"{wanted} needs a tokenizer, and this model came without one (tokenizer.json); pass ids"
-            )
-        return self.tokenizer

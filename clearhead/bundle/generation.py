@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import InputError
 from ..generate import TextGenerator, decoder_of, default_settings, trained_length
 from ..nn import Tower
-
-if TYPE_CHECKING:
-    from .bundle import Bundle
+from .parts import BundleParts
 
 INSTEAD = {  # what a model that does not generate can do
     "hidden": "gives hidden states: clearhead embed makes sentence vectors of them",
@@ -24,7 +22,7 @@ INSTEAD = {  # what a model that does not generate can do
 
 
 def text_generator(
-    bundle: Bundle, settings: Mapping[str, Any], assistant: Bundle | None = None
+    bundle: BundleParts, settings: Mapping[str, Any], assistant: BundleParts | None = None
 ) -> TextGenerator:
     """A generator with these settings over the checkpoint's own; `assistant` is the draft model's bundle."""
     tower = _decoder(bundle)
@@ -41,7 +39,7 @@ def text_generator(
     )
 
 
-def _decoder(bundle: Bundle) -> Tower:
+def _decoder(bundle: BundleParts) -> Tower:
     found = decoder_of(bundle.spec)
     if found is None:
         name = bundle.family.title if bundle.family else "this model"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,9 +17,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..nn import TransformerModel
 from ..text import Encoding, Piece, Tokenizer, unknown_note
-
-if TYPE_CHECKING:
-    from .bundle import Bundle
+from .parts import BundleParts
 
 PredictionKind = Literal["labels", "tags", "answers", "words"]
 LONGEST_ANSWER = 15  # tokens of an answer
@@ -56,7 +54,7 @@ class Prediction:
 
 
 @torch.no_grad()
-def predict(bundle: Bundle, text: str, context: str | None = None, *, top: int = 5) -> Prediction:
+def predict(bundle: BundleParts, text: str, context: str | None = None, *, top: int = 5) -> Prediction:
     """`context` is where an answer is looked for, or the second of two texts that are judged together."""
     if top < 1:
         raise InputError(f"top is {top}, expected 1 or more")
@@ -83,7 +81,7 @@ def predict(bundle: Bundle, text: str, context: str | None = None, *, top: int =
     return Prediction("labels", text, tuple(labels[:top]), notes)
 
 
-def _able(bundle: Bundle) -> tuple[TransformerModel, Tokenizer]:
+def _able(bundle: BundleParts) -> tuple[TransformerModel, Tokenizer]:
     """The model and its tokenizer, or one line about what this model can do instead."""
     model = bundle.model
     if model.spec.is_encoder_decoder or model.spec.generates:
@@ -109,7 +107,7 @@ def _logits(model: TransformerModel, encoding: Encoding, *, second: bool) -> Ten
     return answer[0].float().cpu()
 
 
-def _names(bundle: Bundle, logits: Tensor) -> list[str]:
+def _names(bundle: BundleParts, logits: Tensor) -> list[str]:
     if bundle.task in ("pair", "pretrain"):
         return ["follows", "does not follow"]
     return [bundle.labels.get(i, f"LABEL_{i}") for i in range(logits.shape[-1])]

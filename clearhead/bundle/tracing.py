@@ -10,14 +10,14 @@ from torch import Tensor
 from ..errors import InputError
 from ..generate import GenerationResult, Hypothesis, as_tuple
 from ..lens import Branch, Token, Trace, TraceInput, Tree, of_encoding, of_ids, trace_ids
-from .bundle import Bundle
 from .generation import text_generator
+from .parts import BundleParts
 
 Text = str | Sequence[int] | Tensor
 
 
 def trace(
-    bundle: Bundle,
+    bundle: BundleParts,
     text: Text,
     target: Text | None = None,
     *,
@@ -40,7 +40,7 @@ def trace(
     return best
 
 
-def _traced(bundle: Bundle, fed: TraceInput) -> Trace:
+def _traced(bundle: BundleParts, fed: TraceInput) -> Trace:
     for ids, tower in zip((fed.ids, fed.target_ids), bundle.spec.towers.values(), strict=False):
         _check_length(len(ids or ()), tower.max_length)
     title = bundle.family.title if bundle.family else type(bundle.spec).__name__
@@ -53,7 +53,7 @@ def _check_length(length: int, limit: int | None) -> None:
         raise InputError(f"the text is {length} tokens, this model reads at most {limit}; shorten it")
 
 
-def _single(bundle: Bundle, text: Text, target: Text | None) -> TraceInput:
+def _single(bundle: BundleParts, text: Text, target: Text | None) -> TraceInput:
     tower = bundle.spec.head_tower
     if isinstance(text, str) and isinstance(target, str) and not tower.causal:
         tokenizer = bundle._tokenizer("a text")
@@ -67,7 +67,7 @@ def _single(bundle: Bundle, text: Text, target: Text | None) -> TraceInput:
     return TraceInput([*ids, *more], [*tokens, *words], prompt=len(ids))
 
 
-def _pair(bundle: Bundle, text: Text, target: Text | None) -> TraceInput:
+def _pair(bundle: BundleParts, text: Text, target: Text | None) -> TraceInput:
     """Texts are framed as the checkpoint says; ids are taken as they are."""
     ids, tokens = _read(bundle, text)
     if target is not None and not isinstance(target, str):
@@ -85,7 +85,7 @@ def _pair(bundle: Bundle, text: Text, target: Text | None) -> TraceInput:
     )
 
 
-def _read(bundle: Bundle, text: Text, *, specials: bool = True) -> tuple[list[int], list[Token]]:
+def _read(bundle: BundleParts, text: Text, *, specials: bool = True) -> tuple[list[int], list[Token]]:
     if isinstance(text, str):
         tokenizer = bundle._tokenizer("a text")
         encoding = tokenizer.encode(text, specials=specials)
@@ -98,14 +98,14 @@ def _read(bundle: Bundle, text: Text, *, specials: bool = True) -> tuple[list[in
     return ids, tokens
 
 
-def _generate(bundle: Bundle, fed: TraceInput, limit: int, beams: int | None) -> GenerationResult:
+def _generate(bundle: BundleParts, fed: TraceInput, limit: int, beams: int | None) -> GenerationResult:
     """What the model generates, best first, and every hypothesis that beam search considered."""
     given: dict[str, Any] = {"max_new_tokens": limit, "do_sample": False, "num_beams": beams or 1}
     given["num_return_sequences"] = beams or 1
     return text_generator(bundle, given).generate_batch([list(fed.ids)], 1, record=beams is not None)[0]
 
 
-def _with(bundle: Bundle, fed: TraceInput, answer: Hypothesis) -> TraceInput:
+def _with(bundle: BundleParts, fed: TraceInput, answer: Hypothesis) -> TraceInput:
     """The input with the generated ids after it."""
     if fed.target_ids is not None:
         whole = [*fed.target_ids, *answer.text_ids]
@@ -116,7 +116,7 @@ def _with(bundle: Bundle, fed: TraceInput, answer: Hypothesis) -> TraceInput:
     return TraceInput(whole, tokens, prompt=len(fed.ids))
 
 
-def _tree(bundle: Bundle, fed: TraceInput, result: GenerationResult) -> Tree:
+def _tree(bundle: BundleParts, fed: TraceInput, result: GenerationResult) -> Tree[Trace]:
     branches = [
         Branch(n.id, n.parent, n.step, of_ids([n.token], bundle.tokenizer)[0], n.logprob, n.score, n.fate)
         for n in result.tree

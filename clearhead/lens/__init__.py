@@ -1,13 +1,5 @@
 """The lens: specs, models and what happens inside them in; words, numbers and pictures out."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .file import open_trace
-    from .trace import Trace
-
 from .ablate import Value, ablate
 from .compare import Comparison, TopPredictions, answer_of, compare
 from .describe import describe_positions, sentence, shape
@@ -23,7 +15,7 @@ from .saving import VIEWS
 from .statistics import statistics
 from .token_loss import token_losses
 from .tokens import Token, of_encoding, of_ids
-from .trace import trace_ids
+from .trace import Trace, open_trace, trace_ids
 from .tree import Branch, Tree
 
 __all__ = [
@@ -35,16 +27,3 @@ __all__ = [
     "scheme_named", "AttentionKind", "TraceInput", "attention_addresses", "record_forward", "VIEWS",
     "statistics", "token_losses", "Token", "of_encoding", "of_ids", "trace_ids", "Branch", "Tree",
 ]  # fmt: skip
-
-
-def __getattr__(name: str) -> Any:
-    """Imported when asked for: counting a model needs no trace."""
-    if name == "open_trace":
-        from .file import open_trace
-
-        return open_trace
-    if name == "Trace":
-        from .trace import Trace
-
-        return Trace
-    raise AttributeError(f"module 'clearhead.lens' has no attribute {name!r}")

@@ -7,16 +7,13 @@ Shape suffixes: H heads, Q target tokens, K source tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from ..errors import InputError
 from .heads import head_scores
 from .tokens import Token, of_ids
-
-if TYPE_CHECKING:
-    from .trace import Trace
+from .trace_data import TraceData
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +30,7 @@ class Alignment:
         return [(q, int(k), float(w)) for q, (w, k) in enumerate(zip(*best, strict=True))]
 
 
-def alignment(trace: Trace, layer: int | None = None, head: int | None = None) -> Alignment:
+def alignment(trace: TraceData, layer: int | None = None, head: int | None = None) -> Alignment:
     """Heads taken together unless one is named; without a layer, the one that looks most sharply."""
     if "cross" not in trace.kinds:
         raise InputError("an alignment needs cross-attention: a model with an encoder and a decoder")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from .importance import divergence
 from .tokens import of_ids
-
-if TYPE_CHECKING:
-    from .trace import Trace
+from .trace_data import TraceData
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class Comparison:
     unit: str
 
 
-def answer_of(trace: Trace, names: dict[int, str] | None = None, top: int = 5) -> TopPredictions:
+def answer_of(trace: TraceData, names: dict[int, str] | None = None, top: int = 5) -> TopPredictions:
     """The next token of a writer, the word behind a mask, the label of a text; nothing for bare states."""
     row = _row(trace)
     if row is None:
@@ -43,7 +40,7 @@ def answer_of(trace: Trace, names: dict[int, str] | None = None, top: int = 5) -
     return TopPredictions([(of_ids([i], trace.tokenizer)[0].label, p) for i, p in found], text)
 
 
-def _row(trace: Trace) -> Tensor | None:
+def _row(trace: TraceData) -> Tensor | None:
     if not trace.info.has_head:
         return None
     if trace.info.generates:
@@ -55,7 +52,7 @@ def _row(trace: Trace) -> Tensor | None:
     return trace.answer[masked[0]] if masked else None
 
 
-def compare(before: Trace, after: Trace, names: dict[int, str] | None = None) -> Comparison:
+def compare(before: TraceData, after: TraceData, names: dict[int, str] | None = None) -> Comparison:
     """`after` must be of the same tokens; what a changed model would say by itself is another trace."""
     one, two = answer_of(before, names), answer_of(after, names)
     if not before.info.has_head:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -23,9 +23,7 @@ from ..nn.kernels import ALL, AttentionCall, Kernel, RecordedCall, Softmax, Soft
 from .logit_lens import LogitLens
 from .record import ForwardRecord, ModelInfo, TraceInput
 from .tokens import Token
-
-if TYPE_CHECKING:
-    from .trace import Trace
+from .trace_data import TraceData
 
 FORMAT = "clearhead-trace-1"
 LARGEST_ANSWER = 4_000_000  # numbers; beyond that the likeliest guesses are kept, not all logits
@@ -44,7 +42,7 @@ class Shown(Kernel):
         return self.weights[:, heads]
 
 
-def write_trace(trace: Trace, path: Path) -> Path:
+def write_trace(trace: TraceData, path: Path) -> Path:
     fed, seen = trace.input, trace.record
     tensors: dict[str, Tensor] = {f"stream/{name}": x for name, x in seen.streams.items()}
     if seen.answer.numel() <= LARGEST_ANSWER:
@@ -94,10 +92,8 @@ def _keep(address: str, call: RecordedCall, tensors: dict[str, Tensor]) -> dict[
     return {**note, "exact": True, "cap": call.kernel.cap}
 
 
-def open_trace(path: str | Path) -> Trace:
-    """A trace that was saved; what needs the model (other activations, ablation) is not there any more."""
-    from .trace import Trace
-
+def read_trace(path: str | Path) -> tuple[TraceInput, ForwardRecord, ModelInfo, LogitLens | None]:
+    """The parts of a saved trace; `open_trace` puts them together."""
     try:
         with safe_open(path, framework="pt") as file:
             kept = file.metadata() or {}
@@ -116,9 +112,7 @@ def open_trace(path: str | Path) -> Trace:
             guesses = LogitLens(tensors["guesses/ids"], tensors["guesses/probabilities"], notes["guesses"])
         streams = {n.removeprefix("stream/"): x for n, x in tensors.items() if n.startswith("stream/")}
         answer = tensors.get("answer", torch.empty(0))
-        return Trace(
-            TraceInput(**fed | tokens), ForwardRecord(answer, calls, streams), about, guesses=guesses
-        )
+        return TraceInput(**fed | tokens), ForwardRecord(answer, calls, streams), about, guesses
     except (KeyError, TypeError, ValueError) as error:
         raise LoadError(f"{path} is a broken trace: {error!r}") from None
 

@@ -1,47 +1,44 @@
-"""Frames: a trace of a text that was tokens token by token in; one frame for each token out.
+"""Frames: a trace of a text that was generated token by token in; one frame for each token out.
 
-A causal model that reads the whole text at once computes what it computed while it tokens it, so one pass
+A causal model that reads the whole text at once computes what it computed while it generated it, so one pass
 holds every frame: row by row.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..errors import InputError
+from .record import AttentionKind
 from .tokens import Token, of_ids
-
-if TYPE_CHECKING:
-    from .record import AttentionKind
-    from .trace import Trace
+from .trace_data import TraceData
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
     step: int  # from 0
     row: int  # of the decoder's attention
-    token: Token  # what was tokens
+    token: Token  # what was generated
     probability: float
-    candidates: list[tuple[str, int, float]]  # label, id, probability; the likeliest first
-    trace: Trace
+    candidates: list[tuple[str, int, float]]  # label, id, probability; most likely first
+    trace: TraceData
 
     def attention(
         self, kind: AttentionKind | None = None, layer: int = -1, head: int | None = None
     ) -> Tensor:
-        """Where the model looked when it tokens this: (K,) of one head, or (H, K)."""
+        """Where the model attended when it generated this: (K,) of one head, or (H, K)."""
         kind = kind or self.trace.kinds[-1]
         rows = self.trace.attention(kind, layer, head)
         return rows[..., self.row, : self.row + 1 if kind != "cross" else rows.shape[-1]]
 
 
-def frames(trace: Trace, top: int = 5) -> list[Frame]:
+def frames(trace: TraceData, top: int = 5) -> list[Frame]:
     tokens = trace.target_tokens or trace.tokens
     if not trace.info.generates:
-        raise InputError("frames are for models that say one token after another")
+        raise InputError("frames are for models that generate one token after another")
     made = []
     chances = trace.answer[trace.input.prompt - 1 :].float().softmax(-1)
     for step, row in enumerate(range(trace.input.prompt - 1, len(tokens) - 1)):

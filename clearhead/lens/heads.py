@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..nn import TransformerModel
 from .record import AttentionKind, TraceInput, record_forward
-
-if TYPE_CHECKING:
-    from .trace import Trace
+from .trace_data import TraceData
 
 CAVEAT = (
     "Attention shows where a head looks, not why the model answers as it does: high weights can be idle and "
@@ -31,7 +28,7 @@ HEAD_ROLES = {"previous": "previous", "first": "sink", "itself": "itself", "indu
 CLEAR = 0.4  # the mean weight from which a head is called by what it looks at
 
 
-def switch(trace: Trace, kind: AttentionKind, layer: int | str, head: int | str) -> str:
+def switch(trace: TraceData, kind: AttentionKind, layer: int | str, head: int | str) -> str:
     """How `--without` calls a head: with its side, where there are two stacks."""
     side = {"self": "encoder."}.get(kind, f"{kind}.") if len(trace.kinds) > 1 else ""
     return f"{side}head:{layer}.{head}"
@@ -53,13 +50,13 @@ class HeadScores:
         return HEAD_ROLES[name] if scores[name] >= CLEAR else ""
 
 
-def head_scores(trace: Trace, kind: AttentionKind = "self") -> HeadScores:
+def head_scores(trace: TraceData, kind: AttentionKind = "self") -> HeadScores:
     """Of one kind of attention; between two texts there is no previous token and no distance: NaN."""
     rows = [_scores(trace.attention(kind, layer), _ids(trace, kind)) for layer in range(trace.layers(kind))]
     return HeadScores(*(torch.stack(column) for column in zip(*rows, strict=True)))
 
 
-def _ids(trace: Trace, kind: AttentionKind) -> list[int] | None:
+def _ids(trace: TraceData, kind: AttentionKind) -> list[int] | None:
     return None if kind == "cross" else [token.id for token in trace.sides(kind)[0]]
 
 

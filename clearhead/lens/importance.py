@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..nn import Tap
 from .record import AttentionKind
-
-if TYPE_CHECKING:
-    from .trace import Trace
+from .trace_data import TraceData
 
 
 @torch.no_grad()
 def head_importance(
-    trace: Trace, kind: AttentionKind = "self", progress: Callable[[int, int], None] | None = None
+    trace: TraceData, kind: AttentionKind = "self", progress: Callable[[int, int], None] | None = None
 ) -> Tensor:
     """(L, H) in bits: the mean divergence of the answers with the head from those without it.
 

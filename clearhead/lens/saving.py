@@ -6,21 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from ..errors import InputError, SaveError, nearest
 from . import pictures
 from .alignment import alignment
+from .file import write_trace
+from .frames import frames
 from .heads import head_scores
 from .importance import head_importance
+from .page import page
+from .record import AttentionKind
 from .rollout import rollout
 from .tokens import Token
-
-if TYPE_CHECKING:
-    from .record import AttentionKind
-    from .trace import Trace
+from .trace_data import TraceData
 
 SUFFIXES = (".png", ".svg", ".pdf", ".html", ".safetensors")
 
@@ -37,7 +37,7 @@ class Chosen:
 
 
 def save_trace(
-    trace: Trace,
+    trace: TraceData,
     path: str | Path,
     *,
     view: str | None = None,
@@ -54,22 +54,18 @@ def save_trace(
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {path.parent} to save {path.name} in")
     if path.suffix == ".safetensors":
-        from .file import write_trace
-
         return write_trace(trace, path)
     if path.suffix == ".html":
-        from .page import page
-
         try:
             path.write_text(page(trace, kind, layer, head), encoding="utf-8")
         except OSError as error:
             raise SaveError(f"{path} cannot be written: {error.strerror}") from None
         return path
-    return drawn(trace, view, kind=kind, layer=layer, head=head, word=word, other=other).save(path)
+    return draw_trace(trace, view, kind=kind, layer=layer, head=head, word=word, other=other).save(path)
 
 
-def drawn(
-    trace: Trace,
+def draw_trace(
+    trace: TraceData,
     view: str | None = None,
     *,
     kind: AttentionKind | None = None,
@@ -94,7 +90,7 @@ def labels(tokens: list[Token]) -> list[str]:
     return [token.label for token in tokens]
 
 
-def _word(trace: Trace, kind: AttentionKind, word: int | str | None) -> int | None:
+def _word(trace: TraceData, kind: AttentionKind, word: int | str | None) -> int | None:
     """A token by its number or by its text, the last one that has it."""
     rows = labels(trace.sides(kind)[0])
     if word is None or isinstance(word, int):
@@ -106,29 +102,29 @@ def _word(trace: Trace, kind: AttentionKind, word: int | str | None) -> int | No
     return len(rows) - 1 - rows[::-1].index(word)
 
 
-def name_of(trace: Trace, chosen: Chosen) -> str:
+def name_of(trace: TraceData, chosen: Chosen) -> str:
     which = {"self": "", "decoder": "decoder, ", "cross": "cross-attention, "}[chosen.kind]
     head = "all heads together" if chosen.head is None else f"head {chosen.head}"
     return f"{which}layer {chosen.layer}, {head}"
 
 
-def _matrix(trace: Trace, chosen: Chosen) -> Tensor:
+def _matrix(trace: TraceData, chosen: Chosen) -> Tensor:
     weights = trace.attention(chosen.kind, chosen.layer, chosen.head)
     return weights if chosen.head is not None else weights.mean(0)
 
 
-def _heat(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
+def _heat(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
     return pictures.heat_map(_matrix(trace, chosen), *trace.labels(chosen.kind), name_of(trace, chosen))
 
 
-def _grid(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
+def _grid(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
     scores = head_scores(trace, chosen.kind)
     layers, heads = trace.layers(chosen.kind), trace.heads(chosen.kind)
     marks = [[scores.role(i, h) for h in range(heads)] for i in range(layers)]
     return pictures.head_grid(trace.attention(chosen.kind), f"{trace.info.title}: every head", marks)
 
 
-def _two(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
+def _two(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
     heads = trace.heads(chosen.kind)
     head = chosen.head or 0
     beside = chosen.other or (chosen.layer, (head + 1) % heads)
@@ -138,7 +134,7 @@ def _two(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
     return pictures.side_by_side(one, two, *trace.labels(chosen.kind), (titles[0], titles[1]))
 
 
-def _arcs(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
+def _arcs(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
     if chosen.kind == "cross":
         raise InputError("arcs stay within one text; for two texts there are lines and the alignment")
     rows, _ = trace.sides(chosen.kind)
@@ -147,11 +143,11 @@ def _arcs(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
     return pictures.arcs(_matrix(trace, chosen)[word], labels(rows), word, title)
 
 
-def _lines(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
+def _lines(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
     return pictures.bipartite(_matrix(trace, chosen), *trace.labels(chosen.kind), name_of(trace, chosen))
 
 
-def _alignment(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
+def _alignment(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
     found = alignment(trace, layer, chosen.head)
     target = "".join(token.text for token in found.target if not token.special)
     source = "".join(_spaced(found.source))
@@ -166,23 +162,23 @@ def _spaced(tokens: list[Token]) -> list[str]:
     return [" " * max(gap, 0) + token.text for gap, token in zip(gaps, plain, strict=True)]
 
 
-def _guesses(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
+def _guesses(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
     read = trace.target_tokens or trace.tokens
     found = trace.logit_lens()
     names = labels(read) if found.ids.shape[1] == len(read) else ["the whole text"]
-    generated = [frame.token.label for frame in trace.frames] if trace.info.generates else []
+    generated = [frame.token.label for frame in frames(trace)] if trace.info.generates else []
     before = [""] * (len(names) - len(generated) - 1)
     answers = [*before, *generated, found.labels[-1][-1][0]] if generated else []
     return pictures.guess_table(found, names, f"{trace.info.title}: logit lens", answers)
 
 
-def _tree(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
+def _tree(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
     if trace.tree is None or not trace.tree.branches:
         raise InputError("there is no beam search to draw; trace with beams=4 (--beams 4)")
     return pictures.beam_tree(trace.tree.branches, f"beam search, {len(trace.tree.answers)} answers")
 
 
-def _rollout(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
+def _rollout(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
     if chosen.kind == "cross":
         raise InputError("rollout multiplies the layers of one tower; choose kind self or decoder")
     rows, _ = trace.sides(chosen.kind)
@@ -192,17 +188,17 @@ def _rollout(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Pictur
     )
 
 
-def _importance(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
+def _importance(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
     found = head_importance(trace, chosen.kind)
     unit = "bits the answer moves" if trace.info.has_head else "relative move of the states"
     return pictures.table_of_heads(found, "head importance: each head silent in turn", unit, "Oranges")
 
 
-def _entropy(trace: Trace, chosen: Chosen, layer: int | None) -> pictures.Picture:
+def _entropy(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
     return pictures.table_of_heads(head_scores(trace, chosen.kind).entropy, "entropy of the heads", "bits")
 
 
-VIEWS: dict[str, Callable[[Trace, Chosen, int | None], pictures.Picture]] = {
+VIEWS: dict[str, Callable[[TraceData, Chosen, int | None], pictures.Picture]] = {
     "heat": _heat,
     "grid": _grid,
     "two": _two,

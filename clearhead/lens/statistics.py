@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from ..nn import Recorder
 from .record import record_forward
-
-if TYPE_CHECKING:
-    from .trace import Trace
+from .trace_data import TraceData
 
 
 @dataclass(frozen=True)
@@ -25,7 +22,7 @@ class Statistics:
     odd: int  # how many are not finite
 
 
-def statistics(trace: Trace, sites: str = "*.out") -> list[Statistics]:
+def statistics(trace: TraceData, sites: str = "*.out") -> list[Statistics]:
     """One row for every site whose address matches the glob, in the order of computation."""
     seen, fed = Recorder(), trace.input
     model = trace.needs_model("activation statistics")

@@ -1,4 +1,4 @@
-"""The tree of a beam search: every hypothesis that was looked at, kept, finished or pruned.
+"""The tree of a beam search: every hypothesis that was considered: kept, finished or pruned.
 
 Each can be traced: what it looked at is computed when it is asked for.
 """
@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from ..errors import InputError
 from .tokens import Token
 
-if TYPE_CHECKING:
-    from .trace import Trace
+T = TypeVar("T")  # the type of a trace
 
 
 class Branch(NamedTuple):
-    """One token of one hypothesis, at the moment it was looked at."""
+    """One token of one hypothesis, when it was considered."""
 
     id: int
     parent: int  # the branch it continues; -1 for the beginning
@@ -29,10 +28,10 @@ class Branch(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class Tree(Generic[T]):
     branches: list[Branch]
-    answers: list[tuple[list[int], float]]  # the finished ones, best first: what was said, and its score
-    _retrace: Callable[[list[int]], Trace]
+    answers: list[tuple[list[int], float]]  # the finished ones, best first: the ids, and their score
+    _retrace: Callable[[list[int]], T]
 
     def path(self, branch: int) -> list[Branch]:
         """A hypothesis from its first token to this one."""
@@ -44,11 +43,11 @@ class Tree:
             steps.insert(0, at[steps[0].parent])
         return steps
 
-    def trace(self, branch: int) -> Trace:
+    def trace(self, branch: int) -> T:
         """The trace of one hypothesis up to this branch: its attention, its frames, everything."""
         return self._retrace([b.token.id for b in self.path(branch)])
 
-    def best(self, rank: int = 0) -> Trace:
+    def best(self, rank: int = 0) -> T:
         """The trace of a finished answer."""
         if not 0 <= rank < len(self.answers):
             raise InputError(f"there is no answer {rank}; beam search gave {len(self.answers)}")

@@ -7,8 +7,8 @@ from zoo import EVERY, VOCAB, ids, run
 
 import clearhead as ch
 from clearhead import nn as cn
+from clearhead.lens import open_trace
 from clearhead.lens.ablate import ablate
-from clearhead.lens.file import open_trace
 from clearhead.nn.kernels.softmax import Softmax
 from clearhead.nn.model import Model
 

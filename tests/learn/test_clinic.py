@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from clearhead.cli.main import main
-from clearhead.learn import clinic, examine
+from clearhead.learn import clinic
+from clearhead.learn.examine import main as examine_file
 from clearhead.learn.language import language
 
 LANGUAGES = ("en", "zh")
@@ -36,7 +37,7 @@ def found(name: str, code: str, folder: Path) -> dict[str, bool]:
     """What each check says of a text of code; here, without a process of its own."""
     file, report = folder / "user.py", folder / "report.json"
     file.write_text(code)
-    examine.main(name, str(file), str(report))
+    examine_file(name, str(file), str(report))
     told = json.loads(report.read_text())
     assert "error" not in told and told["running"] is None
     return {each["check"]: each["passed"] for each in told["outcomes"]}
@@ -122,7 +123,7 @@ def test_it_is_written_in_both_languages(name: str) -> None:
 def test_a_failed_check_explains_itself_in_the_language_of_the_learner(name: str, tmp_path: Path) -> None:
     file, report = tmp_path / "user.py", tmp_path / "report.json"
     file.write_text(clinic.find_exercise(name).code("broken"))
-    examine.main(name, str(file), str(report))
+    examine_file(name, str(file), str(report))
     details = [each["detail"] for each in json.loads(report.read_text())["outcomes"] if not each["passed"]]
     assert details
     for detail in details:

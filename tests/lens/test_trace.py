@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import clearhead as ch
 from clearhead import nn as cn
 from clearhead.errors import InputError, LoadError
-from clearhead.lens.file import open_trace
+from clearhead.lens import open_trace
 from clearhead.lens.tokens import of_ids
 
 

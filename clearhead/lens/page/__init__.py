@@ -7,15 +7,13 @@ import gzip
 import html
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from ..heads import CAVEAT, head_scores, switch
-
-if TYPE_CHECKING:
-    from ..record import AttentionKind
-    from ..trace import Trace
+from ..record import AttentionKind
+from ..trace_data import TraceData
 
 HERE = Path(__file__).parent
 CAVEAT_ZH = (
@@ -25,7 +23,7 @@ CAVEAT_ZH = (
 
 
 def page(
-    trace: Trace, kind: AttentionKind | None = None, layer: int | None = None, head: int | None = None
+    trace: TraceData, kind: AttentionKind | None = None, layer: int | None = None, head: int | None = None
 ) -> str:
     """The page as text, opened at one head. Weights are one byte each, packed; see `bytes_of`."""
     kind = kind or trace.kinds[-1]
@@ -49,7 +47,7 @@ def page(
     return template.replace("{{title}}", title).replace("{{data}}", encoded).replace("{{script}}", script)
 
 
-def notebook(trace: Trace) -> str:
+def notebook(trace: TraceData) -> str:
     """The page in a frame of its own, so that several live in one notebook."""
     inner = html.escape(page(trace), quote=True)
     return (
@@ -63,7 +61,7 @@ def bytes_of(weights: Tensor) -> bytes:
     return packed
 
 
-def _kind(trace: Trace, kind: AttentionKind) -> dict[str, Any]:
+def _kind(trace: TraceData, kind: AttentionKind) -> dict[str, Any]:
     rows, columns = trace.labels(kind)
     special = [[token.special for token in side] for side in trace.sides(kind)]
     layers, heads = trace.layers(kind), trace.heads(kind)
@@ -79,7 +77,7 @@ def _kind(trace: Trace, kind: AttentionKind) -> dict[str, Any]:
     }
 
 
-def _guesses(trace: Trace) -> dict[str, Any] | None:
+def _guesses(trace: TraceData) -> dict[str, Any] | None:
     """The logit lens as a table, where the model guesses at every token."""
     found = trace.guesses()
     read = trace.target_tokens or trace.tokens
