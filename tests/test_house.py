@@ -1,7 +1,10 @@
 """The package as a whole: what importing costs, promised names, the program, the size of the core."""
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -67,13 +70,11 @@ def test_what_a_forward_pass_runs_stays_readable() -> None:
         sys.setprofile(None)
     core = [Path(name) for name in ran if Path(name).is_relative_to(ROOT / "clearhead")]
     assert ROOT / "clearhead/nn/attention.py" in core
-    assert len(core) <= 18 and sum(map(_code_lines, core)) <= 1_870
+    assert len(core) <= 17 and sum(map(_code_lines, core)) <= 1_550
 
 
 def _code_lines(path: Path) -> int:
     """Lines that are neither blank, nor comment, nor docstring, nor of a function that tells a cost."""
-    import ast
-
     text = path.read_text()
     prose: set[int] = set()
     for node in ast.walk(ast.parse(text)):
@@ -87,3 +88,31 @@ def _code_lines(path: Path) -> int:
             prose |= set(range(node.lineno, node.end_lineno + 1))
     rows = enumerate(text.splitlines(), 1)
     return sum(1 for n, row in rows if n not in prose and row.strip() and not row.strip().startswith("#"))
+
+
+def test_packages_are_used_through_their_init() -> None:
+    """Another package's file is imported only if that package's `__all__` names it."""
+    assert list(_imports_past_init()) == [], "export it in the package's __init__ and import it from there"
+
+
+def test_families_import_from_the_core_in_few_lines() -> None:
+    for path in (ROOT / "clearhead/families").glob("*.py"):
+        lines = [line for line in path.read_text().splitlines() if line.startswith("from ..nn")]
+        assert len(lines) <= 3, path.name
+
+
+def _imports_past_init() -> Iterator[str]:
+    package = ROOT / "clearhead"
+    for path in sorted(package.rglob("*.py")):
+        module = path.relative_to(package).parts
+        if module[:2] == ("learn", "exercises"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not (isinstance(node, ast.ImportFrom) and node.level and node.module):
+                continue
+            target = (*module[: len(module) - node.level], *node.module.split("."))
+            file = package.joinpath(*target).with_suffix(".py")
+            if target[0] == module[0] or len(target) < 2 or not file.exists():
+                continue
+            if file.stem not in getattr(import_module(".".join(["clearhead", *target[:-1]])), "__all__", ()):
+                yield f"{'/'.join(module)}:{node.lineno} imports from {'.'.join(target)}"

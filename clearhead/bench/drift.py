@@ -15,7 +15,7 @@ from torch import Tensor
 from ..bundle import Bundle, load, parse
 from ..certify import SampleBatch
 from ..errors import ClearheadError
-from ..nn.kernels import AttentionKernel
+from ..nn import AttentionKernel
 from .timing import ProgressCallback
 
 DRIFT_TEXT = (

@@ -14,7 +14,7 @@ from ..learn import (
     ExerciseKind,
     Lang,
     Verdict,
-    examine,
+    check_exercise,
     exercises,
     find_exercise,
     language,
@@ -120,7 +120,7 @@ def check(
 ) -> None:
     """Check your file. Exit 0 when every check passes, 1 when not; each failure shows one more hint."""
     exercise, reads = find_exercise(name), language(lang)
-    verdict = examine(exercise, Path(file), limit)
+    verdict = check_exercise(exercise, Path(file), limit)
     progress.note(name, passed=verdict.solved)
     shown = min(progress.failures(name), len(exercise.hints[reads]))
     if json:

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from ..nn import MLP, Attention, Block, Learned, Normal, Pair, TokenHead, Tokens, Tower
-from ..nn.kernels import Softmax
+from ..nn import MLP, Attention, Block, Learned, Normal, Pair, Softmax, TokenHead, Tokens, Tower
 from ..nn.norm import Layer
 from ..weights import Alias, Ignore, Name, Table
 from .family import Config, Family, HeadKind

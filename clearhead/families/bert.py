@@ -1,7 +1,6 @@
 """BERT (Devlin 2018): post-norm encoder, segment types, a dense layer before the masked-word head."""
 
-from ..nn import MLP, Attention, Block, Learned, Normal, Single, Tokens, Tower, Transform
-from ..nn.kernels import Softmax
+from ..nn import MLP, Attention, Block, Learned, Normal, Single, Softmax, Tokens, Tower, Transform
 from ..nn.norm import Layer
 from ..weights import Ignore, Name, Table
 from .family import Config, Family, HeadKind

@@ -7,8 +7,7 @@ text decides.
 from dataclasses import replace
 
 from ..errors import SpecError, nearest
-from ..nn import Attention, Single, Tokens, Tower, Transform
-from ..nn.kernels import BigBird
+from ..nn import Attention, BigBird, Single, Tokens, Tower, Transform
 from ..weights import Table
 from . import bert
 from .family import Config, HeadKind

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from ..nn import MLP, Attention, Block, Learned, Normal, Single, Tokens, Tower, Transform
-from ..nn.kernels import Softmax
+from ..nn import MLP, Attention, Block, Learned, Normal, Single, Softmax, Tokens, Tower, Transform
 from ..nn.norm import Layer
 from ..weights import Ignore, Name, Table
 from . import bert

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from ..nn import Attention, Block, Gated, Single, TokenHead, Tokens, Tower
-from ..nn.kernels import Softmax
+from ..nn import Attention, Block, Gated, Single, Softmax, TokenHead, Tokens, Tower
 from ..nn.norm import RMS
 from ..weights import Name, Table
 from . import llama

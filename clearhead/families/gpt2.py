@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from ..nn import MLP, Attention, Block, Learned, ResidualNormal, Single, TokenHead, Tokens, Tower
-from ..nn.kernels import Softmax
+from ..nn import MLP, Attention, Block, Learned, ResidualNormal, Single, Softmax, TokenHead, Tokens, Tower
 from ..nn.norm import Layer
 from ..weights import Fused, Ignore, Name, Table
 from .family import Config, Family, HeadKind

@@ -1,7 +1,6 @@
 """GPT-NeoX and Pythia (Black 2022): parallel attention and feed-forward, a quarter of each head rotated."""
 
-from ..nn import MLP, Attention, Block, Normal, Single, TokenHead, Tokens, Tower
-from ..nn.kernels import Softmax
+from ..nn import MLP, Attention, Block, Normal, Single, Softmax, TokenHead, Tokens, Tower
 from ..nn.norm import Layer
 from ..weights import Fused, Ignore, Name, Table
 from .family import Config, Family, HeadKind

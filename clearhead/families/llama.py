@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from ..nn import Attention, Block, Gated, Normal, Single, TokenHead, Tokens, Tower
-from ..nn.kernels import Softmax
+from ..nn import Attention, Block, Gated, Normal, Single, Softmax, TokenHead, Tokens, Tower
 from ..nn.norm import RMS
 from ..weights import Ignore, Name, Table
 from .family import Config, Family, HeadKind

@@ -7,8 +7,7 @@ classifier always is.
 from dataclasses import replace
 
 from ..errors import SpecError
-from ..nn import Attention, Block, Single, Tower
-from ..nn.kernels import Longformer
+from ..nn import Attention, Block, Longformer, Single, Tower
 from ..weights import Ignore, Name, Table
 from . import bert, roberta
 from .family import Config, HeadKind

@@ -1,7 +1,6 @@
 """GPT-1 (Radford 2018): a causal decoder with post-norm blocks and no norm at the end."""
 
-from ..nn import MLP, Activation, Attention, Block, Learned, Normal, Single, TokenHead, Tokens, Tower
-from ..nn.kernels import Softmax
+from ..nn import MLP, Activation, Attention, Block, Learned, Normal, Single, Softmax, TokenHead, Tokens, Tower
 from ..nn.norm import Layer
 from ..weights import Fused, Ignore, Name, Table
 from .family import Config, Family, HeadKind

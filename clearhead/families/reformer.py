@@ -4,9 +4,12 @@ from math import lcm
 
 from ..errors import SpecError
 from ..nn import (
+    LSH,
     MLP,
     Attention,
+    Axial,
     Block,
+    Chunks,
     Head,
     Labels,
     Learned,
@@ -19,8 +22,6 @@ from ..nn import (
     Tower,
     Transform,
 )
-from ..nn.kernels import LSH, Chunks
-from ..nn.long import Axial
 from ..nn.norm import Layer
 from ..weights import Ignore, Name, Table, WeightRule
 from .family import Config, Family, HeadKind

@@ -11,11 +11,11 @@ from ..nn import (
     Gated,
     Pair,
     RelativeBuckets,
+    Softmax,
     TokenHead,
     Tokens,
     Tower,
 )
-from ..nn.kernels import Softmax
 from ..nn.norm import RMS
 from ..weights import Alias, Name, Table
 from .family import Config, Family, HeadKind

@@ -3,9 +3,7 @@
 from itertools import pairwise
 
 from ..errors import SpecError
-from ..nn import MLP, Attention, Block, Normal, Single, Tower
-from ..nn.kernels import Softmax
-from ..nn.long import Adaptive, AdaptiveHead, RelativeWaves
+from ..nn import MLP, Adaptive, AdaptiveHead, Attention, Block, Normal, RelativeWaves, Single, Softmax, Tower
 from ..nn.norm import Layer
 from ..weights import Alias, Fused, Ignore, Name, Table, WeightRule
 from .family import Config, Family, HeadKind

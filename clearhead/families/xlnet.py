@@ -8,15 +8,15 @@ from ..nn import (
     Head,
     Labels,
     Normal,
+    RelativeWaves,
     Single,
+    Softmax,
     Tags,
     TokenHead,
     Tokens,
     Tower,
     Transform,
 )
-from ..nn.kernels import Softmax
-from ..nn.long import RelativeWaves
 from ..nn.norm import Layer
 from ..weights import Alias, Ignore, Name, Table, WeightRule
 from .family import Config, Family, HeadKind

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn import Cache, States, TransformerModel, identity
-from ..nn.kernels import Kernel
+from ..nn import Cache, Kernel, States, TransformerModel, identity
 from ..nn.norm import widen
 from .replay import StepReplayer, is_replayable, replay_enabled
 

@@ -96,7 +96,7 @@ def write_exercise(exercise: Exercise, path: Path, lang: Lang) -> None:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
-def examine(exercise: Exercise, path: Path, limit: float = 30.0) -> Verdict:
+def check_exercise(exercise: Exercise, path: Path, limit: float = 30.0) -> Verdict:
     """Run the checks on the learner's file. What does not end within `limit` seconds is stopped."""
     if not path.is_file():
         raise InputError(

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..nn import (
+    Adaptive,
     Alibi,
     Attention,
     Learned,
@@ -14,12 +15,11 @@ from ..nn import (
     RelativeBuckets,
     Rope,
     Sinusoidal,
+    Softmax,
     TokenMixer,
     Tokens,
     Tower,
 )
-from ..nn.kernels import Softmax
-from ..nn.long import Adaptive
 
 
 def shape(tower: Tower) -> dict[str, Any]:

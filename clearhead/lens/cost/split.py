@@ -15,8 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...errors import InputError
-from ...nn import Attention, CallShape, Model, TokenHead, Tower
-from ...nn.long import Adaptive, AdaptiveHead
+from ...nn import Adaptive, AdaptiveHead, Attention, CallShape, Model, TokenHead, Tower
 from .layers import BlockCost, TowerCost
 from .total import MOMENTS, Whole, answered, cached_numbers, whole
 

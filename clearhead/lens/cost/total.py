@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...errors import InputError
-from ...nn import Attention, CallShape, DeviceType, Head, Model, PartCost, Tokens, Tower
-from ...nn.kernels import AttentionKernel
+from ...nn import Attention, AttentionKernel, CallShape, DeviceType, Head, Model, PartCost, Tokens, Tower
 from .layers import TowerCost, tower
 
 MOMENTS = 2  # Adam keeps two numbers for each parameter, in float32

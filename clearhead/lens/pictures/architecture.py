@@ -7,6 +7,7 @@ from textwrap import fill
 from typing import Any
 
 from ...nn import (
+    Adaptive,
     Attention,
     Block,
     Head,
@@ -21,7 +22,6 @@ from ...nn import (
     Tokens,
     Tower,
 )
-from ...nn.long import Adaptive
 from ...nn.norm import Norm
 from ..describe import describe_positions
 from .canvas import FAINT, INK, Picture, picture
