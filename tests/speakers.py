@@ -30,7 +30,7 @@ def _dressed(spec: cn.Model, kind: str, folder: Path) -> Bundle:
     words = Tokenizer.read(trained.write(folder, kind))
     assert words is not None
     # A tied head and its table change together.
-    sides = ("encoder", "decoder") if isinstance(spec, cn.Pair) else ("tower",)
+    sides = ("encoder", "decoder") if isinstance(spec, cn.EncoderDecoder) else ("tower",)
     towers = {side: getattr(spec, side).edit(cn.Tokens, vocab=words.vocab) for side in sides}
     bundle = ch.build(replace(spec, head=replace(spec.head, vocab=words.vocab), **towers))
     bundle.tokenizer = words

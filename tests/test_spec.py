@@ -72,7 +72,7 @@ def test_specs_are_values() -> None:
         (lambda: single(positions=cn.Rope(fraction=0.1)).build(), "rotates pairs of channels"),
         (lambda: single(cn.TokenHead(vocab=7)), "a tied head needs the embedding's vocabulary"),
         (lambda: single(embed=cn.Tokens(vocab=31, factor=8)), "needs a transform between"),
-        (lambda: cn.Pair(encoder=single().tower, decoder=single().tower), "needs cross-attention"),
+        (lambda: cn.EncoderDecoder(encoder=single().tower, decoder=single().tower), "needs cross-attention"),
         (lambda: pair().edit(cn.Attention, window=(1, 0)).build(), "cross-attention cannot have one"),
     ],
 )

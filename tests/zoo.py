@@ -104,11 +104,11 @@ def tower(**changes: object) -> cn.Tower:
     return cn.Tower(**standard | changes)
 
 
-def single(head: Head | None = None, **changes: object) -> cn.Single:
-    return cn.Single(tower=tower(**changes), head=head or cn.TokenHead(vocab=VOCAB), init=START)
+def single(head: Head | None = None, **changes: object) -> cn.SingleStack:
+    return cn.SingleStack(tower=tower(**changes), head=head or cn.TokenHead(vocab=VOCAB), init=START)
 
 
-def pair(**changes: object) -> cn.Pair:
+def pair(**changes: object) -> cn.EncoderDecoder:
     encoder = tower(**changes)
     crossed = tuple(
         replace(
@@ -120,7 +120,7 @@ def pair(**changes: object) -> cn.Pair:
     )
     crossed = tuple(b.edit(cn.Attention, window=None) if b.cross.window else b for b in crossed)
     decoder = replace(encoder, causal=True, block=crossed)
-    return cn.Pair(encoder=encoder, decoder=decoder, head=cn.TokenHead(vocab=VOCAB), init=START)
+    return cn.EncoderDecoder(encoder=encoder, decoder=decoder, head=cn.TokenHead(vocab=VOCAB), init=START)
 
 
 START = cn.Normal(std=0.3)  # large enough that every part matters to the answer
@@ -213,7 +213,7 @@ HEADED: dict[str, Model] = {n: single(sample(k)) for n, k in Head.kinds().items(
     ),
 }
 HEADED["two-heads"] = replace(single(), second=cn.Labels(count=2, transform=cn.Transform(act="tanh")))
-BARE = {"headless": cn.Single(tower=tower(), init=START)}
+BARE = {"headless": cn.SingleStack(tower=tower(), init=START)}
 STARTS: dict[str, Model] = {n: replace(single(), init=sample(k)) for n, k in Init.kinds().items()}
 SINGLES = (
     {f"encoder/{n}": m for n, m in ENCODERS.items()}
@@ -230,7 +230,7 @@ def ids(rows: int, length: int, seed: int = 0) -> torch.Tensor:
 
 
 def run(model: torch.nn.Module, source: torch.Tensor, target: torch.Tensor, **more: object):
-    """A model called with what it takes: a Pair gets both, a Single the target alone."""
-    if isinstance(model, cn.PairModel):
+    """A model called with what it takes: an EncoderDecoder gets both, a SingleStack the target alone."""
+    if isinstance(model, cn.EncoderDecoderModel):
         return model(source, target, **more)
     return model(target, **more)

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from ..errors import SpecError
-from ..nn import Single, Tokens, Tower
+from ..nn import SingleStack, Tokens, Tower
 from ..weights import Ignore, Name, Table
 from . import bert
 from .family import Config, HeadKind
 from .words import encoder_head_rows
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     if c["inner_group_num"] != 1:
         raise SpecError(f"ALBERT with inner_group_num {c['inner_group_num']} is not known here; expected 1")
     return (

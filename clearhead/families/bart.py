@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ..nn import MLP, Attention, Block, Learned, Normal, Pair, Softmax, TokenHead, Tokens, Tower
+from ..nn import MLP, Attention, Block, EncoderDecoder, Learned, Normal, Softmax, TokenHead, Tokens, Tower
 from ..nn.norm import Layer
 from ..weights import Alias, Ignore, Name, Table
 from .family import Config, Family, HeadKind
@@ -35,8 +35,8 @@ def side(c: Config, name: str) -> Tower:
     )
 
 
-def spec(c: Config, task: HeadKind) -> Pair:
-    return Pair(
+def spec(c: Config, task: HeadKind) -> EncoderDecoder:
+    return EncoderDecoder(
         encoder=side(c, "encoder"),
         decoder=side(c, "decoder"),
         head=TokenHead(vocab=c["vocab_size"], tied=c["tie_word_embeddings"], bias=True)
@@ -54,7 +54,7 @@ def shares_table(c: Config) -> bool:
     return bool(c["tie_word_embeddings"]) or older
 
 
-def mbart_spec(c: Config, task: HeadKind) -> Pair:
+def mbart_spec(c: Config, task: HeadKind) -> EncoderDecoder:
     return spec(c, task).edit(Block, order="pre").edit(Tower, last_norm=Layer())
 
 

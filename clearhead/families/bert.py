@@ -1,16 +1,16 @@
 """BERT (Devlin 2018): post-norm encoder, segment types, a dense layer before the masked-word head."""
 
-from ..nn import MLP, Attention, Block, Learned, Normal, Single, Softmax, Tokens, Tower, Transform
+from ..nn import MLP, Attention, Block, Learned, Normal, SingleStack, Softmax, Tokens, Tower, Transform
 from ..nn.norm import Layer
 from ..weights import Ignore, Name, Table
 from .family import Config, Family, HeadKind
 from .words import activation, encoder_head, encoder_head_rows
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     norm, pooler = Layer(eps=c["layer_norm_eps"]), Transform(act="tanh")
     dropout = c["hidden_dropout_prob"]
-    return Single(
+    return SingleStack(
         tower=Tower(
             width=c["hidden_size"],
             depth=c["num_hidden_layers"],

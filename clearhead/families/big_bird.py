@@ -7,7 +7,7 @@ text decides.
 from dataclasses import replace
 
 from ..errors import SpecError, nearest
-from ..nn import Attention, BigBird, Single, Tokens, Tower, Transform
+from ..nn import Attention, BigBird, SingleStack, Tokens, Tower, Transform
 from ..weights import Table
 from . import bert
 from .family import Config, HeadKind
@@ -16,7 +16,7 @@ from .words import activation, encoder_head, encoder_head_rows
 ATTENTION_TYPES = ("block_sparse", "original_full")
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     whole = bert.spec(c, task).edit(Attention, bias="qkvo" if c["use_bias"] else "o")
     if c["rescale_embeddings"]:
         whole = whole.edit(Tokens, scale=c["hidden_size"] ** 0.5)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ..nn import MLP, Attention, Block, Learned, Normal, Single, Softmax, Tokens, Tower, Transform
+from ..nn import MLP, Attention, Block, Learned, Normal, SingleStack, Softmax, Tokens, Tower, Transform
 from ..nn.norm import Layer
 from ..weights import Ignore, Name, Table
 from . import bert
@@ -10,10 +10,10 @@ from .family import Config, HeadKind
 from .words import activation, encoder_head, encoder_head_rows
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     norm = Layer(eps=1e-12)
     config = Config({**c, "hidden_act": c["activation"], "classifier_dropout": c["seq_classif_dropout"]})
-    return Single(
+    return SingleStack(
         tower=Tower(
             width=c["dim"],
             depth=c["n_layers"],

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ..nn import Attention, Block, Gated, Single, Softmax, TokenHead, Tokens, Tower
+from ..nn import Attention, Block, Gated, SingleStack, Softmax, TokenHead, Tokens, Tower
 from ..nn.norm import RMS
 from ..weights import Name, Table
 from . import llama
@@ -10,7 +10,7 @@ from .family import Config, HeadKind
 from .words import activation, layered
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     base = (
         llama.spec(c, task)
         .edit(RMS, centred=True)

@@ -2,14 +2,25 @@
 
 from dataclasses import replace
 
-from ..nn import MLP, Attention, Block, Learned, ResidualNormal, Single, Softmax, TokenHead, Tokens, Tower
+from ..nn import (
+    MLP,
+    Attention,
+    Block,
+    Learned,
+    ResidualNormal,
+    SingleStack,
+    Softmax,
+    TokenHead,
+    Tokens,
+    Tower,
+)
 from ..nn.norm import Layer
 from ..weights import Fused, Ignore, Name, Table
 from .family import Config, Family, HeadKind
 from .words import activation, decoder_head, decoder_head_rows
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     norm = Layer(eps=c["layer_norm_epsilon"])
     attention = Attention(
         heads=c["n_head"],
@@ -28,7 +39,7 @@ def spec(c: Config, task: HeadKind) -> Single:
         scale = (c["n_embd"] // c["n_head"]) ** -0.5 if c["scale_attn_weights"] else 1.0
         scales = [scale / (i + 1) for i in range(c["n_layer"])]
         blocks = tuple(replace(block, attention=replace(attention, scale=s)) for s in scales)
-    return Single(
+    return SingleStack(
         tower=Tower(
             width=c["n_embd"],
             depth=c["n_layer"],

@@ -1,16 +1,16 @@
 """GPT-NeoX and Pythia (Black 2022): parallel attention and feed-forward, a quarter of each head rotated."""
 
-from ..nn import MLP, Attention, Block, Normal, Single, Softmax, TokenHead, Tokens, Tower
+from ..nn import MLP, Attention, Block, Normal, SingleStack, Softmax, TokenHead, Tokens, Tower
 from ..nn.norm import Layer
 from ..weights import Fused, Ignore, Name, Table
 from .family import Config, Family, HeadKind
 from .words import activation, decoder_head, decoder_head_rows, rope
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     norm = Layer(eps=c["layer_norm_eps"])
     fraction = c["rope_parameters"].get("partial_rotary_factor") or c.get("rotary_pct", 0.25)
-    return Single(
+    return SingleStack(
         tower=Tower(
             width=c["hidden_size"],
             depth=c["num_hidden_layers"],

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from ..nn import Learned, Pair, Tower
+from ..nn import EncoderDecoder, Learned, Tower
 from ..weights import Name, Table, WeightRule
 from . import bart
 from .family import Config, Family, HeadKind
 from .longformer import windowed
 
 
-def spec(c: Config, task: HeadKind) -> Pair:
+def spec(c: Config, task: HeadKind) -> EncoderDecoder:
     whole = bart.spec(Config({**c, **BART_ONLY}), task)
     encoder = whole.encoder
     blocks = windowed(encoder.pattern[0], c["attention_window"], c["encoder_layers"])

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from ..nn import Attention, Block, Gated, Normal, Single, Softmax, TokenHead, Tokens, Tower
+from ..nn import Attention, Block, Gated, Normal, SingleStack, Softmax, TokenHead, Tokens, Tower
 from ..nn.norm import RMS
 from ..weights import Ignore, Name, Table
 from .family import Config, Family, HeadKind
 from .words import activation, decoder_head, decoder_head_rows, rope
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     norm = RMS(eps=c["rms_norm_eps"])
-    return Single(
+    return SingleStack(
         tower=Tower(
             width=c["hidden_size"],
             depth=c["num_hidden_layers"],

@@ -7,14 +7,14 @@ classifier always is.
 from dataclasses import replace
 
 from ..errors import SpecError
-from ..nn import Attention, Block, Longformer, Single, Tower
+from ..nn import Attention, Block, Longformer, SingleStack, Tower
 from ..weights import Ignore, Name, Table
 from . import bert, roberta
 from .family import Config, HeadKind
 from .words import encoder_head_rows
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     whole = roberta.spec(c, task)
     block = whole.tower.pattern[0]
     always = (0,) if task == "labels" else ()

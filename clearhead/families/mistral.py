@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from ..nn import Block, Single, Tower
+from ..nn import Block, SingleStack, Tower
 from . import llama
 from .family import Config, HeadKind
 from .words import layered
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     base = llama.spec(c, task)
     assert isinstance(base.tower.block, Block)
     return base.edit(Tower, block=layered(base.tower.block, c, c["sliding_window"]))

@@ -1,6 +1,18 @@
 """GPT-1 (Radford 2018): a causal decoder with post-norm blocks and no norm at the end."""
 
-from ..nn import MLP, Activation, Attention, Block, Learned, Normal, Single, Softmax, TokenHead, Tokens, Tower
+from ..nn import (
+    MLP,
+    Activation,
+    Attention,
+    Block,
+    Learned,
+    Normal,
+    SingleStack,
+    Softmax,
+    TokenHead,
+    Tokens,
+    Tower,
+)
 from ..nn.norm import Layer
 from ..weights import Fused, Ignore, Name, Table
 from .family import Config, Family, HeadKind
@@ -10,8 +22,8 @@ from .words import decoder_head, decoder_head_rows
 ACTS: dict[str, Activation] = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 
 
-def spec(c: Config, task: HeadKind) -> Single:
-    return Single(
+def spec(c: Config, task: HeadKind) -> SingleStack:
+    return SingleStack(
         tower=Tower(
             width=c["n_embd"],
             depth=c["n_layer"],

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from ..nn import Attention, Block, Single, Tower
+from ..nn import Attention, Block, SingleStack, Tower
 from . import llama
 from .family import Config, HeadKind
 from .words import layered
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     base = llama.spec(c, task).edit(Attention, bias="qkv")
     assert isinstance(base.tower.block, Block)
     window = c["sliding_window"] if c["use_sliding_window"] else None

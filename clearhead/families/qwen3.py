@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ..nn import Attention, Block, Single, Tower
+from ..nn import Attention, Block, SingleStack, Tower
 from ..nn.norm import RMS
 from ..weights import Name, Table
 from . import llama
@@ -10,7 +10,7 @@ from .family import Config, HeadKind
 from .words import layered
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     base = llama.spec(c, task).edit(Attention, qk_norm=RMS(eps=c["rms_norm_eps"]))
     assert isinstance(base.tower.block, Block)
     window = c["sliding_window"] if c["use_sliding_window"] else None

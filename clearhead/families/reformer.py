@@ -15,7 +15,7 @@ from ..nn import (
     Learned,
     Normal,
     Positions,
-    Single,
+    SingleStack,
     Span,
     TokenHead,
     Tokens,
@@ -28,9 +28,9 @@ from .family import Config, Family, HeadKind
 from .words import activation
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     norm = Layer(eps=c["layer_norm_eps"])
-    return Single(
+    return SingleStack(
         tower=Tower(
             width=c["hidden_size"],
             depth=len(c["attn_layers"]),

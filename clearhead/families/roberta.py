@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from ..nn import Learned, Single
+from ..nn import Learned, SingleStack
 from ..weights import Ignore, Table
 from . import bert
 from .family import Config, HeadKind
 from .words import encoder_head_rows
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     start = c["pad_token_id"] + 1
     exact = Config({**c, "head_act": "gelu"})  # their masked-word head has its own activation
     return bert.spec(exact, task).edit(Learned, length=c["max_position_embeddings"] - start, offset=start)

@@ -6,10 +6,10 @@ from ..nn import (
     MLP,
     Attention,
     Block,
+    EncoderDecoder,
     FanIn,
     FeedForward,
     Gated,
-    Pair,
     RelativeBuckets,
     Softmax,
     TokenHead,
@@ -22,7 +22,7 @@ from .family import Config, Family, HeadKind
 from .words import activation
 
 
-def spec(c: Config, task: HeadKind) -> Pair:
+def spec(c: Config, task: HeadKind) -> EncoderDecoder:
     norm, dropout = RMS(eps=c["layer_norm_epsilon"]), c["dropout_rate"]
     attention = Attention(
         heads=c["num_heads"], head_dim=c["d_kv"], scale=1.0, kernel=Softmax(dropout=dropout)
@@ -48,7 +48,9 @@ def spec(c: Config, task: HeadKind) -> Pair:
     scaled = c.get("scale_decoder_outputs", c["tie_word_embeddings"])
     scale = c["d_model"] ** -0.5 if scaled else 1.0
     head = TokenHead(vocab=c["vocab_size"], tied=_tied(c), scale=scale) if task == "tokens" else None
-    return Pair(encoder=encoder, decoder=decoder, head=head, init=FanIn(factor=c["initializer_factor"]))
+    return EncoderDecoder(
+        encoder=encoder, decoder=decoder, head=head, init=FanIn(factor=c["initializer_factor"])
+    )
 
 
 def _feedforward(c: Config) -> FeedForward:

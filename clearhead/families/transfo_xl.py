@@ -3,17 +3,28 @@
 from itertools import pairwise
 
 from ..errors import SpecError
-from ..nn import MLP, Adaptive, AdaptiveHead, Attention, Block, Normal, RelativeWaves, Single, Softmax, Tower
+from ..nn import (
+    MLP,
+    Adaptive,
+    AdaptiveHead,
+    Attention,
+    Block,
+    Normal,
+    RelativeWaves,
+    SingleStack,
+    Softmax,
+    Tower,
+)
 from ..nn.norm import Layer
 from ..weights import Alias, Fused, Ignore, Name, Table, WeightRule
 from .family import Config, Family, HeadKind
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     if c["attn_type"] or not c["proj_share_all_but_first"] or not c["tie_word_embeddings"]:
         raise SpecError("Transformer-XL is known here with attn_type 0 and tables shared with the head")
     projected = c["div_val"] > 1 or c["d_embed"] != c["d_model"]
-    return Single(
+    return SingleStack(
         tower=Tower(
             width=c["d_model"],
             depth=c["n_layer"],

@@ -5,13 +5,13 @@ Its folders are Marian's, which is this model: sines in the first half of the ch
 
 from dataclasses import replace
 
-from ..nn import Pair, Sinusoidal, TokenHead, Tokens, Tower, Xavier
+from ..nn import EncoderDecoder, Sinusoidal, TokenHead, Tokens, Tower, Xavier
 from ..weights import Alias, Ignore, Name, Table
 from . import bart
 from .family import Config, HeadKind
 
 
-def spec(c: Config, task: HeadKind) -> Pair:
+def spec(c: Config, task: HeadKind) -> EncoderDecoder:
     base = bart.spec(c, task).edit(Tower, positions=Sinusoidal(layout="halves")).edit(Tokens, norm=None)
     vocab = c["decoder_vocab_size"] or c["vocab_size"]
     decoder = base.decoder.edit(Tokens, vocab=vocab)

@@ -9,7 +9,7 @@ from ..nn import (
     Labels,
     Normal,
     RelativeWaves,
-    Single,
+    SingleStack,
     Softmax,
     Tags,
     TokenHead,
@@ -23,10 +23,10 @@ from .family import Config, Family, HeadKind
 from .words import activation
 
 
-def spec(c: Config, task: HeadKind) -> Single:
+def spec(c: Config, task: HeadKind) -> SingleStack:
     if c["bi_data"] or c["same_length"] or c["attn_type"] not in ("bi", "uni"):
         raise SpecError("XLNet is known here with attn_type 'bi' or 'uni', without bi_data and same_length")
-    return Single(
+    return SingleStack(
         tower=Tower(
             width=c["d_model"],
             depth=c["n_layer"],

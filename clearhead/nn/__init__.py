@@ -9,7 +9,7 @@ from .cost import CallShape, DeviceType, HiddenShape, PartCost, PositionCost, li
 from .doctor import check_mask
 from .draw import generator
 from .embed import TokenEmbedding, Tokens
-from .encoder_decoder import Pair, PairModel
+from .encoder_decoder import EncoderDecoder, EncoderDecoderModel
 from .feedforward import MLP, Activation, FeedForward, Gated
 from .heads import Head, TokenHead, TokenLogits, Transform, WordHead
 from .init import FanIn, Normal, ResidualNormal, Xavier, initialise
@@ -35,7 +35,7 @@ from .layers import LinearLayer
 from .long import Adaptive, AdaptiveHead, Axial, Memory, RelativeWaves
 from .masks import Causal, Documents, Everyone, Given, Global, Globals, Mask, Padding, Prefix, SlidingWindow
 from .mixers import Convolution, Recurrent
-from .model import Model, Single, SingleModel, TransformerModel
+from .model import Model, SingleStack, SingleStackModel, TransformerModel
 from .position_schemes import Alibi, Learned, RelativeBuckets, Sinusoidal, waves
 from .positions import BoundPositions, NoPositions, Positions, PositionScheme
 from .rope import Rope, Stretch
@@ -46,8 +46,8 @@ from .view import View
 
 __all__ = [
     # a model and its parts
-    "Single", "Pair", "Tower", "Block", "Attention", "Model", "SingleModel", "PairModel",
-    "TransformerModel",
+    "SingleStack", "EncoderDecoder", "Tower", "Block", "Attention", "Model",
+    "TransformerModel", "SingleStackModel", "EncoderDecoderModel",
     # the options
     "Adaptive", "AdaptiveHead", "Tokens", "MLP", "Gated", "norm", "TokenHead", "Labels", "Tags", "Span",
     "Pooled", "Transform", "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets",

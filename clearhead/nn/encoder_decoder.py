@@ -21,7 +21,7 @@ from .tower import Tower
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair(Model):
+class EncoderDecoder(Model):
     """Encoder and decoder: the original Transformer, T5, BART."""
 
     encoder: Tower
@@ -34,7 +34,9 @@ class Pair(Model):
         if self.head is not None:
             check_head(self.head, self.decoder)
         if not all(block.cross for block in self.decoder.pattern):
-            raise SpecError("the decoder of a Pair needs cross-attention: Block(cross=Attention(...))")
+            raise SpecError(
+                "the decoder of an EncoderDecoder needs cross-attention: Block(cross=Attention(...))"
+            )
         ours, theirs = self.decoder.embed, self.encoder.embed
         if self.shared and not (isinstance(ours, Tokens) and isinstance(theirs, Tokens)):
             raise SpecError("only token tables can be shared between encoder and decoder")
@@ -52,17 +54,17 @@ class Pair(Model):
     def source_tower(self) -> Tower:
         return self.encoder
 
-    def assemble(self) -> PairModel:
-        return PairModel(self)
+    def assemble(self) -> EncoderDecoderModel:
+        return EncoderDecoderModel(self)
 
     def starts(self) -> Init:
         return self.init
 
 
-class PairModel(TransformerModel):
-    spec: Pair
+class EncoderDecoderModel(TransformerModel):
+    spec: EncoderDecoder
 
-    def __init__(self, spec: Pair) -> None:
+    def __init__(self, spec: EncoderDecoder) -> None:
         super().__init__()
         self.spec = spec
         self.encoder = spec.encoder.build()

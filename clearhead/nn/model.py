@@ -158,7 +158,7 @@ class TransformerModel(nn.Module):
         """What the second head computes from the same states."""
         if self.spec.second is None:
             raise InputError(
-                "this model has one head; a second one is a field of its spec: Single(second=...)"
+                "this model has one head; a second one is a field of its spec: SingleStack(second=...)"
             )
         return _read(self.second, states, self.head_stack)
 
@@ -167,7 +167,7 @@ class TransformerModel(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Single(Model):
+class SingleStack(Model):
     """One tower and a head: GPT and LLaMA when it is causal, BERT when it is not."""
 
     tower: Tower
@@ -183,17 +183,17 @@ class Single(Model):
     def towers(self) -> dict[str, Tower]:
         return {"decoder" if self.tower.causal else "encoder": self.tower}
 
-    def assemble(self) -> SingleModel:
-        return SingleModel(self)
+    def assemble(self) -> SingleStackModel:
+        return SingleStackModel(self)
 
     def starts(self) -> Init:
         return self.init
 
 
-class SingleModel(TransformerModel):
-    spec: Single
+class SingleStackModel(TransformerModel):
+    spec: SingleStack
 
-    def __init__(self, spec: Single) -> None:
+    def __init__(self, spec: SingleStack) -> None:
         super().__init__()
         self.spec, self.tower = spec, spec.tower.build()
         self.head = build_head(spec.head, spec.tower)

@@ -99,7 +99,7 @@ def test_an_edit_may_be_of_one_side() -> None:
     assert spec.encoder.block.attention.kernel == kernels.Linformer(rank=4)
     assert spec.decoder == pair().decoder
     for edit, words in {
-        "encodr.Attention.kernel": "Pair has no part 'encodr'; did you mean 'encoder'?",
+        "encodr.Attention.kernel": "EncoderDecoder has no part 'encodr'; did you mean 'encoder'?",
         "Atention.kernel": "there is no kind 'Atention'; did you mean 'Attention'?",
         "Attention": "is not Kind.field",
         "Attention.kernal": "Attention has no field 'kernal'; did you mean 'kernel'?",
@@ -178,12 +178,12 @@ def test_any_kernel_in_any_family_or_one_sentence(name: str, kernel: str) -> Non
     try:
         model = ch.build(name, edit={"Attention.kernel": KERNELS[kernel]}, **sizes).model
         ids = torch.arange(2, 10)[None]
-        both = (ids, ids) if isinstance(model, cn.PairModel) else (ids,)
+        both = (ids, ids) if isinstance(model, cn.EncoderDecoderModel) else (ids,)
         assert bool(model(*both).isfinite().all())
     except ClearheadError as error:
         assert "\n" not in str(error) and len(str(error)) < 250
         refused = {"Linformer", "Nystrom"} if family.mode == "causal" else set()
-        if isinstance(ch.build(name, **sizes).model, cn.PairModel):
+        if isinstance(ch.build(name, **sizes).model, cn.EncoderDecoderModel):
             refused = {"Linformer", "Nystrom", "Window", "Summary"}
         if name == "mistral":
             refused |= {"Linear", "Performer", "Summary"}

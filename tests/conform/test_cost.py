@@ -111,7 +111,7 @@ PLAIN = {name: spec.edit(cn.Tower, recompute=False) for name, spec in ALL.items(
 
 def call(spec: Model) -> CallShape:
     """Singles are called with the target alone."""
-    length = SOURCE if isinstance(spec, cn.Pair) else TARGET
+    length = SOURCE if isinstance(spec, cn.EncoderDecoder) else TARGET
     return CallShape(batch=BATCH, length=length, target=TARGET, training=True)
 
 

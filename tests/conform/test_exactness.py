@@ -120,6 +120,6 @@ def test_laying_out_changes_memory_and_no_number(spec: Model) -> None:
 
 def test_half_precision_is_never_laid_out_by_inputs() -> None:
     """There torch's products of such a matrix are twenty times slower."""
-    model = cn.Single(tower=EVERY["encoder/Learned"].tower).build(dtype=torch.float16)
+    model = cn.SingleStack(tower=EVERY["encoder/Learned"].tower).build(dtype=torch.float16)
     layout.for_inference(model)
     assert all(p.is_contiguous() for p in model.parameters())

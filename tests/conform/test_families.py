@@ -79,7 +79,7 @@ def run_theirs(theirs: Any, batch: Batch) -> list[Any]:
 
 
 def run_ours(ours: Any, batch: Batch, tap: cn.Tap = cn.OFF) -> Tensor:
-    if isinstance(ours, cn.PairModel):
+    if isinstance(ours, cn.EncoderDecoderModel):
         return ours(batch.ids, batch.target, batch.rule(), tap=tap)
     return ours(batch.ids, batch.rule(), tap=tap)
 
@@ -97,7 +97,7 @@ def test_same_numbers_as_the_reference(reference: Reference, dtype: torch.dtype,
     for row, want in enumerate(wanted):
         real = batch.mask[row] == 1
         sides = {"tower": ("hidden_states", real)}
-        if isinstance(ours, cn.PairModel):
+        if isinstance(ours, cn.EncoderDecoderModel):
             everything = torch.ones(11, dtype=torch.bool)
             sides = {
                 "encoder": ("encoder_hidden_states", real),
@@ -111,7 +111,7 @@ def test_same_numbers_as_the_reference(reference: Reference, dtype: torch.dtype,
             two_streams = getattr(ours.spec, side).residual == "reversible"  # then it is before, one of two
             last = f"{side}.blocks.{len(layers) - 2}.out" if two_streams else f"{side}.out"
             assert_close(seen[last][row, where], layers[-1][0, :count], tolerance)
-        per_token = answer.ndim == 3 and not isinstance(ours, cn.PairModel)
+        per_token = answer.ndim == 3 and not isinstance(ours, cn.EncoderDecoderModel)
         assert_close(answer[row, real] if per_token else answer[row], _answer(want), tolerance)
         if "seq_relationship_logits" in want:
             second = ours.read_second(ours.states(batch.ids, batch.mask))

@@ -29,7 +29,7 @@ from clearhead.generate import (
     generate,
 )
 from clearhead.generate.replay import replayer
-from clearhead.nn import PairModel, SingleModel
+from clearhead.nn import EncoderDecoderModel, SingleStackModel
 
 ALONE = {  # families and variations whose reference says something else, and why
     "dynamic": "theirs turns a token by the length so far, ours by the length of the run (docs/log.md)",
@@ -45,9 +45,9 @@ def speaks(reference: Reference) -> bool:
     if reference.task != "tokens":
         return False
     spec = family.spec(family.config(reference.config().to_dict()), "tokens")
-    if isinstance(spec, cn.Pair):
+    if isinstance(spec, cn.EncoderDecoder):
         return isinstance(spec.encoder.embed, cn.Tokens) and isinstance(spec.head, cn.TokenHead)
-    return isinstance(spec, cn.Single) and spec.tower.causal and isinstance(spec.head, cn.TokenHead)
+    return isinstance(spec, cn.SingleStack) and spec.tower.causal and isinstance(spec.head, cn.TokenHead)
 
 
 EVERYONE = {name: reference for name, reference in REFERENCES.items() if speaks(reference)}
@@ -73,7 +73,7 @@ class Both:
 
     @property
     def pair(self) -> bool:
-        return isinstance(self.ours.model, PairModel)
+        return isinstance(self.ours.model, EncoderDecoderModel)
 
     def they_say(self, ids: Tensor, **settings: Any) -> Any:
         # Theirs cannot cache where encoder and decoder differ in depth.
@@ -178,15 +178,17 @@ def strategies(spec: Any) -> list[Strategy]:
     return [Greedy(), OTHERS[list(CORE.values()).index(spec) % len(OTHERS)]]
 
 
-def prompt(model: SingleModel | PairModel, source: Tensor, mask: Tensor | None = None) -> Prompt:
-    start = torch.ones(len(source), 1, dtype=torch.long) if isinstance(model, PairModel) else None
+def prompt(
+    model: SingleStackModel | EncoderDecoderModel, source: Tensor, mask: Tensor | None = None
+) -> Prompt:
+    start = torch.ones(len(source), 1, dtype=torch.long) if isinstance(model, EncoderDecoderModel) else None
     return Prompt(source, mask, start)
 
 
-def logits(model: SingleModel | PairModel, source: Tensor, said: list[int]) -> Tensor:
+def logits(model: SingleStackModel | EncoderDecoderModel, source: Tensor, said: list[int]) -> Tensor:
     """One pass without a cache, with room for the whole run where a scheme must know how long it will be."""
     new = torch.tensor([said], dtype=torch.long)
-    if isinstance(model, PairModel):
+    if isinstance(model, EncoderDecoderModel):
         target = torch.cat([torch.ones(1, 1, dtype=torch.long), new], dim=1)
         return model(source, target, cache=model.cache(1 + ROOM))[0, -1 - len(said) :]
     whole = torch.cat([source, new], dim=1)

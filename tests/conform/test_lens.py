@@ -15,7 +15,7 @@ from clearhead.nn.model import Model
 every = pytest.mark.parametrize("spec", EVERY.values(), ids=EVERY)
 BOTH = {n: s for n, s in EVERY.items() if n.startswith(("decoder/", "pair/"))}
 decoders = pytest.mark.parametrize("spec", BOTH.values(), ids=BOTH)
-KINDS = {cn.Single: ("self",), cn.Pair: ("self", "decoder", "cross")}
+KINDS = {cn.SingleStack: ("self",), cn.EncoderDecoder: ("self", "decoder", "cross")}
 
 
 @every
@@ -23,7 +23,7 @@ KINDS = {cn.Single: ("self",), cn.Pair: ("self", "decoder", "cross")}
 def test_the_answer_and_the_weights_are_those_of_the_model(spec: Model) -> None:
     """Bit-identical answers; the same weights at the tap, by layer, and head by head."""
     bundle, source, target = ch.build(spec), ids(1, 6), ids(1, 5, seed=1)
-    trace = bundle.trace(source, target) if isinstance(spec, cn.Pair) else bundle.trace(target)
+    trace = bundle.trace(source, target) if isinstance(spec, cn.EncoderDecoder) else bundle.trace(target)
     assert torch.equal(trace.answer, run(bundle.model, source, target)[0])
     assert trace.kinds == KINDS[type(spec)]
     record = cn.Recorder()
@@ -54,7 +54,7 @@ def test_steps_lead_from_one_to_the_next(spec: Model) -> None:
     if any(type(n) is not Softmax for n in spec.nodes() if isinstance(n, cn.AttentionKernel)) or _mixes(spec):
         pytest.skip("only exact attention has scores; the weights of the others are in the law above")
     bundle, source, target = ch.build(spec, dtype=torch.float64), ids(1, 6), ids(1, 5, seed=1)
-    trace = bundle.trace(source, target) if isinstance(spec, cn.Pair) else bundle.trace(target)
+    trace = bundle.trace(source, target) if isinstance(spec, cn.EncoderDecoder) else bundle.trace(target)
     for kind in trace.kinds:
         mixed = trace.activation(f"{trace.address(kind, 1)}.mix")
         for head in (0, trace.heads(kind) - 1):
@@ -71,7 +71,7 @@ def test_steps_lead_from_one_to_the_next(spec: Model) -> None:
 @torch.no_grad()
 def test_a_saved_trace_opens_to_the_same_numbers(spec: Model, tmp_path: object) -> None:
     bundle, source, target = ch.build(spec), ids(1, 6), ids(1, 5, seed=1)
-    trace = bundle.trace(source, target) if isinstance(spec, cn.Pair) else bundle.trace(target)
+    trace = bundle.trace(source, target) if isinstance(spec, cn.EncoderDecoder) else bundle.trace(target)
     again = open_trace(trace.save(f"{tmp_path}/a.safetensors"))
     assert again.tokens == trace.tokens and again.target_tokens == trace.target_tokens
     assert torch.equal(again.answer, trace.answer) and torch.equal(again.hidden(), trace.hidden())
@@ -94,10 +94,10 @@ def test_every_part_can_be_switched_off_and_the_model_stays(spec: Model) -> None
     model, source, target = spec.build(), ids(2, 6), ids(2, 5, seed=1)
     before = run(model, source, target)
     state = {name: x.clone() for name, x in model.state_dict().items()}
-    sides = ("encoder", "decoder", "cross") if isinstance(spec, cn.Pair) else ("tower",)
+    sides = ("encoder", "decoder", "cross") if isinstance(spec, cn.EncoderDecoder) else ("tower",)
     words = [f"{side}.{word}" if ":" in word else word for word in WORDS for side in sides]
     words = [w for w in words if not w.startswith(("cross.attn", "cross.mlp", "cross.res", "cross.norm"))]
-    causal = isinstance(spec, cn.Pair) or spec.tower.causal
+    causal = isinstance(spec, cn.EncoderDecoder) or spec.tower.causal
     for word in [*words, *(["mask"] if causal else [])]:
         assert not torch.equal(run(ablate(model, [word]), source, target), before), word
     assert torch.equal(run(model, source, target), before)

@@ -179,7 +179,7 @@ def test_bad_memories_are_refused_in_one_sentence() -> None:
 def test_adaptive_probabilities_sum_to_one() -> None:
     embed = cn.Adaptive(vocab=VOCAB, cutoffs=(10, 20), inner_width=16, shrink=2)
     head = cn.AdaptiveHead(vocab=VOCAB, cutoffs=(10, 20), inner_width=16)
-    model = cn.Single(tower=tower(embed=embed), head=head).build(dtype=torch.float64)
+    model = cn.SingleStack(tower=tower(embed=embed), head=head).build(dtype=torch.float64)
     chances = model(ids(2, 7)).exp()
     assert chances.shape == (2, 7, VOCAB)
     assert_close(chances.sum(-1), torch.ones(2, 7, dtype=torch.float64))
@@ -191,7 +191,7 @@ BAD = {
     "cutoffs": lambda: cn.AdaptiveHead(vocab=9, cutoffs=(4, 4)),
     "beyond": lambda: cn.Adaptive(vocab=9, cutoffs=(9,), inner_width=8),
     "narrow": lambda: cn.Adaptive(vocab=9, cutoffs=(3,), inner_width=2, shrink=4),
-    "other bands": lambda: cn.Single(
+    "other bands": lambda: cn.SingleStack(
         tower=tower(embed=cn.Adaptive(vocab=VOCAB, cutoffs=(10,), inner_width=16)),
         head=cn.AdaptiveHead(vocab=VOCAB, cutoffs=(11,), inner_width=16),
     ),

@@ -106,7 +106,7 @@ def test_every_parameter_gets_gradient(spec: Model) -> None:
     answer = run(model, source, target, **types)
     weights = torch.randn(answer.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     (answer * weights).sum().backward()
-    if isinstance(spec, cn.Single) and spec.second:
+    if isinstance(spec, cn.SingleStack) and spec.second:
         second = model.read_second(model.states(target))
         (second * weights.flatten()[: second.numel()].reshape(second.shape)).sum().backward()
     for name, parameter in model.named_parameters():
@@ -124,7 +124,7 @@ def keeps_state(part: torch.nn.Module) -> bool:
 
 
 def _has_types(spec: Model) -> bool:
-    return isinstance(spec, cn.Single) and any(getattr(n, "types", 0) for n in spec.nodes())
+    return isinstance(spec, cn.SingleStack) and any(getattr(n, "types", 0) for n in spec.nodes())
 
 
 def _scores_ignore_key_bias(spec: Model, name: str) -> bool:
@@ -182,7 +182,7 @@ def test_left_right_and_no_padding_agree(spec: Model, dtype: torch.dtype) -> Non
         s, s_real = _padded(source, left, 3 - left)
         t, t_real = _padded(target, left, 3 - left)
         masks = {"src_mask": s_real, "tgt_mask": t_real}
-        if isinstance(spec, cn.Single):
+        if isinstance(spec, cn.SingleStack):
             masks = {"mask": t_real}
         answer = run(model, s, t, **masks)
         if answer.ndim == 3:  # one answer per token
@@ -206,7 +206,7 @@ def _padded(x: torch.Tensor, left: int, right: int) -> tuple[torch.Tensor, torch
 def test_cached_equals_uncached(spec: Model, dtype: torch.dtype) -> None:
     """Growing and allocated; all at once, token by token, and in chunks; a shorter prompt padded in front."""
     model = spec.build(dtype=dtype)
-    named = "tgt_mask" if isinstance(spec, cn.Pair) else "mask"
+    named = "tgt_mask" if isinstance(spec, cn.EncoderDecoder) else "mask"
     for capacity, length in ((None, _growing_limit(spec)), (20, 20)):
         source, target = ids(2, 6), ids(2, length)
         real = torch.ones(2, length, dtype=torch.long)

@@ -18,7 +18,7 @@ from clearhead.nn.positions import BoundPositions
 ACT = {"relu": primer.relu, "gelu": primer.gelu}
 
 
-def spec(order: str, act: str, depth: int) -> cn.Pair:
+def spec(order: str, act: str, depth: int) -> cn.EncoderDecoder:
     attention = cn.Attention(heads=4, bias="qkvo")
     block = cn.Block(attention=attention, feedforward=cn.MLP(hidden=32, act=act), order=order)
     encoder = cn.Tower(
@@ -28,7 +28,9 @@ def spec(order: str, act: str, depth: int) -> cn.Pair:
     decoder = replace(encoder, causal=True, embed=cn.Tokens(vocab=19, scale=4.0))
     decoder = replace(decoder, block=replace(block, cross=attention))
     head = cn.TokenHead(vocab=19, tied=False, bias=True)
-    return cn.Pair(encoder=encoder, decoder=decoder, head=head, shared=False, init=cn.Normal(std=0.3))
+    return cn.EncoderDecoder(
+        encoder=encoder, decoder=decoder, head=head, shared=False, init=cn.Normal(std=0.3)
+    )
 
 
 def shaken(model: nn.Module) -> nn.Module:
@@ -69,7 +71,7 @@ def decoder_layer(b: nn.Module) -> primer.DecoderLayer:
     return primer.DecoderLayer(*own, *cross, feedforward(b.ff), norm(b.ff_norm))
 
 
-def weights(model: cn.PairModel) -> primer.Transformer:
+def weights(model: cn.EncoderDecoderModel) -> primer.Transformer:
     encoder, decoder = model.encoder, model.decoder
     return primer.Transformer(
         array(encoder.embed.table.weight),

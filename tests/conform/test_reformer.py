@@ -160,7 +160,7 @@ def test_each_text_is_hashed_alone() -> None:
         decoder(ids(1, 1), cache=cache)
 
 
-def _reversible(depth: int, dropout: float = 0.0) -> cn.SingleModel:
+def _reversible(depth: int, dropout: float = 0.0) -> cn.SingleStackModel:
     spec = single(
         cn.TokenHead(vocab=VOCAB, tied=False),
         residual="reversible",

@@ -19,14 +19,14 @@ from clearhead.errors import InputError
 from clearhead.generate import Beam, DecoderRunner, Greedy, Prompt, Strategy, generate, loop
 from clearhead.generate.replay import replayer
 from clearhead.generate.replay.capture import RecordedStep, compile_replay
-from clearhead.nn import PairModel
+from clearhead.nn import EncoderDecoderModel
 from clearhead.nn.cache import Cache
 from clearhead.nn.tower import Stack
 from clearhead.tune.quantize import KINDS, quantize
 
 NEW = 24
 CORE = {f"decoder/{n}": m for n, m in DECODERS.items()} | {f"pair/{n}": m for n, m in PAIRS.items()}
-PLAIN = cn.Single(
+PLAIN = cn.SingleStack(
     tower=cn.Tower(
         width=16,
         depth=2,
@@ -38,9 +38,9 @@ PLAIN = cn.Single(
 )
 
 
-def is_replayable(spec: cn.Single | cn.Pair) -> bool:
+def is_replayable(spec: cn.SingleStack | cn.EncoderDecoder) -> bool:
     """Whether no layer changes its calls with the length, or keeps a state, a new tensor each time."""
-    tower = spec.tower if isinstance(spec, cn.Single) else spec.decoder
+    tower = spec.tower if isinstance(spec, cn.SingleStack) else spec.decoder
     mixers = [mixer for block in tower.pattern for mixer in (block.attention, block.cross) if mixer]
     return all(
         isinstance(mixer, cn.Attention) and type(mixer.kernel) is cn.Softmax and mixer.window is None
@@ -71,7 +71,7 @@ def replayed_ids(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 def generated(model: Any, strategy: Strategy, limit: int | list[int], **how: Any) -> list[Any]:
     key = torch.Generator().manual_seed(4)
     prompt = torch.randint(3, 11, (3, 5), generator=key)
-    start = torch.full((3, 1), 2) if isinstance(model, PairModel) else None
+    start = torch.full((3, 1), 2) if isinstance(model, EncoderDecoderModel) else None
     answers = generate(model, Prompt(prompt, None, start), strategy=strategy, limit=limit, **how).finish()
     return [(answer.ids, answer.logprobs, answer.score) for each in answers for answer in each]
 
@@ -99,7 +99,7 @@ def forwards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("spec", [PLAIN, zoo.pair()], ids=["decoder", "pair"])
 def test_at_most_two_frames_lie_between_the_loop_and_the_model(
-    spec: cn.Single | cn.Pair, monkeypatch: pytest.MonkeyPatch
+    spec: cn.SingleStack | cn.EncoderDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """loop -> runner.step -> model; torch's own frames around a module do not count."""
     model, paths = spec.build(seed=3), []
@@ -127,9 +127,9 @@ def test_at_most_two_frames_lie_between_the_loop_and_the_model(
 @pytest.mark.parametrize("how", ["argument", "environment"])
 @pytest.mark.parametrize("spec", [PLAIN, zoo.pair()], ids=["decoder", "pair"])
 def test_without_replay_every_token_runs_the_model(
-    spec: cn.Single | cn.Pair, how: str, forwards: list[int], monkeypatch: pytest.MonkeyPatch
+    spec: cn.SingleStack | cn.EncoderDecoder, how: str, forwards: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, encoder = spec.build(seed=3), int(isinstance(spec, cn.Pair))
+    model, encoder = spec.build(seed=3), int(isinstance(spec, cn.EncoderDecoder))
     if how == "environment":
         monkeypatch.setenv("CLEARHEAD_REPLAY", "0")
     generated(model, Greedy(), NEW, replay=how == "environment")
@@ -169,7 +169,9 @@ def test_what_is_replayed_is_what_the_model_gives(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("spec", [PLAIN, zoo.pair()], ids=["decoder", "pair"])
-def test_int8_is_replayed_too(spec: cn.Single | cn.Pair, kind: str, replayed_ids: list[Tensor]) -> None:
+def test_int8_is_replayed_too(
+    spec: cn.SingleStack | cn.EncoderDecoder, kind: str, replayed_ids: list[Tensor]
+) -> None:
     model = quantize(spec.build(seed=3), kind).eval()
     assert generated(model, Greedy(), NEW) == without_replay(model, Greedy(), NEW)
     assert replayed_ids

@@ -317,7 +317,7 @@ def test_a_first_token_is_global_wherever_its_text_begins() -> None:
     assert not torch.allclose(plain(texts[0])[0], alone[0])
 
 
-def _small(**changes: object) -> cn.SingleModel:
+def _small(**changes: object) -> cn.SingleStackModel:
     return single(block=block(attention=attention(**changes))).build()
 
 

@@ -103,7 +103,7 @@ def test_first_weights_are_spread_as_the_reference_spreads_them(name: str, tmp_p
 
 
 def test_xavier_by_its_formula() -> None:
-    model = single(**SILENT, width=24).edit(cn.Single, init=cn.Xavier()).build()
+    model = single(**SILENT, width=24).edit(cn.SingleStack, init=cn.Xavier()).build()
     weight = model.tower.blocks[0].ff.up.weight
     edge = (6 / (24 + 40)) ** 0.5
     assert 0.95 * edge < float(weight.detach().abs().max()) <= edge

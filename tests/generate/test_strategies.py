@@ -15,7 +15,7 @@ from clearhead.errors import InputError
 from clearhead.generate import Beam, Contrastive, Draft, EndTokens, Greedy, Prompt, Sample, generate
 from clearhead.generate.filters import AtLeast, Forced, Repetition, Suppressed, Temperature, TopK
 from clearhead.generate.search import Strategy
-from clearhead.nn import PairModel
+from clearhead.nn import EncoderDecoderModel
 from clearhead.nn.kernels import LSH
 
 pytestmark = pytest.mark.usefixtures("replay")
@@ -23,7 +23,7 @@ END = EndTokens((0,))
 CHI2 = {4: 18.467, 5: 20.515}  # by degrees of freedom: exceeded once in a thousand times
 
 
-def tiny(vocab: int = 4, seed: int = 0) -> cn.SingleModel:
+def tiny(vocab: int = 4, seed: int = 0) -> cn.SingleStackModel:
     """A decoder over a handful of tokens, so that every text can be tried."""
     spec = single(cn.TokenHead(vocab=vocab), causal=True, embed=cn.Tokens(vocab=vocab))
     return spec.build(seed=seed, dtype=torch.float64)
@@ -33,7 +33,7 @@ def says(
     model: Any, strategy: Strategy, *, source: Tensor | None = None, limit: int = 6, **rules: Any
 ) -> list[list[int]]:
     source = ids(1, 5) if source is None else source
-    start = torch.ones(len(source), 1, dtype=torch.long) if isinstance(model, PairModel) else None
+    start = torch.ones(len(source), 1, dtype=torch.long) if isinstance(model, EncoderDecoderModel) else None
     run = generate(model, Prompt(source, None, start), strategy=strategy, limit=limit, **rules)
     return [answer.ids for answers in run.finish() for answer in answers]
 
@@ -88,7 +88,7 @@ def test_groups_avoid_each_other() -> None:
 def test_beams_share_what_was_heard() -> None:
     """The encoder and its keys once per source: the same answers as one source per beam."""
     model = pair().build(dtype=torch.float64)
-    assert isinstance(model, PairModel)
+    assert isinstance(model, EncoderDecoderModel)
     source, real = ids(2, 7), torch.ones(2, 7, dtype=torch.long)
     real[1, 4:] = 0
     memory = model.encode(source, real)

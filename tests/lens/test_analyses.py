@@ -190,4 +190,4 @@ def test_labels_are_compared_by_name() -> None:
     seen = states.trace(ids(1, 5))
     moved = compare(seen, trace_ids(ablate(states.model, ["attn:0"]), seen.input))
     assert moved.before.best == [] and moved.moved > 0
-    assert isinstance(states.spec, cn.Single)
+    assert isinstance(states.spec, cn.SingleStack)

@@ -11,7 +11,7 @@ from clearhead.nn.model import Model
 
 def original(
     width: int, heads: int, hidden: int, depth: int = 6, source: int = 1, target: int = 1
-) -> cn.Pair:
+) -> cn.EncoderDecoder:
     """Vaswani 2017, as drawn: post-norm, no norm after the stack."""
     heads_ = cn.Attention(heads=heads, bias="qkvo")
     block = cn.Block(attention=heads_, feedforward=cn.MLP(hidden=hidden, act="relu"), order="post")
@@ -20,24 +20,24 @@ def original(
     )
     decoder = replace(encoder, causal=True, embed=cn.Tokens(vocab=target), block=replace(block, cross=heads_))
     head = cn.TokenHead(vocab=target, tied=False, bias=True)
-    return cn.Pair(encoder=encoder, decoder=decoder, head=head, shared=False)
+    return cn.EncoderDecoder(encoder=encoder, decoder=decoder, head=head, shared=False)
 
 
-def gpt(width: int, depth: int, heads: int, length: int) -> cn.Single:
+def gpt(width: int, depth: int, heads: int, length: int) -> cn.SingleStack:
     block = cn.Block(attention=cn.Attention(heads=heads, bias="qkvo"), feedforward=cn.MLP(hidden=4 * width))
     tower = cn.Tower(width=width, depth=depth, embed=cn.Tokens(vocab=50257), block=block, causal=True,
                      positions=cn.Learned(length=length), last_norm=cn.norm.Layer())  # fmt: skip
-    return cn.Single(tower=tower, head=cn.TokenHead(vocab=50257))
+    return cn.SingleStack(tower=tower, head=cn.TokenHead(vocab=50257))
 
 
-def llama(width: int, depth: int, heads: int, hidden: int, kv_heads: int | None = None) -> cn.Single:
+def llama(width: int, depth: int, heads: int, hidden: int, kv_heads: int | None = None) -> cn.SingleStack:
     norm = cn.norm.RMS()
     block = cn.Block(
         attention=cn.Attention(heads=heads, kv_heads=kv_heads), feedforward=cn.Gated(hidden=hidden), norm=norm
     )
     tower = cn.Tower(width=width, depth=depth, embed=cn.Tokens(vocab=32000), block=block, causal=True,
                      positions=cn.Rope(), last_norm=norm)  # fmt: skip
-    return cn.Single(tower=tower, head=cn.TokenHead(vocab=32000, tied=False))
+    return cn.SingleStack(tower=tower, head=cn.TokenHead(vocab=32000, tied=False))
 
 
 SIZES: dict[str, tuple[Model, int]] = {
@@ -66,7 +66,7 @@ def test_exact_sizes(name: str) -> None:
     [(original(512, 8, 2048), 18_914_304, 25_224_192), (original(1024, 16, 4096), 75_577_344, 100_780_032)],
     ids=["base", "big"],
 )
-def test_the_core_of_base_and_big(spec: cn.Pair, encoder: int, decoder: int) -> None:
+def test_the_core_of_base_and_big(spec: cn.EncoderDecoder, encoder: int, decoder: int) -> None:
     parts = spec.count_parts()
     assert (parts["encoder.blocks"], parts["decoder.blocks"]) == (encoder, decoder)
     assert encoder + decoder in (44_138_496, 176_357_376)

@@ -29,7 +29,7 @@ from clearhead.nn.init import Init, Normal
 from clearhead.tune.quantize import quantize
 
 ROOT = Path(__file__).parents[2] / "clearhead"
-KINDS = {"Single", "SingleModel", "Pair", "PairModel"}
+KINDS = {"SingleStack", "SingleStackModel", "EncoderDecoder", "EncoderDecoderModel"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 import clearhead as ch
 from clearhead.cli.main import main
 from clearhead.errors import InputError
-from clearhead.nn.encoder_decoder import PairModel
+from clearhead.nn.encoder_decoder import EncoderDecoderModel
 from clearhead.recipes import load_run, prepare
 from clearhead.tasks.text_to_text import TextToText
 from clearhead.train import Trainer
@@ -139,5 +139,5 @@ def test_scores_compare_with_the_text_as_it_was_written(tmp_path: Path) -> None:
     task = prepare(load_run("translate", [*words, *FEW])).task
     assert isinstance(task, TextToText)
     task.decode = lambda model, source, mask, limit: [list(task.splits["valid"][0].target)]
-    scores = task.metrics(PairModel.__new__(PairModel), "valid")
+    scores = task.metrics(EncoderDecoderModel.__new__(EncoderDecoderModel), "valid")
     assert scores["exact"] == 0 and scores["bleu"] < 100

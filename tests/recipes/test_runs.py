@@ -12,7 +12,7 @@ import clearhead as ch
 from clearhead.certify import certify
 from clearhead.cli.main import main
 from clearhead.errors import ClearheadError, InputError
-from clearhead.nn.encoder_decoder import PairModel
+from clearhead.nn.encoder_decoder import EncoderDecoderModel
 from clearhead.recipes import RECIPES, load_run, prepare
 from clearhead.recipes.settings import RunConfig, overrides, with_overrides
 
@@ -108,7 +108,7 @@ def test_the_demo_task_is_learnable(tmp_path: Path) -> None:
     """A glance at the demo: a few dozen steps bring the loss down to a fraction."""
     prepared = prepare(with_overrides(load_run("translate-en-zh"), ["data.tokens=600"]))
     model, task = prepared.bundle.model, prepared.task
-    assert isinstance(model, PairModel)
+    assert isinstance(model, EncoderDecoderModel)
     before = float(task.loss(model, task.batch(1, 0)).detach()) / task.batch(1, 0).targets
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     for step in range(1, 41):

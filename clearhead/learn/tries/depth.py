@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from ...nn import Block, Single, Tap, Tower, Xavier
+from ...nn import Block, SingleStack, Tap, Tower, Xavier
 from .small import Cell, Game, ResultTable, Rows, Words, built, digits, random, small, train
 
 DEEP, _STEPS = 12, 50
@@ -25,7 +25,7 @@ def _previous(seed: int) -> Game:
     return Game(deal)
 
 
-def _spec(depth: int) -> Single:
+def _spec(depth: int) -> SingleStack:
     return replace(small(depth), init=Xavier())
 
 

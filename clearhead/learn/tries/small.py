@@ -15,7 +15,7 @@ from ...nn import (
     OFF,
     Attention,
     Block,
-    Single,
+    SingleStack,
     Sinusoidal,
     Tap,
     TokenHead,
@@ -58,10 +58,10 @@ def digits(seed: int, *shape: int, below: int = 10) -> Tensor:
     return torch.randint(below, shape, generator=generator(seed, "digits", *shape))
 
 
-def small(depth: int = 2, *, causal: bool = True, vocab: int = 10, width: int = 32) -> Single:
+def small(depth: int = 2, *, causal: bool = True, vocab: int = 10, width: int = 32) -> SingleStack:
     """A GPT of a few thousand numbers; experiments edit it."""
     block = Block(attention=Attention(heads=4, bias="qkvo"), feedforward=MLP(hidden=2 * width))
-    return Single(
+    return SingleStack(
         tower=Tower(
             width=width,
             depth=depth,
@@ -126,5 +126,5 @@ def train(model: TransformerModel, game: Game, steps: int, lr: float = 3e-3) -> 
     return losses
 
 
-def built(spec: Single, seed: int) -> TransformerModel:
+def built(spec: SingleStack, seed: int) -> TransformerModel:
     return spec.build(seed=seed)

@@ -12,7 +12,19 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...nn import OFF, Activation, Pair, Sinusoidal, States, Tap, TokenHead, Tokens, Tower, Xavier, norm
+from ...nn import (
+    OFF,
+    Activation,
+    EncoderDecoder,
+    Sinusoidal,
+    States,
+    Tap,
+    TokenHead,
+    Tokens,
+    Tower,
+    Xavier,
+    norm,
+)
 from . import masks
 from .calls import Patterns
 from .layers import block_spec
@@ -64,7 +76,7 @@ def transformer_spec(
     share_embeddings: bool = False,
     tie_output: bool = False,
     scale_embeddings: bool = True,
-) -> Pair:
+) -> EncoderDecoder:
     """The model as a spec of the core: two tables, no norm at the end unless the norms come first."""
     scale = math.sqrt(d_model) if scale_embeddings else 1.0
 
@@ -81,7 +93,7 @@ def transformer_spec(
             last_norm=norm.Layer() if norm_first else None,
         )
 
-    return Pair(
+    return EncoderDecoder(
         encoder=tower(src_vocab_size, encoder_layers, cross=False),
         decoder=tower(tgt_vocab_size, decoder_layers, cross=True),
         head=TokenHead(vocab=tgt_vocab_size, tied=tie_output, bias=True),
