@@ -18,20 +18,8 @@ from ..data import (
     read_splits,
 )
 from ..errors import DataError, InputError
-from .settings import RunConfig
+from .settings import TASKS, RunConfig
 
-# The forms of rows each task can learn from; the first is the one named in errors.
-TASK_FORMS: dict[str, tuple[str, ...]] = {
-    "translate": ("pair", "prompt"),
-    "causal": ("text", "prompt", "pair", "messages"),
-    "masked": ("text",),
-    "pretrain": ("text",),
-    "denoise": ("text",),
-    "spans": ("text",),
-    "classify": ("label",),
-    "tag": ("tags",),
-    "answer": ("answer",),
-}
 HOLD_OUT_ONE_IN = 20  # without a validation split, every twentieth text is held out
 
 
@@ -69,10 +57,10 @@ def read_dataset(run: RunConfig) -> Dataset:
 def _fitting(run: RunConfig, source: Source) -> Schema:
     schemas = detect_schemas(source, run.data.map)
     for schema in schemas:  # most likely first
-        if schema.form in TASK_FORMS[run.task]:
+        if schema.form in TASKS[run.task]:
             return schema
-    wanted = " or ".join(TASK_FORMS[run.task])
-    roles = " ".join(f"{role}=COLUMN" for role in ROW_KINDS[TASK_FORMS[run.task][0]].roles)
+    wanted = " or ".join(TASKS[run.task])
+    roles = " ".join(f"{role}=COLUMN" for role in ROW_KINDS[TASKS[run.task][0]].roles)
     columns = ", ".join(source.columns)[:120]
     raise InputError(
         f"the rows look like {schemas[0]}, and {run.task} needs {wanted}; name the columns: "

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import yaml
 
@@ -20,9 +20,18 @@ from ..train import Training
 from .checks import check_settings
 from .yamlfile import parse_value, read_yaml
 
-TaskName = Literal[
-    "translate", "causal", "masked", "pretrain", "classify", "tag", "answer", "denoise", "spans"
-]  # fmt: skip
+# The tasks, and the forms of rows each can learn from; the first form is the one named in errors.
+TASKS: dict[str, tuple[str, ...]] = {
+    "translate": ("pair", "prompt"),
+    "causal": ("text", "prompt", "pair", "messages"),
+    "masked": ("text",),
+    "pretrain": ("text",),
+    "denoise": ("text",),
+    "spans": ("text",),
+    "classify": ("label",),
+    "tag": ("tags",),
+    "answer": ("answer",),
+}
 SETTINGS_FILE = "settings.yaml"  # in the folder of a run
 PRESETS = files("clearhead.recipes") / "presets"
 RECIPES = sorted(path.name.removesuffix(".yaml") for path in PRESETS.iterdir() if path.name.endswith(".yaml"))
@@ -58,7 +67,7 @@ class TokenizerConfig:
 class RunConfig:
     """All settings of a training run."""
 
-    task: TaskName
+    task: str  # one of TASKS
     about: str = ""
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
@@ -136,10 +145,8 @@ def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
 
 def _run(tree: Mapping[str, Any]) -> RunConfig:
     _known("a run", tree, [f.name for f in fields(RunConfig)])
-    if tree.get("task") not in get_args(TaskName):
-        raise InputError(
-            f"task is {quoted(tree.get('task'))}; {nearest(str(tree.get('task')), get_args(TaskName))}"
-        )
+    if tree.get("task") not in TASKS:
+        raise InputError(f"task is {quoted(tree.get('task'))}; {nearest(str(tree.get('task')), TASKS)}")
     sections: dict[str, Any] = {name: tree[name] for name in ("task", "about", "model") if name in tree}
     for name, kind in (("data", DataConfig), ("tokenizer", TokenizerConfig)):
         given = tree.get(name) or {}

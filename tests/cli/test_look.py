@@ -12,6 +12,7 @@ import clearhead as ch
 from clearhead.bundle import Bundle
 from clearhead.cli.main import main
 from clearhead.families import FAMILIES
+from clearhead.lens import VIEWS
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -177,3 +178,10 @@ def test_parts_of_both_sides_and_what_the_mask_does(
     assert "decoding adds one token at a time" in " ".join(out.split())
     code, _, err = run(capsys, "writer", " ")
     assert code == 2 and "give a text" in err
+
+
+def test_the_help_names_every_view(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["look", "--help"])
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert " ".join(VIEWS) in shown
