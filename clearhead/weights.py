@@ -160,6 +160,15 @@ def export(ours: Mapping[str, Tensor], table: Table) -> StateDict:
     return theirs
 
 
+def targets(name: str, table: Table) -> tuple[str, ...] | None:
+    """The names of ours that a tensor of theirs becomes: none if it is ignored, None if no rule matches."""
+    row, holes = _row(name, table)
+    if row is None:
+        return None
+    parts = row.parts if isinstance(row, Name | Fused) else (row.ours,) if isinstance(row, Alias) else ()
+    return tuple(part.format(**holes) for part in parts)
+
+
 def second_names(ours: Mapping[str, Tensor], table: Table, names: Iterable[str]) -> StateDict:
     """The aliases of a checkpoint with what their owners hold now: training changed both, or neither."""
     theirs: StateDict = {}

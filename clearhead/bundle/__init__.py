@@ -4,6 +4,7 @@ from .ablation import ablations
 from .bundle import Bundle
 from .edits import edited, parse
 from .generation import text_generator
+from .heads import stored_labels
 from .loading import load, open_mapped
 from .making import build, spec_of
 from .prediction import Guess, Prediction
@@ -14,5 +15,5 @@ __all__ = [
     "Bundle", "Report", "build", "load", "save",
     # for the other packages
     "ablations", "edited", "parse", "text_generator", "open_mapped", "spec_of", "Guess", "Prediction",
-    "saved_weights",
+    "saved_weights", "stored_labels",
 ]  # fmt: skip

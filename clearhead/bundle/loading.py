@@ -23,6 +23,7 @@ from ..tune import layout
 from ..tune import quantize as rounded
 from .bundle import Bundle
 from .edits import edited, given, written
+from .heads import change_head, without_old_head
 from .making import EXTRA, added, spec_of
 from .report import Report
 
@@ -54,6 +55,8 @@ def load(
     device: str | None = None,
     quantize: str | None = None,
     edit: Mapping[str, Any] | None = None,
+    head: str | None = None,
+    labels: Sequence[str] | None = None,
     allow_missing: Sequence[str] = (),
     seed: int = 0,
 ) -> Bundle:
@@ -63,11 +66,14 @@ def load(
     "int8-fine" one that is as good as before; such a bundle computes in float32 and can be neither trained
     nor saved.
     `edit` changes the spec, {"Attention.kernel": "Window(256)"}: weights stay, and what only the edited model
-    has is drawn by `seed`. `allow_missing` names parameters (globs) that may start fresh, such as "head.*";
+    has is drawn by `seed`.
+    `head="labels"` (tags, span, tokens, hidden) puts another head on, `labels=["neg", "pos"]` names its
+    classes; its weights are drawn by `seed`, to be trained, and listed in `bundle.report`.
+    `allow_missing` names parameters (globs) that may start fresh, such as "head.*";
     nothing else may.
     """
     number = _dtype(dtype)
-    bundle = open_mapped(name, edit=edit, allow_missing=allow_missing, seed=seed)
+    bundle = open_mapped(name, edit=edit, head=head, labels=labels, allow_missing=allow_missing, seed=seed)
     if quantize is not None and number is None:
         number = torch.float32  # what is not rounded is little, and half precision is slow on many processors
     if number is not None or device is not None:
@@ -82,6 +88,8 @@ def open_mapped(
     name: str | Path,
     *,
     edit: Mapping[str, Any] | None = None,
+    head: str | None = None,
+    labels: Sequence[str] | None = None,
     allow_missing: Sequence[str] = (),
     seed: int = 0,
 ) -> Bundle:
@@ -93,14 +101,21 @@ def open_mapped(
     tensors, bare = _prefixed(stored, family)
     edits = {**_stored_edits(found.config), **given(edit)}
     with _describing(family):
-        config = _config(family, found, tensors)
+        config = _config(family, found.config, tensors)
+        old = family.weights(config, family.task(found.config))
+        change = change_head(family, found.config, head, labels)
+        task = change.head
+        config = _config(family, change.config, tensors)
         _refuse_absurd(config, len(tensors))
-        task = family.task(found.config)
         plain = spec_of(family, config, task)
         spec = edited(plain, edits)
         _refuse_deep(spec, len(tensors))
         table = family.weights(config, task)
         model = spec.empty()
+    dropped: tuple[str, ...] = ()
+    if change.replaced:
+        tensors, dropped = without_old_head(tensors, old, table, set(dict(model.named_parameters())))
+        allow_missing = [*allow_missing, "head.*", "second.*"]
     loaded = weights.load_tensors(tensors, table)
     _join(loaded, extras, {name for name, _ in model.named_parameters()})
     fresh = _check(model, loaded, [*allow_missing, *(added(plain, spec) if edits else ())])
@@ -111,11 +126,11 @@ def open_mapped(
         model.eval(),
         family=family,
         task=task,
-        config=found.config,
+        config=change.config,
         tokenizer=found.tokenizer,
         generation=found.generation,
         pooling=found.pooling,
-        report=Report.of(loaded, fresh, bare=bare),
+        report=Report.of(loaded, fresh, dropped, bare=bare),
         edits=written(edits),
         files=found.files,
     )
@@ -201,9 +216,9 @@ def _describing(family: Family) -> Iterator[None]:
         ) from error
 
 
-def _config(family: Family, found: _Found, tensors: Mapping[str, Tensor]) -> Config:
+def _config(family: Family, given: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Config:
     try:
-        return family.config(found.config, stored=tensors)
+        return family.config(given, stored=tensors)
     except SpecError as error:
         raise LoadError(f"config.json: {error}") from None
 

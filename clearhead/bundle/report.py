@@ -18,21 +18,30 @@ class Report:
     kept: dict[str, Tensor] = field(default_factory=dict)  # known and not used
     reasons: dict[str, str] = field(default_factory=dict)  # why each of those is not used
     fresh: tuple[str, ...] = ()  # parameters of ours that no file gave; allowed by name
+    dropped: tuple[str, ...] = ()  # of a head that was replaced by another
     bare: bool = False  # names came without the family's prefix, as base models have them
 
     @staticmethod
-    def of(loaded: Loaded, fresh: tuple[str, ...], *, bare: bool) -> Report:
+    def of(loaded: Loaded, fresh: tuple[str, ...], dropped: tuple[str, ...] = (), *, bare: bool) -> Report:
         return Report(
-            tuple(loaded.used), dict(loaded.aliases), dict(loaded.kept), dict(loaded.reasons), fresh, bare
+            tuple(loaded.used),
+            dict(loaded.aliases),
+            dict(loaded.kept),
+            dict(loaded.reasons),
+            fresh,
+            dropped,
+            bare,
         )
 
     def __str__(self) -> str:
-        total = len(self.used) + len(self.aliases) + len(self.kept)
+        total = len(self.used) + len(self.aliases) + len(self.kept) + len(self.dropped)
         parts = [f"{len(self.used)} of {total} tensors used"]
         if self.aliases:
             parts.append(f"{len(self.aliases)} tied to another")
         if self.kept:
             parts.append(f"{len(self.kept)} known and not needed")
+        if self.dropped:
+            parts.append(f"{len(self.dropped)} of the old head dropped")
         named = (
             f", made new: {self.fresh[0]}" + (", ..." if len(self.fresh) > 1 else "") if self.fresh else ""
         )

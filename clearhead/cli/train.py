@@ -30,7 +30,9 @@ def train(
     *words: Annotated[str, Parameter(allow_leading_hyphen=True, help=WORDS_HELP)],
     out: Annotated[str | None, Parameter(help="output folder of the run")] = None,
     seed: Annotated[int | None, Parameter(help="random seed of the run")] = None,
-    from_: Annotated[str | None, Parameter(name="--from", help="folder of a model to start from")] = None,
+    from_: Annotated[
+        str | None, Parameter(name="--from", help="checkpoint to fine-tune: a folder, hub id or GGUF file")
+    ] = None,
     map: Annotated[
         list[str] | None,
         Parameter(
@@ -98,8 +100,6 @@ def _starting(run: RunConfig, folder: str | None, edit: Edits) -> RunConfig:
 def _fresh(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[RunConfig, Path]:
     from ..recipes import RECIPES, SETTINGS_FILE, load_run
 
-    if from_ is not None and not Path(from_).is_dir():
-        raise InputError(f"--from takes a model folder; there is none called {from_}")
     plain = list(takewhile(lambda word: not word.startswith("--") and "=" not in word, words[:2]))
     if not plain and from_ is not None and (Path(from_) / SETTINGS_FILE).is_file():
         run = load_run(str(Path(from_) / SETTINGS_FILE), words)  # as it was trained

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..errors import SpecError, nearest
@@ -59,6 +59,7 @@ class Family:
     defaults: Mapping[str, Any]  # defaults of their config class
     sizes: Mapping[str, Mapping[str, Any]]  # named sizes: changes to the defaults
     architectures: Mapping[HeadKind, str]  # the class of theirs that has this head
+    head_config: Mapping[HeadKind, Mapping[str, Any]] = field(default_factory=dict)  # keys that a head needs
     prefix: str = ""  # prefix of every name but the head's; base-model files leave it out
     parent: str | None = None  # the family it descends from, for the family tree
     model_type: str | None = None  # what config.json calls it, where that is not its name

@@ -147,6 +147,7 @@ FAMILY = Family(
     mode="causal",
     uses="very long texts in little memory",
     spec=spec,
+    head_config={"tokens": {"is_decoder": True}},
     weights=weights,
     prefix="reformer.",
     parent="transformer",

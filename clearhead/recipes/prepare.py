@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..bundle import Bundle, build, load
-from ..errors import ClearheadError, InputError, quoted, reason
+from ..bundle import Bundle, build, load, stored_labels
+from ..errors import ClearheadError, InputError, quoted, reason, shortened
+from ..families import FAMILIES, SIZES
 from ..tasks import Task
 from ..text import Tokenizer, train_tokenizer
 from . import builders
@@ -43,7 +44,7 @@ def prepare(run: RunConfig, progress: Callable[[str], None] = lambda line: None)
     base = _base(run)
     tokenizer = base.tokenizer if base is not None else None
     if base is not None:
-        rows = replace(rows, labels=_learned(base) if base.task == NAMED_HEADS.get(run.task) else ())
+        rows = replace(rows, labels=_stored_labels(run, base, rows))
     if tokenizer is None:
         progress(f"tokenizer  {run.tokenizer.kind}, up to {run.tokenizer.vocab:,} tokens")
         tokenizer = train_tokenizer(
@@ -59,32 +60,35 @@ def prepare(run: RunConfig, progress: Callable[[str], None] = lambda line: None)
     built = builder.build(run, rows, tokenizer, notes)
     if base is None:
         return PreparedRun(run, rows, _fresh(run, tokenizer, built, notes), built.task, tuple(notes))
-    if base.task != built.head:
-        raise InputError(
-            f"{run.model['family']} has a head for {base.task}, and the task {run.task!r} needs one for "
-            f"{built.head}; start from a checkpoint of that kind, or without --from"
-        )
-    return PreparedRun(run, rows, _named(base, built), built.task, tuple(notes))
+    return PreparedRun(run, rows, _with_head(run, base, built, notes), built.task, tuple(notes))
 
 
-def _learned(base: Bundle) -> tuple[str, ...]:
-    """The label names of a checkpoint by class index; none if they are still transformers' LABEL_0, ..."""
-    if base.task not in ("labels", "tags"):
+def _stored_labels(run: RunConfig, base: Bundle, rows: Dataset) -> tuple[str, ...]:
+    """The label names of the checkpoint by class index, if they are those of the training rows."""
+    if base.task != NAMED_HEADS.get(run.task):
         return ()
-    names = [name for _, name in sorted(base.labels.items())]
-    return () if all(name == f"LABEL_{i}" for i, name in enumerate(names)) else tuple(names)
+    stored = tuple(stored_labels(base.config))
+    train = rows.splits["train"]
+    found = (
+        {str(row["label"]) for row in train}
+        if run.task == "classify"
+        else {str(tag) for row in train for tag in row["tags"]}
+    )
+    return stored if set(stored) == found else ()
 
 
-def _named(base: Bundle, built: builders.BuiltTask) -> Bundle:
-    """A head whose labels are unnamed takes the names of the data, if there are as many."""
-    names = built.config.get("id2label", {})
-    if base.task not in ("labels", "tags") or _learned(base):
+def _with_head(run: RunConfig, base: Bundle, built: builders.BuiltTask, notes: list[str]) -> Bundle:
+    """The model to fine-tune with the head its task needs; one that fits keeps its weights."""
+    labels = list(built.config["id2label"].values()) if built.head in NAMED_HEADS.values() else None
+    if base.task == built.head and (labels is None or stored_labels(base.config) == labels):
         return base
-    there = len(base.labels) or int(base.config.get("num_labels") or 2)
-    if there != len(names):
-        raise InputError(f"the model to fine-tune has {there} labels, the training rows have {len(names)}")
-    base.config |= {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
-    return base
+    bundle = load(_name(run), edit=run.model.get("edit"), head=built.head, labels=labels, seed=run.train.seed)
+    if bundle.report.fresh:
+        named = f" for {shortened(', '.join(labels), 60)}" if labels else ""
+        notes.append(f"new head{named}, from random weights: {', '.join(bundle.report.fresh)}")
+    if bundle.report.dropped:
+        notes.append(f"the checkpoint's head is left out: {shortened(', '.join(bundle.report.dropped), 80)}")
+    return bundle
 
 
 def _texts(rows: Dataset) -> list[str]:
@@ -133,14 +137,20 @@ def _within(run: RunConfig, base: Bundle, notes: list[str]) -> RunConfig:
 
 
 def _base(run: RunConfig) -> Bundle | None:
-    """The model to fine-tune, if `model.family` names a folder."""
-    name = str(run.model.get("family", ""))
-    if not Path(name).is_dir():
+    """The model to fine-tune, if `model.family` names a checkpoint and not a family or a size."""
+    name = _name(run)
+    if not name or ((name in FAMILIES or name in SIZES) and not Path(name).is_dir()):
         return None
     extra = sorted(set(run.model) - {"family", "edit"})
+    if extra and not Path(name).exists():
+        return None  # the keys of a family whose name is wrong: `build` says which names there are
     if extra:
         raise InputError(f"a model from a folder has its own config; leave out {', '.join(extra)}")
     return load(name, edit=run.model.get("edit"), seed=run.train.seed)
+
+
+def _name(run: RunConfig) -> str:
+    return str(run.model.get("family", ""))
 
 
 def _fresh(run: RunConfig, tokenizer: Tokenizer, built: builders.BuiltTask, notes: list[str]) -> Bundle:
