@@ -130,7 +130,7 @@ def open_mapped(
         tokenizer=found.tokenizer,
         generation=found.generation,
         pooling=found.pooling,
-        report=Report.of(loaded, fresh, dropped, bare=bare),
+        report=Report.of(loaded, fresh, dropped, bare=bare and not change.replaced),
         edits=written(edits),
         files=found.files,
     )

@@ -196,7 +196,9 @@ def _languages(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]
 
 
 def _labels(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:
-    text, second = _named("text", texts) or (texts[0] if texts else None), _named("second", texts)
+    # A column called text is text, even if most of its rows are alike.
+    text = _named("text", texts) or (texts[0] if texts else _named("text", columns))
+    second = _named("second", texts)
     named = [column for column in columns if normalised_name(column) in ROLE_NAMES["label"]]
     for label in sorted(named, key=lambda column: ROLE_NAMES["label"].index(normalised_name(column))):
         values = [row.get(label) for row in rows]

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import trained
+import transformers
+from tolerance import assert_close
 
 import clearhead as ch
 from clearhead.certify import certify
@@ -15,6 +18,7 @@ from clearhead.errors import ClearheadError, InputError
 from clearhead.nn.encoder_decoder import EncoderDecoderModel
 from clearhead.recipes import RECIPES, load_run, prepare
 from clearhead.recipes.settings import RunConfig, overrides, with_overrides
+from clearhead.text import Tokenizer
 
 TINY = {
     "transformer": ["model.d_model=16", "model.encoder_ffn_dim=24", "model.decoder_ffn_dim=24"],
@@ -250,7 +254,7 @@ def test_a_swapped_model_heals_from_a_run(files: dict[str, Path], tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--from", "nowhere"], "--from takes a model folder; there is none called nowhere"),
+        (["--from", "nowhere"], "name a recipe: answer"),
         (["--resume", "somewhere", "--set", "Attention.kernel=Linear"], "leave out --from and --set"),
         (["gpt-chars", "--set", "Attention.kernel=Liner"], "did you mean 'Linear'?"),
         (["gpt-chars", "--set", "Attention.kernel=Nystrom"], "early words would see late ones"),
@@ -325,9 +329,13 @@ def test_labels_without_names_get_those_of_the_file(tmp_path: Path) -> None:
 
 
 TAGS = [{"tokens": ["see", "Rome"], "tags": ["O", "B-X"]}, {"tokens": ["Ann", "reads"], "tags": ["B-X", "O"]}]
-QUESTION = {"question": "what is red", "context": "the rose is red", "answers": {"text": ["rose"], "answer_start": [4]}}
+QUESTION = {
+    "question": "what is red",
+    "context": "the rose is red",
+    "answers": {"text": ["rose"], "answer_start": [4]},
+}
 ROWS = {
-    "classify": [{"text": f"{x} thing", "label": x} for x in ("good", "bad", "so-so")],
+    "classify": [{"text": f"{x} thing {i}", "label": x} for i in range(8) for x in ("good", "bad", "so-so")],
     "tag": TAGS,
     "answer": [QUESTION],
 }
@@ -340,13 +348,14 @@ def test_any_checkpoint_can_be_fine_tuned_to_any_task(head: str, recipe: str, tm
     """Trained, saved, read by transformers with the names of the file, predicted and evaluated by us."""
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     labels = {"0": "x", "1": "y", "2": "z", "3": "w"}
-    base = ch.build("bert", task=head, **sizes, vocab_size=320, id2label=labels)
+    named = {"id2label": labels} if head in ("labels", "tags") else {}
+    base = ch.build("bert", task=head, **sizes, vocab_size=320, **named)
     base.tokenizer = Tokenizer.read(trained.write(tmp_path / "words", "words"))
     ch.save(base, tmp_path / "base")
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in ROWS[recipe] * 12))
     words = ["train", recipe, str(file), "--from", str(tmp_path / "base"), "--out", str(tmp_path / "out")]
-    main([*words, *(f"--{word}" for word in QUICK), "--train.schedule.warmup=1", f"--data.valid={file}"])
+    run(*words, *(f"--{word}" for word in QUICK), "--train.schedule.warmup=1", f"--data.valid={file}")
     again = ch.load(tmp_path / "out")
     kind = getattr(transformers, again.config["architectures"][0])
     theirs = kind.from_pretrained(tmp_path / "out").eval()
@@ -358,8 +367,14 @@ def test_any_checkpoint_can_be_fine_tuned_to_any_task(head: str, recipe: str, tm
         expected = ["bad", "good", "so-so"] if recipe == "classify" else ["B-X", "O"]
         assert list(theirs.config.id2label.values()) == list(again.labels.values()) == expected
     context = ["--context", "the rose is red"] if recipe == "answer" else []
-    main(["predict", str(tmp_path / "out"), "a good thing", *context])
-    main(["eval", str(tmp_path / "out")])
+    run("predict", str(tmp_path / "out"), "a good thing", *context)
+    run("eval", str(tmp_path / "out"))
+
+
+def run(*words: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    assert ended.value.code == 0
 
 
 def test_a_run_that_ends_early_says_why_and_what_was_saved(
