@@ -35,7 +35,7 @@ def demo(
 
     words = [f"train.seed={seed}"]
     if steps:
-        words += [f"train.steps={steps}", f"train.schedule.warmup={min(40, steps // 10)}"]
+        words.append(f"train.steps={steps}")
     folder = Path(out)
     prepared = prepare(load_run("translate-en-zh", words))
     rows = prepared.rows.splits

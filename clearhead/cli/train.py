@@ -110,7 +110,7 @@ def _fresh(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[
     if len(plain) == 2:
         settings.insert(0, f"data.source={plain[1]}")
     name = Path(plain[0]).stem
-    return load_run(plain[0], settings), Path(out or f"runs/{name}")
+    return load_run(plain[0], settings, fine_tune=from_ is not None), Path(out or f"runs/{name}")
 
 
 def _resumed(folder: str, words: tuple[str, ...]) -> tuple[RunConfig, Path]:

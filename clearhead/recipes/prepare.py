@@ -14,6 +14,7 @@ from ..errors import ClearheadError, InputError, quoted, reason, shortened
 from ..families import FAMILIES, SIZES
 from ..tasks import Task
 from ..text import Tokenizer, train_tokenizer
+from ..train import Noam
 from . import builders
 from .augmentation import augment
 from .rows import Dataset, read_dataset
@@ -25,6 +26,8 @@ POSITIONS = (
     "max_position_embeddings", "n_positions", "max_encoder_position_embeddings",
     "max_decoder_position_embeddings",
 )  # fmt: skip
+# Divided by the width: 1e-4 for 384 (MiniLM), 5e-5 for 768 (BERT base), 3.7e-5 for 1024.
+FINE_TUNING_RATE = 0.0384
 MAX_LAYERS = 10_000  # ten times more than any published model has
 
 
@@ -56,7 +59,7 @@ def prepare(run: RunConfig, progress: Callable[[str], None] = lambda line: None)
         )
     notes = [*rows.notes, *_unknown(tokenizer, _texts(rows))]
     if base is not None:
-        run = _within(run, base, notes)
+        run = _fine_tuned(_within(run, base, notes), base, notes)
     built = builder.build(run, rows, tokenizer, notes)
     if base is None:
         return PreparedRun(run, rows, _fresh(run, tokenizer, built, notes), built.task, tuple(notes))
@@ -134,6 +137,15 @@ def _within(run: RunConfig, base: Bundle, notes: list[str]) -> RunConfig:
         return run
     notes.append(f"data.length is {run.data.length}; the model has {longest} positions: taken as {longest}")
     return replace(run, data=replace(run.data, length=longest))
+
+
+def _fine_tuned(run: RunConfig, base: Bundle, notes: list[str]) -> RunConfig:
+    """A learning rate for a checkpoint, if none was set: wide models take smaller steps."""
+    if run.train.lr is not None or isinstance(run.train.schedule, Noam):
+        return run
+    rate = float(f"{FINE_TUNING_RATE / base.spec.head_tower.width:.1e}")
+    notes.append(f"learning rate {rate:g} for fine-tuning; --train.lr sets another")
+    return replace(run, train=replace(run.train, lr=rate))
 
 
 def _base(run: RunConfig) -> Bundle | None:

@@ -89,9 +89,15 @@ class RunConfig:
         return text
 
 
-def load_run(recipe: str, words: Sequence[str] = ()) -> RunConfig:
-    """`recipe` is the name of a preset or a YAML file; `words` are `--train.lr 3e-4` or `train.lr=3e-4`."""
+def load_run(recipe: str, words: Sequence[str] = (), *, fine_tune: bool = False) -> RunConfig:
+    """`recipe` is the name of a preset or a YAML file; `words` are `--train.lr 3e-4` or `train.lr=3e-4`.
+
+    With `fine_tune` the learning rate of a preset, which is for fresh models, is left open: `prepare` chooses
+    one for the checkpoint.
+    """
     tree = _read(recipe)
+    if fine_tune and recipe in RECIPES:
+        tree.get("train", {}).pop("lr", None)
     for place, value in overrides(words).items():
         _put(tree, place.split("."), value)
     return _run(tree)

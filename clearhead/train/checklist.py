@@ -19,7 +19,7 @@ def checklist(
     rates = [training.rate(width, s) for s in range(1, step + 1)]
     return {
         "learning rate": f"{rates[-1]:.3g} at this step, {max(rates):.3g} the largest so far",
-        "warm-up": f"{training.schedule.warmup} steps, of {training.steps}",
+        "warm-up": f"{training.schedule.warmup_steps(training.steps)} steps, of {training.steps}",
         "norm": f"{_norms(bundle)}; {_gradients(norms)}, clip {training.clip}",
         "init": _largest(bundle),
     }

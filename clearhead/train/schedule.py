@@ -12,14 +12,20 @@ from ..spec import Spec
 class Schedule(Spec):
     """The learning rate by step. `peak` is the setting `lr`; `width` is the model's hidden size."""
 
-    warmup: int
+    warmup: float  # steps; below 1 a share of all steps
+
+    def warmup_steps(self, steps: int) -> int:
+        return round(self.warmup * steps) if self.warmup < 1 else int(self.warmup)
 
     def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
         raise NotImplementedError
 
     def check(self) -> None:
-        if self.warmup < 0:
-            raise SpecError(f"{type(self).__name__}.warmup is {self.warmup}; expected 0 or more steps")
+        if self.warmup < 0 or (self.warmup > 1 and self.warmup != int(self.warmup)):
+            raise SpecError(
+                f"{type(self).__name__}.warmup is {self.warmup}; expected a number of steps, or a share of "
+                f"them such as 0.1"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +35,12 @@ class Noam(Schedule):
     This is the rate itself, not a factor on `lr`: its peak is 6.9877e-4 for width 512 and 4000 warm-up steps.
     """
 
-    warmup: int = 4000
+    warmup: float = 4000
     factor: float = 1.0
 
     def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
-        return float(self.factor * width**-0.5 * min(step**-0.5, step * self.warmup**-1.5))
+        warmup = max(self.warmup_steps(steps), 1)
+        return float(self.factor * width**-0.5 * min(step**-0.5, step * warmup**-1.5))
 
     def check(self) -> None:
         _need_warmup(self)
@@ -45,10 +52,11 @@ class Noam(Schedule):
 class InverseSqrt(Schedule):
     """Linear warm-up to `lr`, then inverse square root of the step."""
 
-    warmup: int = 4000
+    warmup: float = 4000
 
     def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
-        return peak * min(step / self.warmup, math.sqrt(self.warmup / step))
+        warmup = max(self.warmup_steps(steps), 1)
+        return peak * min(step / warmup, math.sqrt(warmup / step))
 
     def check(self) -> None:
         _need_warmup(self)
@@ -58,13 +66,14 @@ class InverseSqrt(Schedule):
 class Cosine(Schedule):
     """Linear warm-up to `lr`, then half a cosine down to `minimum` at the last step."""
 
-    warmup: int = 0
+    warmup: float = 0
     minimum: float = 0.0
 
     def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
-        if step <= self.warmup:
-            return peak * step / self.warmup
-        height = (1 + math.cos(math.pi * _done(step, self.warmup, steps))) / 2
+        warmup = self.warmup_steps(steps)
+        if step <= warmup:
+            return peak * step / warmup
+        height = (1 + math.cos(math.pi * _done(step, warmup, steps))) / 2
         return self.minimum + (peak - self.minimum) * height
 
 
@@ -72,23 +81,25 @@ class Cosine(Schedule):
 class LinearDecay(Schedule):
     """Linear warm-up to `lr`, then linear decay to `minimum` at the last step."""
 
-    warmup: int = 0
+    warmup: float = 0
     minimum: float = 0.0
 
     def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
-        if step <= self.warmup:
-            return peak * step / self.warmup
-        return peak + (self.minimum - peak) * _done(step, self.warmup, steps)
+        warmup = self.warmup_steps(steps)
+        if step <= warmup:
+            return peak * step / warmup
+        return peak + (self.minimum - peak) * _done(step, warmup, steps)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Constant(Schedule):
     """Linear warm-up to `lr`, then constant."""
 
-    warmup: int = 0
+    warmup: float = 0
 
     def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
-        return peak * min(step / self.warmup, 1.0) if self.warmup else peak
+        warmup = self.warmup_steps(steps)
+        return peak * min(step / warmup, 1.0) if warmup else peak
 
 
 SCHEDULES: dict[str, type[Schedule]] = {
@@ -106,6 +117,9 @@ def _done(step: int, warmup: int, steps: int) -> float:
 
 
 def _need_warmup(schedule: Schedule) -> None:
-    if schedule.warmup < 1:
+    Schedule.check(schedule)
+    if schedule.warmup == 0:
         name = type(schedule).__name__
-        raise SpecError(f"{name}.warmup is {schedule.warmup}; expected 1 or more steps: it falls from there")
+        raise SpecError(
+            f"{name}.warmup is 0; expected 1 or more steps, or a share such as 0.1: it falls from there"
+        )

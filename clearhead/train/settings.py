@@ -78,10 +78,10 @@ class Training(Spec):
             )
         if isinstance(schedule, Cosine | LinearDecay):
             name = type(schedule).__name__
-            if schedule.warmup >= self.steps:
+            if schedule.warmup_steps(self.steps) >= self.steps > 1:
                 raise SpecError(
                     f"{name}.warmup is {schedule.warmup}; expected less than steps {self.steps}: "
-                    f"--train.schedule.warmup {max(self.steps // 10, 1)}"
+                    f"--train.schedule.warmup 0.1"
                 )
             if not 0 <= schedule.minimum <= self.peak:
                 raise SpecError(f"{name}.minimum is {schedule.minimum}; expected 0 to lr {self.peak}")
