@@ -85,9 +85,9 @@ def _facts(what: str, edit: Edits) -> dict[str, Any]:
 
 def _manifest(folder: Path) -> dict[str, int] | None:
     """The number of files that match the manifest of the run, if there is one; a changed file is an error."""
-    from ..store import MANIFEST, is_sealed, verify
+    from ..store import MANIFEST, has_manifest, verify
 
-    if not is_sealed(folder):
+    if not has_manifest(folder):
         return None
     try:
         return {"files": verify(folder)}

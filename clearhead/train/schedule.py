@@ -36,7 +36,7 @@ class Noam(Schedule):
         return float(self.factor * width**-0.5 * min(step**-0.5, step * self.warmup**-1.5))
 
     def check(self) -> None:
-        _need_warmup(self)
+        _check_warmup(self)
         if not 0 < self.factor < math.inf:
             raise SpecError(f"Noam.factor is {self.factor}; expected a number above 0")
 
@@ -51,7 +51,7 @@ class InverseSqrt(Schedule):
         return peak * min(step / self.warmup, math.sqrt(self.warmup / step))
 
     def check(self) -> None:
-        _need_warmup(self)
+        _check_warmup(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +64,8 @@ class Cosine(Schedule):
     def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
         if step <= self.warmup:
             return peak * step / self.warmup
-        height = (1 + math.cos(math.pi * _done(step, self.warmup, steps))) / 2
-        return self.minimum + (peak - self.minimum) * height
+        cosine = (1 + math.cos(math.pi * _decay_progress(step, self.warmup, steps))) / 2
+        return self.minimum + (peak - self.minimum) * cosine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class LinearDecay(Schedule):
     def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
         if step <= self.warmup:
             return peak * step / self.warmup
-        return peak + (self.minimum - peak) * _done(step, self.warmup, steps)
+        return peak + (self.minimum - peak) * _decay_progress(step, self.warmup, steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,17 +95,19 @@ SCHEDULES: dict[str, type[Schedule]] = {
     "noam": Noam,
     "inverse_sqrt": InverseSqrt,
     "cosine": Cosine,
-    "linear": LinearDecay,  # `Linear` would be taken for a kernel
+    "linear": LinearDecay,  # specs are registered by class name, and `Linear` is an attention kernel
     "constant": Constant,
 }
 
 
-def _done(step: int, warmup: int, steps: int) -> float:
-    """The fraction of the decay that is done, 0 to 1."""
+def _decay_progress(step: int, warmup: int, steps: int) -> float:
+    """The completed fraction of the decay, 0 to 1."""
     return min((step - warmup) / max(steps - warmup, 1), 1.0)
 
 
-def _need_warmup(schedule: Schedule) -> None:
+def _check_warmup(schedule: Schedule) -> None:
     if schedule.warmup < 1:
         name = type(schedule).__name__
-        raise SpecError(f"{name}.warmup is {schedule.warmup}; expected 1 or more steps: it falls from there")
+        raise SpecError(
+            f"{name}.warmup is {schedule.warmup}; expected 1 or more steps: the decay starts after them"
+        )
