@@ -147,8 +147,9 @@ def _set(tree: dict[str, Any], path: list[str], value: Any) -> None:
 
 def _parse_run(tree: Mapping[str, Any]) -> RunConfig:
     _check_keys("a run", tree, [f.name for f in fields(RunConfig)])
-    if tree.get("task") not in TASKS:
-        raise InputError(f"task is {quoted(tree.get('task'))}; {nearest(str(tree.get('task')), TASKS)}")
+    task = tree.get("task")
+    if not isinstance(task, str) or task not in TASKS:  # a list cannot be looked up
+        raise InputError(f"task is {quoted(task)}; {nearest(str(task), TASKS)}")
     sections: dict[str, Any] = {name: tree[name] for name in ("task", "about", "model") if name in tree}
     for name, kind in (("data", DataConfig), ("tokenizer", TokenizerConfig)):
         section = tree.get(name) or {}
