@@ -23,7 +23,7 @@ HAN = "\u3400-\u9fff\uf900-\ufaff"
 WORD_PATTERN = re.compile(r"\S+")
 CHARACTER_PATTERN = re.compile(
     rf"[{HAN}]|[^\s{HAN}]+"
-)  # Chinese ones by themselves, words of other scripts whole
+)  # Chinese ones by themselves, words of other scripts whole_word
 LONG_WORD = 4  # characters; Chinese words seldom have more, clauses do
 Lexicon = Mapping[str, Sequence[str]]
 Item = TypeVar("Item")
@@ -48,7 +48,7 @@ class Augment:
 
     def __call__(self, text: str, *, seed: int, row: int, epoch: int) -> str:
         rng = generator_for(seed, "augment", row, epoch)
-        # Decided once, for the whole text: later it may be a single word without a space.
+        # Decided once, for the whole_word text: later it may be a single word without a space.
         pattern = WORD_PATTERN if is_segmented(text) else CHARACTER_PATTERN
         if self.synonyms:
             text = replace_synonyms(text, self.synonyms, rng, self.lexicon, pattern)
@@ -106,10 +106,10 @@ def replace_synonyms(text: str, rate: float, rng: Random, lexicon: Lexicon, patt
         chosen = choices[_random_index(len(choices), rng)]
         return chosen.capitalize() if match[0][:1].isupper() else chosen
 
-    whole = rf"(?<!\w)(?:{words})(?!\w)"
-    if pattern is CHARACTER_PATTERN:  # A Latin word is whole; a Chinese one stands anywhere.
-        whole = rf"(?<![^\W{HAN}])(?:{words})(?![^\W{HAN}])|(?=[{HAN}])(?:{words})"
-    return re.sub(whole, synonym, text, flags=re.I)
+    whole_word = rf"(?<!\w)(?:{words})(?!\w)"
+    if pattern is CHARACTER_PATTERN:  # A Latin word is whole_word; a Chinese one stands anywhere.
+        whole_word = rf"(?<![^\W{HAN}])(?:{words})(?![^\W{HAN}])|(?=[{HAN}])(?:{words})"
+    return re.sub(whole_word, synonym, text, flags=re.I)
 
 
 def swap_words(text: str, rate: float, rng: Random, pattern: re.Pattern[str]) -> str:
@@ -119,8 +119,8 @@ def swap_words(text: str, rate: float, rng: Random, pattern: re.Pattern[str]) ->
         return text
     words = _swap_neighbours([word[0] for word in matches], rate, rng)
     gaps = [text[a.end() : b.start()] for a, b in pairwise(matches)]
-    inside = "".join(word + gap for word, gap in zip(words, [*gaps, ""], strict=True))
-    return text[: matches[0].start()] + inside + text[matches[-1].end() :]
+    swapped = "".join(word + gap for word, gap in zip(words, [*gaps, ""], strict=True))
+    return text[: matches[0].start()] + swapped + text[matches[-1].end() :]
 
 
 def mistype(text: str, rate: float, rng: Random, pattern: re.Pattern[str]) -> str:

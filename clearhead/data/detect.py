@@ -180,9 +180,9 @@ def _by_role_names(columns: Sequence[str]) -> Iterator[SchemaGuess]:
     if {"instruction", "output"} <= own.keys():
         roles = {role: own[role] for role in ("instruction", "input", "output") if role in own}
         yield "alpaca", roles, "instruction and output, as Alpaca has them"
-    for kind, wanted in (("prompt", ("prompt", "completion")), ("pair", ("src", "tgt"))):
-        if set(wanted) <= own.keys():
-            yield kind, {role: own[role] for role in wanted}, f"the columns are called {' and '.join(wanted)}"
+    for kind, names in (("prompt", ("prompt", "completion")), ("pair", ("src", "tgt"))):
+        if set(names) <= own.keys():
+            yield kind, {role: own[role] for role in names}, f"the columns are called {' and '.join(names)}"
 
 
 def _by_language(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:

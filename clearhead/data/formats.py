@@ -43,14 +43,14 @@ def _read_conll(file: File) -> Source:
     """A token and its tag on each line, a blank line after each sentence."""
 
     def row_starts() -> Iterator[tuple[int, int]]:
-        inside = False
+        in_sentence = False
         for number, (start, text) in enumerate(file.lines(), 1):
             blank = not text.strip() or text.startswith("-DOCSTART-")
             if not blank and len(text.split(None, 1)) < 2:
                 raise DataError(f"{file.name} line {number} has no tag; expected a token and its tag")
-            if not blank and not inside:
+            if not blank and not in_sentence:
                 yield start, number
-            inside = not blank
+            in_sentence = not blank
 
     def parse(text: str, line: int) -> Row:
         lines = [row for row in text.split("\n") if row.strip() and not row.startswith("-DOCSTART-")]

@@ -87,8 +87,8 @@ class ParquetSource(Source):
         if expanded > _max_group_bytes(self.files[0]):
             raise _too_large(self.files[0], expanded)
         if table.num_rows != self._sizes[number]:
-            found = f"{table.num_rows:,} rows in a group where its index says {self._sizes[number]:,}"
-            raise DataError(f"{self.files[0].name} has {found}; download or create it again")
+            problem = f"{table.num_rows:,} rows in a group where its index says {self._sizes[number]:,}"
+            raise DataError(f"{self.files[0].name} has {problem}; download or create it again")
         return table
 
     def _expanded_bytes(self, column: Any) -> int:
@@ -162,8 +162,8 @@ def _max_group_bytes(file: File) -> int:
 
 
 def _too_large(file: File, size: int) -> DataError:
-    found = f"a row group of {size / 2**30:,.1f} GB in a file of {file.size / 2**20:,.1f} MB"
-    return DataError(f"{file.name} has {found}; write it again in smaller row groups, or as .jsonl")
+    problem = f"a row group of {size / 2**30:,.1f} GB in a file of {file.size / 2**20:,.1f} MB"
+    return DataError(f"{file.name} has {problem}; write it again in smaller row groups, or as .jsonl")
 
 
 def _check_cell_size(cells: Any, where: str) -> None:

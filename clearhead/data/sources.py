@@ -83,9 +83,13 @@ def _parallel_files(path: Path) -> list[Path]:
     """The other side of `train.en`, if there is exactly one."""
     if path.is_dir() or not is_language_code(suffix_of(path.name)):
         return []
-    beside = [other for other in sorted(path.parent.iterdir()) if other.is_file() and other.name != path.name]
+    neighbours = [
+        other for other in sorted(path.parent.iterdir()) if other.is_file() and other.name != path.name
+    ]
     partners = [
-        other for other in beside if _stem(other) == _stem(path) and is_language_code(suffix_of(other.name))
+        other
+        for other in neighbours
+        if _stem(other) == _stem(path) and is_language_code(suffix_of(other.name))
     ]
     if len(partners) > 1:
         names = ", ".join(other.name for other in partners)

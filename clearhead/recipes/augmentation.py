@@ -13,7 +13,8 @@ from typing import Any
 
 from ..bundle import load
 from ..data import Augment, Row, back_translate, read_lexicon, read_rows
-from ..errors import InputError, nearest, quoted
+from ..errors import InputError, quoted
+from .checks import check_keys
 from .rows import Dataset
 from .settings import RunConfig
 
@@ -30,7 +31,7 @@ def augment(run: RunConfig, rows: Dataset) -> Dataset:
 
 def _add_copies(run: RunConfig, rows: Dataset, options: Mapping[str, Any]) -> Dataset:
     names = ["copies", *(f.name for f in fields(Augment))]
-    _check_keys("data.augment", options, names)
+    check_keys("data.augment", options, names)
     column = INPUT_COLUMN.get(rows.schema.form)
     if column is None:
         supported = ", ".join(INPUT_COLUMN)
@@ -58,7 +59,7 @@ def _add_copies(run: RunConfig, rows: Dataset, options: Mapping[str, Any]) -> Da
 
 
 def _add_back_translations(rows: Dataset, options: Mapping[str, Any]) -> Dataset:
-    _check_keys("data.back", options, ["model", "texts"])
+    check_keys("data.back", options, ["model", "texts"])
     if set(options) != {"model", "texts"}:
         raise InputError(
             "data.back needs both: model, a folder that translates back; texts, a file of targets"
@@ -83,9 +84,3 @@ def _with_rows(rows: Dataset, new: list[Row], note: str) -> Dataset:
 def _check_is_name(what: str, value: Any) -> None:
     if not isinstance(value, str):
         raise InputError(f"{what} is {quoted(value)}; expected the name of a file or a folder")
-
-
-def _check_keys(what: str, options: Mapping[str, Any], names: list[str]) -> None:
-    for key in options:
-        if key not in names:
-            raise InputError(f"{what} has no setting {key!r}; {nearest(str(key), names)}")

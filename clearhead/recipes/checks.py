@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -20,6 +20,15 @@ TYPE_WORDS = {
     dict: "keys and values",
     NoneType: "nothing",
 }
+
+
+def check_keys(what: str, section: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise for a section that is not a mapping, and for its first unknown key."""
+    if not isinstance(section, Mapping):
+        raise InputError(f"{what} is {quoted(section)}; expected keys and values")
+    for key in section:
+        if key not in names:
+            raise InputError(f"{what} has no setting {quoted(key)}; {nearest(str(key), names)}")
 
 
 def check_settings(name: str, settings: object) -> None:

@@ -17,7 +17,7 @@ import yaml
 from ..errors import InputError, SpecError, nearest, quoted
 from ..spec import Spec
 from ..train import Training
-from .checks import check_settings
+from .checks import check_keys, check_settings
 from .yamlfile import parse_value, read_yaml
 
 # The tasks, and the forms of rows each can learn from; the first form is the one named in errors.
@@ -146,14 +146,14 @@ def _set(tree: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def _parse_run(tree: Mapping[str, Any]) -> RunConfig:
-    _check_keys("a run", tree, [f.name for f in fields(RunConfig)])
+    check_keys("a run", tree, [f.name for f in fields(RunConfig)])
     task = tree.get("task")
     if not isinstance(task, str) or task not in TASKS:  # a list cannot be looked up
         raise InputError(f"task is {quoted(task)}; {nearest(str(task), TASKS)}")
     sections: dict[str, Any] = {name: tree[name] for name in ("task", "about", "model") if name in tree}
     for name, kind in (("data", DataConfig), ("tokenizer", TokenizerConfig)):
         section = tree.get(name) or {}
-        _check_keys(name, section, [f.name for f in fields(kind)])
+        check_keys(name, section, [f.name for f in fields(kind)])
         sections[name] = kind(**{key: _as_int(kind, key, value) for key, value in section.items()})
         check_settings(name, sections[name])
     sections["train"] = _parse_training(tree.get("train") or {})
@@ -178,7 +178,7 @@ def _as_int(kind: type, key: str, value: Any) -> Any:
 
 
 def _parse_training(section: Mapping[str, Any]) -> Training:
-    _check_keys("train", section, ["kind", *(f.name for f in fields(Training))])
+    check_keys("train", section, ["kind", *(f.name for f in fields(Training))])
     values = {name: _as_whole_number(name, value) for name, value in section.items() if name != "kind"}
     try:
         training = Spec.from_dict({"kind": "Training", **values})
@@ -192,11 +192,3 @@ def _as_whole_number(name: str, value: Any) -> Any:
     """`--train.steps 1e3` means the int 1000; settings that are floats stay floats."""
     is_whole = isinstance(value, float) and value.is_integer()
     return int(value) if is_whole and name not in ("lr", "clip", "time_budget") else value
-
-
-def _check_keys(what: str, section: Mapping[str, Any], names: Sequence[str]) -> None:
-    if not isinstance(section, Mapping):
-        raise InputError(f"{what} is {quoted(section)}; expected keys and values")
-    for key in section:
-        if key not in names:
-            raise InputError(f"{what} has no setting {quoted(key)}; {nearest(str(key), names)}")

@@ -85,5 +85,5 @@ def _explain_missing_weights(folder: Path) -> str:
         first = f"{len(shards)} shards such as {shards[0]}"
         return f"{folder} has {first} but no {INDEX_FILE}; copy or download it, too"
     others = [n for n in names if n.endswith((".safetensors", ".h5", ".msgpack", ".onnx", ".gguf"))]
-    found = f"; it has {quoted(others[0])}" if others else ""
-    return f"{folder} has no weights{found}; expected {WEIGHTS_FILE}, or shards with {INDEX_FILE}"
+    others_note = f"; it has {quoted(others[0])}" if others else ""
+    return f"{folder} has no weights{others_note}; expected {WEIGHTS_FILE}, or shards with {INDEX_FILE}"

@@ -63,10 +63,10 @@ class Cutter:
         if self.cut:
             return ""
         text = self._held + piece
-        found = [(text.find(stop) + len(stop), text.find(stop)) for stop in self._stops if stop in text]
-        if found:
+        matches = [(text.find(stop) + len(stop), text.find(stop)) for stop in self._stops if stop in text]
+        if matches:
             self.cut, self._held = True, ""
-            _, start = min(found)  # the first to be complete: then the size of the pieces does not matter
+            _, start = min(matches)  # the first to be complete: then the size of the pieces does not matter
             return text[:start]
         self._held = text[len(text) - self._partial_stop(text) :]
         return text[: len(text) - len(self._held)]

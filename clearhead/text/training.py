@@ -116,18 +116,20 @@ def _alphabet(rows: Sequence[str], kind: TokenizerKind, space: int) -> list[str]
     if all(map(str.isspace, letters)):
         raise InputError("there is no text to train a tokenizer on; expected at least one word")
     if kind == "byte-bpe":
-        kept, needs = [], 256
+        alphabet, needs = [], 256
     else:
         ranked = sorted(letters, key=lambda letter: (-letters[letter], letter))
-        kept = ranked if kind == "unigram" or 2 * len(ranked) <= space else _most_frequent(ranked, letters)
-        kept = ranked[: max(space, 1)] if kind == "chars" else kept
-        needs = len(kept) + (kind != "chars")
+        alphabet = (
+            ranked if kind == "unigram" or 2 * len(ranked) <= space else _most_frequent(ranked, letters)
+        )
+        alphabet = ranked[: max(space, 1)] if kind == "chars" else alphabet
+        needs = len(alphabet) + (kind != "chars")
     if space < needs:
         what = "bytes" if kind == "byte-bpe" else "different characters"
         raise InputError(
             f"vocab leaves room for {max(space, 0)} tokens and the texts have {needs} {what}; raise vocab"
         )
-    return kept
+    return alphabet
 
 
 def _most_frequent(ranked: list[str], letters: Counter[str]) -> list[str]:

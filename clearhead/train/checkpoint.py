@@ -99,14 +99,14 @@ def read_weights(bundle: Bundle, checkpoint: Path) -> Weights:
 
 def check_same_config(checkpoint: Path, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
     """Raise if the settings differ from those of the checkpoint, naming the first difference."""
-    here = _flatten(ours)
+    current = _flatten(ours)
     try:
-        there = _flatten({key: _upgrade_spec(theirs.get(key), ours[key]) for key in ours})
+        saved = _flatten({key: _upgrade_spec(theirs.get(key), ours[key]) for key in ours})
     except (TypeError, AttributeError, RecursionError):  # values of kinds that no version ever wrote
         raise LoadError(f"{checkpoint / STATE_FILE} does not record the settings of the run") from None
-    for key in [*here, *there]:
-        if here.get(key) != there.get(key):
-            difference = f"{key} is {quoted(here.get(key))} here and {quoted(there.get(key))} there"
+    for key in [*current, *saved]:
+        if current.get(key) != saved.get(key):
+            difference = f"{key} is {quoted(current.get(key))} here and {quoted(saved.get(key))} there"
             message = f"{checkpoint} was written with another config: {difference}"
             raise TrainError(one_line(f"{message}; give the same settings, or choose another folder"))
 

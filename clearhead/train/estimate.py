@@ -75,13 +75,13 @@ def _seconds_per_step(
     optimizer_step.model.train()
     optimizer_step.run(1, state, lambda: False)
     seconds, sizes = list[float](), list[int]()
-    began = time.perf_counter()
+    started = time.perf_counter()
     for number in _spread_steps(training.steps, MAX_TIMED_STEPS):
         start = clock()
         optimizer_step.run(number, state, lambda: False)
         seconds.append(clock() - start)
         sizes.append(_step_tokens(task, training, number))
-        if len(seconds) >= MIN_TIMED_STEPS and time.perf_counter() - began > budget:
+        if len(seconds) >= MIN_TIMED_STEPS and time.perf_counter() - started > budget:
             break
     tokens_per_step = fmean(
         _step_tokens(task, training, number) for number in _spread_steps(training.steps, SIZED_STEPS)
