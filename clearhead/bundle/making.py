@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..errors import SpecError, nearest, quoted
-from ..families import Config, Family, HeadKind, named
+from ..families import Config, Family, HeadKind, family_and_config
 from ..nn import Model, TransformerModel
 from ..tune import layout
 from .bundle import Bundle
@@ -60,7 +60,7 @@ def _first_weights(spec: Model, seed: int, dtype: torch.dtype, device: str) -> T
 
 def configured(name: str, changes: dict[str, Any]) -> tuple[Family, Config]:
     """A named family or size with some keys changed; a key it does not have is refused."""
-    family, full = named(name)
+    family, full = family_and_config(name)
     known = {*full, *ANYWHERE}
     for key in changes:
         if key not in known:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import weights
 from ..errors import InputError, SpecError
-from ..families import Family, modern
+from ..families import Family, normalize_config
 from ..store import write_folder
 from ..tune import is_quantized
 from .bundle import Bundle
@@ -54,7 +54,7 @@ def _tensors(bundle: Bundle, family: Family) -> weights.StateDict:
     report, table = bundle.report, _table(bundle, family)
     own = {name: p.detach() for name, p in bundle.model.named_parameters()}
     extras = {EXTRA + name: own.pop(name).contiguous() for name in _extras(bundle, family)}
-    theirs = weights.export(own, table) | weights.second_names(own, table, report.aliases) | report.kept
+    theirs = weights.export(own, table) | weights.export_aliases(own, table, report.aliases) | report.kept
     if _bare(bundle):
         theirs = {name.removeprefix(family.prefix): x for name, x in theirs.items()}
     return theirs | extras
@@ -80,7 +80,7 @@ def _bare(bundle: Bundle) -> bool:
 
 
 def _config(bundle: Bundle, family: Family) -> dict[str, Any]:
-    config = modern(bundle.config)
+    config = normalize_config(bundle.config)
     config["model_type"] = family.key
     config.setdefault("architectures", [family.architectures[bundle.task]])
     if bundle.edits:

@@ -133,9 +133,9 @@ def _is_name(what: str) -> bool:
 
 def _named(what: str, edit: Edits) -> tuple[Family, Model]:
     from ..bundle import edited, spec_of
-    from ..families import named
+    from ..families import family_and_config
 
-    family, config = named(what)
+    family, config = family_and_config(what)
     return family, edited(spec_of(family, config, "tokens"), edit)
 
 

@@ -15,7 +15,7 @@ from zoo import DECODERS, ENCODERS, PAIRS
 from clearhead import nn as cn
 from clearhead.cli.main import main
 from clearhead.errors import InputError
-from clearhead.families import SIZES, named
+from clearhead.families import SIZES, family_and_config
 from clearhead.lens.cost import cost
 from clearhead.lens.cost.complexity import TAPS, complexity_table, crossing
 from clearhead.lens.cost.layers import tower
@@ -31,7 +31,7 @@ BIG = Device(memory=10**15)
 
 
 def spec(name: str) -> Model:
-    family, config = named(name)
+    family, config = family_and_config(name)
     return family.spec(config, "tokens")
 
 

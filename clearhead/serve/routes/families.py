@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from ...bundle import spec_of
 from ...errors import InputError
-from ...families import FAMILIES, Family, named
+from ...families import FAMILIES, Family, family_and_config
 from ...lens import describe_positions, differences, shape
 from ...lens.cost import cost
 from ...nn import Attention, FeedForward, Model, Tower
@@ -97,7 +97,7 @@ def _row(family: Family) -> dict[str, Any]:
 
 
 def _spec(name: str) -> tuple[Family, Model]:
-    family, config = named(name)
+    family, config = family_and_config(name)
     return family, spec_of(family, config, "tokens")
 
 
