@@ -85,7 +85,7 @@ def show_loss(folder: str, save: Path | None, *, json: bool) -> None:
                 {
                     "token": ray.token.label,
                     "id": ray.token.id,
-                    "wanted": None if ray.wanted is None else ray.wanted.label,
+                    "wanted": None if ray.target is None else ray.target.label,
                     "loss": ray.loss,
                 }
                 for ray in rays
@@ -94,11 +94,11 @@ def show_loss(folder: str, save: Path | None, *, json: bool) -> None:
         return
     rows = table("input", "target", "loss", "", right=(2,))
     for ray in rays:
-        if ray.wanted is None or ray.loss is None:
+        if ray.target is None or ray.loss is None:
             rows.add_row(f"[dim]{_safe(ray.token.label)}[/]", "[dim]not learned[/]", "", "")
         else:
             bar = "█" * min(round(4 * ray.loss), 40)
-            rows.add_row(_safe(ray.token.label), _safe(ray.wanted.label), f"{ray.loss:.3f}", bar)
+            rows.add_row(_safe(ray.token.label), _safe(ray.target.label), f"{ray.loss:.3f}", bar)
     OUT.print(rows)
     learned = [ray.loss for ray in rays if ray.loss is not None]
     OUT.print(f"{len(learned)} of {len(rays)} tokens carry loss, {sum(learned):.4g} in all")
