@@ -44,7 +44,7 @@ class StoredPattern(Kernel):
 
 def write_trace(trace: TraceData, path: Path) -> Path:
     """Write a trace. The keys "about", "fed", "speaks" and "guesses" belong to the file format."""
-    info, given, record = trace.info, trace.input, trace.record
+    info, trace_input, record = trace.info, trace.input, trace.record
     tensors: dict[str, Tensor] = {f"stream/{name}": x for name, x in record.streams.items()}
     if record.answer.numel() <= LARGEST_ANSWER:
         tensors["answer"] = record.answer
@@ -52,7 +52,8 @@ def write_trace(trace: TraceData, path: Path) -> Path:
         "about": {
             "title": info.title, "kinds": info.kinds, "speaks": info.generates, "has_head": info.has_head,
         },
-        "fed": {**asdict(given), "tokens": given.tokens, "target_tokens": given.target_tokens},
+        "fed": asdict(trace_input)
+        | {"tokens": trace_input.tokens, "target_tokens": trace_input.target_tokens},
         "calls": {address: _pack_call(address, call, tensors) for address, call in record.calls.items()},
     }  # fmt: skip
     lens = trace.logit_lens_or_none(top=10)
@@ -99,20 +100,21 @@ def read_trace(path: str | Path) -> tuple[TraceInput, ForwardRecord, ModelInfo, 
         raise InputError(f"{path} is not a trace; b.trace(text).save('x.safetensors') writes one")
     try:
         header = json.loads(metadata["trace"])
-        about, given = header["about"], header["fed"]
+        about, trace_input = header["about"], header["fed"]
         info = ModelInfo(
             about["title"], about["kinds"], generates=about["speaks"], has_head=about["has_head"]
         )
         calls = {address: _unpack_call(address, entry, tensors) for address, entry in header["calls"].items()}
         tokens = {
-            side: given[side] and [Token(*t) for t in given[side]] for side in ("tokens", "target_tokens")
+            side: trace_input[side] and [Token(*t) for t in trace_input[side]]
+            for side in ("tokens", "target_tokens")
         }
         lens = None
         if "guesses" in header:
             lens = LogitLens(tensors["guesses/ids"], tensors["guesses/probabilities"], header["guesses"])
         streams = {n.removeprefix("stream/"): x for n, x in tensors.items() if n.startswith("stream/")}
         answer = tensors.get("answer", torch.empty(0))
-        return TraceInput(**given | tokens), ForwardRecord(answer, calls, streams), info, lens
+        return TraceInput(**trace_input | tokens), ForwardRecord(answer, calls, streams), info, lens
     except (KeyError, TypeError, ValueError) as error:
         raise LoadError(f"{path} is a damaged trace: {error!r}") from None
 

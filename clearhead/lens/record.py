@@ -98,7 +98,7 @@ def attention_addresses(model: TransformerModel) -> dict[AttentionKind, str]:
     return cast("dict[AttentionKind, str]", kinds)
 
 
-def record_forward(model: TransformerModel, given: TraceInput, *, tap: Tap = OFF) -> ForwardRecord:
+def record_forward(model: TransformerModel, trace_input: TraceInput, *, tap: Tap = OFF) -> ForwardRecord:
     """Run the model once on this input. `tap` runs first and may replace activations."""
     streams: dict[str, Tensor] = {}
     calls: dict[str, RecordedCall] = {}
@@ -118,7 +118,7 @@ def record_forward(model: TransformerModel, given: TraceInput, *, tap: Tap = OFF
     model.eval()
     try:
         with torch.no_grad():
-            inputs, options = given.arguments(next(model.parameters()).device)
+            inputs, options = trace_input.arguments(next(model.parameters()).device)
             answer = model(*inputs, **options, tap=taps)
     finally:
         model.train(was_training)

@@ -50,14 +50,14 @@ class Trace(TraceData):
 
 
 def trace_ids(
-    model: TransformerModel, given: TraceInput, *, tokenizer: Tokenizer | None = None, title: str = ""
+    model: TransformerModel, trace_input: TraceInput, *, tokenizer: Tokenizer | None = None, title: str = ""
 ) -> Trace:
     """Run and record one forward pass. Everything else is computed on demand."""
-    record = record_forward(model, given)
-    return Trace(given, record, model_info(model, title), model=model, tokenizer=tokenizer)
+    record = record_forward(model, trace_input)
+    return Trace(trace_input, record, model_info(model, title), model=model, tokenizer=tokenizer)
 
 
 def open_trace(path: str | Path) -> Trace:
     """Open a saved trace. What needs the model (other activations, ablation) is not available."""
-    given, record, info, lens = read_trace(path)
-    return Trace(given, record, info, stored_lens=lens)
+    trace_input, record, info, lens = read_trace(path)
+    return Trace(trace_input, record, info, stored_lens=lens)

@@ -27,7 +27,7 @@ class TraceData:
 
     def __init__(
         self,
-        given: TraceInput,
+        trace_input: TraceInput,
         record: ForwardRecord,
         info: ModelInfo,
         *,
@@ -35,9 +35,9 @@ class TraceData:
         tokenizer: Tokenizer | None = None,
         stored_lens: LogitLens | None = None,
     ) -> None:
-        self.input, self.record, self.info = given, record, info
-        self.tokens: list[Token] = given.tokens
-        self.target_tokens: list[Token] = given.target_tokens or []
+        self.input, self.record, self.info = trace_input, record, info
+        self.tokens: list[Token] = trace_input.tokens
+        self.target_tokens: list[Token] = trace_input.target_tokens or []
         self.answer: Tensor = record.answer  # the output: logits (T, V), labels (C,), or hidden states
         self.tokenizer = tokenizer
         self._model = model
