@@ -262,7 +262,7 @@ def activations(trace: Trace) -> None:
         "activation", "shape", "mean", "spread", "largest", "zero", right=(2, 3, 4, 5), no_wrap=(0,)
     )
     for row in statistics(trace):
-        not_finite = f" [red]{row.odd} not finite[/]" if row.odd else ""
+        not_finite = f" [red]{row.non_finite} not finite[/]" if row.non_finite else ""
         shape = " x ".join(map(str, row.shape))
         listing.add_row(
             row.address,

@@ -85,7 +85,7 @@ def show_loss(folder: str, save: Path | None, *, json: bool) -> None:
                 {
                     "token": token_loss.token.label,
                     "id": token_loss.token.id,
-                    "wanted": None if token_loss.wanted is None else token_loss.wanted.label,
+                    "wanted": None if token_loss.target is None else token_loss.target.label,
                     "loss": token_loss.loss,
                 }
                 for token_loss in losses
@@ -94,13 +94,13 @@ def show_loss(folder: str, save: Path | None, *, json: bool) -> None:
         return
     rows = table("input", "target", "loss", "", right=(2,))
     for token_loss in losses:
-        if token_loss.wanted is None or token_loss.loss is None:
+        if token_loss.target is None or token_loss.loss is None:
             rows.add_row(f"[dim]{_escape(token_loss.token.label)}[/]", "[dim]not learned[/]", "", "")
         else:
             bar = "█" * min(round(4 * token_loss.loss), 40)
             rows.add_row(
                 _escape(token_loss.token.label),
-                _escape(token_loss.wanted.label),
+                _escape(token_loss.target.label),
                 f"{token_loss.loss:.3f}",
                 bar,
             )
