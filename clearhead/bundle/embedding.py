@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn import Pool, TransformerModel, pooled
+from ..nn import Pool, TransformerModel, pool_states
 from ..text import Tokenizer
 
 # Words of sentence-transformers for what we can do.
@@ -38,7 +38,7 @@ def embed(
     for batch in batches([len(row) for row in rows]):
         ids_BT, mask_BT = _padded([rows[i] for i in batch], device)
         states_BTD = model.hidden(ids_BT, mask_BT)
-        parts = [pooled(states_BTD, POOLS[mode], mask_BT) for mode in recipe["modes"]]
+        parts = [pool_states(states_BTD, POOLS[mode], mask_BT) for mode in recipe["modes"]]
         for i, vector in zip(batch, torch.cat(parts, dim=-1), strict=True):
             vectors[i] = vector
     width = model.spec.head_tower.width * len(recipe["modes"])

@@ -298,7 +298,7 @@ def _fill(
     """Give the empty model its tensors, without copying them; what is allowed to be missing is drawn."""
     if fresh:
         model.to_empty(device="cpu")
-        initialise(model, spec.starts(), seed)
+        initialise(model, spec.init, seed)
         dtype = next((x.dtype for x in state.values() if x.is_floating_point()), torch.float32)
         drawn = {name: model.get_parameter(name).detach().to(dtype) for name in fresh}
         state = {**state, **drawn}

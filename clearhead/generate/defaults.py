@@ -43,7 +43,9 @@ def cache_values(spec: Model) -> int:
         if not isinstance(attention, Attention):
             continue
         head = attention.head_width(tower.width)
-        if attention.kernel.build(attention.heads, head).keeps == "keys":  # a "state" has a constant size
+        if (
+            attention.kernel.build(attention.heads, head).cache_kind == "keys"
+        ):  # a "state" has a constant size
             values += (attention.kv_heads or attention.heads) * (head + (attention.value_dim or head))
     return values
 

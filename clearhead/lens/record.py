@@ -108,10 +108,10 @@ def record_forward(model: TransformerModel, fed: TraceInput, *, tap: Tap = OFF) 
             seen[address] = x.detach()[0]
         return x
 
-    def hear(address: str, call: RecordedCall) -> None:
+    def keep_call(address: str, call: RecordedCall) -> None:
         calls[address] = replace(call, q_BHQE=call.q_BHQE.detach(), k_BHKE=call.k_BHKE.detach())
 
-    watch = chain_taps(tap, Tap("*.out", keep, hear=hear), Tap("*.embed", keep))
+    watch = chain_taps(tap, Tap("*.out", keep, on_call=keep_call), Tap("*.embed", keep))
     was_training = model.training
     model.eval()
     try:

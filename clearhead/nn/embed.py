@@ -1,6 +1,6 @@
 """Embeddings: token ids become a stream of vectors.
 
-Two steps, because positions are added between them: calling the module looks the inputs up; `settle`
+Two steps, because positions are added between them: calling the module looks the inputs up; `finish`
 applies norm, dropout and, where the table is narrower than the stream, the projection.
 Shape suffixes: B batch, T tokens, D width.
 """
@@ -15,20 +15,20 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..spec import Amount, Count, Rate, Spec
 from .cost import INDEX_BYTES, HiddenShape, PartCost, linear_cost
-from .counted import counted
+from .counting import count_cost
 from .layers import EmbeddingTable, LinearLayer
 from .norm import Norm
 
 
 class Embed(Spec):
-    """The spec of an embedding. `inner` is the width of the stream before `settle`."""
+    """The spec of an embedding. `table_width` is the width of the stream before `finish`."""
 
-    def inner(self, width: int) -> int:
+    def table_width(self, width: int) -> int:
         return width
 
-    def tables(self, width: int) -> tuple[int, ...]:
+    def table_widths(self, width: int) -> tuple[int, ...]:
         """The widths of the token tables that a tied head reads, in the order of the ids."""
-        return (self.inner(width),)
+        return (self.table_width(width),)
 
     def build(self, width: int) -> Embedding:
         raise NotImplementedError
@@ -40,8 +40,8 @@ class Embed(Spec):
     def cost(self, shape: HiddenShape) -> PartCost:
         """`shape` is that of the hidden states it makes."""
         inputs = self.example(shape.batch, shape.length, torch.Generator()).to("meta")
-        run = lambda embed: embed.settle(embed(inputs, None))  # noqa: E731
-        return counted(self, lambda: self.build(shape.width), run, [], shape)
+        run = lambda embed: embed.finish(embed(inputs, None))  # noqa: E731
+        return count_cost(self, lambda: self.build(shape.width), run, [], shape)
 
 
 class Embedding(nn.Module):
@@ -50,10 +50,10 @@ class Embedding(nn.Module):
     def forward(self, inputs: Tensor, types_BT: Tensor | None) -> Tensor:
         raise NotImplementedError
 
-    def settle(self, x_BTD: Tensor) -> Tensor:
+    def finish(self, x_BTD: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def shared(self) -> Tensor | tuple[tuple[Tensor, Tensor | None], ...] | None:
+    def tied_weights(self) -> Tensor | tuple[tuple[Tensor, Tensor | None], ...] | None:
         """What a tied head uses: the table, or several with their projections; `None` without one."""
         return None
 
@@ -69,7 +69,7 @@ class Tokens(Embed):
     scale: float = 1.0  # the original and T5-like families multiply by sqrt(width)
     dropout: Rate = 0.0
 
-    def inner(self, width: int) -> int:
+    def table_width(self, width: int) -> int:
         return self.factor or width
 
     def example(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
@@ -79,7 +79,7 @@ class Tokens(Embed):
         return TokenEmbedding(self, width)
 
     def cost(self, shape: HiddenShape) -> PartCost:
-        vectors, inner = shape.vectors, replace(shape, width=self.inner(shape.width))
+        vectors, inner = shape.vectors, replace(shape, width=self.table_width(shape.width))
         cost = PartCost(
             parameters=inner.width * (self.vocab + self.types),
             saved=INDEX_BYTES * vectors * (self.types > 0)
@@ -95,11 +95,11 @@ class Tokens(Embed):
 class TokenEmbedding(Embedding):
     def __init__(self, spec: Tokens, width: int) -> None:
         super().__init__()
-        inner = spec.inner(width)
-        self.table = EmbeddingTable(spec.vocab, inner)
-        self.types = EmbeddingTable(spec.types, inner) if spec.types else None
-        self.norm = spec.norm.build(inner) if spec.norm else None
-        self.project = LinearLayer(inner, width) if spec.factor else None
+        table_width = spec.table_width(width)
+        self.table = EmbeddingTable(spec.vocab, table_width)
+        self.types = EmbeddingTable(spec.types, table_width) if spec.types else None
+        self.norm = spec.norm.build(table_width) if spec.norm else None
+        self.project = LinearLayer(table_width, width) if spec.factor else None
         self.dropout = nn.Dropout(spec.dropout)
         self.scale = spec.scale
 
@@ -120,10 +120,10 @@ class TokenEmbedding(Embedding):
         kind: Tensor = self.types(types_BT)
         return x + kind
 
-    def shared(self) -> Tensor:
+    def tied_weights(self) -> Tensor:
         return self.table.weight
 
-    def settle(self, x_BTD: Tensor) -> Tensor:
+    def finish(self, x_BTD: Tensor) -> Tensor:
         x = x_BTD if self.norm is None else self.norm(x_BTD)
         settled: Tensor = self.dropout(x)
         return settled if self.project is None else self.project(settled)

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from ..errors import SpecError
 from ..spec import Count, Positive, Spec
 from .cost import HiddenShape, PartCost, linear_cost, matmul_cost
-from .counted import FLOAT_BY_BYTES, counted
+from .counting import FLOAT_BY_BYTES, count_cost
 from .embed import Embed, Tokens
 from .feedforward import ACTIVATION_SAVES, ACTIVATIONS, Activation
 from .layers import LinearLayer
-from .norm import Norm, capped
+from .norm import Norm, soft_cap
 
 
 class Head(Spec):
@@ -32,7 +32,7 @@ class Head(Spec):
     def build(self, width: int, table_width: int) -> nn.Module:
         raise NotImplementedError
 
-    def fits(self, embed: Embed, table_width: int, width: int) -> None:
+    def check_embedding(self, embed: Embed, table_width: int, width: int) -> None:
         """Raise a one-line error for an embedding whose table this head cannot share."""
 
     def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
@@ -41,12 +41,12 @@ class Head(Spec):
         A head also counts the states it is given: some keep them, some only what they make of them.
         """
         with torch.device("meta"):
-            table = embed.build(width).to(FLOAT_BY_BYTES[shape.number]).shared()
+            table = embed.build(width).to(FLOAT_BY_BYTES[shape.number]).tied_weights()
         size = (shape.batch, shape.length, shape.width)
         run = lambda head, x: head(x, None, table)  # noqa: E731
-        build = lambda: self.build(shape.width, embed.inner(width))  # noqa: E731
+        build = lambda: self.build(shape.width, embed.table_width(width))  # noqa: E731
         without = _tensors(table)
-        return counted(
+        return count_cost(
             self, build, run, [size], shape, inputs_count="here", outputs_count="saved", without=without
         )
 
@@ -93,7 +93,7 @@ class TokenHead(WordHead):
         return TokenLogits(self, width, table_width)
 
     def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
-        vectors, inner = shape.vectors, embed.tables(width)[0] if self.tied else shape.width
+        vectors, inner = shape.vectors, embed.table_widths(width)[0] if self.tied else shape.width
         cost = matmul_cost(1, vectors, inner, self.vocab)
         cost += PartCost(parameters=self.vocab * (self.bias + (0 if self.tied else inner)))
         if self.transform is not None:
@@ -101,7 +101,7 @@ class TokenHead(WordHead):
         logits = 0 if self.cap is None else vectors * self.vocab  # tanh keeps its output
         return cost + PartCost(saved=shape.number * (vectors * inner + logits))
 
-    def fits(self, embed: Embed, table_width: int, width: int) -> None:
+    def check_embedding(self, embed: Embed, table_width: int, width: int) -> None:
         if not self.tied:
             return
         if not isinstance(embed, Tokens) or embed.vocab != self.vocab:
@@ -128,7 +128,7 @@ class TokenLogits(nn.Module):
         x = x_BTD if self.transform is None else self.transform(x_BTD)
         weight = table_VD if self.weight is None else self.weight
         x = x if self.scale == 1.0 else x * self.scale
-        return capped(F.linear(x, weight, self.bias), self.cap)
+        return soft_cap(F.linear(x, weight, self.bias), self.cap)
 
 
 class TransformLayer(nn.Module):

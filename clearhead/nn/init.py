@@ -14,15 +14,14 @@ from torch import Tensor, nn
 
 from ..spec import Spec
 from .attention import MultiHead
-from .draw import generator as generator
-from .layers import Spread
+from .layers import InitDistribution, generator
 from .tower import Stack
 
 
 class Init(Spec):
     """How matrices are initialised. Norms start as the identity and biases at zero in every scheme."""
 
-    def spread(self, matrix: Matrix) -> Spread:
+    def distribution(self, matrix: Matrix) -> InitDistribution:
         raise NotImplementedError
 
 
@@ -47,10 +46,10 @@ class Matrix:
 class Xavier(Init):
     """Uniform, by inputs and outputs (Glorot 2010); a table times sqrt(width) has unit variance."""
 
-    def spread(self, matrix: Matrix) -> Spread:
+    def distribution(self, matrix: Matrix) -> InitDistribution:
         if matrix.is_table:
-            return Spread(matrix.columns**-0.5)
-        return Spread(math.sqrt(2 / (matrix.rows + matrix.columns)), uniform=True)
+            return InitDistribution(matrix.columns**-0.5)
+        return InitDistribution(math.sqrt(2 / (matrix.rows + matrix.columns)), uniform=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +58,8 @@ class Normal(Init):
 
     std: float = 0.02
 
-    def spread(self, matrix: Matrix) -> Spread:
-        return Spread(self.std)
+    def distribution(self, matrix: Matrix) -> InitDistribution:
+        return InitDistribution(self.std)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +68,8 @@ class ResidualNormal(Init):
 
     std: float = 0.02
 
-    def spread(self, matrix: Matrix) -> Spread:
-        return Spread(self.std / math.sqrt(matrix.residuals) if matrix.is_residual else self.std)
+    def distribution(self, matrix: Matrix) -> InitDistribution:
+        return InitDistribution(self.std / math.sqrt(matrix.residuals) if matrix.is_residual else self.std)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +78,13 @@ class FanIn(Init):
 
     factor: float = 1.0
 
-    def spread(self, matrix: Matrix) -> Spread:
+    def distribution(self, matrix: Matrix) -> InitDistribution:
         if matrix.is_table:
             # T5's buckets are a table, too, but of scores, not of vectors.
             small = matrix.name.endswith("positions.table.weight")
-            return Spread(self.factor * (matrix.rows**-0.5 if small else 1.0))
+            return InitDistribution(self.factor * (matrix.rows**-0.5 if small else 1.0))
         query = matrix.head_dim if matrix.name.endswith(".q.weight") and matrix.head_dim else 1
-        return Spread(self.factor * (matrix.columns * query) ** -0.5)
+        return InitDistribution(self.factor * (matrix.columns * query) ** -0.5)
 
 
 @torch.no_grad()
@@ -98,8 +97,10 @@ def initialise(model: nn.Module, init: Init, seed: int) -> None:
             is_gain = leaf == "weight" and not getattr(owner, "centred", False)
             parameter.fill_(1.0 if is_gain else 0.0)
         else:
-            spread = getattr(owner, "first", None) or init.spread(_matrix(model, name, owner, parameter))
-            parameter.copy_(_draw(parameter, spread, generator(seed, "init", name)))
+            distribution = getattr(owner, "init_distribution", None) or init.distribution(
+                _matrix(model, name, owner, parameter)
+            )
+            parameter.copy_(_draw(parameter, distribution, generator(seed, "init", name)))
 
 
 def _matrix(model: nn.Module, name: str, owner: nn.Module, parameter: Tensor) -> Matrix:
@@ -121,10 +122,10 @@ def _parents(name: str) -> list[str]:
     return [".".join(parts[:i]) for i in range(1, len(parts))]
 
 
-def _draw(like: Tensor, spread: Spread, key: torch.Generator) -> Tensor:
+def _draw(like: Tensor, distribution: InitDistribution, key: torch.Generator) -> Tensor:
     """Sampled in float32 on the CPU, whatever the dtype of the model: one seed, one set of numbers."""
     empty = torch.empty(like.shape, dtype=torch.float32)
-    if spread.uniform:
-        edge = spread.std * math.sqrt(3)
+    if distribution.uniform:
+        edge = distribution.std * math.sqrt(3)
         return empty.uniform_(-edge, edge, generator=key)
-    return empty.normal_(0.0, spread.std, generator=key)
+    return empty.normal_(0.0, distribution.std, generator=key)

@@ -11,10 +11,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .masks import Across, Causal, Documents, Everyone, Globals, Mask, Padding, SlidingWindow
+from .masks import Causal, CrossDocuments, Documents, Everyone, Globals, Mask, Padding, SlidingWindow
 
 
-def places(segment_BK: Tensor) -> Tensor:
+def segment_positions(segment_BK: Tensor) -> Tensor:
     """Positions from segments: how many real tokens of the same text precede each token."""
     real = segment_BK >= 0
     count = real.long().cumsum(1) - 1
@@ -47,9 +47,9 @@ class View:
     k_pos: Tensor  # (1 or B, K) positions of the keys, cached ones first
     start: int = 0  # the slot of the first query
     room: int = 0  # how many tokens may still come in this run, where a cache says so
-    across: bool = False  # the keys are of another text than the queries
-    _under: dict[Mask, View] = field(default_factory=dict, repr=False)
-    _biased: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
+    is_cross: bool = False  # the keys are of another text than the queries
+    _restricted: dict[Mask, View] = field(default_factory=dict, repr=False)
+    _attn_masks: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
     @property
     def queries(self) -> int:
@@ -90,14 +90,14 @@ class View:
         b = rows.reshape(-1, *(1,) * (q.ndim - 1))
         return self.mask.allows(b, torch.zeros_like(b), q, k)
 
-    def under(self, rule: Mask) -> View:
+    def restrict(self, rule: Mask) -> View:
         """This view with one more local rule; layers that share one share what was rendered for it."""
         if isinstance(rule, Everyone):
             return self
-        if rule not in self._under:
+        if rule not in self._restricted:
             local = rule if self.globals_BK is None else rule | Globals(self.globals_BK)
-            self._under[rule] = replace(self, mask=self.mask & local, _under={}, _biased={})
-        return self._under[rule]
+            self._restricted[rule] = replace(self, mask=self.mask & local, _restricted={}, _attn_masks={})
+        return self._restricted[rule]
 
     @property
     def is_open(self) -> bool:
@@ -116,12 +116,12 @@ class View:
         """For kernels that never render the mask."""
         parts = self.mask.parts()
         windows = [part for part in parts if isinstance(part, SlidingWindow)]
-        known = (Causal, SlidingWindow, Padding, Documents, Across)
+        known = (Causal, SlidingWindow, Padding, Documents, CrossDocuments)
         return Outline(
             causal=any(isinstance(part, Causal) for part in parts),
             window=(min(w.left for w in windows), min(w.right for w in windows)) if windows else None,
             padding=any(isinstance(part, Padding) for part in parts),
-            packed=any(isinstance(part, Documents | Across) for part in parts),
+            packed=any(isinstance(part, Documents | CrossDocuments) for part in parts),
             more=not all(isinstance(part, known) for part in parts),
         )
 
@@ -137,14 +137,14 @@ class View:
         allowed = self.mask.allows(b, torch.zeros_like(b), q, k)
         return allowed.expand(*allowed.shape[:2], self.queries, self.keys)
 
-    def biased(self, bias: Tensor | None) -> Tensor | None:
+    def attn_mask(self, bias: Tensor | None) -> Tensor | None:
         """What a fused kernel adds to its scores: the boolean mask, or the bias with -inf where blocked."""
         if bias is None or self.dense is None:
             return self.dense if bias is None else bias
-        known = self._biased.get(id(bias))
+        known = self._attn_masks.get(id(bias))
         if known is not None:
             return known[1]
         joined = bias.masked_fill(~self.dense, float("-inf"))
         if not joined.requires_grad:  # a recomputed layer must record the same graph again
-            self._biased[id(bias)] = (bias, joined)  # the pair keeps the bias, and so its id, alive
+            self._attn_masks[id(bias)] = (bias, joined)  # the pair keeps the bias, and so its id, alive
         return joined

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, nearest
 from ..nn import Labels, Pooled, Span, Stack, Tags, TokenEmbedding, TokenHead, TokenLogits, TransformerModel
-from ..nn.norm import capped
+from ..nn.norm import soft_cap
 from .fuse import Product, fuse
 from .int8 import Frozen, Inputs, Int8Linear, Int8Table
 
@@ -59,9 +59,8 @@ def weight_bytes(model: nn.Module) -> int:
 
 def _quantize_layers(block: nn.Module, made: Product) -> None:
     for module in list(block.modules()):
-        together = getattr(module, "TOGETHER", ())
-        if together:
-            fuse(module, together, made)
+        if fusable := getattr(module, "FUSABLE", ()):
+            fuse(module, fusable, made)
         for name, layer in list(module.named_children()):
             if isinstance(layer, nn.Linear):
                 setattr(module, name, made(layer.weight, layer.bias))
@@ -80,4 +79,4 @@ class _Int8Logits(Frozen):
     def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table_VD: Tensor) -> Tensor:
         x = x_BTD if self.transform is None else self.transform(x_BTD)
         x = x if self.scale == 1.0 else x * self.scale
-        return capped(self.product(x), self.cap)
+        return soft_cap(self.product(x), self.cap)

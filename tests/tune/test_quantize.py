@@ -51,7 +51,7 @@ def test_fused_layers_give_the_same_numbers(spec: Model) -> None:
     exact = answers(model)
     attending = [module for module in model.modules() if isinstance(module, MultiHead)]
     for module in list(model.modules()):
-        if together := getattr(module, "TOGETHER", ()):
+        if together := getattr(module, "FUSABLE", ()):
             fuse(module, together, lambda w, b: plain(w, b).double())
     assert all(isinstance(module.k, Part) and isinstance(module.v, Part) for module in attending)
     torch.testing.assert_close(answers(model), exact, atol=1e-12, rtol=1e-12)

@@ -154,7 +154,7 @@ def _head(head: Head | None, side: Tower, call: CallShape) -> PartCost:
 
 def _table(side: Tower) -> int:
     assert isinstance(side.embed, Tokens)
-    return side.embed.vocab * side.embed.inner(side.width)
+    return side.embed.vocab * side.embed.table_width(side.width)
 
 
 def _parts(whole: Whole) -> dict[str, int]:

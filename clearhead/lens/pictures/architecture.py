@@ -57,7 +57,7 @@ def architecture(spec: Model, title: str = "") -> Picture:
             length = "S" if tower is spec.source_tower else "T"
             ends[side] = _tower(axes, column * APART, side, tower, head if side == last else None, length)
         if spec.is_encoder_decoder:
-            _memory(axes, ends["encoder"][0], ends["decoder"][1])
+            _encoder_output(axes, ends["encoder"][0], ends["decoder"][1])
         axes.set_xlim(-WIDE / 2 - 0.6, (len(sides) - 1) * APART + WIDE / 2 + 1.5)
         axes.set_ylim(-1.0, tallest * STEP + 0.6)
         axes.set_aspect("equal")
@@ -108,7 +108,7 @@ def _heads(attention: TokenMixer) -> str:
 
 def _below(tower: Tower, length: str) -> list[Box]:
     vocab = f"\n{tower.embed.vocab:,} tokens" if isinstance(tower.embed, Tokens | Adaptive) else ""
-    stack = [Box("embed", f"embedding{vocab}", f"(B, {length}, {tower.embed.inner(tower.width)})")]
+    stack = [Box("embed", f"embedding{vocab}", f"(B, {length}, {tower.embed.table_width(tower.width)})")]
     if not isinstance(tower.positions, NoPositions):
         stack.append(Box("place", f"positions: {describe_positions(tower.positions)}"))
     return stack
@@ -197,7 +197,7 @@ def _around(axes: Any, x: float, start: float, end: float) -> None:
     axes.annotate("", (x + WIDE / 2, end), (side, end), arrowprops=arrow)
 
 
-def _memory(axes: Any, start: tuple[float, float], end: tuple[float, float] | None) -> None:
+def _encoder_output(axes: Any, start: tuple[float, float], end: tuple[float, float] | None) -> None:
     """The way from the encoder's output, above all its layers, to the cross-attention of every layer."""
     if end is None:
         return

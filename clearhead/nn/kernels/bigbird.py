@@ -59,12 +59,12 @@ class BigBird(AttentionKernel):
         keys = (5 + self.random) * self.block
         found = Sparse(middle, self.block, keys, lists=at.heads).cost(at, self.dropout)
         found += Sparse(1, ends, at.keys).cost(at, self.dropout)
-        return found + costs.answer(at)
+        return found + costs.output_copy(at)
 
 
 class _BigBird(BlockKernel):
     supports = frozenset({"mask", "bias", "pattern"})
-    why: ClassVar[dict[Need, str]] = {
+    reasons: ClassVar[dict[Need, str]] = {
         "causal": "every new token changes which blocks are the last ones and the random ones",
         "uneven": "every new token changes which blocks are the last ones and the random ones",
     }

@@ -48,7 +48,7 @@ class Blocks:
             enable_gqa=q.shape[1] != k.shape[1],
         )
         mixed = mixed.reshape(len(q), -1, *mixed.shape[1:]).transpose(1, 2)
-        return self._home(mixed, call.q_BHQE.shape[2], into)
+        return self._scatter(mixed, call.q_BHQE.shape[2], into)
 
     def pattern(self, call: AttentionCall, into: Tensor | None = None) -> Tensor:
         """The weights as one (B, H, Q, K) matrix, zero outside the lists. Only for taps: it is dense."""
@@ -62,7 +62,7 @@ class Blocks:
         weights = scores.masked_fill(blocked, lowest).softmax(dim=-1).masked_fill(blocked, 0.0)
         columns = self.k_BHCS.clamp(min=0)[..., None, :].expand(weights.shape)
         dense = weights.new_zeros(*weights.shape[:-1], k_BGKE.shape[2]).scatter_add(-1, columns, weights)
-        return self._home(dense.type_as(q_BHQE), q_BHQE.shape[2], into)
+        return self._scatter(dense.type_as(q_BHQE), q_BHQE.shape[2], into)
 
     def _allowed(self, view: View) -> Tensor:
         """(1 or B, 1 or H, C, W, S): what the lists, the kernel's rule and the mask of the call all allow."""
@@ -89,7 +89,7 @@ class Blocks:
         shape = [max(pair) for pair in zip(rows.shape[:-1], columns.shape[:-1], strict=True)]
         return rows.expand(*shape, -1).gather(-1, columns.expand(*shape, -1))
 
-    def _home(self, x_BHCWE: Tensor, queries: int, into_BHQE: Tensor | None) -> Tensor:
+    def _scatter(self, x_BHCWE: Tensor, queries: int, into_BHQE: Tensor | None) -> Tensor:
         """Rows back in the order of the queries; `into` holds the output for the queries of no block."""
         x_BHNE, at_BN = x_BHCWE.flatten(2, 3), self.q_BCW.flatten(1)
         if into_BHQE is None:  # every query is in some block, the same one in every row

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .chunks import beside, reach
+from .chunks import neighbour_range, with_neighbours
 from .sequences import EqualLength
 
 if TYPE_CHECKING:
@@ -34,17 +34,17 @@ class Rounds:
     def keys(self, x_NHTE: Tensor) -> Tensor:
         return _pick(x_NHTE, self.k_NHRCS)
 
-    def home_rounds(self, x_NHRCWE: Tensor) -> Tensor:
+    def unsort_rounds(self, x_NHRCWE: Tensor) -> Tensor:
         """(N, H, R, T, E): what each round made of each token."""
         x_NHRLE = x_NHRCWE.flatten(3, 4)
         return x_NHRLE.gather(3, self.place_NHRT[..., None].expand(-1, -1, -1, -1, x_NHRLE.shape[-1]))
 
-    def home(self, x_NHRCWE: Tensor) -> Tensor:
+    def unsort(self, x_NHRCWE: Tensor) -> Tensor:
         """(N, H, T, E): the rounds added up."""
-        return self.home_rounds(x_NHRCWE).sum(2)
+        return self.unsort_rounds(x_NHRCWE).sum(2)
 
     def queries_by_round(self, x_NHRTE: Tensor) -> Tensor:
-        """(N, H, R, C, W, E): the way there from `home_rounds`."""
+        """(N, H, R, C, W, E): the way there from `unsort_rounds`."""
         at = self.q_NHRCW.flatten(3).clamp(max=x_NHRTE.shape[3] - 1)
         picked = x_NHRTE.gather(3, at[..., None].expand(-1, -1, -1, -1, x_NHRTE.shape[-1]))
         return picked.reshape(*self.q_NHRCW.shape, -1)
@@ -61,14 +61,14 @@ class Rounds:
         at = n[:, None, None, None, None, None], h[:, None, None, None, None]
         return bias_BHQK[(*at, q_slot[..., None], k_slot[..., None, :])]
 
-    def spread(self, weights_NHRCWS: Tensor, slot_NT: Tensor, keys: int) -> Tensor:
+    def dense(self, weights_NHRCWS: Tensor, slot_NT: Tensor, keys: int) -> Tensor:
         """(N, H, T, K): the weights of all rounds as one matrix over the slots of the call."""
         columns = self.slots(slot_NT, self.k_NHRCS)[..., None, :]
         dense = weights_NHRCWS.new_zeros(*weights_NHRCWS.shape[:-1], keys)
-        return self.home(dense.scatter_add(-1, columns.expand(weights_NHRCWS.shape), weights_NHRCWS))
+        return self.unsort(dense.scatter_add(-1, columns.expand(weights_NHRCWS.shape), weights_NHRCWS))
 
 
-def meet(q_NHTE: Tensor, k_NHTE: Tensor, spec: LSH) -> Rounds:
+def hash_rounds(q_NHTE: Tensor, k_NHTE: Tensor, spec: LSH) -> Rounds:
     """Queries and keys are hashed alike and sorted separately; chunk i attends to chunk i."""
     length = q_NHTE.shape[2]
     if length <= spec.chunk:  # one chunk: all pairs meet
@@ -81,9 +81,9 @@ def meet(q_NHTE: Tensor, k_NHTE: Tensor, spec: LSH) -> Rounds:
     q_NHRCW, k_NHRCW = (x.reshape(*x.shape[:3], -1, spec.chunk) for x in (q_NHRL, k_NHRL))
     q_place, k_place = (x.argsort(dim=-1)[..., :length] for x in (q_NHRL, k_NHRL))
     if spec.repeats == "counted":
-        ring = beside(k_NHRCW.flatten(2, 3), spec.before, spec.after)
+        ring = with_neighbours(k_NHRCW.flatten(2, 3), spec.before, spec.after)
         return Rounds(q_NHRCW, ring.reshape(*k_NHRCW.shape[:4], -1), q_place)
-    k_NHRCS = beside(k_NHRCW, spec.before, spec.after)
+    k_NHRCS = with_neighbours(k_NHRCW, spec.before, spec.after)
     times = _times(q_NHRCW, k_NHRCS, q_place // spec.chunk, k_place // spec.chunk, spec)
     return Rounds(q_NHRCW, k_NHRCS, q_place, times)
 
@@ -91,7 +91,7 @@ def meet(q_NHTE: Tensor, k_NHTE: Tensor, spec: LSH) -> Rounds:
 def _times(q_NHRCW: Tensor, k_NHRCS: Tensor, q_chunk_NHRT: Tensor, k_chunk_NHRT: Tensor, spec: LSH) -> Tensor:
     """In how many rounds each pair of the lists meets: one or more."""
     chunks, last = q_NHRCW.shape[3], q_chunk_NHRT.shape[-1] - 1
-    before, after = reach(chunks, spec.before, spec.after)
+    before, after = neighbour_range(chunks, spec.before, spec.after)
     times = torch.zeros(*q_NHRCW.shape, k_NHRCS.shape[-1], dtype=torch.int16, device=q_NHRCW.device)
     for mine, theirs in zip(q_chunk_NHRT.unbind(2), k_chunk_NHRT.unbind(2), strict=True):
         one = mine.gather(-1, q_NHRCW.flatten(2).clamp(max=last)).reshape(q_NHRCW.shape)

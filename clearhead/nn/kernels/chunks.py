@@ -49,8 +49,8 @@ class Chunks(AttentionKernel):
         """The chunks of one text."""
         size = self.chunk if at.queries <= self.chunk else self.multiple or self.chunk
         count = -(-at.queries // size) * size // self.chunk
-        keys = self.chunk * (1 + sum(reach(count, self.before, self.after)))
-        return Sparse(count, self.chunk, keys).cost(at, self.dropout) + costs.answer(at)
+        keys = self.chunk * (1 + sum(neighbour_range(count, self.before, self.after)))
+        return Sparse(count, self.chunk, keys).cost(at, self.dropout) + costs.output_copy(at)
 
 
 class _Chunks(BlockKernel):
@@ -78,16 +78,16 @@ class _Chunks(BlockKernel):
         """The chunks of one text (C, W), and what each looks at (C, S)."""
         size = self.spec.chunk if len(slots_T) <= self.spec.chunk else self.spec.multiple or self.spec.chunk
         q_CW = F.pad(slots_T, (0, -len(slots_T) % size), value=-1).reshape(-1, self.spec.chunk)
-        return q_CW, beside(q_CW, self.spec.before, self.spec.after)
+        return q_CW, with_neighbours(q_CW, self.spec.before, self.spec.after)
 
 
-def beside(x_CW: Tensor, before: int, after: int) -> Tensor:
+def with_neighbours(x_CW: Tensor, before: int, after: int) -> Tensor:
     """(..., C, S): each chunk with those beside it, in a ring; no chunk twice, however small the ring."""
-    before, after = reach(x_CW.shape[-2], before, after)
+    before, after = neighbour_range(x_CW.shape[-2], before, after)
     return torch.cat([x_CW.roll(-i, dims=-2) for i in range(-before, after + 1)], dim=-1)
 
 
-def reach(count: int, before: int, after: int) -> tuple[int, int]:
+def neighbour_range(count: int, before: int, after: int) -> tuple[int, int]:
     """How many chunks back and ahead there are to look at, in a ring of `count` chunks."""
     before = min(before, count - 1)
     return before, min(after, count - 1 - before)

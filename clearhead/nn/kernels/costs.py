@@ -96,6 +96,6 @@ class Sparse:
         return at.number * rows * at.heads * asking * at.keys + asking * self.keys * self.lists
 
 
-def answer(at: AttentionShape) -> PartCost:
+def output_copy(at: AttentionShape) -> PartCost:
     """An answer that is copied once more on its way to the stream."""
     return PartCost(saved=at.number * at.batch * at.heads * at.queries * at.value_dim if at.training else 0)

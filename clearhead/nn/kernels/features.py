@@ -31,7 +31,7 @@ class Features:
     x_RHTF: Tensor
     log_RHT1: Tensor  # never has a gradient: what it takes from one side it gives to the other
 
-    def only(self, real_RT: Tensor) -> Features:
+    def masked(self, real_RT: Tensor) -> Features:
         """Tokens that are not there have no features."""
         gone = ~real_RT[:, None, :, None]
         lowest = torch.finfo(self.log_RHT1.dtype).min / 4
@@ -72,7 +72,7 @@ class FeatureKernel(PerSequenceKernel):
     """Base of linear attention and Performer, which differ in their feature maps."""
 
     supports = frozenset({"causal", "padding", "documents", "uneven", "pattern"})
-    keeps = "state"
+    cache_kind = "state"
 
     def features(self, q_RHQE: Tensor, k_RHKE: Tensor, scale: float) -> tuple[Tensor, Features]:
         """Of queries and of keys. A factor common to all features of one query does not matter."""
@@ -83,11 +83,11 @@ class FeatureKernel(PerSequenceKernel):
     ) -> Tensor:
         (q, k), v = self.features(q_RHQE, k_RHKE, scale), _with_one(v_RHKE)
         if info.real_RK is not None:
-            k = k.only(info.real_RK)
+            k = k.masked(info.real_RK)
         if info.causal:
-            return _divided(_scan(q, k, v, _nothing(k, v))[0])
+            return _normalise(_scan(q, k, v, _initial_state(k, v))[0])
         top = k.log_RHT1.amax(2, keepdim=True)
-        return _divided(q @ (k.scaled(top).mT @ v))
+        return _normalise(q @ (k.scaled(top).mT @ v))
 
     def attend_step(self, call: AttentionCall, state: State | None) -> tuple[Tensor, State]:
         """The output for new tokens after all that the state has seen, and the state with them in it."""
@@ -101,9 +101,9 @@ class FeatureKernel(PerSequenceKernel):
         (q, k), v = self.features(widen(call.q_BHQE), k_BHTE, call.scale), _with_one(v_BHTE)
         number_BK = view.mask.segments()
         if number_BK is not None:
-            k = k.only(number_BK[:, view.start :] >= 0)
-        out, state = _scan(q, k, v, _nothing(k, v) if state is None else state)
-        return _divided(out).type_as(call.q_BHQE), state
+            k = k.masked(number_BK[:, view.start :] >= 0)
+        out, state = _scan(q, k, v, _initial_state(k, v) if state is None else state)
+        return _normalise(out).type_as(call.q_BHQE), state
 
 
 def _scan(q_RHTF: Tensor, k: Features, v_RHTE: Tensor, state: State) -> tuple[Tensor, State]:
@@ -125,7 +125,7 @@ def _scan(q_RHTF: Tensor, k: Features, v_RHTE: Tensor, state: State) -> tuple[Te
     return torch.cat(answers, dim=2), (total, top)
 
 
-def _nothing(k: Features, v_RHTE: Tensor) -> State:
+def _initial_state(k: Features, v_RHTE: Tensor) -> State:
     rows, heads, _, count = k.x_RHTF.shape
     lowest = torch.finfo(v_RHTE.dtype).min / 4
     return v_RHTE.new_zeros(rows, heads, count, v_RHTE.shape[-1]), v_RHTE.new_full(
@@ -138,6 +138,6 @@ def _with_one(v_RHTE: Tensor) -> Tensor:
     return torch.cat([v_RHTE, torch.ones_like(v_RHTE[..., :1])], dim=-1)
 
 
-def _divided(sums_RHTE: Tensor) -> Tensor:
+def _normalise(sums_RHTE: Tensor) -> Tensor:
     """Where the sum is zero, or cannot be distinguished from zero, the output is zero."""
     return sums_RHTE[..., :-1] / sums_RHTE[..., -1:].clamp(min=torch.finfo(sums_RHTE.dtype).tiny * 1e6)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ...errors import InputError
 from ...spec import Count, Directions
 from ..cost import AttentionShape, PartCost, matmul_cost
-from ..layers import Spread
+from ..layers import InitDistribution
 from .kernel import AttentionKernel, Kernel
 from .per_sequence import PerSequenceKernel, RowInfo, kept_per_row
 
@@ -52,15 +52,15 @@ class Linformer(AttentionKernel):
 
 class _Linformer(PerSequenceKernel):
     supports = frozenset({"padding", "documents", "uneven", "pattern"})
-    why: ClassVar = {
+    reasons: ClassVar = {
         "causal": "its keys are mixtures of the whole text, so that early words would see late ones"
     }
-    shares = False
+    is_normalised = False
 
     def __init__(self, spec: Linformer, heads: int) -> None:
         super().__init__()
         shape = (heads if spec.share == "none" else 1, spec.length, spec.rank)
-        self.first = Spread((3 * spec.rank) ** -0.5, uniform=True)
+        self.init_distribution = InitDistribution((3 * spec.rank) ** -0.5, uniform=True)
         self.k = nn.Parameter(torch.empty(shape))
         self.v = self.k if spec.share == "kv" else nn.Parameter(torch.empty(shape))
 

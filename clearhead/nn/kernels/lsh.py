@@ -26,7 +26,7 @@ from ...spec import Amount, BlockLength, Rate, Repeats
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
-from .buckets import Rounds, meet
+from .buckets import Rounds, hash_rounds
 from .chunks import check_chunks
 from .kernel import AttentionCall, AttentionKernel, Kernel, Need, replaced_output
 from .sequences import EqualLength, by_length
@@ -65,8 +65,8 @@ class LSH(AttentionKernel):
 
 class _LSH(Kernel):
     supports = frozenset({"causal", "mask", "bias", "pattern"})
-    foresight = True
-    why: ClassVar[dict[Need, str]] = {"uneven": "a new token would be sorted among the earlier ones"}
+    looks_ahead = True
+    reasons: ClassVar[dict[Need, str]] = {"uneven": "a new token would be sorted among the earlier ones"}
 
     def __init__(self, spec: LSH) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class _LSH(Kernel):
         plain = q_BHQE.new_zeros(*q_BHQE.shape[:3], view.keys) if tap.wants("pattern") else None
         for group in by_length(view):
             q, k, v = (group.take(x) for x in (q_BHQE, k_BHKE, v_BHKE))
-            rounds = meet(q.detach(), k.detach(), self.spec)
+            rounds = hash_rounds(q.detach(), k.detach(), self.spec)
             scores, own = rounds.queries(widen(q)) @ rounds.keys(widen(k)).mT * scale, None
             if self.spec.itself == "seen":
                 own = (widen(q) * widen(k)).sum(-1, keepdim=True) * scale
@@ -91,10 +91,12 @@ class _LSH(Kernel):
                 scores = scores + rounds.pairs(bias_BHQK, group)
                 own = None if own is None else own + group.diagonal(bias_BHQK)
             weights, own = (w.type_as(v) for w in self._weights(scores, own, rounds, group, view))
-            mix_NHTE = rounds.home(F.dropout(weights, dropout) @ rounds.keys(v)) + F.dropout(own, dropout) * v
+            mix_NHTE = (
+                rounds.unsort(F.dropout(weights, dropout) @ rounds.keys(v)) + F.dropout(own, dropout) * v
+            )
             mixed = group.put(mixed, mix_NHTE)
             if plain is not None:
-                seen = rounds.spread(weights, group.slot_NT, view.keys)
+                seen = rounds.dense(weights, group.slot_NT, view.keys)
                 mine = group.slot_NT[:, None, :, None].expand(-1, heads, -1, -1)
                 plain = group.put(plain, seen.scatter_add(-1, mine, own))
         answer = None if plain is None else replaced_output(tap, plain, v_BHKE, dropout)
@@ -111,7 +113,7 @@ class _LSH(Kernel):
         scores = scores.masked_fill(blocked, lowest)
         total = scores.logsumexp(dim=-1, keepdim=True)
         # The weight of each round for a token, and of the token for itself.
-        says = rounds.home_rounds(total).masked_fill(lonely_NHRT1, lowest)
+        says = rounds.unsort_rounds(total).masked_fill(lonely_NHRT1, lowest)
         share = says.softmax(dim=2)
         own = torch.zeros_like(says[:, :, 0])
         if own_NHT1 is not None:
@@ -136,5 +138,5 @@ class _LSH(Kernel):
         if self.spec.itself == "seen":  # once, beside the rounds
             return blocked | (mine == theirs), torch.zeros((), dtype=torch.bool, device=blocked.device)
         company = ~(blocked | (mine == theirs)).all(-1, keepdim=True)
-        by_round = rounds.home_rounds(company)
+        by_round = rounds.unsort_rounds(company)
         return blocked | ((mine == theirs) & company), ~by_round & by_round.any(2, keepdim=True)

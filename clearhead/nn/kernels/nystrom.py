@@ -46,11 +46,11 @@ class Nystrom(AttentionKernel):
 
 class _Nystrom(PerSequenceKernel):
     supports = frozenset({"padding", "documents", "pattern"})
-    why: ClassVar = {
+    reasons: ClassVar = {
         "causal": "its landmarks are means over the whole text, so that early words would see late ones",
         "uneven": "its landmarks divide one text",
     }
-    shares = False
+    is_normalised = False
 
     def __init__(self, spec: Nystrom) -> None:
         super().__init__()

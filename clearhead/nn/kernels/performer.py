@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...spec import Directions
 from ..cost import AttentionShape, PartCost, matmul_cost
-from ..draw import generator
+from ..layers import generator
 from .features import FeatureKernel, Features, sums_cost
 from .kernel import AttentionKernel, Kernel
 from .per_sequence import kept_per_row

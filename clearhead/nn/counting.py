@@ -28,7 +28,7 @@ Counted = Literal["here", "elsewhere"]
 FLOAT_BY_BYTES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 
 
-class Saved:
+class SavedTensors:
     """Which storages autograd keeps, each once."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Saved:
         return sum(size for storage, size in self.bytes.items() if storage not in gone)
 
 
-def counted(
+def count_cost(
     spec: Spec,
     build: Callable[[], ModuleT],
     run: Callable[..., Tensor | Sequence[Tensor]],
@@ -62,7 +62,7 @@ def counted(
     Inputs count "here", or "elsewhere": then the caller has counted them as kept, so an input that is not
     kept is subtracted. Outputs count "here" in any case, "elsewhere", or here where they are "saved".
     """
-    forward, both, saved = FlopCounterMode(display=False), FlopCounterMode(display=False), Saved()
+    forward, both, saved = FlopCounterMode(display=False), FlopCounterMode(display=False), SavedTensors()
     try:
         module, inputs = on_meta(build, shapes, at)
         with both, torch.random.fork_rng(devices=[]):
@@ -75,7 +75,7 @@ def counted(
     except ClearheadError:
         raise
     except RuntimeError as error:  # it reads values, and there are none
-        raise unknown(spec) from error
+        raise unknown_cost(spec) from error
     if outputs_count == "here":
         for x in outputs:
             saved.keep(x)
@@ -100,7 +100,7 @@ def on_meta(
         return module, [torch.empty(shape, dtype=dtype).requires_grad_() for shape in shapes]
 
 
-def unknown(spec: Spec) -> UnsupportedError:
+def unknown_cost(spec: Spec) -> UnsupportedError:
     name = type(spec).__name__
     return UnsupportedError(
         f"the cost of {name} is unknown: it has no formula, and it cannot be counted without real inputs "
@@ -108,9 +108,9 @@ def unknown(spec: Spec) -> UnsupportedError:
     )
 
 
-def counted_positions(spec: Positions, shape: HiddenShape, dims: Dims) -> PositionCost:
+def count_position_cost(spec: Positions, shape: HiddenShape, dims: Dims) -> PositionCost:
     """The cost of a scheme without a formula: two layers cost more than one by what a layer costs."""
-    real = counted(spec, lambda: spec.build(dims, shape.width), lambda scheme: [], [], shape)
+    real = count_cost(spec, lambda: spec.build(dims, shape.width), lambda scheme: [], [], shape)
     dims = replace(dims, depth=max(dims.depth, 2))
     one, two = (_of_layers(spec, shape, dims, count) for count in (1, 2))
     flops, backward, saved = two.flops - one.flops, two.backward - one.backward, two.saved - one.saved
@@ -141,13 +141,13 @@ def _of_layers(spec: Positions, shape: HiddenShape, dims: Dims, count: int) -> P
             # A kernel keeps a fixed bias, joined with the mask; of a learned one it keeps what it made.
             outputs.append(bias)
             if not bias.requires_grad:
-                joined = view.biased(bias)
+                joined = view.attn_mask(bias)
                 assert joined is not None
                 outputs[-1] = joined * joined.new_ones(()).requires_grad_()
         return outputs
 
     sizes = [(shape.batch, shape.length, shape.width), *[heads] * (2 * count)]
-    return counted(spec, lambda: spec.build(dims, shape.width), run, sizes, shape, inputs_count="here")
+    return count_cost(spec, lambda: spec.build(dims, shape.width), run, sizes, shape, inputs_count="here")
 
 
 def _effect(spec: Positions, shape: HiddenShape, dims: Dims) -> tuple[Bias, int, bool]:
