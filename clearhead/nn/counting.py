@@ -1,7 +1,7 @@
-"""Counting: a module in; what a call costs out, by running it on torch's meta device.
+"""Counting costs: a module in; the cost of a call out, measured by running it on torch's meta device.
 
-The meta device has shapes and no memory: a call takes a moment, and shows which products are computed and
-what autograd keeps. For spec kinds that have no formula of their own.
+The meta device computes shapes only, so a call is fast; torch's FLOP counter and autograd's hooks still see
+it. For kinds of specs that have no formula of their own.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ FLOAT_BY_BYTES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 
 
 class SavedTensors:
-    """Which storages autograd keeps, each once."""
+    """The storages that autograd saves for the backward pass, each counted once."""
 
     def __init__(self) -> None:
         self.bytes: dict[int, int] = {}
-        self._alive: list[Tensor] = []  # a storage that is freed could give its number to another
+        self._alive: list[Tensor] = []  # a freed storage could pass its address on to another
 
     def keep(self, x: Tensor) -> Tensor:
         self.bytes[x.untyped_storage()._cdata] = x.untyped_storage().nbytes()
@@ -58,9 +58,10 @@ def count_cost(
 ) -> PartCost:
     """The cost of `run(module, *inputs)`, with inputs of these shapes.
 
-    Bytes are those of the tensors that autograd keeps. Parameters do not count, nor do tensors in `without`.
-    Inputs count "here", or "elsewhere": then the caller has counted them as kept, so an input that is not
-    kept is subtracted. Outputs count "here" in any case, "elsewhere", or here where they are "saved".
+    Bytes are those of the tensors that autograd saves, without parameters and the tensors in `without`.
+    `inputs_count`: "here" counts inputs that are saved; "elsewhere" means the caller has counted all inputs
+    as saved, so those that are not are subtracted. `outputs_count`: always ("here"), never ("elsewhere"), or
+    only those that are "saved".
     """
     forward, both, saved = FlopCounterMode(display=False), FlopCounterMode(display=False), SavedTensors()
     try:
@@ -74,7 +75,7 @@ def count_cost(
                 torch.autograd.backward(learned)
     except ClearheadError:
         raise
-    except RuntimeError as error:  # it reads values, and there are none
+    except RuntimeError as error:  # it reads values, which a meta tensor does not have
         raise unknown_cost(spec) from error
     if outputs_count == "here":
         for x in outputs:
@@ -109,7 +110,7 @@ def unknown_cost(spec: Spec) -> UnsupportedError:
 
 
 def count_position_cost(spec: Positions, shape: HiddenShape, dims: Dims) -> PositionCost:
-    """The cost of a scheme without a formula: two layers cost more than one by what a layer costs."""
+    """The cost of a position scheme without a formula: that of a layer is the difference of two and one."""
     real = count_cost(spec, lambda: spec.build(dims, shape.width), lambda scheme: [], [], shape)
     dims = replace(dims, depth=max(dims.depth, 2))
     one, two = (_of_layers(spec, shape, dims, count) for count in (1, 2))
@@ -138,7 +139,7 @@ def _of_layers(spec: Positions, shape: HiddenShape, dims: Dims, count: int) -> P
             outputs += [q, k]
             if bias is None:
                 continue
-            # A kernel keeps a fixed bias, joined with the mask; of a learned one it keeps what it made.
+            # A kernel saves a fixed bias merged with the mask; for a learned one, the result of the merge.
             outputs.append(bias)
             if not bias.requires_grad:
                 joined = view.attn_mask(bias)
@@ -151,7 +152,7 @@ def _of_layers(spec: Positions, shape: HiddenShape, dims: Dims, count: int) -> P
 
 
 def _effect(spec: Positions, shape: HiddenShape, dims: Dims) -> tuple[Bias, int, bool]:
-    """What a scheme adds to the scores, the bytes of that, and whether rotated queries are another layout."""
+    """The kind of bias a scheme adds to the scores, its bytes, and whether rotation changes the layout."""
     heads = (shape.batch, shape.length, dims.heads, dims.head_dim)
     scheme, (q, k) = on_meta(lambda: spec.build(dims, shape.width), [heads] * 2, shape)
     q, k, bound = q.transpose(1, 2), k.transpose(1, 2), scheme.bind(_view(shape, dims))
@@ -162,14 +163,10 @@ def _effect(spec: Positions, shape: HiddenShape, dims: Dims) -> tuple[Bias, int,
         return "none", 0, joined
     differentiable = bound.bias(0, rotated, k)
     kind: Bias = "learned" if bias.requires_grad else "fixed"
-    if differentiable is not None and differentiable.requires_grad and _depends(differentiable, (q, k)):
-        kind = "content"
+    if differentiable is not None and differentiable.requires_grad:
+        grads = torch.autograd.grad(differentiable.sum(), (q, k), allow_unused=True)
+        kind = "content" if any(grad is not None for grad in grads) else kind
     return kind, bias.numel() * shape.number, joined
-
-
-def _depends(x: Tensor, given: tuple[Tensor, ...]) -> bool:
-    grads = torch.autograd.grad(x.sum(), given, allow_unused=True)
-    return any(grad is not None for grad in grads)
 
 
 def _view(shape: HiddenShape, dims: Dims) -> View:

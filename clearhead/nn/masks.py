@@ -4,8 +4,8 @@ One meaning everywhere: True = may attend. Rules combine with `&`, `|`, `~`:
 
     Causal() & Padding(real_BK)                a decoder over a padded batch
     SlidingWindow(left=2, right=2) | Global(at=(0,))  Longformer
-    Everyone() | Global(at=(0,))               all pairs, and whatever local rule a layer has of its own
-                                               (a window, blocks) does not bind token 0
+    Everyone() | Global(at=(0,))               all pairs; the local rule of a layer (a window, blocks)
+                                               does not apply to token 0
 
 A slot is an index into the sequence, cached tokens included; a position is what the position scheme
 counts. They differ when a row starts with padding or holds several documents.
@@ -29,19 +29,19 @@ class Mask:
         raise NotImplementedError
 
     def segments(self) -> Tensor | None:
-        """(B, K) numbers, where known: equal = one text, below zero = padding. Positions follow from it."""
+        """(B, K) document numbers, below zero = padding; None if unknown. Positions follow from them."""
         return None
 
     def parts(self) -> tuple[Mask, ...]:
-        """The rules that must all allow: what `&` put together, taken apart."""
+        """The rules that are combined with `&`, as a tuple."""
         return (self,)
 
     def globals(self, keys: int) -> Tensor | None:
-        """(1 or B, K) flags of the tokens named global, where there are any: no local rule binds them."""
+        """(1 or B, K) flags of global tokens, to which local rules do not apply; None if there are none."""
         return None
 
     def check_shape(self, batch: int, queries: int, keys: int) -> None:
-        """Raise for a tensor inside the rule that does not cover exactly these rows and slots."""
+        """Raise an error if a tensor of the rule does not have exactly these rows and slots."""
 
     def __and__(self, other: Mask) -> Mask:
         if isinstance(self, Everyone) or self == other:
@@ -57,7 +57,7 @@ class Mask:
 
 @dataclass(frozen=True)
 class Everyone(Mask):
-    """No rule at all."""
+    """Every token may attend to every token."""
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (q >= 0) & (k >= 0)
@@ -238,7 +238,7 @@ class _Both(Mask):
         one, two = self.one.segments(), self.two.segments()
         if one is None or two is None:
             return two if one is None else one
-        both = one * (two.max() + 2) + two  # a number of its own for every pair of numbers
+        both = one * (two.max() + 2) + two  # a distinct number for every pair of numbers
         return both.masked_fill((one < 0) | (two < 0), -1)
 
     def parts(self) -> tuple[Mask, ...]:
@@ -280,7 +280,7 @@ class _Not(Mask):
 
 
 def has_bare_global(rule: Mask) -> bool:
-    """Whether a rule of global tokens was joined with `&`, or with nothing, where `|` was meant."""
+    """Whether a `Global` rule stands alone or was combined with `&`, where `|` was meant."""
     if isinstance(rule, _Both):
         return has_bare_global(rule.one) or has_bare_global(rule.two)
     return isinstance(rule, Global | Globals)

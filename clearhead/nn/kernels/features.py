@@ -26,13 +26,13 @@ CHUNK = 128  # tokens; larger ones make fewer steps and more pairs
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Positive features times exp(log): their size apart, so that large ones do not overflow."""
+    """Positive features times exp(log). The scale is kept as a logarithm so that it cannot overflow."""
 
     x_RHTF: Tensor
-    log_RHT1: Tensor  # never has a gradient: what it takes from one side it gives to the other
+    log_RHT1: Tensor  # has no gradient: the scale cancels out
 
     def masked(self, real_RT: Tensor) -> Features:
-        """Tokens that are not there have no features."""
+        """The features with those of padding set to zero."""
         gone = ~real_RT[:, None, :, None]
         lowest = torch.finfo(self.log_RHT1.dtype).min / 4
         return Features(self.x_RHTF.masked_fill(gone, 0.0), self.log_RHT1.masked_fill(gone, lowest))
@@ -46,7 +46,7 @@ class Features:
 
 
 def sums_cost(at: AttentionShape, features: int) -> PartCost:
-    """The sums and what is read from them; what the features themselves keep is counted by who makes them.
+    """The cost of the sums and of the outputs; that of the features is counted by the kernel.
 
     In a decoder the first sum is empty and the last is not used, so neither has a gradient.
     """
@@ -75,7 +75,7 @@ class FeatureKernel(PerSequenceKernel):
     cache_kind = "state"
 
     def features(self, q_RHQE: Tensor, k_RHKE: Tensor, scale: float) -> tuple[Tensor, Features]:
-        """Of queries and of keys. A factor common to all features of one query does not matter."""
+        """Features of queries and of keys. A common factor of the features of one query cancels out."""
         raise NotImplementedError
 
     def attend_rows(
@@ -107,22 +107,22 @@ class FeatureKernel(PerSequenceKernel):
 
 
 def _scan(q_RHTF: Tensor, k: Features, v_RHTE: Tensor, state: State) -> tuple[Tensor, State]:
-    """Causal: over a text chunk by chunk, with the sum of all that came before.
+    """Causal attention chunk by chunk, with the sum over all earlier chunks.
 
-    The state is the sum of features times values and the log of its scale: the largest seen so far.
+    The state is the sum of features times values, and the logarithm of its scale (the largest so far).
     """
     total, top = state
-    answers = []
+    outputs = []
     queries, values = torch.split(q_RHTF, CHUNK, 2), torch.split(v_RHTE, CHUNK, 2)
     for q, keys, v in zip(queries, k.chunks(), values, strict=True):
         highest = torch.maximum(keys.log_RHT1.cummax(2).values, top)  # as each query of the chunk knows it
         fade = (keys.log_RHT1.mT - highest).clamp(max=0).exp()
         near = ((q @ keys.x_RHTF.mT) * fade).tril() @ v
-        answers.append(near + (q @ total) * (top - highest).exp())
+        outputs.append(near + (q @ total) * (top - highest).exp())
         last = highest[:, :, -1:]
         total = total * (top - last).exp() + keys.scaled(last).mT @ v
         top = last
-    return torch.cat(answers, dim=2), (total, top)
+    return torch.cat(outputs, dim=2), (total, top)
 
 
 def _initial_state(k: Features, v_RHTE: Tensor) -> State:
@@ -134,7 +134,7 @@ def _initial_state(k: Features, v_RHTE: Tensor) -> State:
 
 
 def _with_one(v_RHTE: Tensor) -> Tensor:
-    """A one behind each value: its sum is what the others are divided by."""
+    """Append a one to each value: its weighted sum is the denominator."""
     return torch.cat([v_RHTE, torch.ones_like(v_RHTE[..., :1])], dim=-1)
 
 

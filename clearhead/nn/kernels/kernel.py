@@ -71,7 +71,7 @@ class AttentionCall:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RecordedCall(AttentionCall):
-    """A call and its kernel: enough to compute later which weights it used."""
+    """A call and its kernel, so that the attention weights can be computed later."""
 
     kernel: Kernel
 
@@ -87,9 +87,9 @@ class Kernel(nn.Module):
 
     supports: ClassVar[frozenset[Need]]
     cache_kind: ClassVar[Literal["keys", "state"]] = "keys"  # what a cache holds for it between two calls
-    looks_ahead: ClassVar[bool] = False  # True: later tokens influence which pairs are computed at all (LSH)
+    looks_ahead: ClassVar[bool] = False  # True: later tokens influence which pairs are computed (LSH)
     is_replayable: ClassVar[bool] = False  # True: decode steps make the same torch calls, only sizes differ
-    reasons: ClassVar[dict[Need, str]] = {}  # the reason why something is not supported, where it helps
+    reasons: ClassVar[dict[Need, str]] = {}  # why something is not supported, for error messages
     is_normalised: bool = True  # whether the weights of a query are non-negative and sum to one
 
     def __init_subclass__(cls) -> None:
@@ -129,7 +129,7 @@ class Kernel(nn.Module):
             raise_unsupported(f"{self.name} attention", unmet, self.reasons, instead)
 
     def pattern(self, call: AttentionCall, heads: slice = ALL) -> Tensor:
-        """(B, H, Q, K): the weights of some heads, or those that the output amounts to."""
+        """(B, H, Q, K): the attention weights of some heads, or the weights that the output implies."""
         seen = Recorder()
         self(call, seen.tap("pattern"))
         return seen["pattern"][:, heads]
@@ -138,13 +138,13 @@ class Kernel(nn.Module):
 class AttentionKernel(Spec):
     """The spec of a kernel: which algorithm computes attention."""
 
-    one_text: ClassVar[bool] = False  # it counts distances within a text, so it cannot be cross-attention
+    one_text: ClassVar[bool] = False  # True: works within one text only, so not for cross-attention
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         raise NotImplementedError
 
     def cost(self, at: AttentionShape) -> PartCost:
-        """What one call costs: a formula (`nn/cost.py` explains how to write one) or, as here, counted."""
+        """The cost of one call: a formula (`nn/cost.py` explains how to write one) or, as here, measured."""
         return _counted(self, at)
 
     def cached(self, at: AttentionShape) -> int:

@@ -2,8 +2,7 @@
 
     softmax(q (E'k)' * scale) (F'v),     E and F learned, one row for each position up to `length`
 
-The implied weight of a token is what its row of F gives it of each projected value: it may be
-negative, and the weights of a query need not sum to one.
+The implied weights of tokens may be negative, and those of a query need not sum to one.
 A projected key depends on the whole text: there is no causal form.
 Shape suffixes: R texts, H heads, Q queries, K keys, P projected keys, E head width.
 """
@@ -38,12 +37,12 @@ class Linformer(AttentionKernel):
     def cost(self, at: AttentionShape) -> PartCost:
         """Keys and values are projected, then attention runs over few of them."""
         rows, both = at.batch * at.heads, at.head_dim + at.value_dim
-        pressed = matmul_cost(rows, self.rank, at.keys, both)
+        projection_cost = matmul_cost(rows, self.rank, at.keys, both)
         scores_cost = matmul_cost(rows, at.queries, self.rank, both)
         sets = {"kv": 1, "heads": 2, "none": 2 * at.heads}[self.share]
         numbers = both * (at.keys + self.rank + at.queries) + at.queries * self.rank
         return (
-            pressed
+            projection_cost
             + scores_cost
             + kept_per_row(at, numbers)
             + PartCost(parameters=sets * self.length * self.rank)

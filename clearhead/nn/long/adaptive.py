@@ -105,8 +105,8 @@ class AdaptiveEmbedding(Embedding):
         return x * self.spec.scale
 
     def finish(self, x_BTD: Tensor) -> Tensor:
-        settled: Tensor = self.dropout(x_BTD)
-        return settled
+        dropped: Tensor = self.dropout(x_BTD)
+        return dropped
 
     def tied_weights(self) -> tuple[Band, ...]:
         projects = list(self.projects.parameters())
@@ -175,7 +175,9 @@ class _AdaptiveHead(nn.Module):
         self.further = LinearLayer(inner, further) if further else None
 
     def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table: Tensor | tuple[Band, ...]) -> Tensor:
-        bands = table if isinstance(table, tuple) else self._cut(table)
+        bands = (
+            table if isinstance(table, tuple) else tuple((table[a:b], None) for a, b in pairwise(self.edges))
+        )
         inner = x_BTD if self.first is None else self.first(x_BTD)
         head = F.linear(inner, bands[0][0], self.biases[0])
         if self.further is None:
@@ -187,9 +189,6 @@ class _AdaptiveHead(nn.Module):
             within = F.linear(narrow, table_VF, self.biases[i]).log_softmax(-1)
             words.append(chosen[..., self.edges[1] + i - 1, None] + within)
         return torch.cat(words, dim=-1)
-
-    def _cut(self, table_VD: Tensor) -> tuple[Band, ...]:
-        return tuple((table_VD[a:b], None) for a, b in pairwise(self.edges))
 
 
 def _check_cutoffs(vocab: int, cutoffs: tuple[int, ...]) -> None:
