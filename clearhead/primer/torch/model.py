@@ -184,7 +184,8 @@ class Transformer(nn.Module):
         self, tgt: Tensor, enc_output: Tensor, src_mask: MaskLike = None, tgt_mask: MaskLike = None
     ) -> Tensor:
         """Target ids and the encoder's states -> states (B, T, D)."""
-        return self._decode(tgt, self._states(enc_output, src_mask), tgt_mask, OFF).x_BTD
+        source = States(enc_output, masks.at_source(src_mask, *enc_output.shape[:2]).segments())
+        return self._decode(tgt, source, tgt_mask, OFF).x_BTD
 
     @property
     def output_linear(self) -> nn.Linear:
@@ -238,9 +239,6 @@ class Transformer(nn.Module):
 
     def _decode(self, tgt: Tensor, encoder_output: States, tgt_mask: MaskLike, tap: Tap) -> States:
         return self.inner.decode(tgt, encoder_output, masks.at_target(tgt_mask, *tgt.shape), tap=tap)
-
-    def _states(self, enc_output: Tensor, src_mask: MaskLike) -> States:
-        return States(enc_output, masks.at_source(src_mask, *enc_output.shape[:2]).segments())
 
     def _attentions(self, seen: Patterns) -> Attentions:
         def layers(side: str, part: str, depth: int) -> tuple[Tensor, ...]:
