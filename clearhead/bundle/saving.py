@@ -1,4 +1,4 @@
-"""Saving: a bundle in, a Hugging Face folder out that `transformers` opens."""
+"""Saving: a bundle in, a Hugging Face folder out that `transformers` can load."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..errors import InputError, SpecError
 from ..families import Family, normalize_config
 from ..store import write_folder
 from ..tune import is_quantized
+from .building import EXTRA, added_parameters, spec_of
 from .bundle import Bundle
-from .making import EXTRA, added, spec_of
 
 
 def save(bundle: Bundle, folder: str | Path) -> None:
-    """Load followed by save gives back the same tensors, bit for bit, under the same names."""
+    """Write a folder. Loading and saving a checkpoint gives the same tensors under the same names."""
     family = bundle.family
     if is_quantized(bundle.model):
         raise InputError(
@@ -40,7 +40,7 @@ def save(bundle: Bundle, folder: str | Path) -> None:
 
 
 def saved_weights(bundle: Bundle, tensors: Mapping[str, Tensor]) -> weights.StateDict:
-    """The way back: what `save` wrote of this bundle, under our names."""
+    """The inverse of `save`: tensors as it wrote them, under the parameter names of the model."""
     family = bundle.family
     if family is None:
         return dict(tensors)
@@ -61,11 +61,11 @@ def _tensors(bundle: Bundle, family: Family) -> weights.StateDict:
 
 
 def _extras(bundle: Bundle, family: Family) -> list[str]:
-    """Parameters that an edit brought, which no tensor of the family's is."""
+    """Parameters that only exist because of an edit."""
     if not bundle.edits:
         return []
     config = family.config(bundle.config, stored=[*bundle.report.used, *bundle.report.aliases])
-    return added(spec_of(family, config, bundle.task), bundle.spec)
+    return added_parameters(spec_of(family, config, bundle.task), bundle.spec)
 
 
 def _table(bundle: Bundle, family: Family) -> weights.Table:
@@ -74,7 +74,7 @@ def _table(bundle: Bundle, family: Family) -> weights.Table:
 
 
 def _bare(bundle: Bundle) -> bool:
-    """Whether names are written without the family's prefix, as base models have them."""
+    """Whether names are written without the family's prefix, as those of base models."""
     nothing_read = not bundle.report.used and not bundle.report.aliases
     return bundle.report.bare or (nothing_read and bundle.task == "hidden")
 

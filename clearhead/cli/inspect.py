@@ -132,11 +132,11 @@ def _is_name(what: str) -> bool:
 
 
 def _named_size(what: str, edit: Edits) -> tuple[Family, Model]:
-    from ..bundle import edited, spec_of
+    from ..bundle import apply_edits, spec_of
     from ..families import family_and_config
 
     family, config = family_and_config(what)
-    return family, edited(spec_of(family, config, "tokens"), edit)
+    return family, apply_edits(spec_of(family, config, "tokens"), edit)
 
 
 def spec_from(what: str, edit: Edits | None = None) -> Model:

@@ -1,4 +1,4 @@
-"""Transformer-XL (Dai 2019): relative positions, and a memory of earlier segments (`model.memory`)."""
+"""Transformer-XL (Dai 2019): relative positions and a segment memory (`model.segment_memory`)."""
 
 from itertools import pairwise
 

@@ -75,6 +75,6 @@ class _TapChain(Tap):
             x = tap(site, x)
         return x
 
-    def hears(self, call: RecordedCall) -> None:
+    def record_call(self, call: RecordedCall) -> None:
         for tap in self._taps:
-            tap.hears(call)
+            tap.record_call(call)

@@ -113,7 +113,7 @@ def record_forward(model: TransformerModel, trace_input: TraceInput, *, tap: Tap
     def record_call(address: str, call: RecordedCall) -> None:
         calls[address] = replace(call, q_BHQE=call.q_BHQE.detach(), k_BHKE=call.k_BHKE.detach())
 
-    taps = chain_taps(tap, Tap("*.out", record_stream, hear=record_call), Tap("*.embed", record_stream))
+    taps = chain_taps(tap, Tap("*.out", record_stream, on_call=record_call), Tap("*.embed", record_stream))
     was_training = model.training
     model.eval()
     try:

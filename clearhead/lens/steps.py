@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..nn.kernels import RecordedCall, SoftmaxKernel
-from ..nn.norm import capped, widen
+from ..nn.norm import soft_cap, widen
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ def steps(call: RecordedCall, head: int) -> Steps:
     q, k, v = call.q_BHQE[0, head], call.k_BHKE[0, head // group], call.v_BHKE[0, head // group]
     with torch.no_grad():
         scores = widen(q) @ widen(k).mT
-        scaled = capped(scores * call.scale, call.kernel.cap)
+        scaled = soft_cap(scores * call.scale, call.kernel.cap)
         if call.bias is not None:
             bias_HQK = call.bias[0]
             scaled = scaled + bias_HQK[head if len(bias_HQK) > 1 else 0]

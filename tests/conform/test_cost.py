@@ -303,7 +303,7 @@ def test_a_cache_holds_as_many_bytes(name: str) -> None:
     cache = model.cache()
     with torch.no_grad():
         run(model, *texts, cache=cache)
-    kinds = [(layer.held, layer.cross, layer.state) for layer in cache.layers]
+    kinds = [(layer.kv, layer.cross_kv, layer.state) for layer in cache.layers]
     held = [x for kept in kinds for tensors in kept for x in tensors or ()]
     assert of(PLAIN[name]).cache == sum(x.numel() * x.element_size() for x in held)
 

@@ -61,7 +61,7 @@ def _effects_of_model(model: str | None) -> PositionEffects:
     bundle = load(model)
     stack = list(bundle.model.stacks.values())[-1]
     attention, spec = stack.spec.pattern[0].attention, stack.spec
-    width, (heads, head_dim) = spec.embed.inner(spec.width), attention.sizes(spec.width)
+    width, (heads, head_dim) = spec.embed.table_width(spec.width), attention.sizes(spec.width)
     return effects_in_model(
         stack.positions, spec.positions, length=100, width=width, heads=heads, head_dim=head_dim
     )

@@ -32,7 +32,7 @@ class BlockCost:
 def block(
     spec: Block,
     shape: HiddenShape,
-    memory: HiddenShape | None,
+    encoder: HiddenShape | None,
     *,
     causal: bool,
     positions: PositionCost,
@@ -44,8 +44,8 @@ def block(
     """
     steps = [spec.attention.cost(shape, causal=causal, positions=positions), spec.feedforward.cost(shape)]
     if spec.cross is not None:
-        assert memory is not None
-        steps.insert(1, spec.cross.cross_cost(shape, memory))
+        assert encoder is not None
+        steps.insert(1, spec.cross.cross_cost(shape, encoder))
     stream, norm = shape.bytes, spec.norm.cost(shape)
     norm_and_dropout = norm + PartCost(saved=shape.dropout_bytes(shape.vectors * shape.width, spec.dropout))
     if spec.order == "parallel":  # all sub-layers read the same states
@@ -114,14 +114,14 @@ class TowerCost:
         return (self.embed, self.positions, *(layer.all for layer in self.blocks), self.norm)
 
 
-def tower(spec: Tower, call: CallShape, memory: HiddenShape | None = None) -> TowerCost:
-    """The cost of a tower. `call.length` is its own length; `memory` is the encoder output of a decoder."""
+def tower(spec: Tower, call: CallShape, encoder: HiddenShape | None = None) -> TowerCost:
+    """The cost of a tower. `call.length` is its own length; `encoder` is the encoder output of a decoder."""
     heads, head_dim = spec.pattern[0].attention.sizes(spec.width)
     dims = Dims(width=spec.width, depth=spec.depth, heads=heads, head_dim=head_dim, causal=spec.causal)
     shape, whole = call.hidden(spec.width), spec.residual == "reversible"
-    positions = spec.positions.cost(replace(shape, width=spec.embed.inner(spec.width)), dims)
+    positions = spec.positions.cost(replace(shape, width=spec.embed.table_width(spec.width)), dims)
     costs = [
-        block(b, shape, memory, causal=spec.causal, positions=positions, whole=whole) for b in spec.pattern
+        block(b, shape, encoder, causal=spec.causal, positions=positions, whole=whole) for b in spec.pattern
     ]
     # Layers that share weights take the first blocks of the pattern, as when the tower is built.
     own = spec.distinct or spec.depth

@@ -204,7 +204,7 @@ def _tied(spec: Model) -> int:
     head, side = spec.head, spec.head_tower
     if not (isinstance(head, AdaptiveHead) or (isinstance(head, TokenHead) and head.tied)):
         return 0
-    embed, tables = side.embed, side.embed.tables(side.width)
+    embed, tables = side.embed, side.embed.table_widths(side.width)
     if not isinstance(embed, Adaptive):
         return head.vocab * tables[0]
     # The head has its own projection of the first band, and shares those of all others.

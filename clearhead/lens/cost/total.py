@@ -78,7 +78,7 @@ def model_cost(spec: Model, call: CallShape) -> ModelCost:
     if spec.shared:
         embed = spec.head_tower.embed
         assert isinstance(embed, Tokens)
-        shared = embed.vocab * embed.inner(spec.head_tower.width)
+        shared = embed.vocab * embed.table_width(spec.head_tower.width)
     return ModelCost(sides, head, shared, second=_head(spec.second, spec.head_tower, call).parameters)
 
 

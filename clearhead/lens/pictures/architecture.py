@@ -108,7 +108,7 @@ def _heads(attention: TokenMixer) -> str:
 
 def _below(tower: Tower, length: str) -> list[Box]:
     vocab = f"\n{tower.embed.vocab:,} tokens" if isinstance(tower.embed, Tokens | Adaptive) else ""
-    stack = [Box("embed", f"embedding{vocab}", f"(B, {length}, {tower.embed.inner(tower.width)})")]
+    stack = [Box("embed", f"embedding{vocab}", f"(B, {length}, {tower.embed.table_width(tower.width)})")]
     if not isinstance(tower.positions, NoPositions):
         stack.append(Box("place", f"positions: {describe_positions(tower.positions)}"))
     return stack
