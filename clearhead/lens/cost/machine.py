@@ -7,7 +7,6 @@ memory, the time is estimated from the speed of matrix products.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from statistics import median
 
 import torch
 
+from ...malloc import available_memory
 from ...nn import CallShape, Model
 from .total import Cost, cost
 
@@ -57,8 +57,8 @@ def step_time(spec: Model, usage: CallShape, clock: Clock = time.perf_counter) -
     """The seconds of a training step with AdamW, or of one forward pass."""
     speed, total = measure(clock), _cost(spec, usage)
     flops = total.training_flops if usage.training else total.flops
-    free_memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if _cost(_with_depth(spec, 2), usage).memory >= free_memory / 2:
+    free_memory = available_memory()
+    if free_memory is not None and _cost(_with_depth(spec, 2), usage).memory >= free_memory / 2:
         return Time(flops / speed.flops, timed=False, speed=speed, flops=flops)
     one, two = (_measure_step(_with_depth(spec, depth), usage, clock) for depth in (1, 2))
     layers = sum(side.depth for side in spec.towers.values()) / len(spec.towers)
