@@ -55,6 +55,8 @@ def detect_schemas(source: Source, mapping: Mapping[str, str] | None = None) -> 
     count = min(len(source), 500)
     sample = [source[i * len(source) // count] for i in range(count)]
     columns = source.columns
+    if not columns:
+        raise DataError('the rows have no columns; expected some such as {"text": "a film", "label": "good"}')
     if mapping:
         return (_schema_from_mapping(columns, mapping),)
     schemas = [Schema(*guess) for guess in guess_schemas(columns, sample, source.note)]
