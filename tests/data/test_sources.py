@@ -194,5 +194,5 @@ def test_large_files_are_not_read_into_memory(tmp_path: Path) -> None:
 
 def test_rows_without_columns_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text("{}\n{}\n")
-    with pytest.raises(DataError, match="no columns|empty"):
+    with pytest.raises(DataError, match=r"no columns|empty"):
         detect_schemas(read_rows(tmp_path / "x.jsonl"))
