@@ -10,17 +10,17 @@ import re
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 
-LONGEST_MESSAGE = 300  # characters of a message
+MAX_MESSAGE_LENGTH = 300  # characters of a message
 LONG_PATH = re.compile(r"(?:/[^/\s'\",;:]+){2,}/([^/\s'\",;:]+/[^/\s'\",;:]+)")
 
 
 class ClearheadError(Exception):
     """Everything this package raises on purpose. The command line prints it as one line and exits with 2."""
 
-    longest = LONGEST_MESSAGE
+    max_length = MAX_MESSAGE_LENGTH
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(shortened(one_line(str(message)), self.longest))
+        super().__init__(shortened(one_line(str(message)), self.max_length))
 
 
 class SpecError(ClearheadError, ValueError):
@@ -50,7 +50,7 @@ class TrainError(ClearheadError, RuntimeError):
 class TrainingStopped(TrainError):  # noqa: N818 (it says what happened)
     """A loss or a gradient was not a finite number. The weights are those of the step before."""
 
-    longest = 2000  # it lists what to check, in its own format
+    max_length = 2000  # it lists what to check, in its own format
 
     def __init__(self, message: str, *, step: int, tensor: str, checks: dict[str, str]) -> None:
         super().__init__(message)
@@ -72,14 +72,14 @@ class UnsupportedError(ClearheadError, NotImplementedError):
 
 def nearest(word: object, choices: Iterable[str]) -> str:
     """The tail of an error message: the closest known word, or all of them."""
-    known, given = sorted(choices), str(word)[:LONGEST_MESSAGE]
-    best = max(known, key=lambda choice: _likeness(given, choice), default="")
-    if _likeness(given, best) > 0.5:
+    known, word = sorted(choices), str(word)[:MAX_MESSAGE_LENGTH]
+    best = max(known, key=lambda choice: _similarity(word, choice), default="")
+    if _similarity(word, best) > 0.5:
         return f"did you mean {best!r}?"
     return f"known: {shortened(', '.join(known), 200)}"
 
 
-def _likeness(one: str, two: str) -> float:
+def _similarity(one: str, two: str) -> float:
     """0 to 1; letters count regardless of order as well, because typing errors swap them: tetha, theta."""
     one, two = one.lower(), two.lower()
     in_order = SequenceMatcher(None, one, two).ratio()
@@ -96,16 +96,16 @@ def quoted(value: object) -> str:
     """A value out of a file, in quotes, short enough for a line."""
     if isinstance(value, int) and not -(10**60) < value < 10**60:  # Python refuses to print very long ones
         return f"a whole number of {value.bit_length()} bits"
-    return _cut(repr(value), 80)
+    return _truncate(repr(value), 80)
 
 
 def reason(error: BaseException) -> str:
     """The message of a library's error, without line breaks and stack frames."""
-    return _cut(" ".join(str(error).split()) or type(error).__name__, 140)
+    return _truncate(" ".join(str(error).split()) or type(error).__name__, 140)
 
 
 def shortened(text: str, limit: int) -> str:
-    """A long text gives up the beginnings of its paths first, then its middle: the end tells what to do."""
+    """Shorten paths first, then cut the middle: the end of a message says what to do."""
     if len(text) > limit:
         text = LONG_PATH.sub(r".../\1", text)
     if len(text) <= limit:
@@ -114,5 +114,5 @@ def shortened(text: str, limit: int) -> str:
     return f"{text[: limit - tail - 5]} ... {text[-tail:]}"
 
 
-def _cut(text: str, limit: int) -> str:
+def _truncate(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,7 +1,7 @@
 """Specs: frozen dataclasses that describe a model as a tree, which round-trips through JSON.
 
 A design choice is one field that holds one of several small classes: `positions=Rope(theta=1e4)`, never
-`use_rope=True`. Every field is checked against its annotation when the value is made, so a spec that
+`use_rope=True`. Every field is checked against its annotation when a spec is created, so a spec that
 exists is well formed, wherever it came from.
 """
 
@@ -20,17 +20,17 @@ S = TypeVar("S", bound="Spec")
 
 @dataclass(frozen=True)
 class Bounds:
-    """Beside a number's type in an annotation: the least and the greatest value that make sense."""
+    """Beside a number's type in an annotation: the smallest and the largest value that make sense."""
 
     low: float = -math.inf
     high: float = math.inf
-    words: str = "a number"
+    description: str = "a number"
 
 
-HUGE = 2**48  # no size, count or position is larger
-Count = Annotated[int, Bounds(1, HUGE, "a whole number from 1")]
-Amount = Annotated[int, Bounds(0, HUGE, "a whole number from 0")]
-# Of kernels: more would take gigabytes for the shortest text.
+MAX_COUNT = 2**48  # no size, count or position is larger
+Count = Annotated[int, Bounds(1, MAX_COUNT, "a whole number from 1")]
+Amount = Annotated[int, Bounds(0, MAX_COUNT, "a whole number from 0")]
+# Sizes of attention kernels: more would take gigabytes for the shortest text.
 BlockLength = Annotated[
     int, Bounds(1, 2**12, "a whole number from 1 to 4,096")
 ]  # tokens that are computed together
@@ -49,26 +49,26 @@ class Spec:
     _registry: ClassVar[dict[str, type[Spec]]] = {}
 
     def __init_subclass__(cls) -> None:
-        taken = Spec._registry.setdefault(cls.__name__, cls)
-        if taken.__module__ != cls.__module__:
+        registered = Spec._registry.setdefault(cls.__name__, cls)
+        if registered.__module__ != cls.__module__:
             raise SpecError(f"two spec kinds are called {cls.__name__!r}; names must be unique")
 
     def __post_init__(self) -> None:
         hints = _hints(type(self))
         for name in _fields(type(self)):
-            if not _fits(getattr(self, name), hints[name]):
-                given, wanted = quoted(getattr(self, name)), _wording(hints[name])
-                raise SpecError(f"{type(self).__name__}.{name} is {given}, expected {wanted}")
+            if not _matches(getattr(self, name), hints[name]):
+                given, expected = quoted(getattr(self, name)), _describe(hints[name])
+                raise SpecError(f"{type(self).__name__}.{name} is {given}, expected {expected}")
         self.check()
 
     def __str__(self) -> str:
         """A short form: only the fields that differ from their defaults."""
-        given = {n: getattr(self, n) for n, f in _fields(type(self)).items()}
-        unusual = {n: value for n, value in given.items() if value != _usual(type(self), n)}
-        inside = ", ".join(
-            f"{n}={value if isinstance(value, Spec) else repr(value)}" for n, value in unusual.items()
+        values = {n: getattr(self, n) for n in _fields(type(self))}
+        changed = {n: value for n, value in values.items() if value != _default(type(self), n)}
+        arguments = ", ".join(
+            f"{n}={value if isinstance(value, Spec) else repr(value)}" for n, value in changed.items()
         )
-        return f"{type(self).__name__}({inside})" if inside else type(self).__name__
+        return f"{type(self).__name__}({arguments})" if arguments else type(self).__name__
 
     def check(self) -> None:
         """Override to raise for values whose types fit but whose meaning does not."""
@@ -83,23 +83,23 @@ class Spec:
         """This spec and every spec below it."""
         yield self
         for name in _fields(type(self)):
-            for child in _each(getattr(self, name)):
+            for child in _specs_in(getattr(self, name)):
                 yield from child.nodes()
 
     def edit(self: S, kind: type[Spec], **changes: Any) -> S:
         """A copy of this tree in which every node of `kind` has these fields changed."""
         if not any(isinstance(node, kind) for node in self.nodes()):
-            there = {type(node).__name__ for node in self.nodes()}
-            raise SpecError(f"there is no {kind.__name__} to edit; {nearest(kind.__name__, there)}")
-        return self._edited(kind, changes)
+            kinds = {type(node).__name__ for node in self.nodes()}
+            raise SpecError(f"there is no {kind.__name__} to edit; {nearest(kind.__name__, kinds)}")
+        return self._apply_edit(kind, changes)
 
-    def _edited(self: S, kind: type[Spec], changes: dict[str, Any]) -> S:
+    def _apply_edit(self: S, kind: type[Spec], changes: dict[str, Any]) -> S:
         names = _fields(type(self))
-        fresh = {n: _map(getattr(self, n), lambda s: s._edited(kind, changes)) for n in names}
+        values = {n: _map(getattr(self, n), lambda s: s._apply_edit(kind, changes)) for n in names}
         if isinstance(self, kind):
-            _refuse_unknown(type(self), changes)
-            fresh |= changes
-        return replace(self, **fresh)
+            _check_field_names(type(self), changes)
+            values |= changes
+        return replace(self, **values)
 
     def to_dict(self) -> dict[str, Any]:
         names = _fields(type(self))
@@ -115,8 +115,8 @@ class Spec:
         kind = Spec.kinds().get(word) if isinstance(word, str) else None
         if kind is None:
             raise SpecError(f"unknown spec kind {word!r}; {nearest(str(word), Spec.kinds())}")
-        given = {name: _revive(value) for name, value in data.items() if name != "kind"}
-        _refuse_unknown(kind, given)
+        given = {name: _from_plain(value) for name, value in data.items() if name != "kind"}
+        _check_field_names(kind, given)
         missing = [name for name, f in _fields(kind).items() if _required(f) and name not in given]
         if missing:
             raise SpecError(f"{kind.__name__} needs {', '.join(missing)}")
@@ -159,26 +159,26 @@ def _required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _usual(kind: type[Any], name: str) -> Any:
+def _default(kind: type[Any], name: str) -> Any:
     field = _fields(kind)[name]
     if field.default_factory is not MISSING:
         return field.default_factory()
     return field.default
 
 
-def _refuse_unknown(kind: type[Spec], given: dict[str, Any]) -> None:
+def _check_field_names(kind: type[Spec], given: dict[str, Any]) -> None:
     for name in given:
         if name not in _fields(kind):
             hint = nearest(name, _fields(kind))
             raise SpecError(f"{kind.__name__} has no field {name!r}; {hint}")
 
 
-def _each(value: Any) -> Iterator[Spec]:
+def _specs_in(value: Any) -> Iterator[Spec]:
     if isinstance(value, Spec):
         yield value
     elif isinstance(value, tuple):
         for item in value:
-            yield from _each(item)
+            yield from _specs_in(item)
 
 
 def _map(value: Any, change: Any) -> Any:
@@ -188,31 +188,31 @@ def _map(value: Any, change: Any) -> Any:
     return tuple(_map(item, change) for item in value) if isinstance(value, tuple) else value
 
 
-def _revive(value: Any) -> Any:
+def _from_plain(value: Any) -> Any:
     if isinstance(value, dict):
         return Spec.from_dict(value)
-    return tuple(_revive(item) for item in value) if isinstance(value, list) else value
+    return tuple(_from_plain(item) for item in value) if isinstance(value, list) else value
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _matches(value: Any, hint: Any) -> bool:
     """Whether a value is of an annotated type and within its bounds.
 
     An int may stand for a float, a bool only for a bool; no number is infinite or NaN.
     """
-    origin, inside = get_origin(hint), get_args(hint)
+    origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        bounds = next(item for item in inside if isinstance(item, Bounds))
-        return _fits(value, inside[0]) and bounds.low <= value <= bounds.high
+        bounds = next(item for item in arguments if isinstance(item, Bounds))
+        return _matches(value, arguments[0]) and bounds.low <= value <= bounds.high
     if origin in (Union, types.UnionType):
-        return any(_fits(value, option) for option in inside)
+        return any(_matches(value, option) for option in arguments)
     if origin is Literal:
-        return isinstance(value, str | int | float | type(None)) and value in inside  # a list has no hash
+        return isinstance(value, str | int | float | type(None)) and value in arguments  # a list has no hash
     if origin is tuple:
         if not isinstance(value, tuple):
             return False
-        if inside[-1] is ...:
-            return all(_fits(item, inside[0]) for item in value)
-        return len(value) == len(inside) and all(map(_fits, value, inside))
+        if arguments[-1] is ...:
+            return all(_matches(item, arguments[0]) for item in value)
+        return len(value) == len(arguments) and all(map(_matches, value, arguments))
     if isinstance(value, bool) or hint is bool:
         return isinstance(value, bool) and hint is bool
     if hint is float and isinstance(value, float):
@@ -222,15 +222,15 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint)
 
 
-def _wording(hint: Any) -> str:
+def _describe(hint: Any) -> str:
     """An annotation in words, for error messages."""
-    origin, inside = get_origin(hint), get_args(hint)
+    origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return next(item.words for item in inside if isinstance(item, Bounds))
+        return next(item.description for item in arguments if isinstance(item, Bounds))
     if origin in (Union, types.UnionType):
-        return " or ".join(_wording(option) for option in inside)
+        return " or ".join(_describe(option) for option in arguments)
     if origin is Literal:
-        return "one of " + ", ".join(map(repr, inside))
+        return "one of " + ", ".join(map(repr, arguments))
     if origin is tuple:
-        return f"a tuple of {_wording(inside[0])}"
+        return f"a tuple of {_describe(arguments[0])}"
     return TYPE_NAMES.get(hint) or str(getattr(hint, "__name__", hint))

@@ -16,7 +16,7 @@ from torch import Tensor
 from .errors import LoadError
 
 StateDict = dict[str, Tensor]
-Holes = dict[str, str]
+Placeholders = dict[str, str]  # the values of {i} and {p} in a tensor's name
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,16 @@ class Name:
     theirs: str
     ours: str
     transpose: bool = False
-    leading: int = 0  # how many leading dimensions of size one theirs has
+    leading: int = 0  # leading dimensions of size one in theirs
     heads: int = 0  # the heads, where theirs has them as a dimension of their own (XLNet)
 
-    def load(self, x: Tensor, holes: Holes) -> StateDict:
+    def load(self, x: Tensor, placeholders: Placeholders) -> StateDict:
         x = x.reshape(x.shape[self.leading :])
         x = x.flatten(1) if self.heads else x
-        return {self.ours.format(**holes): x.mT if self.transpose and x.ndim == 2 else x}
+        return {self.ours.format(**placeholders): x.mT if self.transpose and x.ndim == 2 else x}
 
-    def export(self, ours: Mapping[str, Tensor], holes: Holes) -> Tensor:
-        x = ours[self.ours.format(**holes)]
+    def export(self, ours: Mapping[str, Tensor], placeholders: Placeholders) -> Tensor:
+        x = ours[self.ours.format(**placeholders)]
         x = x.mT if self.transpose and x.ndim == 2 else x
         x = x.reshape(len(x), self.heads, -1) if self.heads else x
         return x.reshape((1,) * self.leading + tuple(x.shape))
@@ -58,17 +58,17 @@ class Fused:
     per_head: int = 0  # how many heads alternate
     sizes: tuple[int, ...] = ()
 
-    def load(self, x: Tensor, holes: Holes) -> StateDict:
+    def load(self, x: Tensor, placeholders: Placeholders) -> StateDict:
         x = x.mT if self.transpose and x.ndim == 2 else x
         if self.per_head:
             split = x.reshape(self.per_head, len(self.parts), -1, *x.shape[1:]).unbind(1)
             pieces = [piece.reshape(-1, *x.shape[1:]) for piece in split]
         else:
             pieces = list(torch.split(x, list(self.sizes)) if self.sizes else x.chunk(len(self.parts)))
-        return {part.format(**holes): piece for part, piece in zip(self.parts, pieces, strict=True)}
+        return {part.format(**placeholders): piece for part, piece in zip(self.parts, pieces, strict=True)}
 
-    def export(self, ours: Mapping[str, Tensor], holes: Holes) -> Tensor:
-        pieces = [ours[part.format(**holes)] for part in self.parts]
+    def export(self, ours: Mapping[str, Tensor], placeholders: Placeholders) -> Tensor:
+        pieces = [ours[part.format(**placeholders)] for part in self.parts]
         if self.per_head:
             rows = [piece.reshape(self.per_head, -1, *piece.shape[1:]) for piece in pieces]
             x = torch.stack(rows, dim=1).reshape(-1, *pieces[0].shape[1:])
@@ -117,69 +117,70 @@ class Loaded:
 def load_tensors(theirs: Mapping[str, Tensor], table: Table) -> Loaded:
     """Their tensors as ours. Nothing is copied: views of what was given, transposed ones included."""
     loaded = Loaded()
-    late: list[tuple[str, Alias, Holes]] = []
+    aliases: list[tuple[str, Alias, Placeholders]] = []
     for name in theirs:
-        row, holes = _row(name, table)
-        if row is None:
+        rule, placeholders = _find_rule(name, table)
+        if rule is None:
             loaded.unknown.append(name)
-        elif isinstance(row, Ignore):
-            loaded.kept[name], loaded.reasons[name] = theirs[name], row.why
-        elif isinstance(row, Alias):
-            late.append((name, row, holes))
+        elif isinstance(rule, Ignore):
+            loaded.kept[name], loaded.reasons[name] = theirs[name], rule.why
+        elif isinstance(rule, Alias):
+            aliases.append((name, rule, placeholders))
         else:
             loaded.used.append(name)
-            loaded.state |= _taken(row, name, theirs[name], holes)
-    for name, alias, holes in late:
-        _alias(loaded, name, theirs[name], alias.ours.format(**holes))
+            loaded.state |= _load_rule(rule, name, theirs[name], placeholders)
+    # Last, because each is compared with the tensor it is tied to.
+    for name, alias, placeholders in aliases:
+        _load_alias(loaded, name, theirs[name], alias.ours.format(**placeholders))
     return loaded
 
 
-def _taken(row: Name | Fused, name: str, x: Tensor, holes: Holes) -> StateDict:
+def _load_rule(rule: Name | Fused, name: str, x: Tensor, placeholders: Placeholders) -> StateDict:
     try:
-        return row.load(x, holes)
+        return rule.load(x, placeholders)
     except (RuntimeError, ValueError, IndexError):  # it cannot be split or transposed as the table requires
         message = f"{name} has the shape {tuple(x.shape)}, which does not fit the config"
-        raise LoadError(f"{message}: they are not of one model") from None
+        raise LoadError(f"{message}: weights and config are not of the same model") from None
 
 
 def export(ours: Mapping[str, Tensor], table: Table) -> StateDict:
     """Our tensors as theirs: every rule that owns a tensor, in the order of the table."""
     theirs: StateDict = {}
-    taken: set[str] = set()
-    for row in table:
-        if isinstance(row, Ignore) and row.like is not None:
-            theirs[row.theirs] = ours[row.like].clone(memory_format=torch.contiguous_format)
-        if isinstance(row, Alias | Ignore):
+    written: set[str] = set()
+    for rule in table:
+        if isinstance(rule, Ignore) and rule.like is not None:
+            theirs[rule.theirs] = ours[rule.like].clone(memory_format=torch.contiguous_format)
+        if isinstance(rule, Alias | Ignore):
             continue
-        for holes in _holes(row.parts[0], ours):
-            theirs[row.theirs.format(**holes)] = row.export(ours, holes).contiguous()
-            taken |= {part.format(**holes) for part in row.parts}
-    missed = sorted(set(ours) - taken)
-    if missed:
-        raise LoadError(f"no rule of the table writes {', '.join(missed[:5])}")
+        for placeholders in _match_placeholders(rule.parts[0], ours):
+            theirs[rule.theirs.format(**placeholders)] = rule.export(ours, placeholders).contiguous()
+            written |= {part.format(**placeholders) for part in rule.parts}
+    unwritten = sorted(set(ours) - written)
+    if unwritten:
+        raise LoadError(f"no rule of the table writes {', '.join(unwritten[:5])}")
     return theirs
 
 
 def targets(name: str, table: Table) -> tuple[str, ...] | None:
     """The names of ours that a tensor of theirs becomes: none if it is ignored, None if no rule matches."""
-    row, holes = _row(name, table)
-    if row is None:
+    rule, placeholders = _find_rule(name, table)
+    if rule is None:
         return None
-    parts = row.parts if isinstance(row, Name | Fused) else (row.ours,) if isinstance(row, Alias) else ()
-    return tuple(part.format(**holes) for part in parts)
+    parts = rule.parts if isinstance(rule, Name | Fused) else (rule.ours,) if isinstance(rule, Alias) else ()
+    return tuple(part.format(**placeholders) for part in parts)
 
 
-def second_names(ours: Mapping[str, Tensor], table: Table, names: Iterable[str]) -> StateDict:
+def export_aliases(ours: Mapping[str, Tensor], table: Table, names: Iterable[str]) -> StateDict:
     """The aliases of a checkpoint with what their owners hold now: training changed both, or neither."""
     theirs: StateDict = {}
     for name in names:
-        row, holes = _row(name, table)
-        if isinstance(row, Alias):
-            theirs[name] = ours[row.ours.format(**holes)].contiguous()
+        rule, placeholders = _find_rule(name, table)
+        if isinstance(rule, Alias):
+            theirs[name] = ours[rule.ours.format(**placeholders)].contiguous()
     return theirs
 
 
-def _alias(loaded: Loaded, name: str, x: Tensor, ours: str) -> None:
+def _load_alias(loaded: Loaded, name: str, x: Tensor, ours: str) -> None:
     """An alias must equal the tensor it is tied to, unless that tensor is missing."""
     owner = loaded.state.get(ours)
     if owner is None:
@@ -194,15 +195,15 @@ def _alias(loaded: Loaded, name: str, x: Tensor, ours: str) -> None:
         )
 
 
-def _row(name: str, table: Table) -> tuple[WeightRule | None, Holes]:
-    for row in table:
-        match = _pattern(row.theirs).fullmatch(name)
+def _find_rule(name: str, table: Table) -> tuple[WeightRule | None, Placeholders]:
+    for rule in table:
+        match = _pattern(rule.theirs).fullmatch(name)
         if match:
-            return row, match.groupdict()
+            return rule, match.groupdict()
     return None, {}
 
 
-def _holes(template: str, names: Mapping[str, Tensor]) -> list[Holes]:
+def _match_placeholders(template: str, names: Mapping[str, Tensor]) -> list[Placeholders]:
     pattern = _pattern(template)
     return [match.groupdict() for match in map(pattern.fullmatch, names) if match]
 

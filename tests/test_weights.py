@@ -6,7 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.errors import LoadError
-from clearhead.weights import Alias, Fused, Ignore, Name, StateDict, Table, export, load_tensors, second_names
+from clearhead.weights import (
+    Alias,
+    Fused,
+    Ignore,
+    Name,
+    StateDict,
+    Table,
+    export,
+    export_aliases,
+    load_tensors,
+)
 
 QKV = ("blocks.{i}.q.{p}", "blocks.{i}.k.{p}", "blocks.{i}.v.{p}")
 
@@ -96,7 +106,7 @@ def test_a_second_name_alone_is_the_tensor_and_follows_it_when_it_changes() -> N
     alone = load_tensors({"head": numbered(3, 2)}, TIED)
     assert torch.equal(alone.state["table"], numbered(3, 2)) and alone.used == ["head"]
     trained = {"table": numbered(3, 2) + 1}
-    assert torch.equal(second_names(trained, TIED, ["head", "wte"])["head"], trained["table"])
+    assert torch.equal(export_aliases(trained, TIED, ["head", "wte"])["head"], trained["table"])
 
 
 def test_a_tensor_that_cannot_be_cut_is_one_line() -> None:

@@ -17,8 +17,6 @@ SEARCHED = (
 )  # fmt: skip
 # The log keeps the words of its time.
 APART = ("docs/log.md",)
-# Packages that still have some of these. Take one out as soon as it has none; nothing is to be added.
-LATER = ("clearhead/bench/", "clearhead/bundle/", "clearhead/lens/", "clearhead/serve/", "clearhead/tune/")
 
 # A pattern (words; a space matches any white space and the sign of a comment), and what to write instead.
 ODD = {
@@ -80,13 +78,8 @@ def hits() -> dict[str, list[str]]:
 
 
 def test_no_odd_words() -> None:
-    new = [line for name, lines in hits().items() if not name.startswith(LATER) for line in lines]
-    assert not new, "\n" + "\n".join(new)
-
-
-def test_packages_for_later_still_have_some() -> None:
-    found = tuple(hits())
-    assert [p for p in LATER if not any(name.startswith(p) for name in found)] == [], "take it out of LATER"
+    found = [line for lines in hits().values() for line in lines]
+    assert not found, "\n" + "\n".join(found)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import clearhead
 from clearhead.bundle import Bundle
-from clearhead.nn.draw import generator
+from clearhead.nn.layers import generator
 from clearhead.tasks import Better
 from clearhead.train import Training, checkpoints, read_log, without_timing
 

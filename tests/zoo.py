@@ -79,7 +79,7 @@ def decodes(mixer: TokenMixer) -> bool:
     if not isinstance(mixer, cn.Attention):
         return can(mixer, "causal")
     kernel = mixer.kernel.build(HEADS, WIDTH // HEADS)
-    return "causal" in kernel.supports and ("uneven" in kernel.supports or kernel.keeps == "state")
+    return "causal" in kernel.supports and ("uneven" in kernel.supports or kernel.cache_kind == "state")
 
 
 def attention(**changes: object) -> cn.Attention:

@@ -61,18 +61,18 @@ class AttentionPoint:
     variant: str
     length: int
     forward: float  # seconds
-    both: float  # forwards and backwards
+    both: float  # forward and backward pass, seconds
     forward_memory: int  # bytes
     both_memory: int
-    predicted: int | None  # operations forwards, by formula or without numbers; None: no formula
-    counted: int | None  # operations that torch counted; None: inside of a call that it does not look into
+    predicted: int | None  # FLOPs of the forward pass by formula; None: there is no formula
+    counted: int | None  # FLOPs that torch counted; None: torch cannot count this call
 
 
 @dataclass(frozen=True)
 class AttentionBenchmark:
     points: list[AttentionPoint]
-    refused: dict[str, str]  # a variant, and the sentence in which it said no
-    skipped: dict[str, int]  # a variant, and the length at which it would have taken too long
+    refused: dict[str, str]  # variant -> error of a variant that cannot run
+    skipped: dict[str, int]  # variant -> length from which it would exceed the time limit
 
     def of(self, variant: str) -> list[AttentionPoint]:
         return [point for point in self.points if point.variant == variant]
@@ -101,6 +101,7 @@ def measure_attention(
             if _too_long(points, name, length, limit):
                 skipped[name] = length
                 continue
+            # A first call shows whether the variant supports this layer and length.
             try:
                 progress(f"{length:,} tokens: {name}")
                 calls[name] = _Call(spec, layer, length)
@@ -132,10 +133,11 @@ def crossover(
     ratios = [(p.length, log(of(p) / base[p.length])) for p in result.of(variant) if p.length in base]
     if not ratios or ratios[-1][1] >= 0:
         return None
-    above = [i for i, (_, ratio) in enumerate(ratios) if ratio >= 0]
-    if not above:
+    slower = [i for i, (_, ratio) in enumerate(ratios) if ratio >= 0]
+    if not slower:
         return 0.0
-    (n1, r1), (n2, r2) = ratios[above[-1]], ratios[above[-1] + 1]
+    # Interpolate between the last length at which it needs more and the next one, on logarithmic scales.
+    (n1, r1), (n2, r2) = ratios[slower[-1]], ratios[slower[-1] + 1]
     return exp(log(n1) + (log(n2) - log(n1)) * r1 / (r1 - r2))
 
 
@@ -172,10 +174,11 @@ class _Call:
         self.mask = Causal() if layer.causal else Everyone()
 
     def _run(self, x_BTD: Tensor) -> Tensor:
-        place = torch.arange(x_BTD.shape[1])[None]
-        view = View(self.mask, len(x_BTD), place, place)  # anew: what a view has rendered must not be lent
-        answer: Tensor = self.module(x_BTD, Context(view, BoundPositions()))
-        return answer
+        positions = torch.arange(x_BTD.shape[1])[None]
+        # A new view for each call: a view caches its mask, and building it is part of the work.
+        view = View(self.mask, len(x_BTD), positions, positions)
+        output: Tensor = self.module(x_BTD, Context(view, BoundPositions()))
+        return output
 
     @torch.no_grad()
     def forward(self) -> int:
@@ -183,8 +186,8 @@ class _Call:
         return 1
 
     def both(self) -> int:
-        answer = self._run(self.x_BTD.requires_grad_())
-        torch.autograd.backward(answer, torch.ones_like(answer))
+        output = self._run(self.x_BTD.requires_grad_())
+        torch.autograd.backward(output, torch.ones_like(output))
         self.module.zero_grad(set_to_none=True)
         self.x_BTD.grad = None
         return 1
@@ -211,8 +214,8 @@ def _points(
             1 / both[name],
             peak_tensor_bytes(call.forward),
             peak_tensor_bytes(call.both),
-            _predicted(mixers[name], layer, length),
-            _counted(call),
+            _predicted_flops(mixers[name], layer, length),
+            _counted_flops(call),
         )
         for name, call in calls.items()
     ]
@@ -220,18 +223,18 @@ def _points(
 
 def _too_long(points: Sequence[AttentionPoint], name: str, length: int, limit: float) -> bool:
     """Whether the next length would exceed the limit, extrapolated from the last two."""
-    before = [point for point in points if point.variant == name]
-    if not before:
+    measured = [point for point in points if point.variant == name]
+    if not measured:
         return False
-    last = before[-1]
+    last = measured[-1]
     step = length / last.length
-    rate = last.both / before[-2].both if len(before) > 1 else step**2
+    rate = last.both / measured[-2].both if len(measured) > 1 else step**2
     return last.both * max(step, rate) > limit
 
 
-def _predicted(spec: TokenMixer, layer: LayerSize, length: int) -> int | None:
+def _predicted_flops(spec: TokenMixer, layer: LayerSize, length: int) -> int | None:
     shape = CallShape(batch=layer.batch, length=length).hidden(layer.width)
-    if isinstance(spec, Recurrent):  # its gates see the token and the state; then the way back to the stream
+    if isinstance(spec, Recurrent):  # gates of the input and the state, then the output projection
         hidden, gates = spec.hidden or layer.width, 4 if spec.cell == "lstm" else 3
         cell = gates * hidden * (layer.width + hidden) + hidden * layer.width
         return 2 * shape.vectors * cell * (2 if spec.both_ways else 1)
@@ -241,9 +244,9 @@ def _predicted(spec: TokenMixer, layer: LayerSize, length: int) -> int | None:
         return None
 
 
-def _counted(call: _Call) -> int | None:
+def _counted_flops(call: _Call) -> int | None:
     if any(isinstance(part, torch.nn.RNNBase) for part in call.module.modules()):
-        return None  # torch does not look into a recurrent call of the CPU
+        return None  # torch does not count inside the recurrent calls of the CPU
     with FlopCounterMode(display=False, custom_mapping=FUSED) as counter:
         call.forward()
     return int(counter.get_total_flops())

@@ -1,7 +1,6 @@
-"""CTranslate2 as a peer: a folder of ours in; a decoder out that works in a process of its own.
+"""CTranslate2 as a peer: a folder saved by Clearhead in; a decoder in a separate process out.
 
-It brings threads of its own, and once they have run, whatever else computes in the process takes half as long
-again.
+Once its threads have run, all other computation in the same process takes 50 % longer.
 """
 
 from __future__ import annotations
@@ -21,24 +20,25 @@ from .timing import quiet_libraries
 @dataclass(frozen=True)
 class ConvertedModel:
     folder: Path
-    kind: str  # what it computes in: "float32" or "int8"
-    words: list[str]  # it speaks in words; ours are numbers
+    kind: str  # compute type: "float32" or "int8"
+    words: list[str]  # CTranslate2 takes tokens, not ids: one word per id
     translates: bool  # an encoder-decoder; otherwise it continues the prompt
 
 
 def convert_folder(folder: Path, kind: str, vocab: int, *, translates: bool) -> ConvertedModel:
+    """Convert a Hugging Face folder to CTranslate2's format."""
     with quiet_libraries():
         library: Any = import_module("ctranslate2")
     words = [f"w{i}" for i in range(vocab)]
     if translates:
-        words[-1] = "<pad>"  # Marian's last word; their converter looks for it
+        words[-1] = "<pad>"  # the last token of Marian, which the converter requires
     out = folder.parent / f"ctranslate2-{kind}"
 
     class Converter(library.converters.TransformersConverter):  # type: ignore[misc]
         """CTranslate2's converter, which needs only the words of a tokenizer."""
 
         def load_tokenizer(self, *_: Any, **__: Any) -> Any:
-            return _Words(words)
+            return _WordTokenizer(words)
 
     with quiet_libraries():
         Converter(str(folder)).convert(str(out), quantization=kind)
@@ -49,8 +49,8 @@ class CTranslate2Process:
     """Decodes in another process, which opens the model once."""
 
     def __init__(self, model: ConvertedModel, ids: list[list[int]], task: DecodeTask, cores: int) -> None:
-        given = (model, ids, task, cores)
-        self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_open, initargs=given)
+        arguments = (model, ids, task, cores)
+        self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_open, initargs=arguments)
 
     def __enter__(self) -> Decoder:
         return lambda: self._pool.submit(_decode).result()
@@ -59,7 +59,7 @@ class CTranslate2Process:
         self._pool.shutdown()
 
 
-_opened: list[Decoder] = []  # there: what `_open` made
+_opened: list[Decoder] = []  # in the other process: the decoder that `_open` created
 
 
 def _open(model: ConvertedModel, ids: list[list[int]], task: DecodeTask, cores: int) -> None:
@@ -71,22 +71,22 @@ def _open(model: ConvertedModel, ids: list[list[int]], task: DecodeTask, cores: 
 
     def translate() -> list[list[int]]:
         lengths = {"min_decoding_length": task.tokens, "max_decoding_length": task.tokens}
-        found = engine.translate_batch(rows, beam_size=task.beams, **lengths)
-        return [[int(word[1:]) for word in each.hypotheses[0]] for each in found]
+        results = engine.translate_batch(rows, beam_size=task.beams, **lengths)
+        return [[int(word[1:]) for word in result.hypotheses[0]] for result in results]
 
-    def go_on() -> list[list[int]]:
+    def continue_prompts() -> list[list[int]]:
         lengths = {"min_length": task.tokens, "max_length": task.tokens}
-        found = engine.generate_batch(rows, beam_size=task.beams, include_prompt_in_result=False, **lengths)
-        return [list(each.sequences_ids[0]) for each in found]
+        results = engine.generate_batch(rows, beam_size=task.beams, include_prompt_in_result=False, **lengths)
+        return [list(result.sequences_ids[0]) for result in results]
 
-    _opened.append(translate if model.translates else go_on)
+    _opened.append(translate if model.translates else continue_prompts)
 
 
 def _decode() -> list[list[int]]:
     return _opened[0]()
 
 
-class _Words:
+class _WordTokenizer:
     """The part of a tokenizer that the converter uses."""
 
     def __init__(self, words: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
-"""Decoding speed: one model, the same prompts and number of new tokens; Clearhead beside other libraries.
+"""Decoding speed of Clearhead and other libraries: one model, the same prompts and number of new tokens.
 
-The others load the folder that we save, so all have the same weights. None may stop early. CTranslate2 has
-threads of its own, which slow down everything else in the process, so it runs in a separate one.
+The others load the folder that Clearhead saves, so all have the same weights. None may stop early.
+CTranslate2 runs in a separate process, because its threads slow down everything else in its process.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PAUSE = 0.3  # seconds before each turn: OpenMP threads of the previous side spi
 
 @dataclass(frozen=True)
 class DecodeBenchmark:
-    speeds: dict[str, float]  # new tokens a second, by side
-    alike: dict[str, float]  # the share of tokens that are the same as ours in float32
+    speeds: dict[str, float]  # new tokens per second, by side
+    alike: dict[str, float]  # the share of tokens equal to those of Clearhead in float32
     peers: dict[str, str]
     missing: list[str]
 
@@ -42,7 +42,7 @@ def compare_decoding(
 ) -> DecodeBenchmark:
     peers, missing = installed(DECODE_PEERS)
     with TemporaryDirectory() as scratch, ExitStack() as open_:
-        bundle = _model(model)
+        bundle = _load_generator(model)
         folder = Path(scratch) / "model"
         save(bundle, folder)
         head = bundle.spec.head
@@ -58,24 +58,26 @@ def compare_decoding(
             for name, kind in (("ctranslate2", "float32"), ("ctranslate2 int8", "int8")):
                 progress(f"converting for {name}")
                 try:
-                    theirs = convert_folder(
+                    converted = convert_folder(
                         folder, kind, head.vocab, translates=bundle.spec.is_encoder_decoder
                     )
-                    sides[name] = open_.enter_context(CTranslate2Process(theirs, ids.tolist(), task, cores))
-                except Exception as error:  # a peer may fail in any way; the others are measured all the same
+                    sides[name] = open_.enter_context(
+                        CTranslate2Process(converted, ids.tolist(), task, cores)
+                    )
+                except Exception as error:  # a peer may fail in any way; measure the others
                     missing.append(f"{name} ({type(error).__name__}: {str(error).splitlines()[0][:80]})")
         decoded = {name: side() for name, side in sides.items()}
         speeds = measure_in_turns(
             {name: _token_counter(side) for name, side in sides.items()}, rounds, progress, pause=PAUSE
         )
-    alike = {name: _alike(rows, decoded["clearhead"]) for name, rows in decoded.items()}
+    alike = {name: _agreement(rows, decoded["clearhead"]) for name, rows in decoded.items()}
     return DecodeBenchmark(speeds, alike, peers, missing)
 
 
 def clearhead_decoder(bundle: Bundle, ids_BT: Tensor, task: DecodeTask) -> Decoder:
     def decode() -> list[list[int]]:
         rows = bundle.generate_ids(ids_BT, torch.ones_like(ids_BT), **task.settings)
-        return _new(rows, task)
+        return _new_tokens(rows, task)
 
     return decode
 
@@ -89,29 +91,32 @@ def transformers_decoder(folder: Path, ids_BT: Tensor, task: DecodeTask) -> Deco
     def decode() -> list[list[int]]:
         with quiet_libraries(), torch.inference_mode():
             rows = model.generate(ids_BT, attention_mask=torch.ones_like(ids_BT), **task.settings)
-        return _new(rows, task)
+        return _new_tokens(rows, task)
 
     return decode
 
 
-def _model(name: str) -> Bundle:
+def _load_generator(name: str) -> Bundle:
     bundle = build(name) if name in SIZES else load(name)
     if not (bundle.spec.generates and isinstance(bundle.spec.head, TokenHead)):
         raise InputError(
-            f"{name} generates no text; give a model that generates, such as gpt2 or transformer-base"
+            f"{name} does not generate text; give a model that generates, such as gpt2 or transformer-base"
         )
     return bundle
 
 
-def _new(rows: Tensor, task: DecodeTask) -> list[list[int]]:
+def _new_tokens(rows: Tensor, task: DecodeTask) -> list[list[int]]:
     """The new tokens are the last ones, whether a prompt or a start token precedes them."""
     return [row[-task.tokens :] for row in rows.tolist()]
 
 
 def _token_counter(decode: Decoder) -> TimedCall:
-    return lambda: sum(map(len, decode()))  # a function of its own binds `decode`; a loop would not
+    return lambda: sum(
+        map(len, decode())
+    )  # a function, because a lambda in a loop would bind the last `decode`
 
 
-def _alike(rows: list[list[int]], wanted: list[list[int]]) -> float:
-    pairs = [pair for one, two in zip(rows, wanted, strict=True) for pair in zip(one, two, strict=False)]
+def _agreement(rows: list[list[int]], reference: list[list[int]]) -> float:
+    """The share of equal tokens."""
+    pairs = [pair for one, two in zip(rows, reference, strict=True) for pair in zip(one, two, strict=False)]
     return sum(one == two for one, two in pairs) / max(len(pairs), 1)

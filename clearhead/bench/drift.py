@@ -1,7 +1,6 @@
-"""Drift: a checkpoint and other kernels in; how far each takes its answers from those with its own out.
+"""Drift: a checkpoint and other attention kernels in; how much each changes its outputs on a text out.
 
-The weights were learned with the kernel that the checkpoint has. A kernel that is put in its place without
-any training shows here what it changes, on a text.
+The weights were trained with the checkpoint's own kernel; the others replace it without further training.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ DRIFT_TEXT = (
 
 @dataclass(frozen=True)
 class Drift:
-    states: float  # how far the last hidden states moved, relative to their size
-    bits: float | None  # Kullback-Leibler divergence of the answers, mean over tokens
-    same: float | None  # share of the places where the likeliest answer is the same
+    states: float  # distance of the last hidden states, relative to their norm
+    bits: float | None  # mean KL divergence of the predictions over the tokens
+    same: float | None  # share of positions with the same most likely token
 
 
 def drifts(
@@ -40,27 +39,28 @@ def drifts(
     """The drift of each kernel, and the errors of those that this model does not support."""
     base = load(folder, dtype="float32")
     inputs = _inputs(base, text or DRIFT_TEXT)
-    states, answer = _run(base, inputs)
-    drift_of: dict[str, Drift] = {}
+    states, logits = _run(base, inputs)
+    result: dict[str, Drift] = {}
     refused: dict[str, str] = {}
     for word in (word for word in variants if isinstance(parse(word), AttentionKernel)):
         progress(f"drift: {word}")
         try:
-            moved, moved_answer = _run(load(folder, dtype="float32", edit={"Attention.kernel": word}), inputs)
+            edited = load(folder, dtype="float32", edit={"Attention.kernel": word})
+            new_states, new_logits = _run(edited, inputs)
         except ClearheadError as error:
             refused[word] = str(error)
             continue
-        away = float((moved - states).norm() / states.norm())
-        drift_of[word] = Drift(away, *_answers(answer, moved_answer))
-    return drift_of, refused
+        distance = float((new_states - states).norm() / states.norm())
+        result[word] = Drift(distance, *_compare_logits(logits, new_logits))
+    return result, refused
 
 
 def _inputs(bundle: Bundle, text: str) -> tuple[Tensor, ...]:
     """The beginning of the text, as much as fits; random ids for a model without a tokenizer."""
     first, *others = SampleBatch.of(bundle, rows=1, length=128).inputs
     if bundle.tokenizer is not None:
-        longest = min(512, bundle.spec.max_length or 512)
-        first = torch.tensor([bundle.encode(text)[:longest]])
+        length = min(512, bundle.spec.max_length or 512)
+        first = torch.tensor([bundle.encode(text)[:length]])
     return (first, *others)
 
 
@@ -69,7 +69,7 @@ def _run(bundle: Bundle, inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     return bundle.model.hidden(*inputs), bundle.model(*inputs)
 
 
-def _answers(one: Tensor, two: Tensor) -> tuple[float | None, float | None]:
+def _compare_logits(one: Tensor, two: Tensor) -> tuple[float | None, float | None]:
     """Divergence in bits and agreement of the top token; None for outputs that are not token logits."""
     if one.ndim != 3 or one.shape[-1] < 10:
         return None, None

@@ -1,7 +1,7 @@
-"""Embedding speed: one model, the same texts; ours in float32 and int8 beside sentence-transformers.
+"""Embedding speed of Clearhead (float32 and int8) and sentence-transformers: one model, the same texts.
 
-How good the vectors are is told with it: their cosine with the peer's, and on rated pairs Spearman's rank
-correlation, as the SICK-R benchmark counts it.
+The quality of the vectors is reported, too: their cosine similarity with the peer's and, for rated pairs,
+Spearman's rank correlation as in the SICK-R benchmark.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Embedder = Callable[[Sequence[str]], Tensor]
 
 
 @dataclass(frozen=True)
-class Rated:
+class RatedPair:
     """Two texts and their similarity as rated by people."""
 
     one: str
@@ -38,15 +38,15 @@ class Rated:
 
 @dataclass(frozen=True)
 class EmbedBenchmark:
-    speeds: dict[str, float]  # texts a second
-    cosine: dict[str, float]  # the least cosine with the reference's vector of the same text
-    spearman: dict[str, float]  # times 100, where rated pairs were given
+    speeds: dict[str, float]  # texts per second
+    cosine: dict[str, float]  # smallest cosine similarity with the reference vector of the same text
+    spearman: dict[str, float]  # times 100, if rated pairs were given
     peers: dict[str, str]
     missing: list[str]
 
 
 def compare_embedding(
-    folder: str, texts: Sequence[str], pairs: Sequence[Rated], *, rounds: int, progress: ProgressCallback
+    folder: str, texts: Sequence[str], pairs: Sequence[RatedPair], *, rounds: int, progress: ProgressCallback
 ) -> EmbedBenchmark:
     peers, missing = installed(EMBED_PEERS)
     sides: dict[str, Embedder] = {
@@ -56,14 +56,16 @@ def compare_embedding(
     if not missing:
         progress("opening sentence-transformers")
         sides["sentence-transformers"] = sentence_transformers(folder)
-    speeds = measure_in_turns({name: _counted(side, texts) for name, side in sides.items()}, rounds, progress)
+    speeds = measure_in_turns(
+        {name: _text_counter(side, texts) for name, side in sides.items()}, rounds, progress
+    )
     vectors = {name: side(texts) for name, side in sides.items()}
     reference = vectors.get("sentence-transformers", vectors["clearhead"])
-    cosine = {name: float(F.cosine_similarity(found, reference).min()) for name, found in vectors.items()}
+    cosine = {name: float(F.cosine_similarity(x, reference).min()) for name, x in vectors.items()}
     scores = {}
     for name, side in sides.items() if pairs else ():
         progress(f"ranking {len(pairs):,} pairs: {name}")
-        scores[name] = ranked(side, pairs)
+        scores[name] = rank_correlation(side, pairs)
     return EmbedBenchmark(speeds, cosine, scores, peers, missing)
 
 
@@ -74,26 +76,28 @@ def sentence_transformers(folder: str) -> Embedder:
     return lambda texts: torch.from_numpy(model.encode(list(texts), show_progress_bar=False))
 
 
-def ranked(side: Embedder, pairs: Sequence[Rated]) -> float:
+def rank_correlation(side: Embedder, pairs: Sequence[RatedPair]) -> float:
     """Spearman's correlation between the cosines of the pairs and their ratings, times 100."""
     texts = sorted({*chain.from_iterable((pair.one, pair.two) for pair in pairs)})
-    place = {text: i for i, text in enumerate(texts)}
+    index = {text: i for i, text in enumerate(texts)}
     vectors = F.normalize(side(texts), dim=-1)
-    one, two = (torch.tensor([place[getattr(p, which)] for p in pairs]) for which in ("one", "two"))
-    likeness = (vectors[one] * vectors[two]).sum(-1)
+    one, two = (torch.tensor([index[getattr(p, which)] for p in pairs]) for which in ("one", "two"))
+    cosines = (vectors[one] * vectors[two]).sum(-1)
     ratings = torch.tensor([pair.rating for pair in pairs])
-    return 100 * float(torch.corrcoef(torch.stack([_ranks(likeness), _ranks(ratings)]))[0, 1])
+    return 100 * float(torch.corrcoef(torch.stack([_ranks(cosines), _ranks(ratings)]))[0, 1])
 
 
-def read_rated(path: Path) -> list[Rated]:
-    """Rows of a tab-separated file with a header, as SICK's: number, text, text, rating; .xz is unpacked."""
-    opened = lzma.open if path.suffix == ".xz" else open
+def read_rated_pairs(path: Path) -> list[RatedPair]:
+    """Read a tab-separated file with a header, as of SICK: number, text, text, rating; may be .xz."""
+    open_file = lzma.open if path.suffix == ".xz" else open
     try:
-        with opened(path, "rt", encoding="utf-8", newline="") as file:
+        with open_file(path, "rt", encoding="utf-8", newline="") as file:
             rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
-        return [Rated(row[1], row[2], float(row[3])) for row in rows]
+        return [RatedPair(row[1], row[2], float(row[3])) for row in rows]
     except (OSError, lzma.LZMAError, UnicodeDecodeError, IndexError, ValueError) as error:
-        raise InputError(f"{path} is no table of rated pairs (number, text, text, rating): {error}") from None
+        raise InputError(
+            f"{path} is not a table of rated pairs (number, text, text, rating): {error}"
+        ) from None
 
 
 def _ranks(values: Tensor) -> Tensor:
@@ -103,5 +107,5 @@ def _ranks(values: Tensor) -> Tensor:
     return (counts.cumsum(0) - (counts + 1) / 2)[inverse].double()
 
 
-def _counted(side: Embedder, texts: Sequence[str]) -> Callable[[], int]:
+def _text_counter(side: Embedder, texts: Sequence[str]) -> Callable[[], int]:
     return lambda: len(side(texts))

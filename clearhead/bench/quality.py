@@ -1,8 +1,8 @@
-"""Quality: ways to mix tokens in; what the same small model learns with each, from the same tokens, out.
+"""Quality: token mixers in; the scores of the same small model trained with each out.
 
-Two puzzles that need a long look, and a text. The puzzles are answered by an encoder, so that every variant
-can try; the text is read by a decoder, and those that cannot say why not. All else is equal: width, depth,
-data, order, steps, learning rate.
+The tasks are two long-range puzzles and language modelling. The puzzles use an encoder, which every variant
+supports; language modelling uses a decoder, and variants that are not causal are reported with their error.
+All else is equal: width, depth, data, order, steps, learning rate.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TrainedVariant:
     loss: float  # on held-out rows
     accuracy: float | None  # of the puzzles
     tokens_per_second: float  # in training
-    memory: int  # bytes that one step holds at most
+    memory: int  # peak bytes of one step
 
 
 def train_variants(
@@ -56,8 +56,8 @@ def train_variants(
             progress(f"{name}: {variant}")
             try:
                 change = variant_edit(variant, setting.length, causal=name == "text")
-                build = _text(change, setting) if name == "text" else _puzzle(name, change, setting)
-                trained.append(_train(name, variant, *build, setting))
+                parts = _text(change, setting) if name == "text" else _puzzle(name, change, setting)
+                trained.append(_train(name, variant, *parts, setting))
             except ClearheadError as error:
                 refused[f"{name}, {variant}"] = str(error)
     return trained, refused
@@ -99,12 +99,12 @@ def _puzzle(name: str, change: Mapping[str, Any], setting: QualitySettings) -> t
 
 
 def _text(change: Mapping[str, Any], setting: QualitySettings) -> tuple[Bundle, Task[Any]]:
-    words = {
+    overrides = {
         "data.length": setting.length, "data.rows": setting.rows, "model.n_embd": setting.width,
         "model.n_layer": setting.depth, "model.n_head": setting.heads, "model.n_positions": setting.length,
         "train.seed": setting.seed,
     }  # fmt: skip
-    run = with_overrides(load_run("gpt-chars"), [f"{name}={value}" for name, value in words.items()])
+    run = with_overrides(load_run("gpt-chars"), [f"{name}={value}" for name, value in overrides.items()])
     prepared = prepare(replace(run, model={**run.model, "edit": dict(change)}))
     return prepared.bundle, prepared.task
 
@@ -112,9 +112,9 @@ def _text(change: Mapping[str, Any], setting: QualitySettings) -> tuple[Bundle, 
 def _train(
     name: str, variant: str, bundle: Bundle, task: Task[Any], setting: QualitySettings
 ) -> TrainedVariant:
-    memory = peak_tensor_bytes(lambda: _step(bundle, task))
+    memory = peak_tensor_bytes(lambda: _forward_and_backward(bundle, task))
     bundle.model.zero_grad(set_to_none=True)
-    stamps: list[float] = []
+    stamps: list[float] = []  # the end of each step
     with TemporaryDirectory() as folder:
         clock = fair_clock()
         log = lambda record: stamps.append(clock()) if "loss" in record else None  # noqa: E731
@@ -132,6 +132,6 @@ def _train(
     )
 
 
-def _step(bundle: Bundle, task: Task[Any]) -> None:
+def _forward_and_backward(bundle: Bundle, task: Task[Any]) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.autograd.backward(task.loss(bundle.model.train(), task.batch(1, 0)))

@@ -18,7 +18,7 @@ Decoder = Callable[[], list[list[int]]]
 
 @dataclass(frozen=True)
 class DecodeTask:
-    """The work of each side: `tokens` new ids per row after a prompt (or source) of `prompt` random ids."""
+    """The work of each side: `tokens` new ids per row after a prompt or source of `prompt` random ids."""
 
     batch: int
     beams: int
@@ -27,7 +27,7 @@ class DecodeTask:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Under the names that transformers and we share."""
+        """The settings under the names that Clearhead and transformers share."""
         length = {"max_new_tokens": self.tokens, "min_new_tokens": self.tokens}
         return {**length, "num_beams": self.beams, "do_sample": False}
 
@@ -38,7 +38,7 @@ class QualitySettings:
 
     steps: int = 200
     length: int = 64
-    rows: int = 32  # a batch
+    rows: int = 32  # per batch
     width: int = 64
     depth: int = 2
     heads: int = 4

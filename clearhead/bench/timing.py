@@ -1,4 +1,4 @@
-"""Timing and memory: several implementations of one piece of work in; their speeds, side by side, out.
+"""Timing and memory: several implementations of the same work in; their speeds out.
 
 Each implementation runs once to warm up; then all take turns, round by round, so that other load on the
 machine affects them alike. The result is the median of the rounds.
@@ -22,7 +22,7 @@ import torch
 
 from ..errors import InputError
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch.profiler writes to stderr
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise torch.profiler writes to stderr
 TimedCall = Callable[[], int]
 """Does the work once and returns its amount: tokens or sentences."""
 ProgressCallback = Callable[[str], None]
@@ -46,10 +46,10 @@ def measure_in_turns(
         for name, work in sides.items():
             progress(f"round {turn} of {rounds}: {name}")
             time.sleep(pause)
-            begun = clock()
+            start = clock()
             amount = work()
-            speeds[name].append(amount / (clock() - begun))
-    return {name: median(each) for name, each in speeds.items()}
+            speeds[name].append(amount / (clock() - start))
+    return {name: median(values) for name, values in speeds.items()}
 
 
 def fair_clock() -> Callable[[], float]:
@@ -59,17 +59,17 @@ def fair_clock() -> Callable[[], float]:
 
 def set_threads(count: int | None) -> int:
     """Set torch's threads to `count`, or to all cores this process may use; returns the number."""
-    have = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if count is not None and not 1 <= count <= have:
-        raise InputError(f"threads is {count}; this machine has 1 to {have}")
-    torch.set_num_threads(count or have)
-    return count or have
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if count is not None and not 1 <= count <= available:
+        raise InputError(f"threads is {count}; expected 1 to {available} on this machine")
+    torch.set_num_threads(count or available)
+    return count or available
 
 
 def installed(packages: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """The versions of the packages that are installed, and the names of those that are not."""
-    here = [name for name in packages if find_spec(name.replace("-", "_"))]
-    return {name: metadata.version(name) for name in here}, [name for name in packages if name not in here]
+    found = [name for name in packages if find_spec(name.replace("-", "_"))]
+    return {name: metadata.version(name) for name in found}, [name for name in packages if name not in found]
 
 
 def describe_machine(cores: int, peers: Mapping[str, str]) -> str:
@@ -82,8 +82,8 @@ def describe_machine(cores: int, peers: Mapping[str, str]) -> str:
 def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def peak_tensor_bytes(work: Callable[[], object]) -> int:
@@ -96,11 +96,11 @@ def peak_tensor_bytes(work: Callable[[], object]) -> int:
         work()
     results: Any = profile.profiler.kineto_results
     changes = sorted((e.start_ns(), e.nbytes()) for e in results.events() if e.name() == "[memory]")
-    held = most = 0
+    allocated = peak = 0
     for _, change in changes:
-        held += change
-        most = max(most, held)
-    return most
+        allocated += change
+        peak = max(peak, allocated)
+    return peak
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""Training speed against Hugging Face's trainer: one model, the same rows, the same tokens a batch, in turns.
+"""Training speed of Clearhead and the Hugging Face Trainer: one model, the same rows and tokens per batch.
 
-Ragged: pairs of texts of all lengths. Dense: rows that are full to the last token, so no padding anywhere.
-What is counted are real tokens, the ones that are not padding, in a second.
+Ragged rows are pairs of texts of all lengths; dense rows are full and need no padding. The figure is tokens
+per second without padding.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..train import Trainer, Training
 from .task import TrainingRows
 from .timing import ProgressCallback
 
-TRAIN_PEERS = ("transformers", "accelerate")  # the second is what the first's trainer cannot do without
+TRAIN_PEERS = ("transformers", "accelerate")  # the Trainer of transformers needs accelerate
 UNGROUPED, GROUPED = "transformers", "transformers, by length"
 
 
@@ -37,7 +37,7 @@ class TrainingWork:
     bundle: Bundle
     task: Task[Any]
     rows: list[dict[str, list[int]]]
-    batch: int  # rows a batch of theirs, so that its padded tokens are as many as ours
+    batch: int  # rows per batch for transformers, chosen for the same number of padded tokens
     pad: int
 
 
@@ -66,15 +66,15 @@ def compare_training(
             with TemporaryDirectory() as folder:
                 speeds[name].append(run(Path(folder)))
             progress(f"round {turn} of {rounds}: {name} {median(speeds[name]):,.0f} tokens/s")
-    return {name: median(found) for name, found in speeds.items()}
+    return {name: median(values) for name, values in speeds.items()}
 
 
 def ragged(source: str, tokens: int) -> TrainingWork:
     """A small encoder-decoder on pairs of texts."""
     sizes = {"d_model": 256, "encoder_layers": 3, "decoder_layers": 3}
     sizes |= {"encoder_ffn_dim": 256, "decoder_ffn_dim": 256}
-    words = [f"data.source={source}", f"data.tokens={tokens}", "data.length=128", "tokenizer.vocab=6000"]
-    run = with_overrides(load_run("translate-en-zh"), [*words, "model.max_position_embeddings=160"])
+    overrides = [f"data.source={source}", f"data.tokens={tokens}", "data.length=128", "tokenizer.vocab=6000"]
+    run = with_overrides(load_run("translate-en-zh"), [*overrides, "model.max_position_embeddings=160"])
     run = with_overrides(run, [f"model.{name}={size}" for name, size in sizes.items()])
     prepared = prepare(run)
     assert isinstance(prepared.task, TextToText)
@@ -83,7 +83,7 @@ def ragged(source: str, tokens: int) -> TrainingWork:
         {"input_ids": [*pair.source, ids.end], "labels": [*pair.target, ids.end]}
         for pair in prepared.task.splits["train"]
     ]
-    batch = _fitting([tuple(map(len, row.values())) for row in rows], tokens)
+    batch = _rows_per_batch([tuple(map(len, row.values())) for row in rows], tokens)
     return TrainingWork(prepared.bundle, prepared.task, rows, batch, ids.pad)
 
 
@@ -97,13 +97,13 @@ def dense(tokens: int, length: int = 256) -> TrainingWork:
     return TrainingWork(bundle, task, [{"input_ids": text, "labels": text} for text in texts], rows, 0)
 
 
-def _fitting(sizes: Sequence[tuple[int, ...]], tokens: int) -> int:
+def _rows_per_batch(sizes: Sequence[tuple[int, ...]], tokens: int) -> int:
     """The number of random rows whose padded batch has `tokens` tokens on average."""
     key = generator(0, "bench")
 
     def padded(rows: int) -> float:
-        drawn = torch.randint(0, len(sizes), (50, rows), generator=key).tolist()
-        batches = [[sizes[i] for i in batch] for batch in drawn]
+        samples = torch.randint(0, len(sizes), (50, rows), generator=key).tolist()
+        batches = [[sizes[i] for i in batch] for batch in samples]
         return float(sum(rows * sum(map(max, zip(*batch, strict=True))) for batch in batches)) / len(batches)
 
     rows = 1
@@ -117,17 +117,17 @@ def train_clearhead(work: TrainingWork, steps: int, folder: Path) -> float:
     real: list[int] = []
     stamps: list[float] = []
 
-    def listen(record: Mapping[str, Any]) -> None:
+    def log(record: Mapping[str, Any]) -> None:
         stamps.append(time.perf_counter())
 
-    counted = _Counted(work.task, real)
+    task = _CountingTask(work.task, real)
     training = Training(steps=steps, lr=3e-4, save_every=steps + 1)
-    Trainer(work.bundle, counted, training, folder / "run", log=listen).run()
+    Trainer(work.bundle, task, training, folder / "run", log=log).run()
     return _speed(real, stamps)
 
 
-class _Counted:
-    """A task that counts the tokens of the batches it gives."""
+class _CountingTask:
+    """A task that counts the tokens of its batches, without padding."""
 
     def __init__(self, task: Task[Any], real: list[int]) -> None:
         self._task, self._real = task, real
@@ -158,9 +158,9 @@ def train_transformers(work: TrainingWork, steps: int, folder: Path, *, group: b
             stamps.append(time.perf_counter())
 
     def collate(rows: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
-        real.append(sum(len(side) for row in rows for side in _sides(row)))
-        source, mask = _filled([row["input_ids"] for row in rows], work.pad)
-        labels, _ = _filled([row["labels"] for row in rows], IGNORE_INDEX)
+        real.append(sum(len(side) for row in rows for side in _sequences(row)))
+        source, mask = _pad([row["input_ids"] for row in rows], work.pad)
+        labels, _ = _pad([row["labels"] for row in rows], IGNORE_INDEX)
         return {"input_ids": source, "attention_mask": mask, "labels": labels}
 
     arguments = transformers.TrainingArguments(
@@ -177,17 +177,18 @@ def train_transformers(work: TrainingWork, steps: int, folder: Path, *, group: b
     return _speed(real, stamps)
 
 
-def _sides(row: Mapping[str, list[int]]) -> list[list[int]]:
+def _sequences(row: Mapping[str, list[int]]) -> list[list[int]]:
     """The sequences of a row: the two texts of a pair, or the one text of a language model."""
     return [row["labels"]] if row["labels"] is row["input_ids"] else [*row.values()]
 
 
-def _filled(rows: Sequence[list[int]], filler: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _pad(rows: Sequence[list[int]], value: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Padded ids, and the attention mask."""
     length = max(map(len, rows))
-    ids = torch.tensor([row + [filler] * (length - len(row)) for row in rows])
+    ids = torch.tensor([row + [value] * (length - len(row)) for row in rows])
     return ids, torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows])
 
 
 def _speed(real: Sequence[int], stamps: Sequence[float]) -> float:
-    """The first step is the warm-up; the clock starts at its end."""
+    """Tokens per second from the end of the first step, which is the warm-up."""
     return sum(real[1 : len(stamps)]) / (stamps[-1] - stamps[0])

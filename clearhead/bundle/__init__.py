@@ -1,12 +1,12 @@
 """Bundles: a folder, a name or a spec in; a model with everything that belongs to it out."""
 
 from .ablation import ablations
+from .building import build, spec_of
 from .bundle import Bundle
-from .edits import edited, parse
+from .edits import apply_edits, parse
 from .generation import text_generator
 from .heads import stored_labels
 from .loading import load, open_mapped
-from .making import build, spec_of
 from .prediction import Guess, Prediction
 from .report import Report
 from .saving import save, saved_weights
@@ -14,6 +14,6 @@ from .saving import save, saved_weights
 __all__ = [
     "Bundle", "Report", "build", "load", "save",
     # for the other packages
-    "ablations", "edited", "parse", "text_generator", "open_mapped", "spec_of", "Guess", "Prediction",
+    "ablations", "apply_edits", "parse", "text_generator", "open_mapped", "spec_of", "Guess", "Prediction",
     "saved_weights", "stored_labels",
 ]  # fmt: skip

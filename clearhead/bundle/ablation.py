@@ -1,7 +1,7 @@
-"""What each part does: a bundle and texts with their right answers in; exact match without each part out.
+"""Ablations: a bundle and texts with reference answers in; exact match without each part of the model out.
 
-Every row is measured: the texts are answered again by a model that lacks one part (`Bundle.without`), or, for
-the order of the words, by the whole model from shuffled words.
+The answers are generated again by a model that lacks one part (`Bundle.without`) or, for the order of the
+words, by the whole model from shuffled words.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..data import epoch_order
 from .bundle import Bundle
 
-# The part, and the word `Bundle.without` has for it. "" is the whole model.
+# The part, and its name for `Bundle.without`; "" is the whole model.
 PARTS = {
     "nothing": "",
     "order of the words": "",
@@ -47,14 +47,14 @@ def ablations(
 
 
 def exact_match(bundle: Bundle, texts: Sequence[str], wanted: Sequence[str]) -> float:
-    """In percent, by greedy decoding. An answer longer than every right one is cut: it is wrong anyway."""
+    """In percent, by greedy decoding, up to slightly more tokens than the longest reference has."""
     limit = 2 + max(len(bundle.encode(text)) for text in wanted)
     answers = bundle.generate(list(texts), batch=64, max_new_tokens=limit, num_beams=1, do_sample=False)
     return 100 * sum(map(str.__eq__, answers, wanted)) / len(wanted)
 
 
 def shuffled(texts: Sequence[str], seed: int) -> list[str]:
-    """The words of each text in another order; the same seed gives the same one."""
+    """The words of each text in a random order that depends on the seed only."""
     rows = []
     for row, text in enumerate(texts):
         words = text.split()

@@ -1,4 +1,4 @@
-"""A bundle: a model and everything that belongs to it, under the names that are promised."""
+"""A bundle: a model with its tokenizer, config and defaults, and the methods of the public API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .tracing import Text, trace
 
 @dataclass(repr=False)
 class Bundle(BundleParts):
-    """What `load` and `build` give. Without a tokenizer it still takes ids; only text needs one."""
+    """What `load` and `build` return. Without a tokenizer it accepts ids, but no text."""
 
     def generate(
         self,
@@ -55,7 +55,7 @@ class Bundle(BundleParts):
         record: bool = False,
         **settings: Any,
     ) -> Answer | list[Answer]:
-        """As `generate`, with everything there is to know: tokens, log-probabilities, runners-up.
+        """As `generate`, with all details: tokens, log-probabilities, and the other sequences.
 
         `alternatives` adds that many most likely tokens at each position; `record` every hypothesis that beam
         search considered.
@@ -81,7 +81,7 @@ class Bundle(BundleParts):
     def cost(
         self, batch: int = 1, length: int = 128, *, target: int | None = None, training: bool = False
     ) -> Cost:
-        """Parameters, operations and bytes of one call, by formulas; `target` is a pair's second length."""
+        """Parameters, operations and bytes of one call, by formulas; `target`: the decoder's length."""
         number = next(self.model.parameters()).element_size()
         found = cost(self.spec, batch=batch, length=length, target=target, training=training, number=number)
         return replace(found, weights=weight_bytes(self.model)) if is_quantized(self.model) else found
@@ -97,7 +97,7 @@ class Bundle(BundleParts):
         return embed(self.model, self._tokenizer("embed"), texts, self.pooling)
 
     def predict(self, text: str, context: str | None = None, *, top: int = 5) -> Prediction:
-        """What the head says of a text: labels, a tag per token, missing words, or answers in `context`."""
+        """The output of the head in words: labels, a tag per word, missing words, answers from `context`."""
         return predict(self, text, context, top=top)
 
     def trace(
@@ -109,16 +109,17 @@ class Bundle(BundleParts):
         beams: int | None = None,
         max_new_tokens: int = 32,
     ) -> Trace:
-        """One text through the model, and everything that happened inside, on demand.
+        """Run one text through the model and record the pass; analyses are computed on demand.
 
-        An encoder-decoder without a target is traced over its own answer; with `generate` a writer goes on
-        with the text, with `beams` it keeps the whole search; an encoder reads text and target as a pair.
+        Without a target, an encoder-decoder is traced over the answer it generates. With `generate`, a
+        language model continues the text first; with `beams`, the whole search is recorded. An encoder
+        reads text and target as a pair.
         """
         return trace(self, text, target, generate=generate, beams=beams, limit=max_new_tokens)
 
     def without(self, *parts: str, set: Mapping[str, Value] | None = None) -> Bundle:
         """This bundle with parts of its model switched off (`"head:3.7"`, `"positions"`), or replaced.
 
-        The weights are shared and unchanged; see `clearhead.lens.ablate` for the words.
+        The weights are shared and unchanged; see `clearhead.lens.ablate` for the names of parts.
         """
         return replace(self, model=ablate(self.model, parts, set))

@@ -1,10 +1,10 @@
-"""Edits: words such as `Attention.kernel=Window(left=256)` in, a changed spec out. Words are read, never run.
+"""Edits: text such as `Attention.kernel=Window(left=256)` in, a changed spec out. Text is parsed, never run.
 
     Attention.kernel = Performer(features=256)      every attention of the model
     encoder.Attention.kernel = Linformer(64, 512)   only those below the field `encoder`
-    Block.order = post                              any field of any kind
+    Block.order = post                              any field of any kind of spec
 
-A value is a number, a word, None, a tuple, or the name of a kind with its fields; nothing else is understood.
+A value is a number, a word, None, a tuple, or a kind of spec with its fields.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ..errors import SpecError, nearest, quoted
 from ..spec import Spec
 
 S = TypeVar("S", bound=Spec)
-LONGEST_VALUE = 500  # characters of a value; no choice needs as many
+LONGEST_VALUE = 500  # characters of a value
 
 
-def edited(spec: S, edits: Mapping[str, Any]) -> S:
-    """The spec with each edit made, in their order. Values may be specs, plain values, or words for them."""
+def apply_edits(spec: S, edits: Mapping[str, Any]) -> S:
+    """The spec with all edits applied, in order. Values may be specs, plain values, or text for `parse`."""
     for place, value in edits.items():
         if not isinstance(place, str) or "." not in place:
             raise SpecError(f"edit {place!r} is not Kind.field, such as Attention.kernel")
@@ -37,8 +37,8 @@ def edited(spec: S, edits: Mapping[str, Any]) -> S:
     return spec
 
 
-def given(edit: object) -> Mapping[str, Any]:
-    """What a caller passed as `edit`; None is no edit."""
+def check_edits(edit: object) -> Mapping[str, Any]:
+    """The `edit` argument of `load` and `build`, checked; None means no edits."""
     if edit is None:
         return {}
     if not isinstance(edit, Mapping):
@@ -46,13 +46,13 @@ def given(edit: object) -> Mapping[str, Any]:
     return edit
 
 
-def written(edits: Mapping[str, Any]) -> dict[str, str]:
-    """Edits as words, so that a file can hold them; `parse` reads them back."""
+def edits_as_text(edits: Mapping[str, Any]) -> dict[str, str]:
+    """Edits as text that can be stored in a file; `parse` reads it back."""
     return {place: value if isinstance(value, str) else str(value) for place, value in edits.items()}
 
 
 def parse(text: str) -> Any:
-    """A value as a person writes it: 3, 0.5, None, (255, 0), post, Linear, Window(256), Rope(theta=1e6)."""
+    """A value written as text: 3, 0.5, None, (255, 0), post, Linear, Window(256), Rope(theta=1e6)."""
     if text == "":
         return ""
     try:
@@ -92,7 +92,7 @@ def _spec(word: str, placed: list[Any], named: dict[str, Any]) -> Spec:
     kind = Spec.kinds().get(word)
     if kind is None:
         raise SpecError(f"unknown spec kind {word!r}; {nearest(word, Spec.kinds())}")
-    # Its own fields come first: Window(256) is about the window, not about what it shares with Softmax.
+    # Own fields come before inherited ones: the first value of Window(256) is `left`, not `dropout`.
     names = [f.name for f in fields(kind)]
     own = [name for name in get_annotations(kind) if name in names]
     order = own + [name for name in names if name not in own]
@@ -106,7 +106,7 @@ def _spec(word: str, placed: list[Any], named: dict[str, Any]) -> Spec:
 
 
 def _at(spec: S, path: list[str], kind: type[Spec], changes: dict[str, Any], place: str) -> S:
-    """The edit made below a field of the spec."""
+    """Apply an edit below the field that `path` leads to."""
     if not path:
         return spec.edit(kind, **changes)
     below = getattr(spec, path[0], None)

@@ -1,6 +1,6 @@
-"""Embedding: texts in, one vector each out, as the checkpoint's own recipe says, in the order they came.
+"""Embedding: texts in, one vector per text out, pooled as the checkpoint's modules.json says.
 
-Texts of like length share a batch of so many tokens; almost nothing is computed for padding.
+Texts of similar length share a batch of about `TOKENS` tokens, so that little is computed for padding.
 Shape suffixes: B batch, T tokens, N texts, D width.
 """
 
@@ -14,23 +14,28 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn import Pool, TransformerModel, pooled
+from ..nn import Pool, TransformerModel, pool_states
 from ..text import Tokenizer
 
-# Words of sentence-transformers for what we can do.
+# Names of sentence-transformers.
 POOLS: dict[str, Pool] = {"cls": "first", "max": "max", "mean": "mean", "lasttoken": "last"}
 MODULES = {"Transformer", "Pooling", "Normalize"}
-DEFAULT_POOLING: dict[str, Any] = {"modes": ["mean"], "normalize": True}  # where a checkpoint has no recipe
-TOKENS = 384  # of a batch: its activations stay in the processor's cache
+DEFAULT_POOLING: dict[str, Any] = {
+    "modes": ["mean"],
+    "normalize": True,
+}  # if the checkpoint has no modules.json
+TOKENS = 384  # per batch: its activations fit into the processor's cache
 
 
 @torch.no_grad()
 def embed(
     model: TransformerModel, tokenizer: Tokenizer, texts: Sequence[str], recipe: dict[str, Any] | None
 ) -> Tensor:
-    """(N, D)."""
+    """One vector per text, (N, D), in the order of the texts."""
     recipe = recipe or DEFAULT_POOLING
-    _check(recipe)
+    unknown = {*recipe["modes"]} - {*POOLS}, {*recipe.get("modules", ())} - MODULES
+    if any(unknown):
+        raise InputError(f"modules.json asks for {', '.join(set.union(*unknown))}, which is not supported")
     limit = recipe.get("max_seq_length")
     rows = [_cut(encoding.ids, limit, tokenizer.specials) for encoding in tokenizer.encode_batch(texts)]
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
@@ -38,7 +43,7 @@ def embed(
     for batch in batches([len(row) for row in rows]):
         ids_BT, mask_BT = _padded([rows[i] for i in batch], device)
         states_BTD = model.hidden(ids_BT, mask_BT)
-        parts = [pooled(states_BTD, POOLS[mode], mask_BT) for mode in recipe["modes"]]
+        parts = [pool_states(states_BTD, POOLS[mode], mask_BT) for mode in recipe["modes"]]
         for i, vector in zip(batch, torch.cat(parts, dim=-1), strict=True):
             vectors[i] = vector
     width = model.spec.head_tower.width * len(recipe["modes"])
@@ -47,7 +52,7 @@ def embed(
 
 
 def batches(lengths: Sequence[int], tokens: int = TOKENS) -> Iterator[list[int]]:
-    """Rows of like length, longest first, so that a batch too large for the memory fails at once."""
+    """Indices of rows of similar length; longest first, so that running out of memory happens at once."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     at = 0
     while at < len(order):
@@ -57,7 +62,7 @@ def batches(lengths: Sequence[int], tokens: int = TOKENS) -> Iterator[list[int]]
 
 
 def _cut(ids: list[int], limit: int | None, specials: frozenset[int]) -> list[int]:
-    """No more tokens than the checkpoint's recipe says, as its own library cuts: the end token stays."""
+    """Truncate to the checkpoint's limit as sentence-transformers does: the end token stays."""
     if limit is None or len(ids) <= limit:
         return ids
     tail = 0
@@ -67,16 +72,10 @@ def _cut(ids: list[int], limit: int | None, specials: frozenset[int]) -> list[in
 
 
 def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Ids, and which of them are real; None where all are."""
+    """Padded ids, and a mask of the real ones; None if there is no padding."""
     length = max(map(len, rows))
     if all(len(row) == length for row in rows):
         return torch.tensor(rows, device=device), None
     ids_BT = torch.tensor([[*row, *[0] * (length - len(row))] for row in rows], device=device)
     ends_B = torch.tensor([len(row) for row in rows])
     return ids_BT, (torch.arange(length)[None] < ends_B[:, None]).to(device)
-
-
-def _check(recipe: dict[str, Any]) -> None:
-    unknown = {*recipe["modes"]} - {*POOLS}, {*recipe.get("modules", ())} - MODULES
-    if any(unknown):
-        raise InputError(f"modules.json asks for {', '.join(set.union(*unknown))}, which is not known here")

@@ -1,4 +1,4 @@
-"""From a bundle to its text generator: the checkpoint's defaults, or an error if the model has none."""
+"""The text generator of a bundle: settings over the checkpoint's defaults; an error if it cannot generate."""
 
 from __future__ import annotations
 

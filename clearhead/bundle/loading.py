@@ -20,29 +20,29 @@ from ..readfile import read_file
 from ..store import read_folder, resolve
 from ..text import Tokenizer
 from ..tune import layout
-from ..tune import quantize as rounded
+from ..tune import quantize as quantize_model
+from .building import EXTRA, added_parameters, spec_of
 from .bundle import Bundle
-from .edits import edited, given, written
+from .edits import apply_edits, check_edits, edits_as_text
 from .heads import change_head, without_old_head
-from .making import EXTRA, added, spec_of
 from .report import Report
 
-# Small files beside the weights that mean something to others: the recipe of sentence-transformers.
-CARRIED = (
+# Small files beside the weights that are kept when the bundle is saved: those of sentence-transformers.
+COPIED_FILES = (
     "modules.json",
     "1_Pooling/config.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 )
 
-# Keys of config.json that say nothing about the architecture.
-PLUMBING = {
+# Keys of config.json that do not describe the architecture.
+NOT_ARCHITECTURE = {
     "model_type", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache",
     "_name_or_path",
 }  # fmt: skip
 
-DRAWN = 2**24  # numbers that a small model may get on top of what its file holds
-# What Python and torch raise for numbers that do not go together.
+MAX_NEW_NUMBERS = 2**24  # parameters that are not in the file, at most, if it holds fewer itself
+# What Python and torch raise for a config whose numbers are inconsistent.
 UNBUILDABLE = (
     ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
@@ -60,26 +60,26 @@ def load(
     allow_missing: Sequence[str] = (),
     seed: int = 0,
 ) -> Bundle:
-    """A checkpoint as a bundle, ready to compute. A local path never touches the network.
+    """Load a checkpoint as a bundle, ready for inference. A local path never accesses the network.
 
-    `dtype` None keeps what is stored. `quantize="int8"` gives a quarter of the memory and a faster answer,
-    "int8-fine" one that is as good as before; such a bundle computes in float32 and can be neither trained
-    nor saved.
-    `edit` changes the spec, {"Attention.kernel": "Window(256)"}: weights stay, and what only the edited model
-    has is drawn by `seed`.
+    `dtype` None keeps the stored one. `quantize="int8"` takes a quarter of the memory and is faster,
+    "int8-fine" is slightly slower and matches float32 quality; such a bundle computes in float32 and cannot
+    be trained or saved.
+    `edit` changes the spec, {"Attention.kernel": "Window(256)"}: weights are kept, and parameters that only
+    the edited model has are initialised with `seed`.
     `head="labels"` (tags, span, tokens, hidden) puts another head on, `labels=["neg", "pos"]` names its
-    classes; its weights are drawn by `seed`, to be trained, and listed in `bundle.report`.
-    `allow_missing` names parameters (globs) that may start fresh, such as "head.*";
-    nothing else may.
+    classes; its weights are initialised with `seed`, to be trained, and listed in `bundle.report`.
+    `allow_missing` lists patterns of parameters, such as "head.*", that are initialised if the file does not
+    have them; any other missing one is an error.
     """
     number = _dtype(dtype)
     bundle = open_mapped(name, edit=edit, head=head, labels=labels, allow_missing=allow_missing, seed=seed)
     if quantize is not None and number is None:
-        number = torch.float32  # what is not rounded is little, and half precision is slow on many processors
+        number = torch.float32  # little is left unquantized, and half precision is slow on many CPUs
     if number is not None or device is not None:
         bundle.model.to(device=device, dtype=number)
     if quantize is not None:
-        bundle.model = rounded(bundle.model, to=quantize)
+        bundle.model = quantize_model(bundle.model, to=quantize)
     layout.for_inference(bundle.model)
     return bundle
 
@@ -93,23 +93,23 @@ def open_mapped(
     allow_missing: Sequence[str] = (),
     seed: int = 0,
 ) -> Bundle:
-    """As `load`, with weights that stay in their files: to look at and to write, not to compute with."""
+    """As `load`, but weights stay memory-mapped: for inspecting and converting, not for inference."""
     path = resolve(name)
     found = _gguf(path) if path.suffix == ".gguf" else _folder(path)
     family = _family(found)
-    stored, extras = _extras(found.tensors)
-    tensors, bare = _prefixed(stored, family)
-    edits = {**_stored_edits(found.config), **given(edit)}
-    with _describing(family):
+    stored, extras = _split_extras(found.tensors)
+    tensors, bare = _add_prefix(stored, family)
+    edits = {**_stored_edits(found.config), **check_edits(edit)}
+    with _config_errors(family):
         config = _config(family, found.config, tensors)
         old = family.weights(config, family.task(found.config))
         change = change_head(family, found.config, head, labels)
         task = change.head
         config = _config(family, change.config, tensors)
-        _refuse_absurd(config, len(tensors))
+        _check_layer_counts(config, len(tensors))
         plain = spec_of(family, config, task)
-        spec = edited(plain, edits)
-        _refuse_deep(spec, len(tensors))
+        spec = apply_edits(plain, edits)
+        _check_depth(spec, len(tensors))
         table = family.weights(config, task)
         model = spec.empty()
     dropped: tuple[str, ...] = ()
@@ -117,9 +117,9 @@ def open_mapped(
         tensors, dropped = without_old_head(tensors, old, table, set(dict(model.named_parameters())))
         allow_missing = [*allow_missing, "head.*", "second.*"]
     loaded = weights.load_tensors(tensors, table)
-    _join(loaded, extras, {name for name, _ in model.named_parameters()})
-    fresh = _check(model, loaded, [*allow_missing, *(added(plain, spec) if edits else ())])
-    _refuse_large(model, fresh, stored=sum(x.numel() for x in loaded.state.values()))
+    _add_extras(loaded, extras, {name for name, _ in model.named_parameters()})
+    fresh = _check(model, loaded, [*allow_missing, *(added_parameters(plain, spec) if edits else ())])
+    _check_size(model, fresh, stored=sum(x.numel() for x in loaded.state.values()))
     _fill(model, spec, loaded.state, seed, fresh=fresh)
     return Bundle(
         spec,
@@ -131,14 +131,14 @@ def open_mapped(
         generation=found.generation,
         pooling=found.pooling,
         report=Report.of(loaded, fresh, dropped, bare=bare and not change.replaced),
-        edits=written(edits),
+        edits=edits_as_text(edits),
         files=found.files,
     )
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What a path holds, whatever kind of file it was."""
+    """The content of a checkpoint, of either format."""
 
     config: dict[str, Any]
     tensors: Mapping[str, Tensor]
@@ -150,7 +150,7 @@ class _Found:
 
 def _folder(path: Path) -> _Found:
     found = read_folder(path)
-    files = {name: read_file(path / name) for name in CARRIED if (path / name).exists()}
+    files = {name: read_file(path / name) for name in COPIED_FILES if (path / name).exists()}
     tokenizer = Tokenizer.read(path)
     return _Found(found.config, found.tensors, tokenizer, found.generation, found.pooling, files)
 
@@ -172,39 +172,42 @@ def _family(found: _Found) -> Family:
 
 
 def _closest_family(config: dict[str, Any]) -> str:
-    """The family whose keys are most like these, and where they differ: a start for adding the new one."""
-    own = set(config) - PLUMBING
+    """The family with the most similar keys, and the differences: a start for adding a new family."""
+    own = set(config) - NOT_ARCHITECTURE
     like = max(
         FAMILIES.values(),
         key=lambda family: len(own & set(family.defaults)) / len(own | set(family.defaults)),
     )
     new, gone = sorted(own - set(like.defaults)), sorted(set(like.defaults) - own)
-    line = f"By its keys it is most like {like.title}"
-    line += f"; new to that: {_some(new)}" if new else ""
-    return line + (f"; not there: {_some(gone)}" if gone else "")
+    line = f"By its keys it is most similar to {like.title}"
+    line += f"; new keys: {_some(new)}" if new else ""
+    return line + (f"; missing keys: {_some(gone)}" if gone else "")
 
 
-def _join(loaded: weights.Loaded, extras: weights.StateDict, wanted: set[str]) -> None:
-    """Extras that this model has are used; those of a choice that was edited away are kept, to be written."""
+def _add_extras(loaded: weights.Loaded, extras: weights.StateDict, wanted: set[str]) -> None:
+    """Use the extra tensors that this model has; keep the others, to write them back on saving."""
     for name, x in extras.items():
         if name in wanted:
             loaded.state[name] = x
             loaded.used.append(EXTRA + name)
         else:
-            loaded.kept[EXTRA + name], loaded.reasons[EXTRA + name] = x, "of a choice that was edited away"
+            loaded.kept[EXTRA + name], loaded.reasons[EXTRA + name] = x, "of an edit that was undone"
 
 
-def _prefixed(tensors: Mapping[str, Tensor], family: Family) -> tuple[Mapping[str, Tensor], bool]:
-    """Files of base models leave the family's prefix out of every name; here it is put back."""
+def _add_prefix(tensors: Mapping[str, Tensor], family: Family) -> tuple[Mapping[str, Tensor], bool]:
+    """Add the family's prefix to the names of a base model, which are stored without it."""
     if not family.prefix or any(name.startswith(family.prefix) for name in tensors):
         return tensors, False
     return {family.prefix + name: tensors[name] for name in tensors}, True
 
 
 @contextmanager
-def _describing(family: Family) -> Iterator[None]:
-    """Types and bounds of single keys are checked by families/schema.py; what is left are keys that do not go
-    together (a width that no head divides), and torch's own limits on sizes."""
+def _config_errors(family: Family) -> Iterator[None]:
+    """Turn the errors of an inconsistent config into a `LoadError`.
+
+    Types and bounds of single keys are checked by families/schema.py; here it is about keys that contradict
+    each other (a width that the heads do not divide) and torch's own limits on sizes.
+    """
     try:
         yield
     except ClearheadError:
@@ -223,34 +226,34 @@ def _config(family: Family, given: Mapping[str, Any], tensors: Mapping[str, Tens
         raise LoadError(f"config.json: {error}") from None
 
 
-def _refuse_absurd(config: Config, stored: int) -> None:
-    """Numbers and lists of layers that no file of so many tensors can have, before they are made use of."""
-    most = _most_layers(stored)
+def _check_layer_counts(config: Config, stored: int) -> None:
+    """Raise an error for more layers than the number of stored tensors allows, before building anything."""
+    most = _max_layers(stored)
     for key, value in config.items():
         count = len(value) if isinstance(value, list) else value if "layer" in key else 0
         if isinstance(count, int) and count > most:
             raise LoadError(f"config.json says {key} is {count:,}, but the weights hold {stored} tensors")
 
 
-def _refuse_deep(spec: Model, stored: int) -> None:
-    """Edits, too, can ask for layers without end."""
+def _check_depth(spec: Model, stored: int) -> None:
+    """The same check for the spec: an edit may have changed the depth."""
     for node in spec.nodes():
-        if isinstance(node, Tower) and node.depth > _most_layers(stored):
+        if isinstance(node, Tower) and node.depth > _max_layers(stored):
             raise LoadError(f"{node.depth:,} layers are asked for, but the weights hold {stored} tensors")
 
 
-def _refuse_large(model: nn.Module, fresh: Sequence[str], stored: int) -> None:
-    """Weights that are in no file are drawn: a few words of an edit could ask for a hundred gigabytes."""
+def _check_size(model: nn.Module, fresh: Sequence[str], stored: int) -> None:
+    """Limit the parameters that are initialised: a short edit could ask for a hundred gigabytes."""
     drawn = sum(model.get_parameter(name).numel() for name in fresh)
-    if drawn > max(DRAWN, stored):
+    if drawn > max(MAX_NEW_NUMBERS, stored):
         raise LoadError(
-            f"{drawn:,} numbers would have to be drawn, for {shortened(', '.join(fresh), 80)}; "
+            f"{drawn:,} new numbers would have to be initialised, for {shortened(', '.join(fresh), 80)}; "
             f"the file holds {stored:,}: make what the edit adds smaller"
         )
 
 
-def _most_layers(stored: int) -> int:
-    """Layers may share their weights, or have none that are stored; but not by the thousand."""
+def _max_layers(stored: int) -> int:
+    """A generous bound: layers may share weights, or have none that are stored."""
     return 4 * stored + 64
 
 
@@ -264,7 +267,7 @@ def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
 
 
 def _stored_edits(config: Mapping[str, Any]) -> dict[str, str]:
-    """What `save` wrote of a model that is not as its family builds it: data, for the same small parser."""
+    """The edits that `save` stored in config.json."""
     ours = config.get("clearhead", {})
     edits = ours.get("edit", {}) if isinstance(ours, dict) else None
     if not isinstance(edits, dict) or not all(isinstance(value, str) for value in edits.values()):
@@ -272,8 +275,8 @@ def _stored_edits(config: Mapping[str, Any]) -> dict[str, str]:
     return edits
 
 
-def _extras(tensors: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], weights.StateDict]:
-    """Theirs, and those that only an edited model has, which stand under names of ours."""
+def _split_extras(tensors: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], weights.StateDict]:
+    """The tensors of the family, and those that only an edited model has, without their prefix."""
     own = [name for name in tensors if name.startswith(EXTRA)]
     if not own:
         return tensors, {}
@@ -282,7 +285,10 @@ def _extras(tensors: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], weight
 
 
 def _check(model: nn.Module, loaded: weights.Loaded, allowed: Sequence[str]) -> tuple[str, ...]:
-    """Every tensor of theirs known, every one of ours given in its shape; or one error with the rest."""
+    """Raise one error for all tensors that are unknown, missing or of the wrong shape.
+
+    Returns the missing parameters that `allowed` covers.
+    """
     wanted = {name: tuple(p.shape) for name, p in model.named_parameters()}
     given = {name: tuple(x.shape) for name, x in loaded.state.items()}
     missing = [name for name in wanted if name not in given]
@@ -310,12 +316,12 @@ def _some(names: list[str]) -> str:
 def _fill(
     model: nn.Module, spec: Model, state: weights.StateDict, seed: int, *, fresh: Sequence[str]
 ) -> None:
-    """Give the empty model its tensors, without copying them; what is allowed to be missing is drawn."""
+    """Assign the tensors to the empty model without copying; initialise those in `fresh`."""
     if fresh:
         model.to_empty(device="cpu")
-        initialise(model, spec.starts(), seed)
+        initialise(model, spec.init, seed)
         dtype = next((x.dtype for x in state.values() if x.is_floating_point()), torch.float32)
         drawn = {name: model.get_parameter(name).detach().to(dtype) for name in fresh}
         state = {**state, **drawn}
     model.load_state_dict(state, strict=False, assign=True)
-    model.requires_grad_()  # a stored tensor does not know that it will be trained
+    model.requires_grad_()  # stored tensors have no gradient flag

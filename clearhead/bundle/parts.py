@@ -1,4 +1,4 @@
-"""The parts of a bundle: a model, its tokenizer, config and defaults; what they can do is in `Bundle`."""
+"""The fields of a bundle: a model, its tokenizer, config and defaults; the methods are in `Bundle`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class BundleParts:
 
     spec: Model
     model: TransformerModel
-    family: Family | None = None  # None: built from a spec that is nobody's
+    family: Family | None = None  # None: built from a spec
     task: HeadKind = "tokens"
     config: dict[str, Any] = field(default_factory=dict)
     tokenizer: Tokenizer | None = None
     generation: dict[str, Any] = field(default_factory=dict)  # decoding defaults of the checkpoint
-    pooling: dict[str, Any] | None = None  # how the checkpoint makes one vector of a sentence
+    pooling: dict[str, Any] | None = None  # how the checkpoint pools sentence vectors (modules.json)
     report: Report = field(default_factory=Report)
-    edits: dict[str, str] = field(default_factory=dict)  # where the spec is not as the family builds it
-    files: dict[str, bytes] = field(default_factory=dict)  # carried along, written back as they are
+    edits: dict[str, str] = field(default_factory=dict)  # changes of the family's spec
+    files: dict[str, bytes] = field(default_factory=dict)  # copied unchanged when the bundle is saved
 
     def __repr__(self) -> str:
         name = self.family.title if self.family else type(self.spec).__name__
@@ -34,7 +34,7 @@ class BundleParts:
 
     @property
     def parameters(self) -> int:
-        """How many numbers the model has learned; as many when they are rounded."""
+        """Number of parameters, which quantization does not change."""
         return self.spec.count()
 
     def encode(self, text: str) -> list[int]:

@@ -1,7 +1,7 @@
-"""Predicting: a text in; labels, a tag per word, answers or missing words out, by what the head is.
+"""Prediction: a text in; labels, a tag per word, answers or missing words out, depending on the head.
 
-A guess says what, how likely, and which stretch of the text it is about. Nothing is ever cut to fit: a text
-that is longer than the model can see is an error.
+A guess has a text, a probability, and the span of the input it is about. Input is never truncated: a text
+that is longer than the model supports is an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LONGEST_ANSWER = 15  # tokens of an answer
 
 @dataclass(frozen=True)
 class Guess:
-    """`text` is a label, a tag, an answer or a word; `start` and `end` bound the stretch it is about."""
+    """`text` is a label, a tag, an answer or a word; `start` and `end` are its span in the input."""
 
     text: str
     probability: float
@@ -35,16 +35,16 @@ class Guess:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Guesses, likeliest first; of tags one per word, in the order of the text."""
+    """Guesses, most likely first; tags: one per word, in the order of the text."""
 
     kind: PredictionKind
-    text: str  # what `start` and `end` count in: the context, for answers
+    text: str  # what `start` and `end` refer to: for answers, the context
     guesses: tuple[Guess, ...]
-    notes: tuple[str, ...] = ()  # what a reader should know: words that the vocabulary does not
+    notes: tuple[str, ...] = ()  # such as: words that are not in the vocabulary
 
     @property
     def entities(self) -> tuple[Guess, ...]:
-        """Tags of one thing joined, `B-` and `I-` left out, and what is nothing (`O`) with them."""
+        """Adjacent tags of one entity merged, without `B-` and `I-`; `O` is dropped."""
         return tuple(_entities(self.guesses))
 
     def to_dict(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class Prediction:
 
 @torch.no_grad()
 def predict(bundle: BundleParts, text: str, context: str | None = None, *, top: int = 5) -> Prediction:
-    """`context` is where an answer is looked for, or the second of two texts that are judged together."""
+    """`context` is the text to find an answer in, or the second text of a pair to classify."""
     if top < 1:
         raise InputError(f"top is {top}, expected 1 or more")
     model, tokenizer = _able(bundle)
@@ -66,7 +66,7 @@ def predict(bundle: BundleParts, text: str, context: str | None = None, *, top: 
     if context is not None and bundle.task in ("tags", "tokens"):
         raise InputError("this model reads one text at a time; leave the context out")
     encoding = tokenizer.encode(text, context)
-    # A model with both heads of BERT's pre-training judges two texts, and finds the missing words of one.
+    # A model with both of BERT's pre-training heads classifies a pair, and fills in the words of one text.
     second = bundle.task == "pretrain" and context is not None
     logits = _logits(model, encoding, second=second)
     notes = unknown_note([encoding], tokenizer.unk and tokenizer.unk.id)
@@ -82,7 +82,7 @@ def predict(bundle: BundleParts, text: str, context: str | None = None, *, top: 
 
 
 def _able(bundle: BundleParts) -> tuple[TransformerModel, Tokenizer]:
-    """The model and its tokenizer, or one line about what this model can do instead."""
+    """The model and its tokenizer, or an error that says what this model can do instead."""
     model = bundle.model
     if model.spec.is_encoder_decoder or model.spec.generates:
         raise InputError("this model generates text and predicts no labels: clearhead generate does that")
@@ -96,7 +96,7 @@ def _able(bundle: BundleParts) -> tuple[TransformerModel, Tokenizer]:
 
 
 def _logits(model: TransformerModel, encoding: Encoding, *, second: bool) -> Tensor:
-    """(T, C), or (C,) where the whole text is judged, as by a second head."""
+    """(T, C), or (C,) if the whole text is classified, as by a second head."""
     device = next(model.parameters()).device
     ids = torch.tensor([encoding.ids], device=device)
     embed = model.spec.head_tower.embed
@@ -114,15 +114,15 @@ def _names(bundle: BundleParts, logits: Tensor) -> list[str]:
 
 
 def _labels(logits_C: Tensor, names: list[str], config: dict[str, Any], end: int) -> list[Guess]:
-    """One of several labels, unless the checkpoint says that each stands alone."""
-    alone = config.get("problem_type") == "multi_label_classification" or len(names) == 1
-    shares = logits_C.sigmoid() if alone else logits_C.softmax(-1)
-    guesses = [Guess(name, share, 0, end) for name, share in zip(names, shares.tolist(), strict=True)]
+    """All labels, most likely first: a softmax, or independent ones if the checkpoint is multi-label."""
+    independent = config.get("problem_type") == "multi_label_classification" or len(names) == 1
+    probabilities = logits_C.sigmoid() if independent else logits_C.softmax(-1)
+    guesses = [Guess(name, p, 0, end) for name, p in zip(names, probabilities.tolist(), strict=True)]
     return sorted(guesses, key=lambda guess: -guess.probability)
 
 
 def _tags(logits_TC: Tensor, encoding: Encoding, names: list[str]) -> Iterable[Guess]:
-    """One for each word, read off its first piece: that is where words are tagged in training."""
+    """One for each word, from its first token: that is where words are tagged in training."""
     shares, best = logits_TC.softmax(-1).max(-1)
     pieces = encoding.tokens
     real = [i for i, piece in enumerate(pieces) if not piece.special]
@@ -151,7 +151,7 @@ def _bare(tag: str) -> str:
 
 
 def _answers(logits_T2: Tensor, pieces: Sequence[Piece], context: str, top: int) -> Iterable[Guess]:
-    """Stretches of the context, by the product of the probabilities of their ends."""
+    """Spans of the context, ranked by the product of the probabilities of their two ends."""
     inside = torch.tensor([piece.side == 1 and not piece.special for piece in pieces])
     ends_T2 = logits_T2.masked_fill(~inside[:, None], float("-inf")).softmax(0)
     pairs_TT = (ends_T2[:, 0][:, None] * ends_T2[:, 1][None]).triu().tril(LONGEST_ANSWER - 1)
@@ -163,7 +163,7 @@ def _answers(logits_T2: Tensor, pieces: Sequence[Piece], context: str, top: int)
 
 
 def _words(logits_TV: Tensor, encoding: Encoding, tokenizer: Tokenizer, top: int) -> Iterable[Guess]:
-    """For each mask in turn, the likeliest words."""
+    """For each mask token in turn, the most likely words."""
     if tokenizer.mask is None:
         raise InputError("this tokenizer has no mask token, so no word can be left out")
     places = [i for i, token in enumerate(encoding.ids) if token == tokenizer.mask.id]

@@ -1,4 +1,4 @@
-"""The load report: an account of every tensor of a checkpoint, and of every one of the model."""
+"""The load report: what became of every tensor of a checkpoint and every parameter of the model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Report:
     """What became of the stored tensors. `aliases` and `kept` are written back when the bundle is saved."""
 
     used: tuple[str, ...] = ()
-    aliases: dict[str, Tensor] = field(default_factory=dict)  # second names of used tensors
-    kept: dict[str, Tensor] = field(default_factory=dict)  # known and not used
-    reasons: dict[str, str] = field(default_factory=dict)  # why each of those is not used
-    fresh: tuple[str, ...] = ()  # parameters of ours that no file gave; allowed by name
-    dropped: tuple[str, ...] = ()  # of a head that was replaced by another
-    bare: bool = False  # names came without the family's prefix, as base models have them
+    aliases: dict[str, Tensor] = field(default_factory=dict)  # other names of used tensors (tied weights)
+    kept: dict[str, Tensor] = field(default_factory=dict)  # known, but not used
+    reasons: dict[str, str] = field(default_factory=dict)  # why each of them is not used
+    fresh: tuple[str, ...] = ()  # parameters that no file has and that are initialised instead
+    dropped: tuple[str, ...] = ()  # tensors of a head that was replaced by another
+    bare: bool = False  # names have no prefix, as those of base models
 
     @staticmethod
     def of(loaded: Loaded, fresh: tuple[str, ...], dropped: tuple[str, ...] = (), *, bare: bool) -> Report:

@@ -1,4 +1,4 @@
-"""Saving: a bundle in, a Hugging Face folder out that `transformers` opens."""
+"""Saving: a bundle in, a Hugging Face folder out that `transformers` can load."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor
 
 from .. import weights
 from ..errors import InputError, SpecError
-from ..families import Family, modern
+from ..families import Family, normalize_config
 from ..store import write_folder
 from ..tune import is_quantized
+from .building import EXTRA, added_parameters, spec_of
 from .bundle import Bundle
-from .making import EXTRA, added, spec_of
 
 
 def save(bundle: Bundle, folder: str | Path) -> None:
-    """Load followed by save gives back the same tensors, bit for bit, under the same names."""
+    """Write a folder. Loading and saving a checkpoint gives the same tensors under the same names."""
     family = bundle.family
     if is_quantized(bundle.model):
         raise InputError(
@@ -40,7 +40,7 @@ def save(bundle: Bundle, folder: str | Path) -> None:
 
 
 def saved_weights(bundle: Bundle, tensors: Mapping[str, Tensor]) -> weights.StateDict:
-    """The way back: what `save` wrote of this bundle, under our names."""
+    """The inverse of `save`: tensors as it wrote them, under the parameter names of the model."""
     family = bundle.family
     if family is None:
         return dict(tensors)
@@ -54,18 +54,18 @@ def _tensors(bundle: Bundle, family: Family) -> weights.StateDict:
     report, table = bundle.report, _table(bundle, family)
     own = {name: p.detach() for name, p in bundle.model.named_parameters()}
     extras = {EXTRA + name: own.pop(name).contiguous() for name in _extras(bundle, family)}
-    theirs = weights.export(own, table) | weights.second_names(own, table, report.aliases) | report.kept
+    theirs = weights.export(own, table) | weights.export_aliases(own, table, report.aliases) | report.kept
     if _bare(bundle):
         theirs = {name.removeprefix(family.prefix): x for name, x in theirs.items()}
     return theirs | extras
 
 
 def _extras(bundle: Bundle, family: Family) -> list[str]:
-    """Parameters that an edit brought, which no tensor of the family's is."""
+    """Parameters that only exist because of an edit."""
     if not bundle.edits:
         return []
     config = family.config(bundle.config, stored=[*bundle.report.used, *bundle.report.aliases])
-    return added(spec_of(family, config, bundle.task), bundle.spec)
+    return added_parameters(spec_of(family, config, bundle.task), bundle.spec)
 
 
 def _table(bundle: Bundle, family: Family) -> weights.Table:
@@ -74,13 +74,13 @@ def _table(bundle: Bundle, family: Family) -> weights.Table:
 
 
 def _bare(bundle: Bundle) -> bool:
-    """Whether names are written without the family's prefix, as base models have them."""
+    """Whether names are written without the family's prefix, as those of base models."""
     nothing_read = not bundle.report.used and not bundle.report.aliases
     return bundle.report.bare or (nothing_read and bundle.task == "hidden")
 
 
 def _config(bundle: Bundle, family: Family) -> dict[str, Any]:
-    config = modern(bundle.config)
+    config = normalize_config(bundle.config)
     config["model_type"] = family.key
     config.setdefault("architectures", [family.architectures[bundle.task]])
     if bundle.edits:

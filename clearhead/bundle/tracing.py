@@ -1,4 +1,4 @@
-"""Tracing: a text, and perhaps its answer, in; a trace of the bundle's model over it out."""
+"""Tracing: a text and, optionally, its target in; a trace of the bundle's model out."""
 
 from __future__ import annotations
 
@@ -25,32 +25,28 @@ def trace(
     beams: int | None = None,
     limit: int = 32,
 ) -> Trace:
-    """One pass over a text and its answer; with `generate` or `beams` the model says the answer itself."""
+    """One pass over a text and its target; with `generate` or `beams` the model generates the target."""
     generating = generate or beams is not None
     if target is not None and generating:
-        raise InputError("either a target is given, or the model says one (generate, beams); not both")
+        raise InputError("give a target, or let the model generate one (generate, beams); not both")
     pair = bundle.spec.is_encoder_decoder
     made = _pair(bundle, text, target) if pair else _single(bundle, text, target)
     if not generating and not (pair and target is None):
-        return _traced(bundle, made)
+        return _trace(bundle, made)
     result = _generate(bundle, made, limit, beams)
-    best = _traced(bundle, _with(bundle, made, result.hypotheses[0]))
+    best = _trace(bundle, _append(bundle, made, result.hypotheses[0]))
     if beams is not None:
         best.tree = _tree(bundle, made, result)
     return best
 
 
-def _traced(bundle: BundleParts, fed: TraceInput) -> Trace:
+def _trace(bundle: BundleParts, fed: TraceInput) -> Trace:
     for ids, tower in zip((fed.ids, fed.target_ids), bundle.spec.towers.values(), strict=False):
-        _check_length(len(ids or ()), tower.max_length)
+        length, limit = len(ids or ()), tower.max_length
+        if limit is not None and length > limit:
+            raise InputError(f"the text is {length} tokens, this model reads at most {limit}; shorten it")
     title = bundle.family.title if bundle.family else type(bundle.spec).__name__
     return trace_ids(bundle.model, fed, tokenizer=bundle.tokenizer, title=title)
-
-
-def _check_length(length: int, limit: int | None) -> None:
-    """Refused before anything is computed, with both numbers."""
-    if limit is not None and length > limit:
-        raise InputError(f"the text is {length} tokens, this model reads at most {limit}; shorten it")
 
 
 def _single(bundle: BundleParts, text: Text, target: Text | None) -> TraceInput:
@@ -60,24 +56,24 @@ def _single(bundle: BundleParts, text: Text, target: Text | None) -> TraceInput:
         both = tokenizer.encode(text, target)
         types = both.types if getattr(tower.embed, "types", 0) else None
         return TraceInput(both.ids, of_encoding(both, tokenizer), types)
-    ids, tokens = _read(bundle, text)
+    ids, tokens = _encode(bundle, text)
     if target is None:
         return TraceInput(ids, tokens)
-    more, words = _read(bundle, target, specials=False)
+    more, words = _encode(bundle, target, specials=False)
     return TraceInput([*ids, *more], [*tokens, *words], prompt=len(ids))
 
 
 def _pair(bundle: BundleParts, text: Text, target: Text | None) -> TraceInput:
-    """Texts are framed as the checkpoint says; ids are taken as they are."""
-    ids, tokens = _read(bundle, text)
+    """Text gets the special tokens of the checkpoint; ids are used as they are."""
+    ids, tokens = _encode(bundle, text)
     if target is not None and not isinstance(target, str):
-        fed, words = _read(bundle, target)
+        fed, words = _encode(bundle, target)
         return TraceInput(ids, tokens, None, fed, words)
     settings = text_generator(bundle, {}).settings
     start = as_tuple(settings.decoder_start_token_id)
     if not start:
         raise InputError("the decoder's start token is unknown; pass ids for text and target")
-    target_ids, words = _read(bundle, target) if target is not None else ([], [])
+    target_ids, words = _encode(bundle, target) if target is not None else ([], [])
     if target_ids and target_ids[-1] in settings.ends:
         target_ids, words = target_ids[:-1], words[:-1]
     return TraceInput(
@@ -85,7 +81,7 @@ def _pair(bundle: BundleParts, text: Text, target: Text | None) -> TraceInput:
     )
 
 
-def _read(bundle: BundleParts, text: Text, *, specials: bool = True) -> tuple[list[int], list[Token]]:
+def _encode(bundle: BundleParts, text: Text, *, specials: bool = True) -> tuple[list[int], list[Token]]:
     if isinstance(text, str):
         tokenizer = bundle._tokenizer("a text")
         encoding = tokenizer.encode(text, specials=specials)
@@ -105,7 +101,7 @@ def _generate(bundle: BundleParts, fed: TraceInput, limit: int, beams: int | Non
     return text_generator(bundle, given).generate_batch([list(fed.ids)], 1, record=beams is not None)[0]
 
 
-def _with(bundle: BundleParts, fed: TraceInput, answer: Hypothesis) -> TraceInput:
+def _append(bundle: BundleParts, fed: TraceInput, answer: Hypothesis) -> TraceInput:
     """The input with the generated ids after it."""
     if fed.target_ids is not None:
         whole = [*fed.target_ids, *answer.text_ids]
@@ -123,7 +119,7 @@ def _tree(bundle: BundleParts, fed: TraceInput, result: GenerationResult) -> Tre
     ]
 
     def retrace(ids: list[int]) -> Trace:
-        return _traced(bundle, _with(bundle, fed, Hypothesis(ids, [], 0.0, "length")))
+        return _trace(bundle, _append(bundle, fed, Hypothesis(ids, [], 0.0, "length")))
 
     scored = [(answer.text_ids, answer.score) for answer in result.hypotheses]
     return Tree(branches, scored, retrace)

@@ -1,4 +1,4 @@
-"""The certificate: a checkpoint folder in, proof that its numbers are right out."""
+"""Certificates: a checkpoint folder in, a comparison of its outputs with the reference out."""
 
 from .certificate import Certificate, CertificateRow, certify
 from .sample import SampleBatch

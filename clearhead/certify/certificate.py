@@ -1,7 +1,7 @@
-"""The certificate of a checkpoint: every layer against the reference, and five things that must not matter.
+"""The certificate of a checkpoint: every layer compared with the reference, and five invariances.
 
-The reference and we run in float32; a run of ours in float64 is the measure of both, so that rounding (both
-a little off, in different directions) and a mistake (one of us far off) can be told apart.
+Reference and Clearhead run in float32; a float64 run of Clearhead is the yardstick for both. That separates
+rounding (both slightly off, in different directions) from a mistake (one of them far off).
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ class Certificate:
 
     @property
     def verdict(self) -> str:
-        """The one sentence people want."""
+        """The result in one sentence."""
         direct = [row for row in self.rows if row.check == DIRECT]
         if not direct:
             return f"not compared with a reference: {self.reference}"
         # A NaN is further away than any number.
         worst = max(direct, key=lambda row: (row.apart != row.apart, row.apart))
         if worst.passed:
-            apart = f"at most {worst.apart:.1e} apart" if worst.apart else "not a bit apart"
-            return f"ours = {self.reference}: {apart} in any of the {len(direct)} layers compared"
+            apart = f"at most {worst.apart:.1e} apart in any" if worst.apart else "bit-identical in all"
+            return f"ours = {self.reference}: {apart} of the {len(direct)} layers compared"
         return f"ours differs from {self.reference}: {worst.apart:.1e} apart at {worst.what}"
 
 
 def certify(folder: str | Path, edit: Mapping[str, Any] | None = None) -> Certificate:
-    """Load the folder ourselves, and with `transformers` where it is installed, and compare.
+    """Load the folder with Clearhead and, if it is installed, with `transformers`, and compare the outputs.
 
-    An edit is made on our side only: the certificate then says how far it takes the model from itself.
+    An edit is applied to Clearhead's model only: the certificate then shows how much it changes the model.
     """
     bundle = load(folder, dtype="float32", edit=edit)
     sample = SampleBatch.of(bundle)
@@ -73,7 +73,7 @@ def certify(folder: str | Path, edit: Mapping[str, Any] | None = None) -> Certif
     rows = _parity(bundle, exact, sample, reference) if isinstance(reference, Reference) else []
     for name, check in invariances.CHECKS.items():
         difference = check(bundle, sample)
-        if difference is not None:  # None: the question does not arise, as a cache for an encoder
+        if difference is not None:  # None: does not apply, such as a cache to an encoder
             limit = 0.0 if name == "save and load" else TOLERANCE
             rows.append(CertificateRow("invariance", name, difference, limit))
     family = bundle.family.title if bundle.family else "unknown"
@@ -87,7 +87,7 @@ def _parity(bundle: Bundle, exact: Bundle, sample: SampleBatch, reference: Refer
     rows = []
     for name, right in theirs.items():
         if name != "answer" and right.shape != truth[name].shape:
-            continue  # of two streams (Reformer) theirs hands out one
+            continue  # Reformer has two streams; the reference returns one
         size = max(1.0, float(truth[name].abs().max()))
         for who, values in (("ours", ours[name]), ("reference", right)):
             apart = float((values.double() - truth[name]).abs().max()) / size

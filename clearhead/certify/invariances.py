@@ -1,7 +1,6 @@
-"""Five things that must not matter: cache, padding, company, chunks, a trip to the disk.
+"""Five invariances: caching, padding, batching, chunking and saving must not change the output.
 
-Each check gives how far apart the two ways are, relative to the size of the answer; None where the question
-does not arise.
+Each check returns the difference of two runs relative to the size of the output; None if it does not apply.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from .sample import SampleBatch
 
 
 def step_by_step(bundle: Bundle, sample: SampleBatch) -> float | None:
-    """One token at a time, with a cache, against all at once; None for what cannot have one (LSH)."""
+    """One token at a time, with a cache, against all at once; None if there is no cache (LSH)."""
     return _in_chunks(bundle, sample, [1] * sample.inputs[-1].shape[1])
 
 
@@ -30,7 +29,7 @@ def chunked(bundle: Bundle, sample: SampleBatch) -> float | None:
 
 @torch.no_grad()
 def padded(bundle: Bundle, sample: SampleBatch) -> float | None:
-    """Five fillers in front of, and behind, the text against none."""
+    """Five padding tokens before or after the text against none."""
     want, ids, found = sample.answer(bundle), sample.inputs[0], []
     rows, length = ids.shape
     spare = [
@@ -40,7 +39,7 @@ def padded(bundle: Bundle, sample: SampleBatch) -> float | None:
     if count < 1:
         return None
     for left, right in ((count, 0), (0, count)):
-        filler = ids[:, :1]  # any id: it must not be looked at
+        filler = ids[:, :1]  # any id: it must be ignored
         wide = torch.cat([filler.expand(-1, left), ids, filler.expand(-1, right)], dim=1)
         real = torch.zeros(rows, left + length + right, dtype=torch.long)
         real[:, left : left + length] = 1

@@ -24,7 +24,7 @@ class Reference:
 
     @torch.no_grad()
     def layers(self, sample: SampleBatch) -> dict[str, Tensor]:
-        """Theirs under our addresses. Their last hidden state is taken after the last norm, as our `out`."""
+        """The reference's hidden states by Clearhead's addresses; the last one is after the last norm."""
         if self.model.config.is_encoder_decoder:
             output = self.model(
                 input_ids=sample.inputs[0],
@@ -39,13 +39,13 @@ class Reference:
         found: dict[str, Tensor] = {}
         for side, states in sides.items():
             found |= {f"{side}.blocks.{i}.out": x for i, x in enumerate(states[1:-1])}
-            # The last layer itself is only seen through the norm that follows it.
+            # The reference returns the output of the last layer only after the last norm.
             found[f"{side}.out"] = states[-1]
         return {**found, "answer": _answer(output)}
 
 
 def find_reference(folder: str | Path, bundle: Bundle) -> Reference | str:
-    """Theirs, or one line on why there is none."""
+    """The reference model, or one line that says why there is none."""
     if importlib.util.find_spec("transformers") is None:
         return "transformers is not installed: invariances only (pip install transformers)"
     if not Path(folder).is_dir():

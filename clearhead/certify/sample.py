@@ -1,4 +1,4 @@
-"""A sample to certify on: seeded ids that fit the model, and every layer that comes of them."""
+"""The sample batch: random ids that fit the model, and the output of every layer for them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SampleBatch:
         return answer
 
     def layers(self, bundle: Bundle) -> dict[str, Tensor]:
-        """The answer and what leaves every layer, by address."""
+        """The model's output and that of every layer, by address."""
         seen = Recorder()
         answer = self.answer(bundle, tap=seen.tap("*.out"))
         kept = {name: x for name, x in seen.items() if name.count(".") == 1 or ".blocks." in name}

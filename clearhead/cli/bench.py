@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from cyclopts import App
 
+from .console import ERR, OUT, table
+
 bench = App(name="bench", help="Benchmark against every peer library that is installed, in one run.")
 
 # Named by strings, so that a bench is imported when it is called.
@@ -16,3 +18,23 @@ WHAT = {
 }
 for name, purpose in WHAT.items():
     bench.command(f"clearhead.cli.bench_{name}:{name}", name=name, help=purpose)
+
+
+def print_speeds(title: str, unit: str, speeds: dict[str, float], extra: dict[str, dict[str, str]]) -> None:
+    """One row per library: its speed, its ratio to each of the others, and further measurements."""
+    OUT.print(f"[bold]{title}[/]")
+    others = [name for name in speeds if not name.startswith("clearhead")]
+    right = tuple(range(1, 2 + len(others) + len(extra)))
+    listing = table("", unit, *(f"x {name}" for name in others), *extra, right=right, no_wrap=(0,))
+    for name, speed in speeds.items():
+        ratios = [f"{speed / speeds[other]:.2f}" for other in others]
+        listing.add_row(name, f"{speed:,.1f}", *ratios, *(column.get(name, "") for column in extra.values()))
+    OUT.print(listing)
+
+
+def print_footer(line: str, rounds: int, missing: list[str]) -> None:
+    OUT.print(f"median of {rounds} alternating rounds; {line}", style="dim")
+    if missing:
+        ERR.print(
+            f"not measured (not installed or not supported): {', '.join(missing)}", style="dim", markup=False
+        )

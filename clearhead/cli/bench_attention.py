@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .bench_decode import print_footer
+from .bench import print_footer
 from .console import ERR, OUT, amount, print_json, table
 from .options import Json, Threads
 
@@ -61,23 +61,25 @@ def attention(
         result = measure_attention(
             names, lengths or LENGTHS, layer, rounds=rounds, limit=limit, progress=status.update
         )
-        away = drifts(model, [n for n in names if n != SOFTMAX], text, status.update) if model else ({}, {})
+        drift, failed = (
+            drifts(model, [n for n in names if n != SOFTMAX], text, status.update) if model else ({}, {})
+        )
     line = describe_machine(cores, {}) + ("; processor time" if cores == 1 else "")
     if save is not None:
         _draw(result, layer).save(save)
     if json:
-        print_json(_facts(result, away[0], layer, line) | {"rounds": rounds, "not possible": away[1]})
+        print_json(_to_dict(result, drift, layer, line) | {"rounds": rounds, "not possible": failed})
         return
     OUT.print(
         f"[bold]one layer[/] · width {width} · {heads} heads · batch {batch}"
         + (" · causal" if causal else "")
     )
     for what, of in FIGURES.items():
-        _by_length(what, result, of)
-    _summary(result)
+        _print_by_length(what, result, of)
+    _print_summary(result)
     if model is not None:
-        _drift(model, away[0])
-    for name, sentence in (result.refused | away[1]).items():
+        _print_drift(model, drift)
+    for name, sentence in (result.refused | failed).items():
         OUT.print(f"{name}: {sentence}", style="dim", markup=False)
     for name, length in result.skipped.items():
         OUT.print(
@@ -90,30 +92,30 @@ def attention(
     print_footer(line, rounds, [])
 
 
-def _by_length(what: str, result: AttentionBenchmark, of: Callable[[AttentionPoint], float]) -> None:
+def _print_by_length(what: str, result: AttentionBenchmark, of: Callable[[AttentionPoint], float]) -> None:
     lengths = sorted({point.length for point in result.points})
-    listing = table(what, *(f"{n:,}" for n in lengths), right=tuple(range(1, len(lengths) + 1)), whole=(0,))
+    listing = table(what, *(f"{n:,}" for n in lengths), right=tuple(range(1, len(lengths) + 1)), no_wrap=(0,))
     for name in dict.fromkeys(point.variant for point in result.points):
-        there = {point.length: of(point) for point in result.of(name)}
-        listing.add_row(name, *(_number(there[n]) if n in there else "·" for n in lengths))
+        values = {point.length: of(point) for point in result.of(name)}
+        listing.add_row(name, *(_number(values[n]) if n in values else "·" for n in lengths))
     OUT.print(listing)
     OUT.print()
 
 
-def _summary(result: AttentionBenchmark) -> None:
+def _print_summary(result: AttentionBenchmark) -> None:
     from ..bench.attention import SOFTMAX, crossover, growth_per_doubling
 
     longest = max(point.length for point in result.points)
     headings = [f"at {longest:,}", "predicted", "counted", "x2 time", "x2 memory", "pays from"]
-    listing = table(*headings, right=tuple(range(1, len(headings))), whole=(0,))
+    listing = table(*headings, right=tuple(range(1, len(headings))), no_wrap=(0,))
     for name in dict.fromkeys(point.variant for point in result.points):
         last = result.of(name)[-1]
         row = [amount(n) if n is not None else "·" for n in (last.predicted, last.counted)]
         row += [
-            _times(growth_per_doubling(result, name, of))
+            _format_growth(growth_per_doubling(result, name, of))
             for of in (lambda p: p.both, lambda p: p.both_memory)
         ]
-        row.append("" if name == SOFTMAX else _from(crossover(result, name, lambda p: p.both)))
+        row.append("" if name == SOFTMAX else _format_crossover(crossover(result, name, lambda p: p.both)))
         listing.add_row(name, *row)
     OUT.print(listing)
     OUT.print(
@@ -124,14 +126,14 @@ def _summary(result: AttentionBenchmark) -> None:
     )
 
 
-def _drift(model: str, away: dict[str, Drift]) -> None:
+def _print_drift(model: str, drift: dict[str, Drift]) -> None:
     OUT.print()
     listing = table(
-        f"in {model}", "states moved", "answers, bits", "same answer", right=(1, 2, 3), whole=(0,)
+        f"in {model}", "states moved", "answers, bits", "same answer", right=(1, 2, 3), no_wrap=(0,)
     )
-    for name, found in away.items():
-        bits = "·" if found.bits is None else f"{found.bits:.3g}"
-        listing.add_row(name, f"{found.states:.1%}", bits, "·" if found.same is None else f"{found.same:.0%}")
+    for name, moved in drift.items():
+        bits = "·" if moved.bits is None else f"{moved.bits:.3g}"
+        listing.add_row(name, f"{moved.states:.1%}", bits, "·" if moved.same is None else f"{moved.same:.0%}")
     OUT.print(listing)
 
 
@@ -139,16 +141,16 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _times(found: Growth | None) -> str:
-    return "·" if found is None else f"{found.worst:.2f} ({found.mean:.2f})"
+def _format_growth(growth: Growth | None) -> str:
+    return "·" if growth is None else f"{growth.worst:.2f} ({growth.mean:.2f})"
 
 
-def _from(length: float | None) -> str:
+def _format_crossover(length: float | None) -> str:
     return "not here" if length is None else "always" if length == 0 else f"{length:,.0f}"
 
 
-def _facts(
-    result: AttentionBenchmark, away: dict[str, Drift], layer: LayerSize, line: str
+def _to_dict(
+    result: AttentionBenchmark, drift: dict[str, Drift], layer: LayerSize, line: str
 ) -> dict[str, object]:
     from ..bench.attention import SOFTMAX, crossover, growth_per_doubling
 
@@ -167,7 +169,7 @@ def _facts(
         },
         "growth": {
             name: {
-                what: vars(found) if (found := growth_per_doubling(result, name, of)) else None
+                what: vars(growth) if (growth := growth_per_doubling(result, name, of)) else None
                 for what, of in (
                     ("forward", lambda p: p.forward),
                     ("both", lambda p: p.both),
@@ -176,7 +178,7 @@ def _facts(
             }
             for name in names
         },
-        "drift": {name: vars(found) for name, found in away.items()},
+        "drift": {name: vars(moved) for name, moved in drift.items()},
         "refused": result.refused,
         "skipped": result.skipped,
     }
@@ -184,11 +186,11 @@ def _facts(
 
 def _draw(result: AttentionBenchmark, layer: LayerSize) -> Picture:
     from ..bench.attention import SOFTMAX
-    from ..lens.pictures import growth as drawn
+    from ..lens.pictures import growth as growth_picture
 
     names = list(dict.fromkeys(point.variant for point in result.points))
     panels = {
         what: {name: [(p.length, of(p)) for p in result.of(name)] for name in names}
         for what, of in list(FIGURES.items())[1::2]
     }
-    return drawn(panels, SOFTMAX, f"one layer of width {layer.width}, {layer.heads} heads")
+    return growth_picture(panels, SOFTMAX, f"one layer of width {layer.width}, {layer.heads} heads")

@@ -7,7 +7,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .console import ERR, OUT, print_json, table
+from .bench import print_footer, print_speeds
+from .console import ERR, print_json
 from .options import Json, Threads
 
 
@@ -39,26 +40,6 @@ def decode(
         print_json({"model": model, "machine": line, "rounds": rounds, **vars(task), **vars(result)})
         return
     title = f"{model} · batch {batch} · beams {beams} · {prompt} + {tokens} tokens"
-    alike = {name: f"{100 * share:.0f} %" for name, share in result.alike.items()}
-    print_speeds(title, "tokens/s", result.speeds, {"same\ntokens": alike})
+    same_tokens = {name: f"{100 * share:.0f} %" for name, share in result.alike.items()}
+    print_speeds(title, "tokens/s", result.speeds, {"same\ntokens": same_tokens})
     print_footer(line, rounds, result.missing)
-
-
-def print_speeds(title: str, unit: str, speeds: dict[str, float], extra: dict[str, dict[str, str]]) -> None:
-    """One row per library: its speed, its ratio to each of the others, and further measurements."""
-    OUT.print(f"[bold]{title}[/]")
-    others = [name for name in speeds if not name.startswith("clearhead")]
-    right = tuple(range(1, 2 + len(others) + len(extra)))
-    listing = table("", unit, *(f"x {name}" for name in others), *extra, right=right, whole=(0,))
-    for name, speed in speeds.items():
-        ratios = [f"{speed / speeds[other]:.2f}" for other in others]
-        listing.add_row(name, f"{speed:,.1f}", *ratios, *(found.get(name, "") for found in extra.values()))
-    OUT.print(listing)
-
-
-def print_footer(line: str, rounds: int, missing: list[str]) -> None:
-    OUT.print(f"median of {rounds} rounds in turns; {line}", style="dim")
-    if missing:
-        ERR.print(
-            f"not measured (not installed or not supported): {', '.join(missing)}", style="dim", markup=False
-        )

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .bench_decode import print_footer, print_speeds
+from .bench import print_footer, print_speeds
 from .console import ERR, print_json
 from .options import Json, Threads, lines_of
 
@@ -26,10 +26,10 @@ def embed(
     json: Json = False,
 ) -> None:
     """Clearhead in float32 and int8, and sentence-transformers, on the same texts: texts per second."""
-    from ..bench.embed import compare_embedding, read_rated
+    from ..bench.embed import compare_embedding, read_rated_pairs
     from ..bench.timing import describe_machine, set_threads
 
-    rated = [row for each in pairs for row in read_rated(Path(each))]
+    rated = [row for each in pairs for row in read_rated_pairs(Path(each))]
     texts = lines_of(file) if file else [text for row in rated for text in (row.one, row.two)]
     texts = texts[:count]
     if not texts:

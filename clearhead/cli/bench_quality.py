@@ -48,33 +48,33 @@ def quality(
             f"--length is {length}, expected 24 or more: a shorter text has no long distances to test"
         )
     cores = set_threads(threads_)
-    setting = QualitySettings(steps, length, rows, width, depth, heads, lr, seed)
+    settings = QualitySettings(steps, length, rows, width, depth, heads, lr, seed)
     with ERR.status("building") as status:
-        found, refused = train_variants(tasks, variants or QUALITY_VARIANTS, setting, status.update)
+        trained, refused = train_variants(tasks, variants or QUALITY_VARIANTS, settings, status.update)
     line = describe_machine(cores, {}) + ("; processor time" if cores == 1 else "")
-    if save is not None and found:
-        _draw(found).save(save)
+    if save is not None and trained:
+        _draw(trained).save(save)
     if json:
         print_json(
-            {"machine": line, **vars(setting), "learned": [vars(x) for x in found], "refused": refused}
+            {"machine": line, **vars(settings), "learned": [vars(x) for x in trained], "refused": refused}
         )
         return
     shape = f"{depth} layers of width {width}, {heads} heads"
     OUT.print(f"[bold]{steps} steps[/] of {rows} x {length} tokens · {shape} · seed {seed}")
-    for name in dict.fromkeys(x.task for x in found):
-        _task(name, [x for x in found if x.task == name])
+    for name in dict.fromkeys(x.task for x in trained):
+        _print_task(name, [x for x in trained if x.task == name])
     for where, sentence in refused.items():
         OUT.print(f"{where}: {sentence}", style="dim", markup=False)
-    if save is not None and found:
+    if save is not None and trained:
         OUT.print(f"saved {save}", markup=False)
     OUT.print(line, style="dim")
 
 
-def _task(name: str, rows: list[TrainedVariant]) -> None:
+def _print_task(name: str, rows: list[TrainedVariant]) -> None:
     is_text = rows[0].accuracy is None
     heading = "perplexity" if is_text else "accuracy"
     listing = table(
-        name, heading, "loss", "tokens/s", "memory", "parameters", right=(1, 2, 3, 4, 5), whole=(0,)
+        name, heading, "loss", "tokens/s", "memory", "parameters", right=(1, 2, 3, 4, 5), no_wrap=(0,)
     )
     for x in sorted(rows, key=lambda x: x.loss):
         score = f"{exp(x.loss):.2f}" if is_text else f"{x.accuracy:.1f} %"
@@ -86,12 +86,12 @@ def _task(name: str, rows: list[TrainedVariant]) -> None:
     OUT.print()
 
 
-def _draw(found: list[TrainedVariant]) -> Picture:
+def _draw(trained: list[TrainedVariant]) -> Picture:
     from ..lens.pictures import bars
 
     panels: dict[str, dict[str, tuple[float, str]]] = {}
     titles: dict[str, str] = {}
-    for x in sorted(found, key=lambda x: x.loss):
+    for x in sorted(trained, key=lambda x: x.loss):
         score = x.loss if x.accuracy is None else x.accuracy
         note = f"{score:.3g} · {x.tokens_per_second / 1000:.1f}k tokens/s"
         panels.setdefault(x.task, {})[x.variant] = (score, note)

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from ..bench.task import TrainingRows
 from ..errors import InputError
-from .bench_decode import print_footer, print_speeds
+from .bench import print_footer, print_speeds
 from .console import ERR, print_json
 from .options import Json, Threads
 

@@ -24,10 +24,10 @@ def certify(
     ] = False,
 ) -> None:
     """Compare every layer with transformers, where it is installed, and check five invariances."""
-    from ..certify import certify as prove
+    from ..certify import certify as certify_folder
 
     with ERR.status("certifying"):
-        certificate = prove(folder, edits(set_))
+        certificate = certify_folder(folder, edits(set_))
     if json:
         rows = [{**vars(row), "passed": row.passed} for row in certificate.rows]
         verdict = {"passed": certificate.passed, "verdict": certificate.verdict}

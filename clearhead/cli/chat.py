@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from ..errors import ClearheadError, InputError
 from .console import ERR, print_json, write
-from .decoding import AS_STORED, DecodingOptions, opened
+from .decoding import NO_OPTIONS, DecodingOptions, load_with_status
 from .options import Quantize, Set, edits
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def chat(
         str | None, Parameter(name=["--message", "-m"], help="send one message, print the reply, exit")
     ] = None,
     system: Annotated[str | None, Parameter(help="system message")] = None,
-    decoding: DecodingOptions = AS_STORED,
+    decoding: DecodingOptions = NO_OPTIONS,
     set_: Set = None,
     quantize: Quantize = None,
     json: Annotated[bool, Parameter(negative="", help="JSON output; needs --message")] = False,
@@ -40,23 +40,25 @@ def chat(
     """
     if json and message is None:
         raise InputError("--json needs --message; a conversation is not one document")
-    bundle, settings = opened(model, quantize=quantize, edit=edits(set_)), decoding.settings()
+    bundle, settings = load_with_status(model, quantize=quantize, edit=edits(set_)), decoding.settings()
     if bundle.tokenizer is None or bundle.tokenizer.chat_template is None:
         raise InputError(f"{model} has no chat template, so it is not a chat model; use clearhead generate")
     first: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []
     if message is not None and json:
-        answer = bundle.answer([*first, {"role": "user", "content": message}], **_roomy(bundle, settings))
+        answer = bundle.answer(
+            [*first, {"role": "user", "content": message}], **_with_reply_length(bundle, settings)
+        )
         assert not isinstance(answer, list)
         print_json(answer.to_dict())
         return
-    _converse(bundle, first, _roomy(bundle, settings), message)
+    _converse(bundle, first, _with_reply_length(bundle, settings), message)
 
 
 def _converse(
     bundle: Bundle, first: list[dict[str, str]], settings: dict[str, Any], message: str | None
 ) -> None:
     """Turn by turn. On a terminal, a turn that fails or is interrupted does not end the conversation."""
-    messages, patient = list(first), message is None and sys.stdin.isatty()
+    messages, interactive = list(first), message is None and sys.stdin.isatty()
     for line in _turns(message):
         if line == "/new":
             messages = list(first)
@@ -66,7 +68,7 @@ def _converse(
         try:
             reply = _reply(bundle, messages, settings)
         except (ClearheadError, KeyboardInterrupt) as error:
-            if not patient:
+            if not interactive:
                 raise
             ERR.print(f"\n{error}" if str(error) else "\nstopped", style="yellow", markup=False)
             messages.pop()
@@ -106,7 +108,7 @@ def _reply(bundle: Bundle, messages: list[dict[str, str]], settings: dict[str, A
     return "".join(pieces)
 
 
-def _roomy(bundle: Bundle, settings: dict[str, Any]) -> dict[str, Any]:
+def _with_reply_length(bundle: Bundle, settings: dict[str, Any]) -> dict[str, Any]:
     """A reply may be longer than a continuation, unless the checkpoint or the user sets the length."""
     from ..bundle import text_generator
 

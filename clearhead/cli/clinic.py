@@ -20,8 +20,8 @@ from ..learn import (
     language,
     pick,
     progress,
+    write_exercise,
 )
-from ..learn import write_exercise as begin
 from .console import ERR, OUT, print_json, table
 from .options import Json, Language
 
@@ -40,9 +40,9 @@ clinic = App(
 @clinic.default
 def show(name: str | None = None, *, lang: Language = None, json: Json = False) -> None:
     """List the exercises, or show one."""
-    reads = language(lang)
+    locale = language(lang)
     if name is not None:
-        _show(find_exercise(name), reads, json=json)
+        _show(find_exercise(name), locale, json=json)
         return
     done = progress.solved()
     if json:
@@ -54,18 +54,18 @@ def show(name: str | None = None, *, lang: Language = None, json: Json = False) 
         return
     width = max(map(len, exercises()))
     for kind, words in EXERCISE_KINDS.items():
-        heading, about = words[reads]
+        heading, about = words[locale]
         OUT.print(f"[bold]{heading}[/]")
-        listing = table("", f"{pick(reads, 'exercise', '练习'):<{width}}", about, whole=(0, 1))
+        listing = table("", f"{pick(locale, 'exercise', '练习'):<{width}}", about, no_wrap=(0, 1))
         for each in exercises().values():
             if each.kind == kind:
-                listing.add_row("[green]✓[/]" if each.name in done else " ", each.name, each.title[reads])
+                listing.add_row("[green]✓[/]" if each.name in done else " ", each.name, each.title[locale])
         OUT.print(listing)
         OUT.print()
-    counted = f"{len(done & {*exercises()})} / {len(exercises())}"
-    OUT.print(f"{pick(reads, 'solved', '已完成')} {counted}")
-    begin_with = "clearhead learn clinic start implement-attention --to my_code.py"
-    OUT.print(f"{pick(reads, 'begin', '开始')}  {begin_with}")
+    solved = f"{len(done & {*exercises()})} / {len(exercises())}"
+    OUT.print(f"{pick(locale, 'solved', '已完成')} {solved}")
+    command = "clearhead learn clinic start implement-attention --to my_code.py"
+    OUT.print(f"{pick(locale, 'begin', '开始')}  {command}")
 
 
 def _show(exercise: Exercise, lang: Lang, *, json: bool) -> None:
@@ -96,15 +96,15 @@ def start(
     json: Json = False,
 ) -> None:
     """Copy the broken file or the skeleton to yours, ready to edit."""
-    exercise, reads = find_exercise(name), language(lang)
+    exercise, locale = find_exercise(name), language(lang)
     path = Path(to or f"{name.replace('-', '_')}.py")
-    begin(exercise, path, reads)
+    write_exercise(exercise, path, locale)
     if json:
         print_json({"name": name, "file": str(path)})
         return
-    OUT.print(f"{pick(reads, 'written', '已写入')}  {path}", markup=False)
+    OUT.print(f"{pick(locale, 'written', '已写入')}  {path}", markup=False)
     OUT.print(
-        f"{pick(reads, 'edit it, then', '改好之后')}  clearhead learn clinic check {name} {path}",
+        f"{pick(locale, 'edit it, then', '改好之后')}  clearhead learn clinic check {name} {path}",
         markup=False,
     )
 
@@ -119,30 +119,30 @@ def check(
     json: Json = False,
 ) -> None:
     """Check your file. Exit 0 when every check passes, 1 when not; each failure shows one more hint."""
-    exercise, reads = find_exercise(name), language(lang)
+    exercise, locale = find_exercise(name), language(lang)
     verdict = check_exercise(exercise, Path(file), limit)
     progress.note(name, passed=verdict.solved)
-    shown = min(progress.failures(name), len(exercise.hints[reads]))
+    shown = min(progress.failures(name), len(exercise.hints[locale]))
     if json:
         checks = [
             {
                 "check": outcome.check,
                 "passed": outcome.passed,
-                "detail": outcome.detail.get(reads, ""),
+                "detail": outcome.detail.get(locale, ""),
                 "means": exercise.checks[outcome.check],
             }
             for outcome in verdict.outcomes
         ]
-        error = verdict.error.get(reads, "")
+        error = verdict.error.get(locale, "")
         facts = {"name": name, "solved": verdict.solved, "error": error, "checks": checks}
-        print_json({**facts, "hints": [] if verdict.solved else exercise.hints[reads][:shown]})
+        print_json({**facts, "hints": [] if verdict.solved else exercise.hints[locale][:shown]})
     else:
-        _tell(exercise, verdict, reads, shown, file)
+        _print_verdict(exercise, verdict, locale, shown, file)
     if not verdict.solved:
         raise SystemExit(1)
 
 
-def _tell(exercise: Exercise, verdict: Verdict, lang: Lang, hints: int, file: str) -> None:
+def _print_verdict(exercise: Exercise, verdict: Verdict, lang: Lang, hints: int, file: str) -> None:
     if verdict.printed.strip():
         ERR.print(pick(lang, "your file printed:", "你的文件输出了："), style="dim")
         ERR.print(verdict.printed.rstrip(), style="dim", markup=False)
@@ -168,9 +168,9 @@ def _tell(exercise: Exercise, verdict: Verdict, lang: Lang, hints: int, file: st
 @clinic.command
 def hint(name: str, *, lang: Language = None, json: Json = False) -> None:
     """Show all hints of an exercise at once."""
-    exercise, reads = find_exercise(name), language(lang)
+    exercise, locale = find_exercise(name), language(lang)
     if json:
-        print_json(exercise.hints[reads])
+        print_json(exercise.hints[locale])
         return
-    for number, text in enumerate(exercise.hints[reads], 1):
+    for number, text in enumerate(exercise.hints[locale], 1):
         OUT.print(f"{number}  {text}", markup=False)

@@ -20,7 +20,8 @@ from rich.text import Text
 
 # Joiners hold emoji and Persian words together, tags make the flags of regions.
 HARMLESS_CHARACTERS = frozenset("\n\t\u200c\u200d") | frozenset(map(chr, range(0xE0020, 0xE0080)))
-STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, formats, half characters, line and paragraph separators
+# Unicode categories: controls, formats, surrogates, line and paragraph separators.
+CONTROL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def printable(text: str) -> str:
@@ -28,7 +29,7 @@ def printable(text: str) -> str:
     if text.isprintable():  # nearly always, and quick
         return text
     return "".join(
-        letter.encode("unicode_escape").decode("ascii") if _steers(letter) else letter for letter in text
+        letter.encode("unicode_escape").decode("ascii") if _is_control(letter) else letter for letter in text
     )
 
 
@@ -49,7 +50,7 @@ def print_json(data: Any, indent: int | None = 2) -> None:
     text = json.dumps(data, ensure_ascii=False, indent=indent, default=str)
     if not text.isprintable():
         # They can occur in strings only, where \\u001b means the same.
-        text = "".join(json.dumps(letter)[1:-1] if _steers(letter) else letter for letter in text)
+        text = "".join(json.dumps(letter)[1:-1] if _is_control(letter) else letter for letter in text)
     sys.stdout.write(text + "\n")
 
 
@@ -59,16 +60,16 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
-def _steers(letter: str) -> bool:
-    return letter not in HARMLESS_CHARACTERS and unicodedata.category(letter) in STEERING
+def _is_control(letter: str) -> bool:
+    return letter not in HARMLESS_CHARACTERS and unicodedata.category(letter) in CONTROL_CATEGORIES
 
 
-def table(*columns: str, right: tuple[int, ...] = (), whole: tuple[int, ...] = ()) -> Table:
-    """A plain table; `right` numbers the columns of figures, `whole` those that are never wrapped."""
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+def table(*columns: str, right: tuple[int, ...] = (), no_wrap: tuple[int, ...] = ()) -> Table:
+    """A plain table; `right` numbers the right-aligned columns, `no_wrap` those that are never wrapped."""
+    result = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for i, column in enumerate(columns):
-        made.add_column(column, justify="right" if i in right else "left", no_wrap=i in whole)
-    return made
+        result.add_column(column, justify="right" if i in right else "left", no_wrap=i in no_wrap)
+    return result
 
 
 def amount(number: float) -> str:
@@ -81,10 +82,10 @@ def amount(number: float) -> str:
 
 def program() -> str:
     """How to call this program again: by its name if the shell finds it there, else by its path."""
-    called = Path(sys.argv[0])
+    script = Path(sys.argv[0])
     found = shutil.which("clearhead")
-    if found is not None and Path(found).resolve() == called.resolve():
+    if found is not None and Path(found).resolve() == script.resolve():
         return "clearhead"
-    if called.name.startswith("clearhead") and called.is_file():
-        return os.path.relpath(called)
+    if script.name.startswith("clearhead") and script.is_file():
+        return os.path.relpath(script)
     return "clearhead" if found is not None else "python -m clearhead"

@@ -49,36 +49,36 @@ def check_files(
     try:
         source = read_rows(files[0] if len(files) == 1 else list(files), split=split)
         report = check_data(
-            source, mapping=parse_map(map or []), tokenizer=_tokenizer(tokenizer), length=length
+            source, mapping=parse_map(map or []), tokenizer=_read_tokenizer(tokenizer), length=length
         )
     except DataError as error:
-        _unusable(error)
+        _exit_unusable(error)
     if json:
         print_json(report.to_dict())
     else:
         _print(report, " ".join(files))
     if report.why:
-        _unusable(DataError(report.why))
+        _exit_unusable(DataError(report.why))
 
 
-def _unusable(error: ClearheadError) -> NoReturn:
+def _exit_unusable(error: ClearheadError) -> NoReturn:
     sys.stderr.write(f"clearhead: {' '.join(str(error).split())}\n")
     sys.exit(3)
 
 
-def _tokenizer(folder: str | None) -> Tokenizer | None:
+def _read_tokenizer(folder: str | None) -> Tokenizer | None:
     from ..text import Tokenizer
 
     if folder is None:
         return None
-    found = Tokenizer.read(folder) if Path(folder).is_dir() else None
-    if found is None:
+    tokenizer = Tokenizer.read(folder) if Path(folder).is_dir() else None
+    if tokenizer is None:
         raise InputError(f"there is no tokenizer in {folder!r}; expected a folder with tokenizer.json")
-    return found
+    return tokenizer
 
 
 def _print(report: DataReport, name: str) -> None:
-    columns = _listed(report.columns, ", ")
+    columns = _join_first(report.columns, ", ")
     about = [f"{report.rows:,} rows", report.encoding, f"columns: {columns}", report.note]
     OUT.print(f"[bold]{escape(name)}[/] · {escape(' · '.join(filter(None, about)))}")
     OUT.print(f"looks like   [bold]{escape(str(report.schema))}[/]  {escape(report.schema.reason)}")
@@ -91,7 +91,7 @@ def _print(report: DataReport, name: str) -> None:
         OUT.print(f"{escape(role):<13}{spread} {report.unit}  {_bars(lengths.histogram)}")
     if report.labels:
         counts = [f"{label[:MAX_LABEL_WIDTH]} {count:,}" for label, count in report.labels.items()]
-        OUT.print(f"labels       {escape(_listed(counts, ' · '))}")
+        OUT.print(f"labels       {escape(_join_first(counts, ' · '))}")
     OUT.print(f"problems     {escape(' · '.join(_problems(report)) or 'none')}")
     if report.first:
         OUT.print("row 1, as the model sees it  ([bright_black]grey[/] = not trained on)")
@@ -99,7 +99,7 @@ def _print(report: DataReport, name: str) -> None:
         OUT.print("  " + "".join(parts).replace("\n", "⏎\n  ")[:20_000])
 
 
-def _listed(names: Sequence[str], separator: str, most: int = 12) -> str:
+def _join_first(names: Sequence[str], separator: str, most: int = 12) -> str:
     """The first of many names, each cut to one line."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return separator.join(name[: 2 * MAX_LABEL_WIDTH] for name in names[:most]) + more
@@ -108,16 +108,16 @@ def _listed(names: Sequence[str], separator: str, most: int = 12) -> str:
 def _problems(report: DataReport) -> list[str]:
     from ..data import format_row_numbers
 
-    faults = [
+    problems = [
         f"{what} ({format_row_numbers(rows)})"
         for what, rows in (*report.wrong.items(), *report.empty.items())
     ]
     if report.duplicates:
-        faults.append(f"{len(report.duplicates):,} duplicates ({format_row_numbers(report.duplicates)})")
+        problems.append(f"{len(report.duplicates):,} duplicates ({format_row_numbers(report.duplicates)})")
     if report.over_long:
-        cut = f"{len(report.over_long):,} longer than {report.limit:,} {report.unit}, to be truncated"
-        faults.append(f"{cut} ({format_row_numbers(report.over_long)})")
-    return faults
+        too_long = f"{len(report.over_long):,} longer than {report.limit:,} {report.unit}, to be truncated"
+        problems.append(f"{too_long} ({format_row_numbers(report.over_long)})")
+    return problems
 
 
 def _bars(histogram: tuple[int, ...]) -> str:

@@ -94,14 +94,16 @@ class DecodingOptions:
 
     def settings(self) -> dict[str, Any]:
         """The options that were given, under the library's names."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
-        given = {name: value for name, value in given.items() if value is not None}
-        if "early_stopping" in given:
-            given["early_stopping"] = {"yes": True, "no": False, "never": "never"}[given["early_stopping"]]
-        return given
+        options = {f.name: getattr(self, f.name) for f in fields(self)}
+        options = {name: value for name, value in options.items() if value is not None}
+        if "early_stopping" in options:
+            options["early_stopping"] = {"yes": True, "no": False, "never": "never"}[
+                options["early_stopping"]
+            ]
+        return options
 
 
-def opened(model: str, *, quantize: str | None = None, edit: Edits | None = None) -> Bundle:
+def load_with_status(model: str, *, quantize: str | None = None, edit: Edits | None = None) -> Bundle:
     """Load a model, with a status line."""
     from ..bundle import load
 
@@ -109,4 +111,4 @@ def opened(model: str, *, quantize: str | None = None, edit: Edits | None = None
         return load(model, quantize=quantize, edit=edit)
 
 
-AS_STORED = DecodingOptions()  # no option given
+NO_OPTIONS = DecodingOptions()  # no option given

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Held out, and so is its mirror image: the two have the same words and opposite meanings.
 SENTENCE = "three brave dogs help the old horse in the park today"
 MIRRORED = "the old horse helps three brave dogs in the park today"
-ABLATED = 200  # held-out sentences that are translated again with each part ablated
+ABLATION_SENTENCES = 200  # held-out sentences that are translated again with each part ablated
 
 
 def demo(
@@ -33,11 +33,11 @@ def demo(
     from ..recipes import load_run, prepare
     from ..train import deterministic
 
-    words = [f"train.seed={seed}"]
+    settings = [f"train.seed={seed}"]
     if steps:
-        words.append(f"train.steps={steps}")
+        settings.append(f"train.steps={steps}")
     folder = Path(out)
-    prepared = prepare(load_run("translate-en-zh", words))
+    prepared = prepare(load_run("translate-en-zh", settings))
     rows = prepared.rows.splits
     sizes = f"{len(rows['train']):,} train / {len(rows['valid']):,} held-out pairs"
     OUT.print(f"[bold]\\[1/5][/] data     grammar-en-zh · {sizes}")
@@ -54,11 +54,11 @@ def demo(
                 soft_wrap=True,
             )
             raise SystemExit(130 if result.reason == "SIGINT" else 3)
-        _scores(prepared)
+        _print_scores(prepared)
         OUT.print(f"[bold]\\[4/5][/] saved    {folder}  (a Hugging Face folder)")
-        picture = _picture(prepared, folder)
+        picture = _save_picture(prepared, folder)
         OUT.print(f"               {picture}  where the decoder looks")
-        _parts(prepared)
+        _print_ablations(prepared)
     OUT.print()
     name, run = program(), quote(str(folder))
     OUT.print(f'use      {name} generate {run} "{MIRRORED}"')
@@ -69,7 +69,7 @@ def demo(
     OUT.print(f"change   {name} train translate-en-zh --model.encoder_layers 4 --train.steps 1500")
 
 
-def _scores(prepared: PreparedRun) -> None:
+def _print_scores(prepared: PreparedRun) -> None:
     from ..tasks import TextToText, bleu_signature
 
     task, model = prepared.task, prepared.bundle.model.eval()
@@ -77,21 +77,21 @@ def _scores(prepared: PreparedRun) -> None:
     scores = task.score(model, "valid")
     line = f"exact match {scores['exact']:.1f} %   BLEU {scores['bleu']:.1f}   chrF {scores['chrf']:.1f}"
     OUT.print(f"               held-out  {line}")
-    held = prepared.rows.splits["valid"]
-    wanted = [row["tgt"] for row in held[:10]]
-    translations = prepared.bundle.generate([row["src"] for row in held[:10]])
+    held_out = prepared.rows.splits["valid"]
+    references = [row["tgt"] for row in held_out[:10]]
+    translations = prepared.bundle.generate([row["src"] for row in held_out[:10]])
     assert isinstance(translations, list)
-    OUT.print(f"               {bleu_signature(translations, wanted, 'zh')}", style="dim")
-    for row, text in zip(held[:10], translations, strict=True):
+    OUT.print(f"               {bleu_signature(translations, references, 'zh')}", style="dim")
+    for row, text in zip(held_out[:10], translations, strict=True):
         mark = "[green]✓[/]" if text == row["tgt"] else "[red]✗[/]"
         OUT.print(f"               {mark} {row['src']} → {text}")
 
 
-def _parts(prepared: PreparedRun) -> None:
+def _print_ablations(prepared: PreparedRun) -> None:
     """Exact match with each part ablated, measured on this model."""
     from ..bundle import ablations
 
-    rows = prepared.rows.splits["valid"][:ABLATED]
+    rows = prepared.rows.splits["valid"][:ABLATION_SENTENCES]
     measured = ablations(prepared.bundle, [row["src"] for row in rows], [row["tgt"] for row in rows])
     OUT.print(
         f"[bold]\\[5/5][/] ablate   exact match on {len(rows)} held-out sentences, one part switched off"
@@ -107,7 +107,7 @@ def _parts(prepared: PreparedRun) -> None:
     )
 
 
-def _picture(prepared: PreparedRun, folder: Path) -> Path:
+def _save_picture(prepared: PreparedRun, folder: Path) -> Path:
     """Which English word each Chinese character came from, for one sentence of the grammar."""
     from ..lens.pictures import chinese_font
 

@@ -50,10 +50,10 @@ def embed(
         bundle = load(model, quantize=quantize, edit=edits(set_))
         vectors = bundle.embed(texts if search is None else [search, *texts])
     if search is not None:
-        _tell(search, texts, vectors[1:] @ vectors[0], top, json=json)
+        _print_matches(search, texts, vectors[1:] @ vectors[0], top, json=json)
     elif out is None:
         for text, vector in zip(texts, vectors.tolist(), strict=True):
-            sys.stdout.write(_line(text, vector))
+            sys.stdout.write(_json_line(text, vector))
     else:
         write(Path(out), texts, vectors)
         facts = {"file": file, "out": out, "count": len(texts), "width": vectors.shape[1]}
@@ -63,12 +63,12 @@ def embed(
             OUT.print(f"{len(texts):,} vectors of {vectors.shape[1]} numbers in {escape(out)}")
 
 
-def _tell(search: str, texts: list[str], likeness: Tensor, top: int, *, json: bool) -> None:
-    best = likeness.topk(min(top, len(texts)))
+def _print_matches(search: str, texts: list[str], similarity: Tensor, top: int, *, json: bool) -> None:
+    best = similarity.topk(min(top, len(texts)))
     rows = list(zip(best.values.tolist(), best.indices.tolist(), strict=True))
     if json:
-        found = [{"line": i + 1, "likeness": score, "text": texts[i]} for score, i in rows]
-        print_json({"search": search, "found": found})
+        matches = [{"line": i + 1, "likeness": score, "text": texts[i]} for score, i in rows]
+        print_json({"search": search, "found": matches})
         return
     listing = table("likeness", "line", "text", right=(0, 1))
     for score, i in rows:
@@ -90,29 +90,29 @@ def _writer(out: str | None) -> Write:
 def _npy(path: Path, texts: list[str], vectors: Tensor) -> None:
     import numpy as np
 
-    with _beside(path).open("wb") as file:
+    with _part_file(path).open("wb") as file:
         np.save(file, vectors.numpy())
-    os.replace(_beside(path), path)
+    os.replace(_part_file(path), path)
 
 
 def _safetensors(path: Path, texts: list[str], vectors: Tensor) -> None:
     from safetensors.torch import save_file
 
-    save_file({"vectors": vectors.contiguous()}, _beside(path))
-    os.replace(_beside(path), path)
+    save_file({"vectors": vectors.contiguous()}, _part_file(path))
+    os.replace(_part_file(path), path)
 
 
 def _jsonl(path: Path, texts: list[str], vectors: Tensor) -> None:
-    with _beside(path).open("w", encoding="utf-8") as file:
+    with _part_file(path).open("w", encoding="utf-8") as file:
         for text, vector in zip(texts, vectors.tolist(), strict=True):
-            file.write(_line(text, vector))
-    os.replace(_beside(path), path)
+            file.write(_json_line(text, vector))
+    os.replace(_part_file(path), path)
 
 
-def _beside(path: Path) -> Path:
+def _part_file(path: Path) -> Path:
     """A temporary file in the same folder: the old file stays intact until the new one is complete."""
     return path.with_name(path.name + ".part")
 
 
-def _line(text: str, vector: list[float]) -> str:
+def _json_line(text: str, vector: list[float]) -> str:
     return jsonlib.dumps({"text": text, "vector": vector}, ensure_ascii=False) + "\n"

@@ -18,9 +18,9 @@ def lines(
     json: Json = False,
 ) -> None:
     """Explain code line by line: attention, multi-head, encoder-layer. Without a name: the list."""
-    reads = language(lang)
+    locale = language(lang)
     if name is None:
-        _list(reads, json=json)
+        _list(locale, json=json)
         return
     walk = find_walk(name)
     if json:
@@ -28,15 +28,15 @@ def lines(
             {
                 "name": function.name,
                 "lines": [
-                    {"code": line.code, "why": line.why and line.why[reads]} for line in function.lines
+                    {"code": line.code, "why": line.why and line.why[locale]} for line in function.lines
                 ],
             }
             for function in walk.functions()
         ]
-        print_json({"name": walk.name, "title": walk.title[reads], "functions": functions})
+        print_json({"name": walk.name, "title": walk.title[locale], "functions": functions})
         return
     python = Syntax("", "python", theme="ansi_dark", background_color="default")
-    OUT.print(f"[bold]{walk.title[reads]}[/]")
+    OUT.print(f"[bold]{walk.title[locale]}[/]")
     for function in walk.functions():
         OUT.print(f"\n[dim]{function.name}[/]")
         for line in function.lines:
@@ -45,7 +45,7 @@ def lines(
             OUT.print(code)
             if line.why is not None:
                 depth = len(line.code) - len(line.code.lstrip())
-                why = Padding(Text("↳ " + line.why[reads], style="green"), (0, 0, 0, depth))
+                why = Padding(Text("↳ " + line.why[locale], style="green"), (0, 0, 0, depth))
                 OUT.print(why, width=min(OUT.width, READABLE_WIDTH), soft_wrap=False)
 
 
@@ -53,7 +53,7 @@ def _list(lang: Lang, *, json: bool) -> None:
     if json:
         print_json([{"name": each.name, "title": each.title} for each in walks().values()])
         return
-    listing = table(pick(lang, "name", "名称"), pick(lang, "what is explained", "讲解内容"), whole=(0,))
+    listing = table(pick(lang, "name", "名称"), pick(lang, "what is explained", "讲解内容"), no_wrap=(0,))
     for each in walks().values():
         listing.add_row(each.name, each.title[lang])
     OUT.print(listing)

@@ -20,7 +20,7 @@ def families(*, json: Json = False) -> None:
     if json:
         print_json([row(family) for family in FAMILIES.values()])
         return
-    listing = table("family", "year", "attention", "typical tasks", "sizes", right=(1,), whole=(0, 1, 2))
+    listing = table("family", "year", "attention", "typical tasks", "sizes", right=(1,), no_wrap=(0, 1, 2))
     for family in FAMILIES.values():
         sizes = ", ".join(family.sizes)
         listing.add_row(family.titles, str(family.year), family.mode, family.uses, sizes)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table, write
-from .decoding import AS_STORED, DecodingOptions, opened
+from .decoding import NO_OPTIONS, DecodingOptions, load_with_status
 from .options import Quantize, Set, edits, lines_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def generate(
             help="number of sequences to return, best first; needs --beams or --sample",
         ),
     ] = None,
-    decoding: DecodingOptions = AS_STORED,
+    decoding: DecodingOptions = NO_OPTIONS,
     draft: Annotated[
         str | None, Parameter(help="draft model for speculative decoding; does not change the output")
     ] = None,
@@ -61,12 +61,11 @@ def generate(
 
     lines = _lines(text, file)
     settings = decoding.settings() | ({} if n is None else {"num_return_sequences": n})
-    bundle = opened(model, quantize=quantize, edit=edits(set_))
-    helper = opened(draft, quantize=quantize) if draft is not None else None
-    generator = text_generator(
-        bundle, settings, helper
-    )  # invalid settings are refused before anything is read
-    _note(generator.notes)
+    bundle = load_with_status(model, quantize=quantize, edit=edits(set_))
+    draft_model = load_with_status(draft, quantize=quantize) if draft is not None else None
+    # Before anything is read, so that invalid settings raise an error at once.
+    generator = text_generator(bundle, settings, draft_model)
+    _print_notes(generator.notes)
     if show_beams and generator.settings.num_beams == 1:
         raise InputError("--show-beams shows beam search; add --beams 4")
     plain = not (json or show_beams or alternatives or (n or 1) > 1)
@@ -75,19 +74,19 @@ def generate(
             _stream(generator, text)
             return
         answer = generator.answers([text], alternatives=alternatives, record=show_beams)[0]
-        _print(bundle, answer, show_beams=show_beams, json=json)
+        _print_answer(bundle, answer, show_beams=show_beams, json=json)
         return
-    at_once = text == "-"
-    for answer in _answers(generator, lines, 1 if at_once else batch, alternatives, record=show_beams):
+    from_stdin = text == "-"
+    for answer in _answers(generator, lines, 1 if from_stdin else batch, alternatives, record=show_beams):
         if plain:
             write(answer.text.replace("\n", "\\n") + "\n")
         elif json:  # a document per line, so that they can be read one by one
             print_json(answer.to_dict(), indent=None)
         else:
-            _print(bundle, answer, show_beams=show_beams, json=False)
+            _print_answer(bundle, answer, show_beams=show_beams, json=False)
 
 
-def _note(notes: Iterable[str]) -> None:
+def _print_notes(notes: Iterable[str]) -> None:
     for note in notes:
         ERR.print(f"note: {note}", style="yellow", markup=False)
 
@@ -105,14 +104,14 @@ def _lines(text: str | None, file: str | None) -> Iterable[str]:
 
 def _stream(generator: TextGenerator, text: str) -> None:
     """The answer as it is generated; on a terminal also how fast."""
-    began, known = time.perf_counter(), len(generator.notes)
+    start, known = time.perf_counter(), len(generator.notes)
     prompt = generator.encode_prompts([text])[0]
-    _note(generator.notes[known:])
+    _print_notes(generator.notes[known:])
     for piece in generator.stream_ids(prompt):
         write(piece)
     write("\n")
     if ERR.is_terminal and OUT.is_terminal and (count := generator.streamed):
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         ERR.print(f"{count} tokens, {count / seconds:.0f} per second", style="dim")
 
 
@@ -131,29 +130,31 @@ def _answers(
         while part := list(islice(rest, READ_AHEAD if batch > 1 else 1)):
             texts = [line for line in part if line.strip()]
             answers = generator.answers(texts, batch=batch, alternatives=alternatives, record=record)
-            found = iter(answers)
+            remaining = iter(answers)
             # An empty line has an empty answer: line k of the output still answers line k of the input.
-            yield from (next(found) if line.strip() else Answer(line, "", (), 0.0, "end") for line in part)
+            yield from (
+                next(remaining) if line.strip() else Answer(line, "", (), 0.0, "end") for line in part
+            )
             progress.advance(task, len(part))
 
 
-def _print(bundle: Bundle, answer: Answer, *, show_beams: bool, json: bool) -> None:
+def _print_answer(bundle: Bundle, answer: Answer, *, show_beams: bool, json: bool) -> None:
     assert bundle.tokenizer is not None
     if json:
         print_json(answer.to_dict())
         return
     if show_beams:
-        _beams(answer, bundle.tokenizer)
+        _print_beams(answer, bundle.tokenizer)
     answers = (answer, *answer.others)
     for i, each in enumerate(answers):
         line = each.text if len(answers) == 1 else f"{i + 1}  {each.score:8.4f}  {each.text}"
         OUT.print(line, markup=False)
         if any(token.alternatives for token in each.tokens):
-            _alternatives(each, bundle.tokenizer)
+            _print_alternatives(each, bundle.tokenizer)
 
 
-def _alternatives(answer: Answer, tokenizer: Tokenizer) -> None:
-    listing = table("token", "chance", "or else", right=(1,), whole=(0,))
+def _print_alternatives(answer: Answer, tokenizer: Tokenizer) -> None:
+    listing = table("token", "chance", "or else", right=(1,), no_wrap=(0,))
     for token in answer.tokens:
         others = "  ".join(
             f"{c.text!r} {_percent(c.logprob)}" for c in token.alternatives if c.id != token.id
@@ -167,10 +168,10 @@ def _percent(logprob: float) -> str:
     return f"{100 * exp(logprob):.1f}%"
 
 
-def _beams(answer: Answer, tokenizer: Tokenizer) -> None:
+def _print_beams(answer: Answer, tokenizer: Tokenizer) -> None:
     """Every step of beam search: what was kept, finished or pruned, with the text so far."""
     ids: dict[int, list[int]] = {-1: []}
-    listing = table("step", "score", "", "hypothesis", right=(0, 1), whole=(0, 1, 2))
+    listing = table("step", "score", "", "hypothesis", right=(0, 1), no_wrap=(0, 1, 2))
     styles = {"kept": "", "finished": "bold green", "pruned": "bright_black"}
     for node in answer.tree:
         ids[node.id] = [*ids[node.parent], node.token]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..lens.cost import Cost
     from ..nn import Model
 
-CAN: dict[HeadKind, str] = {
+HEAD_OUTPUTS: dict[HeadKind, str] = {
     "hidden": "hidden states, sentence embeddings",
     "tokens": "next or missing words",
     "labels": "a label for a text",
@@ -67,12 +67,12 @@ def inspect(
 
 def _facts(what: str, edit: Edits) -> dict[str, Any]:
     if _is_name(what):
-        family, spec = _named(what, edit)
-        return _about(family, "tokens", spec) | {"bytes": f"{amount(4 * spec.count())}B in float32"}
+        family, spec = _named_size(what, edit)
+        return _describe(family, "tokens", spec) | {"bytes": f"{amount(4 * spec.count())}B in float32"}
     manifest = _manifest(Path(what))
     bundle = _load(what, edit)
     assert bundle.family is not None
-    facts = _about(bundle.family, bundle.task, bundle.spec)
+    facts = _describe(bundle.family, bundle.task, bundle.spec)
     stored = sum(p.numel() * p.element_size() for p in bundle.model.parameters())
     dtype = str(next(bundle.model.parameters()).dtype).removeprefix("torch.")
     return facts | {
@@ -85,18 +85,18 @@ def _facts(what: str, edit: Edits) -> dict[str, Any]:
 
 def _manifest(folder: Path) -> dict[str, int] | None:
     """The number of files that match the manifest of the run, if there is one; a changed file is an error."""
-    from ..store import MANIFEST, is_sealed, verify
+    from ..store import MANIFEST, has_manifest, verify
 
-    if not is_sealed(folder):
+    if not has_manifest(folder):
         return None
     try:
         return {"files": verify(folder)}
     except LoadError as error:
-        ways = f"publish again with clearhead train --resume, or remove {MANIFEST} to keep the change"
-        raise LoadError(f"{error}; it was changed after the run wrote it: {ways}") from None
+        advice = f"publish again with clearhead train --resume, or remove {MANIFEST} to keep the change"
+        raise LoadError(f"{error}; it was changed after the run wrote it: {advice}") from None
 
 
-def _about(family: Family, task: HeadKind, spec: Model) -> dict[str, Any]:
+def _describe(family: Family, task: HeadKind, spec: Model) -> dict[str, Any]:
     from ..generate import cache_values
     from ..lens import sentence, shape
 
@@ -107,7 +107,7 @@ def _about(family: Family, task: HeadKind, spec: Model) -> dict[str, Any]:
         "year": family.year,
         "mode": family.mode,
         "task": task,
-        "can": CAN[task],
+        "can": HEAD_OUTPUTS[task],
         "towers": {side: sentence(tower) for side, tower in spec.towers.items()},
         "shape": {side: shape(tower) for side, tower in spec.towers.items()},
         "parameters": sum(parts.values()),
@@ -131,17 +131,17 @@ def _is_name(what: str) -> bool:
     return what in {*SIZES, *FAMILIES} and not Path(what).exists()
 
 
-def _named(what: str, edit: Edits) -> tuple[Family, Model]:
-    from ..bundle import edited, spec_of
-    from ..families import named
+def _named_size(what: str, edit: Edits) -> tuple[Family, Model]:
+    from ..bundle import apply_edits, spec_of
+    from ..families import family_and_config
 
-    family, config = named(what)
-    return family, edited(spec_of(family, config, "tokens"), edit)
+    family, config = family_and_config(what)
+    return family, apply_edits(spec_of(family, config, "tokens"), edit)
 
 
 def spec_from(what: str, edit: Edits | None = None) -> Model:
     """The spec of a named size, a folder or a hub id, edited."""
-    return _named(what, edit or {})[1] if _is_name(what) else _load(what, edit or {}).spec
+    return _named_size(what, edit or {})[1] if _is_name(what) else _load(what, edit or {}).spec
 
 
 def _load(what: str, edit: Edits) -> Bundle:
@@ -165,10 +165,10 @@ def _diff(one: str, two: str, length: int, edit: Edits, *, json: bool) -> None:
     before, after = (cost(spec, length=length) for spec in (first, second))
     changes = differences(first, second, length)
     if json:
-        listed = [
+        changes_json = [
             vars(change) | {"cost": change.cost.to_dict() if change.cost else None} for change in changes
         ]
-        print_json({"before": before.to_dict(), "after": after.to_dict(), "changes": listed})
+        print_json({"before": before.to_dict(), "after": after.to_dict(), "changes": changes_json})
         return
     name = f"{two}, edited" if edit else two
     OUT.print(

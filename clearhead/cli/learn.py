@@ -38,30 +38,32 @@ def read(
     json: Json = False,
 ) -> None:
     """Without a name, the path through the lessons; with one, the lesson."""
-    reads = language(lang)
+    locale = language(lang)
     if lesson is None:
         if save is not None:
             raise InputError("--save needs a lesson: clearhead learn cheatsheet --save cheatsheet.html")
-        _list(reads, json=json)
+        _list(locale, json=json)
         return
-    found = find_lesson(lesson)
+    chosen = find_lesson(lesson)
     if save is not None:
-        folder, title = found.files[reads].parent, found.title[reads]
-        page = html(found.text(reads), name=found.name, title=title, lang=found.tag(reads), folder=folder)
+        folder, title = chosen.files[locale].parent, chosen.title[locale]
+        page = html(
+            chosen.text(locale), name=chosen.name, title=title, lang=chosen.tag(locale), folder=folder
+        )
         save_html(save, page)
-        ERR.print(f"{pick(reads, 'saved', '已保存')}  {save}", markup=False)
+        ERR.print(f"{pick(locale, 'saved', '已保存')}  {save}", markup=False)
         return
     if json:
-        before, after = (each and each.name for each in neighbours(found))
-        facts = {"name": found.name, "title": found.title[reads], "previous": before, "next": after}
-        print_json({**facts, "text": found.text(reads)})
+        before, after = (each and each.name for each in neighbours(chosen))
+        facts = {"name": chosen.name, "title": chosen.title[locale], "previous": before, "next": after}
+        print_json({**facts, "text": chosen.text(locale)})
         return
     terminal = Console(highlight=False, width=min(OUT.width, READABLE_WIDTH))
-    terminal.print(Page(found.text(reads)))
-    OUT.print(_around(found, reads), style="dim", markup=False)
+    terminal.print(Page(chosen.text(locale)))
+    OUT.print(_neighbour_links(chosen, locale), style="dim", markup=False)
 
 
-def _around(lesson: Lesson, lang: Lang) -> str:
+def _neighbour_links(lesson: Lesson, lang: Lang) -> str:
     """The previous and the next lesson."""
     before, after = neighbours(lesson)
     parts = []
@@ -80,9 +82,9 @@ def _list(lang: Lang, *, json: bool) -> None:
         return
     width = max(map(len, lessons())) + 2
     for level, heading in LEVELS.items():
-        here = [lesson for lesson in lessons().values() if lesson.level == level]
+        level_lessons = [lesson for lesson in lessons().values() if lesson.level == level]
         OUT.print(f"[bold]{heading[lang]}[/]")
-        for lesson in here:
+        for lesson in level_lessons:
             OUT.print(f"  {lesson.name:<{width}}{lesson.title[lang]}", markup=False)
     OUT.print()
     for en, zh, command in (
@@ -107,21 +109,23 @@ def cards(
     json: Json = False,
 ) -> None:
     """Questions one by one; Enter shows the answer, q ends. Outside a terminal: all, with answers."""
-    reads = language(lang)
+    locale = language(lang)
     chosen = draw_cards(count, seed)
     if json:
-        print_json([{"question": card.question[reads], "answer": card.answer[reads]} for card in chosen])
+        print_json([{"question": card.question[locale], "answer": card.answer[locale]} for card in chosen])
         return
-    asks = sys.stdin.isatty() and sys.stdout.isatty() and not show
+    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not show
     for number, card in enumerate(chosen, 1):
         OUT.print(f"[bold]{number}/{len(chosen)}[/]  ", end="")
-        OUT.print(card.question[reads], markup=False)
-        if asks and _ends(pick(reads, "  [Enter] answer, [q] end ", "  [回车] 看答案，[q] 结束 ")):
+        OUT.print(card.question[locale], markup=False)
+        if interactive and _asked_to_quit(
+            pick(locale, "  [Enter] answer, [q] end ", "  [回车] 看答案，[q] 结束 ")
+        ):
             return
-        OUT.print(f"      {card.answer[reads]}\n", markup=False)
+        OUT.print(f"      {card.answer[locale]}\n", markup=False)
 
 
-def _ends(question: str) -> bool:
+def _asked_to_quit(question: str) -> bool:
     try:
         return input(question).strip().lower() in ("q", "quit", "exit")
     except EOFError:  # Ctrl-D

@@ -134,12 +134,12 @@ def look_at_text(
     json: Json = False,
 ) -> None:
     """Look inside a model. Layers and heads are counted from 0."""
-    from .looking.text import Wanted, show_text
+    from .looking.text import LookOptions, show_text
 
     page = Path("look.html") if html and save is None else save
-    wanted = Wanted(
+    options = LookOptions(
         target=target, kind=kind, layer=layer, head=head, word=word, generate=generate, beams=beams,
         new=new, without=tuple(without or ()), set=tuple(set or ()), heads=heads, importance=importance,
         logits=logits, activations=activations, view=view, save=page,
     )  # fmt: skip
-    show_text(model, text, wanted, json=json)
+    show_text(model, text, options, json=json)

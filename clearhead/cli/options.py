@@ -39,14 +39,14 @@ def is_edit(word: str) -> bool:
 
 
 def edits(words: list[str] | None) -> Edits:
-    """What the user set, by place; `bundle.edits` reads the values."""
-    found: Edits = {}
+    """The values of --set by field; `bundle.edits` parses them."""
+    result: Edits = {}
     for word in words or ():
         place, sign, value = word.partition("=")
         if not sign or not place.strip() or not value.strip():
             raise InputError(f"--set takes Kind.field=value, such as Attention.kernel=Linear; given {word!r}")
-        found[place.strip()] = value.strip()
-    return found
+        result[place.strip()] = value.strip()
+    return result
 
 
 def texts_of(word: str) -> Iterator[str]:
@@ -66,8 +66,8 @@ def lines_of(file: str) -> list[str]:
     if not Path(file).is_file():
         raise InputError(f"{file} is not a file; give a text file with one text per line, or - for stdin")
     try:
-        with open_regular(file) as opened:
-            return opened.read().decode("utf-8").splitlines()
+        with open_regular(file) as handle:
+            return handle.read().decode("utf-8").splitlines()
     except OSError as error:
         raise InputError(f"{file} cannot be read: {reason(error)}") from None
     except UnicodeDecodeError as error:

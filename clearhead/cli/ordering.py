@@ -38,23 +38,23 @@ def order(
 
     Exit 0 when the order is right, 1 when it is not.
     """
-    reads = language(lang)
+    locale = language(lang)
     if name is None:
-        _list(reads, json=json)
+        _list(locale, json=json)
         return
     puzzle = find_puzzle(name)
     shown = puzzle.shuffled(seed)
     if answer is not None:
         parse_order(answer, len(shown))  # an invalid order is an error before anything is shown
     if json:
-        _as_json(puzzle, shown, answer, seed, hints, reads)
+        _as_json(puzzle, shown, answer, seed, hints, locale)
         return
-    OUT.print(f"[bold]{puzzle.title[reads]}[/]")
+    OUT.print(f"[bold]{puzzle.title[locale]}[/]")
     for number, step in enumerate(shown, 1):
-        OUT.print(f"  {number}  {step.text[reads]}", markup=False)
+        OUT.print(f"  {number}  {step.text[locale]}", markup=False)
     for place in range(1, min(hints, len(shown)) + 1):
-        _hint(puzzle, place, reads)
-    _play(puzzle, shown, [answer] if answer is not None else _lines(len(shown), reads), reads)
+        _hint(puzzle, place, locale)
+    _play(puzzle, shown, [answer] if answer is not None else _lines(len(shown), locale), locale)
 
 
 def _play(
@@ -62,20 +62,20 @@ def _play(
 ) -> None:
     fault: int | None = None
     hinted = 0
-    for given in answers:
-        if given.strip().lower() in ("h", "hint"):
+    for line in answers:
+        if line.strip().lower() in ("h", "hint"):
             hinted = min(hinted + 1, len(shown))
             _hint(puzzle, hinted, lang)
             continue
         try:
-            ordered = [shown[i] for i in parse_order(given, len(shown))]
+            ordered = [shown[i] for i in parse_order(line, len(shown))]
         except InputError as error:
-            if not _asks():
+            if not _is_interactive():
                 raise
             ERR.print(str(error), markup=False)
             continue
         fault = first_fault(ordered)
-        _tell(ordered, fault, lang)
+        _print_result(ordered, fault, lang)
         if fault is None:
             return
     if fault is not None:
@@ -91,7 +91,7 @@ def _hint(puzzle: OrderPuzzle, place: int, lang: Lang) -> None:
     OUT.print(f"{pick(lang, 'hint', '提示')}  {place}. {puzzle.steps[place - 1].text[lang]}", markup=False)
 
 
-def _tell(ordered: Sequence[PuzzleStep], fault: int | None, lang: Lang) -> None:
+def _print_result(ordered: Sequence[PuzzleStep], fault: int | None, lang: Lang) -> None:
     if fault is None:
         OUT.print(f"[green]✓[/] {pick(lang, 'Right.', '正确。')}")
         return
@@ -101,7 +101,7 @@ def _tell(ordered: Sequence[PuzzleStep], fault: int | None, lang: Lang) -> None:
     OUT.print(f"  {ordered[fault].why[lang]}", markup=False)
 
 
-def _asks() -> bool:
+def _is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -114,10 +114,10 @@ def _lines(count: int, lang: Lang) -> Iterator[str]:
     )
     while True:
         try:
-            line = input(prompt) if _asks() else sys.stdin.readline()
+            line = input(prompt) if _is_interactive() else sys.stdin.readline()
         except EOFError:  # Ctrl-D
             return
-        if not line and not _asks():
+        if not line and not _is_interactive():
             return
         if line.strip().lower() in ("q", "quit", "exit"):
             return
@@ -141,16 +141,16 @@ def _as_json(
         return
     ordered = [shown[i] for i in parse_order(answer, len(shown))]
     fault = first_fault(ordered)
-    wrong = None
+    mistake = None
     if fault is not None:
         step = ordered[fault]
-        wrong = {
+        mistake = {
             "place": fault + 1,
             "number": shown.index(step) + 1,
             "step": step.text[lang],
             "why": step.why[lang],
         }
-    print_json({**facts, "solved": fault is None, "wrong": wrong})
+    print_json({**facts, "solved": fault is None, "wrong": mistake})
     if fault is not None:
         raise SystemExit(1)
 
@@ -159,7 +159,7 @@ def _list(lang: Lang, *, json: bool) -> None:
     if json:
         print_json([{"name": each.name, "title": each.title} for each in puzzles().values()])
         return
-    listing = table(pick(lang, "puzzle", "题目"), pick(lang, "put in order", "排出顺序"), whole=(0,))
+    listing = table(pick(lang, "puzzle", "题目"), pick(lang, "put in order", "排出顺序"), no_wrap=(0,))
     for each in puzzles().values():
         listing.add_row(each.name, each.title[lang])
     OUT.print(listing)

@@ -42,22 +42,22 @@ def longest_piece(text: str) -> int:
 
 def breaks(text: str, width: int) -> list[int]:
     """Where to break a text so that every line fits; only a piece wider than a whole line is divided."""
-    found: list[int] = []
+    places: list[int] = []
     used = 0
     for match in PIECE.finditer(text):
         size = cell_len(match.group().rstrip())
         if used and used + size > width:
-            found.append(match.start())
+            places.append(match.start())
             used = 0
         if size > width:  # a very narrow terminal
             for offset, letter in enumerate(match.group().rstrip()):
                 if used + cell_len(letter) > width:
-                    found.append(match.start() + offset)
+                    places.append(match.start() + offset)
                     used = 0
                 used += cell_len(letter)
             continue
         used += cell_len(match.group())
-    return found
+    return places
 
 
 class _Prose(Text):
@@ -77,9 +77,9 @@ class _Prose(Text):
 
 
 def _prose(text: Text) -> _Prose:
-    made = _Prose()
-    made.append_text(text)
-    return made
+    prose = _Prose()
+    prose.append_text(text)
+    return prose
 
 
 class _Paragraph(Paragraph):
@@ -96,8 +96,8 @@ class _Table(TableElement):
         if widths is None:
             yield from _stacked(names, rows)
             return
-        named = any(name.plain for name in names)
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=named)
+        has_names = any(name.plain for name in names)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=has_names)
         for name, width in zip(names, widths, strict=True):
             name.stylize("markdown.table.header")
             table.add_column(name, width=width)
@@ -112,17 +112,17 @@ def column_widths(rows: Sequence[Sequence[Text]], room: int) -> list[int] | None
     Columns of short texts get all they want first, the others share what remains.
     """
     columns = list(zip(*rows, strict=True))
-    least = [max(longest_piece(cell.plain) for cell in column) for column in columns]
-    most = [max(cell_len(cell.plain) for cell in column) for column in columns]
-    if sum(least) > room:
+    narrowest = [max(longest_piece(cell.plain) for cell in column) for column in columns]
+    widest = [max(cell_len(cell.plain) for cell in column) for column in columns]
+    if sum(narrowest) > room:
         return None
-    widths = list(most)
-    waiting = sorted(range(len(columns)), key=lambda column: most[column])
+    widths = list(widest)
+    waiting = sorted(range(len(columns)), key=lambda column: widest[column])
     while waiting:
         column, *waiting = waiting
-        fair = max(least[column], room // (len(waiting) + 1))
-        kept = sum(least[other] for other in waiting)  # what the others need at least
-        widths[column] = min(most[column], fair, room - kept)
+        fair = max(narrowest[column], room // (len(waiting) + 1))
+        reserved = sum(narrowest[other] for other in waiting)  # what the others need at least
+        widths[column] = min(widest[column], fair, room - reserved)
         room -= widths[column]
     return widths
 
@@ -172,7 +172,7 @@ code { font-family: ui-monospace, "DejaVu Sans Mono", "Noto Sans Mono CJK SC", m
 def html(text: str, *, name: str, title: str, lang: str, folder: Path) -> str:
     """The whole page as one HTML file without anything to fetch; pictures are found from `folder`."""
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
-    body = re.sub(r'(?<=<img src=")[^":]+(?=")', lambda found: _embedded(folder / found.group()), body)
+    body = re.sub(r'(?<=<img src=")[^":]+(?=")', lambda match: _data_uri(folder / match.group()), body)
     return (
         f'<!doctype html>\n<html lang="{lang}">\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width">\n<title>{escape(title)}</title>\n'
@@ -180,7 +180,7 @@ def html(text: str, *, name: str, title: str, lang: str, folder: Path) -> str:
     )
 
 
-def _embedded(picture: Path) -> str:
+def _data_uri(picture: Path) -> str:
     """A file as a data URI."""
     kind, _ = guess_type(picture.name)
     return f"data:{kind};base64,{b64encode(picture.read_bytes()).decode('ascii')}"

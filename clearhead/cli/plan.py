@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..nn import Model
 
 BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2}
-USUAL = 512  # tokens, for a model without a maximum length
+DEFAULT_LENGTH = 512  # tokens, for a model without a maximum length
 
 
 def plan(
@@ -26,7 +26,7 @@ def plan(
     set_: Set = None,
     batch: Annotated[int | None, Parameter(help="global batch size (default: one row per device)")] = None,
     length: Annotated[
-        int | None, Parameter(help=f"sequence length (default: the model's maximum, or {USUAL})")
+        int | None, Parameter(help=f"sequence length (default: the model's maximum, or {DEFAULT_LENGTH})")
     ] = None,
     target: Annotated[int | None, Parameter(help="target length of an encoder-decoder")] = None,
     train: Annotated[
@@ -51,22 +51,22 @@ def plan(
 ) -> None:
     """Estimate the cost of a model with formulas that are tested against torch. Nothing is built."""
     from ..lens.cost import Device, Job, cost, parse_layout
-    from ..lens.cost import plan as planned
+    from ..lens.cost import plan as make_plan
 
     spec = spec_from(what, edits(set_))
     length = _length(spec, length)
     if table:
-        _complexity(what, spec, length, json=json)
+        _print_complexity(what, spec, length, json=json)
         return
-    words = precision or ("float32" if devices == 1 else "bfloat16")
+    dtype = precision or ("float32" if devices == 1 else "bfloat16")
     job = Job(
         batch=max(devices, 1) if batch is None else batch,
         length=length,
         target=target,
         training=train,
-        number=BYTES_PER_NUMBER[words],
+        number=BYTES_PER_NUMBER[dtype],
     )
-    whole = cost(
+    total = cost(
         spec,
         batch=job.batch,
         length=length,
@@ -77,26 +77,31 @@ def plan(
     )
     device = Device(memory=_size(memory), flops=_size(flops), link=_size(link))
     only = parse_layout(parallel, devices) if parallel else None
-    found = planned(spec, job, devices, device, only)
-    took = _timed(spec, job) if here else None
+    result = make_plan(spec, job, devices, device, only)
+    timing = _measure_time(spec, job) if here else None
     if json:
-        facts = {"model": what, "precision": words, "cost": whole.to_dict(), **_plain(found, device)}
-        print_json(facts | ({"here": asdict(took) | {"share": took.share}} if took else {}))
+        facts = {
+            "model": what,
+            "precision": dtype,
+            "cost": total.to_dict(),
+            **_layouts_to_dict(result, device),
+        }
+        print_json(facts | ({"here": asdict(timing) | {"share": timing.share}} if timing else {}))
         return
-    _whole(what, whole, words)
-    if took is not None:
-        _here(took, job)
+    _print_cost(what, total, dtype)
+    if timing is not None:
+        _print_timing(timing, job)
     if devices > 1 or only:
-        _layouts(found, device, memory, job)
+        _print_layouts(result, device, memory, job)
 
 
-def _length(spec: Model, given: int | None) -> int:
+def _length(spec: Model, requested: int | None) -> int:
     longest = spec.max_length
-    if given is not None and longest is not None and given > longest:
+    if requested is not None and longest is not None and requested > longest:
         raise InputError(
-            f"length is {given}; this model has {longest} learned positions: give at most {longest}"
+            f"length is {requested}; this model has {longest} learned positions: give at most {longest}"
         )
-    return (longest or USUAL) if given is None else given
+    return (longest or DEFAULT_LENGTH) if requested is None else requested
 
 
 def _size(word: str) -> int:
@@ -113,24 +118,24 @@ def _size(word: str) -> int:
     return int(number)
 
 
-def _whole(what: str, whole: Cost, precision: str) -> None:
-    doing = "training" if whole.training else "decoding"
-    rows = f"{whole.batch:,} row{'s' if whole.batch > 1 else ''} of {whole.length:,} tokens"
-    OUT.print(f"[bold]{what}[/] · {whole.parameters:,} parameters · {doing}, {rows}, {precision}")
-    forward = f"{amount(whole.flops)}FLOP forward"
-    both = f" · {amount(whole.training_flops)}FLOP with the backward pass" if whole.training else ""
+def _print_cost(what: str, total: Cost, precision: str) -> None:
+    doing = "training" if total.training else "decoding"
+    rows = f"{total.batch:,} row{'s' if total.batch > 1 else ''} of {total.length:,} tokens"
+    OUT.print(f"[bold]{what}[/] · {total.parameters:,} parameters · {doing}, {rows}, {precision}")
+    forward = f"{amount(total.flops)}FLOP forward"
+    both = f" · {amount(total.training_flops)}FLOP with the backward pass" if total.training else ""
     OUT.print(f"{'operations':<12}{forward}{both}")
-    if whole.training:
-        kinds = {"weights": whole.weights, "gradients": whole.gradients, "optimiser": whole.optimizer}
-        kinds["activations"] = whole.activations
+    if total.training:
+        kinds = {"weights": total.weights, "gradients": total.gradients, "optimiser": total.optimizer}
+        kinds["activations"] = total.activations
     else:
-        kinds = {"weights": whole.weights, "cache": whole.cache}
-    kinds["logits"] = whole.answer
+        kinds = {"weights": total.weights, "cache": total.cache}
+    kinds["logits"] = total.answer
     parts = " · ".join(f"{amount(size)}B {name}" for name, size in kinds.items() if size)
-    OUT.print(f"{'memory':<12}{parts} · {amount(whole.memory)}B together")
+    OUT.print(f"{'memory':<12}{parts} · {amount(total.memory)}B together")
 
 
-def _timed(spec: Model, job: Job) -> Time:
+def _measure_time(spec: Model, job: Job) -> Time:
     from ..lens.cost import step_time
     from ..nn import CallShape
 
@@ -139,39 +144,40 @@ def _timed(spec: Model, job: Job) -> Time:
         return step_time(spec, usage)
 
 
-def _here(took: Time, job: Job) -> None:
+def _print_timing(timing: Time, job: Job) -> None:
     what = "a training step" if job.training else "a forward pass"
-    tokens = job.batch * (job.length + (job.target or 0)) / took.seconds
-    how = f"{took.share:.0%} of" if took.timed else "too large to be timed, so as fast as matrix products:"
-    speed = (
-        f"{how} {amount(took.speed.flops)}FLOP/s in products · {amount(took.speed.bandwidth)}B/s of memory"
+    tokens = job.batch * (job.length + (job.target or 0)) / timing.seconds
+    how = (
+        f"{timing.share:.0%} of" if timing.timed else "too large to be timed, so as fast as matrix products:"
     )
-    OUT.print(f"{'here':<12}{took.seconds:.3g} s for {what}, {_short(tokens)} tokens/s · {speed}")
+    flops, bandwidth = amount(timing.speed.flops), amount(timing.speed.bandwidth)
+    speed = f"{how} {flops}FLOP/s in products · {bandwidth}B/s of memory"
+    OUT.print(f"{'here':<12}{timing.seconds:.3g} s for {what}, {_short(tokens)} tokens/s · {speed}")
 
 
-def _layouts(found: Plan, device: Device, memory: str, job: Job) -> None:
+def _print_layouts(result: Plan, device: Device, memory: str, job: Job) -> None:
     from ..lens.cost import USABLE_MEMORY
 
-    unit, size = ("GB", 1e9) if max(row.memory for row in found.rows) >= 1e10 else ("MB", 1e6)
+    unit, size = ("GB", 1e9) if max(row.memory for row in result.rows) >= 1e10 else ("MB", 1e6)
     kinds = ["weights", "gradients", "optimizer", "activations"] if job.training else ["weights", "cache"]
-    heads = ["weights", "grads", "Adam", "kept"] if job.training else kinds
+    heads = ["weights", "grads", "Adam", "acts"] if job.training else kinds
     columns = ["data", "tensor", "pipe", "ZeRO", *heads, "all", "sent", "redo", "fits"]
     listing = table(*columns, right=tuple(range(len(columns) - 2)))
-    for row in found.rows:
+    for row in result.rows:
         at = row.layout
         sizes = [getattr(row, kind) + (row.answer if kind == "activations" else 0) for kind in kinds]
         sizes += [row.memory, row.traffic]
-        words = ("yes" if at.recompute else "no", "yes" if device.fits(row) else "no")
-        ways = (f"{n:,}" for n in (at.data, at.tensor, at.pipeline, at.zero))
-        listing.add_row(*ways, *(_short(n / size) for n in sizes), *words)
+        answers = ("yes" if at.recompute else "no", "yes" if device.fits(row) else "no")
+        counts = (f"{n:,}" for n in (at.data, at.tensor, at.pipeline, at.zero))
+        listing.add_row(*counts, *(_short(n / size) for n in sizes), *answers)
     OUT.print(f"\n{unit} of one device, what it sends in a step, whether layers are computed again in the")
     OUT.print(f"backward pass (redo), and whether it fits into {USABLE_MEMORY:.0%} of {memory}")
     OUT.print(listing)
-    if found.best is None:
-        least = min(found.rows, key=lambda row: row.memory)
+    if result.best is None:
+        least = min(result.rows, key=lambda row: row.memory)
         OUT.print(f"\nnone fits; the least is {amount(least.memory)}B: {least.layout}. Give more devices")
         return
-    OUT.print(f"\nsuggestion  {_suggestion(found.best, device, job)}")
+    OUT.print(f"\nsuggestion  {_suggestion(result.best, device, job)}")
 
 
 def _short(number: float) -> str:
@@ -190,35 +196,36 @@ def _suggestion(best: Share, device: Device, job: Job) -> str:
     return f"{line}; about {amount(tokens)} tokens/s if a device reaches {speed}"
 
 
-def _plain(found: Plan, device: Device) -> dict[str, Any]:
-    rows = [{**row.to_dict(), "fits": device.fits(row), "seconds": device.seconds(row)} for row in found.rows]
-    best = found.rows.index(found.best) if found.best is not None else None
+def _layouts_to_dict(result: Plan, device: Device) -> dict[str, Any]:
+    rows = [
+        {**row.to_dict(), "fits": device.fits(row), "seconds": device.seconds(row)} for row in result.rows
+    ]
+    best = result.rows.index(result.best) if result.best is not None else None
     return {"layouts": rows, "suggestion": best, "assumed": vars(device)}
 
 
-def _complexity(what: str, spec: Model, length: int, *, json: bool) -> None:
-    from ..lens.cost import TAPS, crossing
-    from ..lens.cost import complexity_table as complexity
+def _print_complexity(what: str, spec: Model, length: int, *, json: bool) -> None:
+    from ..lens.cost import TAPS, complexity_table, crossing
 
-    sides = {side: complexity(tower, length) for side, tower in spec.towers.items()}
+    sides = {side: complexity_table(tower, length) for side, tower in spec.towers.items()}
     if json:
-        plain = {side: [vars(row) for row in made] for side, made in sides.items()}
+        plain = {side: [vars(row) for row in rows] for side, rows in sides.items()}
         print_json({"model": what, "length": length, "layers": plain})
         return
     for side, tower in spec.towers.items():
-        made = sides[side]
+        rows = sides[side]
         OUT.print(f"[bold]{what}[/] · one layer of the {side}, n = {length:,} tokens, d = {tower.width:,}")
-        columns = ("", "grows with", "operations", "share", "weights", "made", "in turn", "path")
-        listing = table(*columns, right=(2, 3, 4, 5, 6, 7), whole=(0, 1))
-        layer = sum(row.flops for row in made[:3])
-        for row in made:
+        columns = ("", "grows with", "operations", "share", "weights", "written", "sequential", "path")
+        listing = table(*columns, right=(2, 3, 4, 5, 6, 7), no_wrap=(0, 1))
+        layer = sum(row.flops for row in rows[:3])
+        for row in rows:
             listing.add_row(*_figures(row, layer))
         OUT.print(listing)
-        OUT.print(f"the n^2 part costs more than the projections from n = {crossing(made, length):,} on\n")
+        OUT.print(f"the n^2 part costs more than the projections from n = {crossing(rows, length):,} on\n")
     OUT.print(
-        f"The last two rows are other layers of the same width (convolution of {TAPS} taps). made: numbers\n"
-        "written if nothing is fused; in turn: sequential steps; path: path length between the tokens\n"
-        "furthest apart."
+        f"The last two rows are other layers of the same width (convolution of {TAPS} taps). written:\n"
+        "numbers stored if nothing is fused; sequential: steps that depend on each other; path: path\n"
+        "length between the tokens furthest apart."
     )
 
 

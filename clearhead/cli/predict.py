@@ -37,36 +37,36 @@ def predict(
     with ERR.status("loading"):
         bundle = load(model, quantize=quantize, edit=edits(set_))
     for each in texts_of(text):
-        found = bundle.predict(each, context, top=top)
-        for note in found.notes:
+        prediction = bundle.predict(each, context, top=top)
+        for note in prediction.notes:
             ERR.print(note, markup=False)
         if json:
-            print_json(found.to_dict(), indent=None if text == "-" else 2)
+            print_json(prediction.to_dict(), indent=None if text == "-" else 2)
         else:
-            print_prediction(found, alone=text != "-")
+            print_prediction(prediction, alone=text != "-")
 
 
-def print_prediction(found: Prediction, *, alone: bool) -> None:
-    if found.kind == "tags":
-        OUT.print(tagged(found))
+def print_prediction(prediction: Prediction, *, alone: bool) -> None:
+    if prediction.kind == "tags":
+        OUT.print(tagged(prediction))
         return
     if not alone:
-        OUT.print(escape(found.text), style="dim")
-    if found.kind == "answers":
-        for guess in found.guesses:
-            OUT.print(f"{_share(guess)}  [bold]{escape(guess.text)}[/]  [dim]{guess.start}-{guess.end}[/]")
-        if found.guesses:
-            OUT.print(highlighted(found.text, found.guesses[0]))
+        OUT.print(escape(prediction.text), style="dim")
+    if prediction.kind == "answers":
+        for guess in prediction.guesses:
+            OUT.print(f"{_percent(guess)}  [bold]{escape(guess.text)}[/]  [dim]{guess.start}-{guess.end}[/]")
+        if prediction.guesses:
+            OUT.print(highlighted(prediction.text, prediction.guesses[0]))
         return
-    places = {guess.start: guess.end for guess in found.guesses}
+    places = {guess.start: guess.end for guess in prediction.guesses}
     for start in places:
-        guesses = [guess for guess in found.guesses if guess.start == start]
+        guesses = [guess for guess in prediction.guesses if guess.start == start]
         if len(places) > 1:
-            OUT.print(f"[dim]{escape(found.text[start : places[start]])} at {start}[/]")
+            OUT.print(f"[dim]{escape(prediction.text[start : places[start]])} at {start}[/]")
         width = max(cell_len(guess.text) for guess in guesses)  # a Chinese character takes two cells
         for guess in guesses:
             bar, gap = "█" * round(BAR * guess.probability), " " * (width - cell_len(guess.text))
-            OUT.print(f"{_share(guess)}  {escape(guess.text)}{gap}  [cyan]{bar}[/]")
+            OUT.print(f"{_percent(guess)}  {escape(guess.text)}{gap}  [cyan]{bar}[/]")
 
 
 def highlighted(context: str, answer: Guess) -> Text:
@@ -79,13 +79,13 @@ def highlighted(context: str, answer: Guess) -> Text:
     return line.append(context[answer.end :])
 
 
-def tagged(found: Prediction) -> Text:
+def tagged(prediction: Prediction) -> Text:
     """The text on one line, what was tagged in colour, or in brackets where there are no colours."""
     line, at = Text(), 0
-    names = sorted({entity.text for entity in found.entities})
-    for entity in found.entities:
-        line.append(found.text[at : entity.start])
-        covered, at = found.text[entity.start : entity.end], entity.end
+    names = sorted({entity.text for entity in prediction.entities})
+    for entity in prediction.entities:
+        line.append(prediction.text[at : entity.start])
+        covered, at = prediction.text[entity.start : entity.end], entity.end
         # The space before a word belongs to its token, and is not worth a colour.
         line.append(covered[: len(covered) - len(covered.lstrip())])
         if OUT.is_terminal:
@@ -94,9 +94,9 @@ def tagged(found: Prediction) -> Text:
             line.append(entity.text, style=f"bold {colour}")
         else:
             line.append(f"[{covered.strip()}|{entity.text}]")
-    line.append(found.text[at:])
+    line.append(prediction.text[at:])
     return line
 
 
-def _share(guess: Guess) -> str:
+def _percent(guess: Guess) -> str:
     return f"{100 * guess.probability:5.1f} %"

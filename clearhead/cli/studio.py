@@ -19,8 +19,8 @@ from cyclopts import Parameter
 from ..errors import InputError, MissingError
 from .console import ERR, OUT, print_json
 
-LOCAL = ("127.0.0.1", "localhost", "::1")
-SHORTEST = 16  # characters of a key
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+MIN_KEY_LENGTH = 16  # characters of a key
 
 
 def studio(
@@ -55,38 +55,41 @@ def studio(
     from ..serve import ModelRegistry, Studio
 
     key = _key(host, key_file, no_key=no_key)
-    made = Studio(ModelRegistry(models))
-    listening = _listen(host, port)
-    number = listening.getsockname()[1]
+    state = Studio(ModelRegistry(models))
+    server_socket = _listen(host, port)
+    number = server_socket.getsockname()[1]
     name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-    app = create_app(made, host=host, port=number, key=key, proxied=allow_host or ())
+    app = create_app(state, host=host, port=number, key=key, proxied=allow_host or ())
     # The part after # stays in the browser: it is never sent to a server or written to a log.
     address = f"http://{name}:{number}/" + (f"#key={key}" if key else "")
-    _tell(address, number, host, json=json)
+    _print_address(address, number, host, json=json)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
-    with listening, _opened(address, wanted=not (no_browser or json or os.environ.get("SSH_CONNECTION"))):
-        server.run(sockets=[listening])
+    with (
+        server_socket,
+        _browser(address, enabled=not (no_browser or json or os.environ.get("SSH_CONNECTION"))),
+    ):
+        server.run(sockets=[server_socket])
 
 
-def _tell(address: str, port: int, host: str, *, json: bool) -> None:
+def _print_address(address: str, port: int, host: str, *, json: bool) -> None:
     if json:
         print_json({"url": address, "port": port})
     else:
         OUT.print(f"studio   [link={address}]{address}[/link]", soft_wrap=True)
-        if os.environ.get("SSH_CONNECTION") and host in LOCAL:
+        if os.environ.get("SSH_CONNECTION") and host in LOCAL_HOSTS:
             login = f"{os.environ.get('USER', 'you')}@{socket.gethostname()}"
             OUT.print(f"         from your own machine: ssh -L {port}:127.0.0.1:{port} {login}")
-        if host not in LOCAL:
+        if host not in LOCAL_HOSTS:
             OUT.print("         without TLS the key can be read on the network; ssh -L is safer")
         OUT.print("         Ctrl-C stops it; runs that were started from it continue")
     sys.stdout.flush()  # a program that reads this through a pipe waits for the address
 
 
 @contextmanager
-def _opened(address: str, *, wanted: bool) -> Iterator[None]:
-    """Open a browser. It is given a file that only this user can read, which leads to the address: the words
-    of a command line are shown to every user of the machine, and the address holds the key."""
-    if not wanted:
+def _browser(address: str, *, enabled: bool) -> Iterator[None]:
+    """Open a browser. It is given a file that only this user can read, which leads to the address: the
+    arguments of a command are shown to every user of the machine, and the address holds the key."""
+    if not enabled:
         yield
         return
     with tempfile.TemporaryDirectory(prefix="clearhead-") as folder:
@@ -103,13 +106,13 @@ def _opened(address: str, *, wanted: bool) -> Iterator[None]:
 
 def _key(host: str, file: Path | None, *, no_key: bool) -> str | None:
     """From the file, or a new one; never from the command line, which every user can read."""
-    if no_key and (file is not None or host not in LOCAL):
+    if no_key and (file is not None or host not in LOCAL_HOSTS):
         raise InputError("--no-key works only with 127.0.0.1 and without --key-file")
     if file is not None:
         return _read_key(file)
-    if host not in LOCAL:
+    if host not in LOCAL_HOSTS:
         raise InputError(
-            f"--host {host} allows other machines to connect; set a key: --key-file FILE (such as one made "
+            f"--host {host} allows other machines to connect; set a key: --key-file FILE (such as one sock "
             f"with: umask 077; python -c 'import secrets; print(secrets.token_hex())' > FILE), or use ssh -L "
             f"and leave --host out"
         )
@@ -122,8 +125,8 @@ def _read_key(file: Path) -> str:
         mode = file.stat().st_mode
     except OSError as error:
         raise InputError(f"the key file {file} cannot be read: {error.strerror}") from None
-    if len(key) < SHORTEST:
-        raise InputError(f"the key in {file} has {len(key)} characters; expected {SHORTEST} or more")
+    if len(key) < MIN_KEY_LENGTH:
+        raise InputError(f"the key in {file} has {len(key)} characters; expected {MIN_KEY_LENGTH} or more")
     if os.name == "posix" and mode & 0o077:
         ERR.print(f"note: other users can read {file}; chmod 600 {file}", style="yellow", markup=False)
     return key
@@ -133,16 +136,16 @@ def _listen(host: str, port: int | None) -> socket.socket:
     """The port asked for, or 8765, or any that is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in (port,) if port is not None else (8765, 0):
-        made = socket.socket(family)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock = socket.socket(family)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            made.bind((host, number))
+            sock.bind((host, number))
         except (OSError, OverflowError) as error:
-            made.close()
+            sock.close()
             reason = getattr(error, "strerror", None) or error
             if port is not None or number == 0:
                 raise InputError(f"cannot listen on {host}:{number}: {reason}; try another --port") from None
         else:
-            made.listen()  # a browser that opens the address before the server is up waits instead of failing
-            return made
+            sock.listen()  # a browser that opens the address before the server is up waits instead of failing
+            return sock
     raise AssertionError("unreachable")

@@ -60,8 +60,8 @@ def train(
         return
     if resume and (from_ or set_):
         raise InputError("--resume continues with the model as it is; leave out --from and --set")
-    run, folder = _resumed(resume, words) if resume else _fresh(words, out, from_)
-    run = _starting(run, from_, edits(set_))
+    run, folder = _existing_run(resume, words) if resume else _new_run(words, out, from_)
+    run = _with_initial_model(run, from_, edits(set_))
     if map:
         run = replace(run, data=replace(run.data, map=parse_map(map)))
     changes = [f"--train.seed={seed}"] if seed is not None else []
@@ -71,12 +71,12 @@ def train(
         OUT.print(run.to_yaml(), end="", markup=False)
         return
     prepared = prepare(run, ERR.print)
-    _plan(prepared, folder)
+    _print_plan(prepared, folder)
     if dry_run:
-        _estimate(prepared, json=json)
+        _print_estimate(prepared, json=json)
         return
     result = run_training(prepared, folder)
-    _report(result, run, json=json)
+    _print_result(result, run, json=json)
 
 
 def run_training(prepared: PreparedRun, folder: Path) -> TrainingResult:
@@ -91,13 +91,13 @@ def run_training(prepared: PreparedRun, folder: Path) -> TrainingResult:
     ).run()
 
 
-def _starting(run: RunConfig, folder: str | None, edit: Edits) -> RunConfig:
+def _with_initial_model(run: RunConfig, folder: str | None, edit: Edits) -> RunConfig:
     """The run with another initial model, or with an edited spec."""
     model: dict[str, Any] = run.model if folder is None else {"family": folder}
     return replace(run, model={**model, "edit": {**model.get("edit", {}), **edit}} if edit else model)
 
 
-def _fresh(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[RunConfig, Path]:
+def _new_run(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[RunConfig, Path]:
     from ..recipes import RECIPES, SETTINGS_FILE, load_run
 
     plain = list(takewhile(lambda word: not word.startswith("--") and "=" not in word, words[:2]))
@@ -113,7 +113,7 @@ def _fresh(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[
     return load_run(plain[0], settings, fine_tune=from_ is not None), Path(out or f"runs/{name}")
 
 
-def _resumed(folder: str, words: tuple[str, ...]) -> tuple[RunConfig, Path]:
+def _existing_run(folder: str, words: tuple[str, ...]) -> tuple[RunConfig, Path]:
     from ..recipes import SETTINGS_FILE, load_run
 
     path = Path(folder)
@@ -129,14 +129,14 @@ def _list(*, json: bool) -> None:
     if json:
         print_json({name: run.to_dict() for name, run in runs.items()})
         return
-    listing = table("recipe", "task", "data", "model", "steps", right=(4,), whole=(0,))
+    listing = table("recipe", "task", "data", "model", "steps", right=(4,), no_wrap=(0,))
     for name, run in runs.items():
         source = run.data.source or "your file"
         listing.add_row(name, run.about, source, str(run.model.get("family")), f"{run.train.steps:,}")
     OUT.print(listing)
 
 
-def _plan(prepared: PreparedRun, folder: Path) -> None:
+def _print_plan(prepared: PreparedRun, folder: Path) -> None:
     run, bundle = prepared.run, prepared.bundle
     rows = " · ".join(f"{len(split):,} {name}" for name, split in prepared.rows.splits.items())
     ERR.print(f"data       {run.data.source} · {prepared.rows.schema} · {rows}", markup=False)
@@ -151,42 +151,45 @@ def _plan(prepared: PreparedRun, folder: Path) -> None:
     )
 
 
-def _estimate(prepared: PreparedRun, *, json: bool) -> None:
+def _print_estimate(prepared: PreparedRun, *, json: bool) -> None:
     """An estimate of the time on this machine: a few steps and one validation are run and discarded."""
     from ..train import estimate
 
-    with ERR.status("taking a few steps"):
-        made = estimate(prepared.bundle, prepared.task, prepared.run.train)
+    with ERR.status("timing a few steps"):
+        estimated = estimate(prepared.bundle, prepared.task, prepared.run.train)
     if json:
-        print_json(vars(made) | {"seconds": made.seconds})
+        print_json(vars(estimated) | {"seconds": estimated.seconds})
         return
-    parts = [f"{made.steps:,} steps of {_brief(made.step)}"]
-    if made.validations:
-        each = "more than 20 s, not counted" if made.validation is None else _brief(made.validation)
-        parts.append(f"{made.validations:,} validations of {each}")
-    whole = timedelta(seconds=round(made.seconds))
-    OUT.print(
-        f"estimate   about {whole} on this machine: {' and '.join(parts)} · {amount(made.memory)}B of memory"
-    )
+    parts = [f"{estimated.steps:,} steps of {_format_seconds(estimated.step)}"]
+    if estimated.validations:
+        each = (
+            "more than 20 s, not counted"
+            if estimated.validation is None
+            else _format_seconds(estimated.validation)
+        )
+        parts.append(f"{estimated.validations:,} validations of {each}")
+    total = timedelta(seconds=round(estimated.seconds))
+    memory = f"{amount(estimated.memory)}B of memory"
+    OUT.print(f"estimate   about {total} on this machine: {' and '.join(parts)} · {memory}")
 
 
-def _brief(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def _next(task: str, folder: str) -> str:
+def _usage_example(task: str, folder: str) -> str:
     """The command that uses a model of this task."""
-    ways = {
+    commands = {
         "classify": f'predict {folder} "a text"',
         "tag": f'predict {folder} "a text"',
         "answer": f'predict {folder} "a question" --context "a text with the answer"',
         "masked": f'predict {folder} "a text with a <mask>"',
         "pretrain": f'predict {folder} "a text with a <mask>"',
     }
-    return ways.get(task, f'generate {folder} "a text"')
+    return commands.get(task, f'generate {folder} "a text"')
 
 
-def _report(result: TrainingResult, run: RunConfig, *, json: bool) -> None:
+def _print_result(result: TrainingResult, run: RunConfig, *, json: bool) -> None:
     facts: dict[str, Any] = {
         "status": result.status,
         "reason": result.reason,
@@ -198,12 +201,14 @@ def _report(result: TrainingResult, run: RunConfig, *, json: bool) -> None:
         print_json(facts)
     elif result.status == "done":
         if result.reason == "patience":
-            waited = f"{run.train.patience} validations in a row without a better score"
-            ERR.print(f"ended at step {result.step} of {run.train.steps}: {waited} (train.patience)")
+            reason = f"{run.train.patience} validations in a row without a better score"
+            ERR.print(f"ended at step {result.step} of {run.train.steps}: {reason} (train.patience)")
         is_best = result.best_step is not None and result.best_step != result.step
         best = f"  (step {result.best_step}, the best on the validation rows)" if is_best else ""
         OUT.print(f"saved      {result.folder}{best}")
-        OUT.print(f"use        {program()} {_next(run.task, quote(str(result.folder)))}", soft_wrap=True)
+        OUT.print(
+            f"use        {program()} {_usage_example(run.task, quote(str(result.folder)))}", soft_wrap=True
+        )
     if result.status != "done":
         how = f"{program()} train --resume {quote(str(result.folder))}"
         # Not wrapped: a command is there to be copied.

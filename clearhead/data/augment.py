@@ -23,7 +23,7 @@ HAN = "\u3400-\u9fff\uf900-\ufaff"
 WORD_PATTERN = re.compile(r"\S+")
 CHARACTER_PATTERN = re.compile(
     rf"[{HAN}]|[^\s{HAN}]+"
-)  # Chinese ones by themselves, words of other scripts whole
+)  # Chinese ones by themselves, words of other scripts whole_word
 LONG_WORD = 4  # characters; Chinese words seldom have more, clauses do
 Lexicon = Mapping[str, Sequence[str]]
 Item = TypeVar("Item")
@@ -44,33 +44,31 @@ class Augment:
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is {getattr(self, name)}; expected a probability from 0 to 1")
         if self.synonyms and not self.lexicon:
-            raise InputError(
-                "synonyms need a lexicon: a JSON or TSV file with words and what may stand for them"
-            )
+            raise InputError("synonyms need a lexicon: a JSON or TSV file with words and their synonyms")
 
     def __call__(self, text: str, *, seed: int, row: int, epoch: int) -> str:
-        chance = generator_for(seed, "augment", row, epoch)
-        # Decided once, for the whole text: later it may be a single word without a space.
-        parts = WORD_PATTERN if is_segmented(text) else CHARACTER_PATTERN
+        rng = generator_for(seed, "augment", row, epoch)
+        # Decided once, for the whole_word text: later it may be a single word without a space.
+        pattern = WORD_PATTERN if is_segmented(text) else CHARACTER_PATTERN
         if self.synonyms:
-            text = replace_synonyms(text, self.synonyms, chance, self.lexicon, parts)
+            text = replace_synonyms(text, self.synonyms, rng, self.lexicon, pattern)
         if self.delete:
-            text = delete_words(text, self.delete, chance, parts)
+            text = delete_words(text, self.delete, rng, pattern)
         if self.swap:
-            text = swap_words(text, self.swap, chance, parts)
-        return mistype(text, self.letters, chance, parts) if self.letters else text
+            text = swap_words(text, self.swap, rng, pattern)
+        return mistype(text, self.letters, rng, pattern) if self.letters else text
 
     def ids(
         self, ids: Sequence[int], *, seed: int, row: int, epoch: int, special: Collection[int] = ()
     ) -> list[int]:
         """The same for token ids: some are deleted, some swapped; `special` ones are never touched."""
-        chance = generator_for(seed, "augment", row, epoch)
-        free = [i for i, token in enumerate(ids) if token not in special]
-        gone = {free[i] for i in _chosen(len(free), self.delete, chance)}
-        left = [i for i in range(len(ids)) if i not in gone]
-        free = [i for i in free if i not in gone]
-        moved = dict(zip(free, _swapped(free, self.swap, chance), strict=True))
-        return [ids[moved.get(i, i)] for i in left]
+        rng = generator_for(seed, "augment", row, epoch)
+        ordinary = [i for i, token in enumerate(ids) if token not in special]
+        deleted = {ordinary[i] for i in _random_subset(len(ordinary), self.delete, rng)}
+        remaining = [i for i in range(len(ids)) if i not in deleted]
+        ordinary = [i for i in ordinary if i not in deleted]
+        moved = dict(zip(ordinary, _swap_neighbours(ordinary, self.swap, rng), strict=True))
+        return [ids[moved.get(i, i)] for i in remaining]
 
 
 def is_segmented(text: str) -> bool:
@@ -78,83 +76,83 @@ def is_segmented(text: str) -> bool:
 
     A space beside a Latin word (用 Python 写) is no evidence, and neither is one between clauses.
     """
-    runs = re.findall(rf"[{HAN}]+", text)
-    if not runs:
+    chinese_runs = re.findall(rf"[{HAN}]+", text)
+    if not chinese_runs:
         return True
     spaced = re.search(rf"[{HAN}][ \t\u3000]+[{HAN}]", text) is not None
-    return spaced and sum(map(len, runs)) <= LONG_WORD * len(runs)
+    return spaced and sum(map(len, chinese_runs)) <= LONG_WORD * len(chinese_runs)
 
 
-def delete_words(text: str, rate: float, chance: Random, parts: re.Pattern[str]) -> str:
+def delete_words(text: str, rate: float, rng: Random, pattern: re.Pattern[str]) -> str:
     """Delete some words, never all of them."""
-    words = list(parts.finditer(text))
-    gone = [words[i] for i in _chosen(len(words), rate, chance)]
-    for word in reversed(gone):
+    words = list(pattern.finditer(text))
+    deleted = [words[i] for i in _random_subset(len(words), rate, rng)]
+    for word in reversed(deleted):
         text = text[: word.start()] + text[word.end() :]
-    return " ".join(text.split()) if gone else text
+    return " ".join(text.split()) if deleted else text
 
 
-def replace_synonyms(text: str, rate: float, chance: Random, lexicon: Lexicon, parts: re.Pattern[str]) -> str:
+def replace_synonyms(text: str, rate: float, rng: Random, lexicon: Lexicon, pattern: re.Pattern[str]) -> str:
     """Replace some words by one of their synonyms, keeping the case."""
     known = sorted((word for word, others in lexicon.items() if others), key=len, reverse=True)
     if not known:
         return text
     words = "|".join(re.escape(word) for word in known)
 
-    def other(match: re.Match[str]) -> str:
-        if chance.random() >= rate:
+    def synonym(match: re.Match[str]) -> str:
+        if rng.random() >= rate:
             return match[0]
         choices = lexicon.get(match[0]) or lexicon.get(match[0].lower()) or [match[0]]
-        chosen = choices[_below(len(choices), chance)]
+        chosen = choices[_random_index(len(choices), rng)]
         return chosen.capitalize() if match[0][:1].isupper() else chosen
 
-    whole = rf"(?<!\w)(?:{words})(?!\w)"
-    if parts is CHARACTER_PATTERN:  # A Latin word is whole; a Chinese one stands anywhere.
-        whole = rf"(?<![^\W{HAN}])(?:{words})(?![^\W{HAN}])|(?=[{HAN}])(?:{words})"
-    return re.sub(whole, other, text, flags=re.I)
+    whole_word = rf"(?<!\w)(?:{words})(?!\w)"
+    if pattern is CHARACTER_PATTERN:  # A Latin word is whole_word; a Chinese one stands anywhere.
+        whole_word = rf"(?<![^\W{HAN}])(?:{words})(?![^\W{HAN}])|(?=[{HAN}])(?:{words})"
+    return re.sub(whole_word, synonym, text, flags=re.I)
 
 
-def swap_words(text: str, rate: float, chance: Random, parts: re.Pattern[str]) -> str:
+def swap_words(text: str, rate: float, rng: Random, pattern: re.Pattern[str]) -> str:
     """Swap some words with their neighbours."""
-    matches = list(parts.finditer(text))
+    matches = list(pattern.finditer(text))
     if not matches:
         return text
-    words = _swapped([word[0] for word in matches], rate, chance)
+    words = _swap_neighbours([word[0] for word in matches], rate, rng)
     gaps = [text[a.end() : b.start()] for a, b in pairwise(matches)]
-    inside = "".join(word + gap for word, gap in zip(words, [*gaps, ""], strict=True))
-    return text[: matches[0].start()] + inside + text[matches[-1].end() :]
+    swapped = "".join(word + gap for word, gap in zip(words, [*gaps, ""], strict=True))
+    return text[: matches[0].start()] + swapped + text[matches[-1].end() :]
 
 
-def mistype(text: str, rate: float, chance: Random, parts: re.Pattern[str]) -> str:
+def mistype(text: str, rate: float, rng: Random, pattern: re.Pattern[str]) -> str:
     """Add a typing error to some words of two or more letters (or Chinese characters)."""
 
-    def slip(match: re.Match[str]) -> str:
+    def add_typo(match: re.Match[str]) -> str:
         word = match[0]
-        if len(word) < 2 or chance.random() >= rate:
+        if len(word) < 2 or rng.random() >= rate:
             return word
-        i = _below(len(word) - 1, chance)
+        i = _random_index(len(word) - 1, rng)
         return (
             word[:i]
-            + (word[i + 1] + word[i], word[i + 1], word[i] * 2 + word[i + 1])[_below(3, chance)]
+            + (word[i + 1] + word[i], word[i + 1], word[i] * 2 + word[i + 1])[_random_index(3, rng)]
             + word[i + 2 :]
         )
 
-    return parts.sub(slip, text)
+    return pattern.sub(add_typo, text)
 
 
-def _chosen(count: int, rate: float, chance: Random) -> list[int]:
+def _random_subset(count: int, rate: float, rng: Random) -> list[int]:
     """A random subset of range(count), in order, never all of it."""
-    chosen = [i for i in range(count) if chance.random() < rate]
+    chosen = [i for i in range(count) if rng.random() < rate]
     if count and len(chosen) == count:
-        chosen.pop(_below(count, chance))
+        chosen.pop(_random_index(count, rng))
     return chosen
 
 
-def _swapped(items: Sequence[Item], rate: float, chance: Random) -> list[Item]:
+def _swap_neighbours(items: Sequence[Item], rate: float, rng: Random) -> list[Item]:
     """Swap some items with their neighbours."""
     swapped, i = list(items), 0
     while i < len(swapped) - 1:
-        if chance.random() < rate:
+        if rng.random() < rate:
             swapped[i], swapped[i + 1] = swapped[i + 1], swapped[i]
             i += 1
         i += 1
@@ -180,9 +178,10 @@ def read_lexicon(path: str | Path) -> dict[str, list[str]]:
     lines = [text for _, text in file.lines()]
     if Path(path).suffix.lower() == ".json":
         try:
-            given = json.loads("\n".join(lines))
+            content = json.loads("\n".join(lines))
             lexicon = {
-                word: [others] if isinstance(others, str) else list(others) for word, others in given.items()
+                word: [others] if isinstance(others, str) else list(others)
+                for word, others in content.items()
             }
         except (ValueError, AttributeError, TypeError, RecursionError):
             raise InputError(
@@ -200,5 +199,5 @@ def read_lexicon(path: str | Path) -> dict[str, list[str]]:
     return lexicon
 
 
-def _below(count: int, chance: Random) -> int:
-    return int(chance.random() * count)
+def _random_index(count: int, rng: Random) -> int:
+    return int(rng.random() * count)

@@ -37,21 +37,21 @@ class Buckets:
                 f"a length of {self.lengths.min()}, {rows} rows per batch; expected no less than 0, 1"
             )
         self.tokens, self.seed, self.rows = tokens, seed, rows
-        self._must_fit()
+        self._check_lengths()
         self._keys = self._sort_keys()
-        self._begins = self._cut(self.lengths[np.lexsort(self._keys)].tolist())
+        self._starts = self._batch_starts(self.lengths[np.lexsort(self._keys)].tolist())
         self.plan = lru_cache(2)(self._plan)
 
     def __len__(self) -> int:
         """Batches in an epoch; the same in every one."""
-        return len(self._begins)
+        return len(self._starts)
 
     def batch(self, step: int) -> IntArray:
         """The rows of step 1, 2, ...; epochs follow each other without a gap."""
         if step < 1:
             raise InputError(f"step is {step}; steps start at 1")
-        epoch, inside = divmod(step - 1, len(self))
-        return self.plan(epoch)[inside]
+        epoch, index = divmod(step - 1, len(self))
+        return self.plan(epoch)[index]
 
     def padding(self) -> float:
         """The share of the padded tokens that are not real."""
@@ -61,7 +61,7 @@ class Buckets:
     def _plan(self, epoch: int) -> BatchPlan:
         ties = hashed_numbers(self.seed, "ties", epoch, count=len(self.lengths))
         rows = np.lexsort((ties, *self._keys)).astype(np.int64)
-        batches = np.split(rows, self._begins[1:])
+        batches = np.split(rows, self._starts[1:])
         return [batches[i] for i in epoch_order(self.seed, epoch, len(batches), "batches")]
 
     def _sort_keys(self) -> list[IntArray]:
@@ -70,33 +70,33 @@ class Buckets:
         """
         first, *others = np.argsort(-self.lengths.sum(0), kind="stable")
         main = self.lengths[:, first]
-        turn = 1 - 2 * (main % 2)
-        return [*(turn * self.lengths[:, side] for side in reversed(others)), main]
+        sign = 1 - 2 * (main % 2)
+        return [*(sign * self.lengths[:, side] for side in reversed(others)), main]
 
-    def _cut(self, lengths: list[list[int]]) -> list[int]:
+    def _batch_starts(self, lengths: list[list[int]]) -> list[int]:
         """Where batches begin in the sorted rows: before one is too large, or half full and too ragged."""
-        begins, real, longest = [0], 0, [0] * len(lengths[0])
+        starts, real, longest = [0], 0, [0] * len(lengths[0])
         for i, row in enumerate(lengths):
-            count = i - begins[-1]
-            grown = [max(pair) for pair in zip(longest, row, strict=True)]
-            cost = (count + 1) * sum(grown)
+            count = i - starts[-1]
+            longest_now = [max(pair) for pair in zip(longest, row, strict=True)]
+            cost = (count + 1) * sum(longest_now)
             ragged = (
                 real + sum(row) < (1 - MAX_PADDING_SHARE) * cost and 2 * count * sum(longest) > self.tokens
             )
             if count and (cost > self.tokens or ragged or count == self.rows):
-                begins.append(i)
-                grown, real = row, 0
-            longest, real = grown, real + sum(row)
-        return begins
+                starts.append(i)
+                longest_now, real = row, 0
+            longest, real = longest_now, real + sum(row)
+        return starts
 
-    def _must_fit(self) -> None:
+    def _check_lengths(self) -> None:
         totals = self.lengths.sum(1)
-        over = np.flatnonzero(totals > self.tokens)
-        if len(over):
-            numbers = ", ".join(str(row + 1) for row in over[:5]) + (", ..." if len(over) > 5 else "")
+        too_long = np.flatnonzero(totals > self.tokens)
+        if len(too_long):
+            numbers = ", ".join(str(row + 1) for row in too_long[:5]) + (", ..." if len(too_long) > 5 else "")
             raise DataError(
-                f"{len(over):,} of {len(totals):,} rows do not fit into a batch of {self.tokens:,} tokens "
-                f"(row {numbers}; the longest has {totals.max():,}); raise the budget, or truncate the rows"
+                f"{len(too_long):,} of {len(totals):,} rows do not fit into a batch of {self.tokens:,} "
+                f"tokens (row {numbers}; the longest has {totals.max():,}); raise the budget or truncate"
             )
 
 

@@ -84,7 +84,7 @@ def check_data(
         schema=schema,
         others=tuple(others),
         unit="tokens" if tokenizer else "characters",
-        lengths={role: _summary(np.array(values)) for role, values in tally.lengths.items()},
+        lengths={role: _summarize(np.array(values)) for role, values in tally.lengths.items()},
         limit=limit,
         empty=tally.empty,
         wrong=tally.wrong,
@@ -93,11 +93,11 @@ def check_data(
         labels=dict(sorted(tally.labels.items(), key=lambda item: (-item[1], item[0]))),
         first=tally.first,
         usable=tally.usable,
-        why=_why(source, tally),
+        why=_reason_unusable(source, tally),
     )
 
 
-def _why(source: Source, tally: Tally) -> str:
+def _reason_unusable(source: Source, tally: Tally) -> str:
     if tally.wrong:
         what, rows = max(tally.wrong.items(), key=lambda item: len(item[1]))
         others = sum(map(len, tally.wrong.values())) - len(rows)
@@ -109,7 +109,7 @@ def _why(source: Source, tally: Tally) -> str:
     return ""
 
 
-def _summary(values: np.ndarray[Any, Any]) -> LengthSummary:
+def _summarize(values: np.ndarray[Any, Any]) -> LengthSummary:
     counts, _ = np.histogram(values, bins=8)
     middle, high = (int(np.percentile(values, share, method="lower")) for share in (50, 95))
     return LengthSummary(int(values.min()), middle, high, int(values.max()), tuple(counts.tolist()))

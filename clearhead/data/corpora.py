@@ -26,9 +26,7 @@ class Corpus:
     size: str
     split: str
     licence: str
-    make: Callable[
-        [int], dict[str, list[dict[str, Any]]]
-    ]  # of a seed; the texts of Python have no use for it
+    make: Callable[[int], dict[str, list[dict[str, Any]]]]  # takes a seed, which the Python corpora ignore
 
 
 CORPORA = {
@@ -80,10 +78,10 @@ def read_corpus(name: str, *, seed: int = 0) -> dict[str, Source]:
         raise InputError(f"there is no built-in corpus {name!r}; {nearest(name, CORPORA)}")
     return {
         split: InMemorySource(rows, name=f"{name} ({split})", note="built in")
-        for split, rows in _made(name, seed).items()
+        for split, rows in _cached_splits(name, seed).items()
     }
 
 
 @lru_cache(4)
-def _made(name: str, seed: int) -> dict[str, list[dict[str, Any]]]:
+def _cached_splits(name: str, seed: int) -> dict[str, list[dict[str, Any]]]:
     return CORPORA[name].make(seed)

@@ -1,6 +1,6 @@
 """Detection: the columns and a sample of rows in; what a model can learn from them out, most likely first.
 
-A mapping that the user gives (`prompt=question`) is taken before everything that can be guessed.
+A mapping that the user gives (`prompt=question`) takes precedence over every guess.
 """
 
 from __future__ import annotations
@@ -55,13 +55,15 @@ def detect_schemas(source: Source, mapping: Mapping[str, str] | None = None) -> 
     count = min(len(source), 500)
     sample = [source[i * len(source) // count] for i in range(count)]
     columns = source.columns
+    if not columns:
+        raise DataError('the rows have no columns; expected some such as {"text": "a film", "label": "good"}')
     if mapping:
-        return (_mapped(columns, mapping),)
+        return (_schema_from_mapping(columns, mapping),)
     schemas = [Schema(*guess) for guess in guess_schemas(columns, sample, source.note)]
     if not schemas:
         raise InputError(
             f"cannot tell what the columns {', '.join(columns)[:120]} are for; name them, such as "
-            f"{_advice(columns, sample)}"
+            f"{_suggest_mappings(columns, sample)}"
         )
     seen: dict[tuple[str, str], Schema] = {}
     for schema in schemas:
@@ -69,14 +71,15 @@ def detect_schemas(source: Source, mapping: Mapping[str, str] | None = None) -> 
     return tuple(seen.values())
 
 
-def _advice(columns: Sequence[str], rows: Sequence[Row]) -> str:
+def _suggest_mappings(columns: Sequence[str], rows: Sequence[Row]) -> str:
     """Options to try, by what the columns hold: text first, few different values as labels."""
-    texts = [column for column in columns if _is_prose([row.get(column) for row in rows])] or list(columns)
-    labels = [c for c in columns if c not in texts[:1] and _few([row.get(c) for row in rows])]
-    ways = [{"text": texts[0], "label": label} for label in labels[:1]]
-    ways += [{"src": texts[0], "tgt": texts[1]}] if len(texts) > 1 else [{"text": texts[0]}]
+    texts = [c for c in columns if _is_free_text([row.get(c) for row in rows])] or list(columns)
+    labels = [c for c in columns if c not in texts[:1] and _has_few_values([row.get(c) for row in rows])]
+    options = [{"text": texts[0], "label": label} for label in labels[:1]]
+    options += [{"src": texts[0], "tgt": texts[1]}] if len(texts) > 1 else [{"text": texts[0]}]
     return " or ".join(
-        "--map " + " ".join(quote(f"{role}={column}") for role, column in way.items()) for way in ways
+        "--map " + " ".join(quote(f"{role}={column}") for role, column in option.items())
+        for option in options
     )
 
 
@@ -91,7 +94,7 @@ def parse_map(words: Sequence[str]) -> dict[str, str]:
     return mapping
 
 
-def _mapped(columns: Sequence[str], mapping: Mapping[str, str]) -> Schema:
+def _schema_from_mapping(columns: Sequence[str], mapping: Mapping[str, str]) -> Schema:
     for role, column in mapping.items():
         if role not in ROLE_NAMES:
             raise InputError(f"--map {role}={column}: there is no role {role!r}; {nearest(role, ROLE_NAMES)}")
@@ -102,31 +105,31 @@ def _mapped(columns: Sequence[str], mapping: Mapping[str, str]) -> Schema:
     for kind in sorted(ROW_KINDS.values(), key=lambda kind: len(kind.roles)):
         if not mapping.keys() <= {*kind.roles, *kind.optional}:
             continue
-        filled, left = dict(mapping), [c for c in columns if c not in mapping.values()]
+        filled, free = dict(mapping), [c for c in columns if c not in mapping.values()]
         for role in (*kind.roles, *kind.optional):
-            by_name = next((c for c in left if normalised_name(c) in ROLE_NAMES[role]), None)
-            only = left[0] if len(left) == 1 and role in kind.roles else None
+            by_name = next((c for c in free if normalised_name(c) in ROLE_NAMES[role]), None)
+            only = free[0] if len(free) == 1 and role in kind.roles else None
             column_of_role = by_name or only
             if role not in filled and column_of_role:
                 filled[role] = column_of_role
-                left.remove(column_of_role)
+                free.remove(column_of_role)
         if all(role in filled for role in kind.roles):
             typed = " ".join(f"{role}={column}" for role, column in mapping.items())
             return Schema(kind.name, filled, f"you gave {typed}")
-    given, wanted = ", ".join(mapping), _completions(mapping)
-    raise InputError(f"--map gives {given}; {wanted} as well, from the columns {', '.join(columns)[:100]}")
+    given, missing = ", ".join(mapping), _completions(mapping)
+    raise InputError(f"--map gives {given}; {missing} as well, from the columns {', '.join(columns)[:100]}")
 
 
 def _completions(mapping: Mapping[str, str]) -> str:
     """The roles that are missing for each kind that has the given ones."""
-    ways = [
+    options = [
         " and ".join(role for role in kind.roles if role not in mapping)
         for kind in ROW_KINDS.values()
         if mapping.keys() <= {*kind.roles, *kind.optional}
     ]
     return (
-        f"name {' or '.join(ways)}"
-        if ways
+        f"name {' or '.join(options)}"
+        if options
         else "these do not go together; name text and label, or src and tgt"
     )
 
@@ -134,21 +137,21 @@ def _completions(mapping: Mapping[str, str]) -> str:
 def guess_schemas(columns: Sequence[str], rows: Sequence[Row], note: str) -> Iterator[SchemaGuess]:
     """Possible schemas, from nearly certain to merely possible."""
     yield from _by_structure(columns, rows)
-    yield from _by_own_names(columns)
-    texts = [c for c in columns if _is_prose([row.get(c) for row in rows])]
+    yield from _by_role_names(columns)
+    texts = [c for c in columns if _is_free_text([row.get(c) for row in rows])]
     if "no header" in note:
-        yield from _by_place(columns, texts, rows)
+        yield from _by_content(columns, texts, rows)
         return
-    yield from _languages(columns, texts, rows)
+    yield from _by_language(columns, texts, rows)
     if note == "parallel files":
         yield "pair", {"src": columns[0], "tgt": columns[1]}, "two files side by side"
     for kind, roles in (("prompt", ("prompt", "completion")), ("pair", ("src", "tgt"))):
-        by_role = {role: _named(role, columns) for role in roles}
+        by_role = {role: _column_for_role(role, columns) for role in roles}
         named = {role: column for role, column in by_role.items() if column}
         if len(set(named.values())) == 2 and set(named.values()) <= set(texts):
             yield kind, named, f"the columns are called {' and '.join(named.values())}"
-    yield from _labels(columns, texts, rows)
-    text = _named("text", columns)
+    yield from _by_label(columns, texts, rows)
+    text = _column_for_role("text", columns)
     if text or len(columns) == 1:
         yield "text", {"text": text or columns[0]}, "there is one column of text"
 
@@ -157,19 +160,21 @@ def _by_structure(columns: Sequence[str], rows: Sequence[Row]) -> Iterator[Schem
     """Lists of messages are recognised by their structure, whatever the column's name."""
     for column in columns:
         first = next((row[column] for row in rows if row.get(column)), None)
-        turn = first[0] if isinstance(first, list) and first else None
-        if isinstance(turn, dict) and {"role", "content"} <= turn.keys():
+        message = first[0] if isinstance(first, list) and first else None
+        if isinstance(message, dict) and {"role", "content"} <= message.keys():
             yield "messages", {"messages": column}, f"{column} is a list of role and content"
-        if isinstance(turn, dict) and {"from", "value"} <= turn.keys():
+        if isinstance(message, dict) and {"from", "value"} <= message.keys():
             yield "sharegpt", {"conversations": column}, f"{column} is a list of from and value"
-    tokens, tags = _named("tokens", columns), _named("tags", columns)
+    tokens, tags = _column_for_role("tokens", columns), _column_for_role("tags", columns)
     if tokens and tags and all(isinstance(row.get(tokens), list | str) for row in rows):
         yield "tags", {"tokens": tokens, "tags": tags}, f"{tokens} and {tags}, one tag for each token"
 
 
-def _by_own_names(columns: Sequence[str]) -> Iterator[SchemaGuess]:
+def _by_role_names(columns: Sequence[str]) -> Iterator[SchemaGuess]:
     """Columns that carry the names of the roles themselves."""
-    question, context, answers = (_named(role, columns) for role in ("question", "context", "answers"))
+    question, context, answers = (
+        _column_for_role(role, columns) for role in ("question", "context", "answers")
+    )
     if question and context and answers:
         roles = {"question": question, "context": context, "answers": answers}
         yield "answer", roles, f"{answers} to {question} in {context}"
@@ -177,39 +182,46 @@ def _by_own_names(columns: Sequence[str]) -> Iterator[SchemaGuess]:
     if {"instruction", "output"} <= own.keys():
         roles = {role: own[role] for role in ("instruction", "input", "output") if role in own}
         yield "alpaca", roles, "instruction and output, as Alpaca has them"
-    for kind, wanted in (("prompt", ("prompt", "completion")), ("pair", ("src", "tgt"))):
-        if set(wanted) <= own.keys():
-            yield kind, {role: own[role] for role in wanted}, f"the columns are called {' and '.join(wanted)}"
+    for kind, names in (("prompt", ("prompt", "completion")), ("pair", ("src", "tgt"))):
+        if set(names) <= own.keys():
+            yield kind, {role: own[role] for role in names}, f"the columns are called {' and '.join(names)}"
 
 
-def _languages(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:
+def _by_language(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:
     """en and zh, as columns, as parallel files, or inside one column called translation."""
     for column in columns:
         first = rows[0].get(column)
         if isinstance(first, dict) and len(first) > 1 and all(map(is_language_code, first)):
             one, two, *_ = (f"{column}.{name}" for name in first)
             yield "pair", {"src": one, "tgt": two}, f"{column} holds the languages {', '.join(first)}"
-    spoken = [column for column in texts if is_language_code(column)]
-    for other in spoken[1:]:
-        why = f"the languages {', '.join(spoken)}" + ("; the first two are taken" if len(spoken) > 2 else "")
-        yield "pair", {"src": spoken[0], "tgt": other}, why
+    languages = [column for column in texts if is_language_code(column)]
+    for other in languages[1:]:
+        why = f"the languages {', '.join(languages)}" + (
+            "; the first two are used" if len(languages) > 2 else ""
+        )
+        yield "pair", {"src": languages[0], "tgt": other}, why
 
 
-def _labels(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:
+def _by_label(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:
     # A column called text is text, even if most of its rows are alike.
-    text = _named("text", texts) or (texts[0] if texts else _named("text", columns))
-    second = _named("second", texts)
+    text = _column_for_role("text", texts) or (texts[0] if texts else _column_for_role("text", columns))
+    second = _column_for_role("second", texts)
     named = [column for column in columns if normalised_name(column) in ROLE_NAMES["label"]]
     for label in sorted(named, key=lambda column: ROLE_NAMES["label"].index(normalised_name(column))):
         values = [row.get(label) for row in rows]
-        if text and text != label and not any(isinstance(v, list | dict) for v in values) and _few(values):
+        if (
+            text
+            and text != label
+            and not any(isinstance(v, list | dict) for v in values)
+            and _has_few_values(values)
+        ):
             roles = (
                 {"text": text, "second": second, "label": label} if second else {"text": text, "label": label}
             )
             yield "label", roles, f"{label} has {len(set(map(str, values)))} values"
 
 
-def _by_place(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:
+def _by_content(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:
     """Without a header, by content: text and a column of few distinct words is a label, else a pair."""
     texts = [c for c in texts if not _all_begin_alike([row[c] for row in rows])] or texts
     labelled = False
@@ -218,7 +230,7 @@ def _by_place(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row])
         if (
             texts
             and column not in texts[:1]
-            and _few(values)
+            and _has_few_values(values)
             and all(LABEL_WORD.fullmatch(v.strip()) for v in values)
         ):
             labelled = True
@@ -232,18 +244,18 @@ def _by_place(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row])
         yield "text", {"text": (texts or columns)[0]}, "no header; a column of text"
 
 
-def _named(role: str, columns: Sequence[str]) -> str | None:
+def _column_for_role(role: str, columns: Sequence[str]) -> str | None:
     """The column whose name is this role's or one of its synonyms, in that order."""
     by_name = {normalised_name(column): column for column in columns}
     return next((by_name[word] for word in ROLE_NAMES[role] if word in by_name), None)
 
 
-def _is_prose(values: Sequence[Any]) -> bool:
+def _is_free_text(values: Sequence[Any]) -> bool:
     """Free text: contains letters, and differs from row to row."""
     texts = [value for value in values if isinstance(value, str) and value.strip()]
-    written = sum(any(letter.isalpha() for letter in text) for text in texts)
+    with_letters = sum(any(letter.isalpha() for letter in text) for text in texts)
     different = len(texts) < 3 or len(set(texts)) > len(texts) / 2
-    return bool(texts) and different and written > len(texts) / 2
+    return bool(texts) and different and with_letters > len(texts) / 2
 
 
 def _all_begin_alike(texts: Sequence[str]) -> bool:
@@ -252,7 +264,7 @@ def _all_begin_alike(texts: Sequence[str]) -> bool:
     return len(texts) > 2 and len(start) == 8 and all(text.startswith(start) for text in texts)
 
 
-def _few(values: Sequence[Any]) -> bool:
+def _has_few_values(values: Sequence[Any]) -> bool:
     """Whether there are few enough distinct values to be classes."""
     different = len(set(map(str, values)))
     return different <= 2 if len(values) < 8 else different <= max(2, len(values) / 4)

@@ -88,7 +88,7 @@ class File:
     def text(self, line: bytes, number: int) -> str:
         """Decode one line; errors name the line and the byte."""
         if 0 in line:
-            what = _guess(line, self.read(0, 4)) or "a binary file"
+            what = _guess_encoding(line, self.read(0, 4)) or "a binary file"
             at = line.index(0) + 1
             raise DataError(
                 f"{self.name} line {number} has a NUL byte (byte {at}); expected UTF-8 text; is it {what}?"
@@ -101,7 +101,7 @@ class File:
             if len(line) <= 2**16:  # one line is too little to guess an encoding from: add the first ones
                 head = self.read(0, 2**16)
                 sample += head[: head.rfind(b"\n") + 1]
-            likely = _guess(sample, self.read(0, 4)) or "latin-1"
+            likely = _guess_encoding(sample, self.read(0, 4)) or "latin-1"
             raise DataError(
                 f"{self.name} line {number} is not UTF-8: byte {at + 1} of the line is 0x{line[at]:02X}; "
                 f"it looks like {likely}: iconv -f {likely} -t utf-8 {self.path.name} > utf8-{self.path.name}"
@@ -125,7 +125,7 @@ def _lzma_error() -> type[Exception]:
     return LZMAError
 
 
-def _guess(sample: bytes, head: bytes) -> str | None:
+def _guess_encoding(sample: bytes, head: bytes) -> str | None:
     """The most likely encoding of bytes that are not UTF-8, by their share of common Chinese characters."""
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "utf-16"

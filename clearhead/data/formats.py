@@ -31,8 +31,8 @@ def read_source(file: File) -> Source:
 
 def read_text(file: File) -> Source:
     """Every line is a row, blank ones included: they separate paragraphs, and parallel files need them."""
-    begins = ((start, number) for number, (start, _) in enumerate(file.lines(), 1))
-    return FileSource(file, ["text"], begins, lambda text, line: {"text": text})
+    row_starts = ((start, number) for number, (start, _) in enumerate(file.lines(), 1))
+    return FileSource(file, ["text"], row_starts, lambda text, line: {"text": text})
 
 
 def _read_txt(file: File) -> Source:
@@ -42,15 +42,15 @@ def _read_txt(file: File) -> Source:
 def _read_conll(file: File) -> Source:
     """A token and its tag on each line, a blank line after each sentence."""
 
-    def begins() -> Iterator[tuple[int, int]]:
-        inside = False
+    def row_starts() -> Iterator[tuple[int, int]]:
+        in_sentence = False
         for number, (start, text) in enumerate(file.lines(), 1):
             blank = not text.strip() or text.startswith("-DOCSTART-")
             if not blank and len(text.split(None, 1)) < 2:
                 raise DataError(f"{file.name} line {number} has no tag; expected a token and its tag")
-            if not blank and not inside:
+            if not blank and not in_sentence:
                 yield start, number
-            inside = not blank
+            in_sentence = not blank
 
     def parse(text: str, line: int) -> Row:
         lines = [row for row in text.split("\n") if row.strip() and not row.startswith("-DOCSTART-")]
@@ -59,7 +59,7 @@ def _read_conll(file: File) -> Source:
             "tags": [row.rsplit(None, 1)[-1] for row in lines],
         }
 
-    return FileSource(file, ["tokens", "tags"], begins(), parse)
+    return FileSource(file, ["tokens", "tags"], row_starts(), parse)
 
 
 READERS: dict[str, Callable[[File], Source]] = {

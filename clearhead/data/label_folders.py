@@ -26,7 +26,7 @@ class LabelFolders(Source):
         return len(self._paths)
 
     def __getitem__(self, number: int) -> Row:
-        path = self._paths[self._checked(number)]
+        path = self._paths[self._check_index(number)]
         file = File(path)
         return {"text": file.text(file.read(file.start, file.size), 1), "label": path.parent.name}
 
@@ -47,19 +47,19 @@ class LabelFolders(Source):
 
 def labelled_folders(folder: Path) -> dict[str, Source]:
     """The splits of such a folder, or {} if it is not one."""
-    if own := _labels(folder):
-        return {"train": _source(folder, own)}
+    if labels := _label_folders(folder):
+        return {"train": _source(folder, labels)}
     splits: dict[str, Source] = {}
-    for inside in sorted(path for path in folder.iterdir() if path.is_dir()):
-        name, labels = split_of(inside.name), _labels(inside)
+    for subfolder in sorted(path for path in folder.iterdir() if path.is_dir()):
+        name, labels = split_of(subfolder.name), _label_folders(subfolder)
         if labels and name in ("train", "valid", "test"):
-            splits[name] = _source(inside, labels)
+            splits[name] = _source(subfolder, labels)
     return {name: splits[name] for name in ("train", "valid", "test") if name in splits}
 
 
-def _labels(folder: Path) -> list[Path]:
-    inside = sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] not in "._")
-    return [path for path in inside if path.name != UNLABELLED and any(path.glob("*.txt"))]
+def _label_folders(folder: Path) -> list[Path]:
+    subfolders = sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] not in "._")
+    return [path for path in subfolders if path.name != UNLABELLED and any(path.glob("*.txt"))]
 
 
 def _source(folder: Path, labels: list[Path]) -> LabelFolders:

@@ -43,12 +43,12 @@ def sentence_pairs(documents: Sequence[Sequence[Ids]], *, length: int, seed: int
     examples = []
     for d, i in pairs:
         first, second = pieces[d][i]
-        chance = generator_for(seed, "following", d, i)
-        follows = chance.random() < 0.5
+        rng = generator_for(seed, "following", d, i)
+        follows = rng.random() < 0.5
         if not follows:
-            other, at = pairs[int(chance.random() * len(pairs))]
+            other, at = pairs[int(rng.random() * len(pairs))]
             while other == d and any(x != d for x, _ in pairs):
-                other, at = pairs[int(chance.random() * len(pairs))]
+                other, at = pairs[int(rng.random() * len(pairs))]
             follows = other == d  # a single document has no other document to take a text from
             second = second if follows else pieces[other][at][1][: length - len(first)]
         examples.append(SentencePair(first, second, follows))
@@ -57,17 +57,17 @@ def sentence_pairs(documents: Sequence[Sequence[Ids]], *, length: int, seed: int
 
 def _pieces(document: Sequence[Ids], length: int) -> Iterator[tuple[Ids, Ids]]:
     """Neighbouring sentences, as many as fit, divided in the middle."""
-    held: list[Ids] = []
+    buffer: list[Ids] = []
     for sentence in document:
-        cut = sentence[: length // 2]  # two sentences always fit
-        if held and sum(map(len, held)) + len(cut) > length:
-            yield from _halves(held)
-            held = []
-        held.append(cut)
-    yield from _halves(held)
+        truncated = sentence[: length // 2]  # two sentences always fit
+        if buffer and sum(map(len, buffer)) + len(truncated) > length:
+            yield from _split_in_half(buffer)
+            buffer = []
+        buffer.append(truncated)
+    yield from _split_in_half(buffer)
 
 
-def _halves(held: list[Ids]) -> Iterator[tuple[Ids, Ids]]:
-    if len(held) > 1:
-        middle = len(held) // 2
-        yield list(chain(*held[:middle])), list(chain(*held[middle:]))
+def _split_in_half(buffer: list[Ids]) -> Iterator[tuple[Ids, Ids]]:
+    if len(buffer) > 1:
+        middle = len(buffer) // 2
+        yield list(chain(*buffer[:middle])), list(chain(*buffer[middle:]))

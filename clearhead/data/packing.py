@@ -55,7 +55,7 @@ def plan_rows(
     if length < 1:
         raise InputError(f"rows of {length} tokens; expected at least 1")
     shuffled = [int(i) for i in epoch_order(seed, epoch, len(lengths), "documents")]
-    rows = _poured(shuffled, lengths, length) if cut == "any" else _fitted(shuffled, lengths, length)
+    rows = _fill_rows(shuffled, lengths, length) if cut == "any" else _best_fit(shuffled, lengths, length)
     return [rows[i] for i in epoch_order(seed, epoch, len(rows), "packed")]
 
 
@@ -70,32 +70,32 @@ def pack(
     for r, row in enumerate(rows):
         at = 0
         for number, (document, start, end) in enumerate(row):
-            tokens, to = documents[document], at + end - start
-            ids[r, at:to] = tokens[start:end]
-            following = tokens[start + 1 : end + 1]
-            labels[r, at : at + len(following)] = following
-            numbers[r, at:to] = number
-            at = to
+            tokens, stop = documents[document], at + end - start
+            ids[r, at:stop] = tokens[start:end]
+            next_tokens = tokens[start + 1 : end + 1]
+            labels[r, at : at + len(next_tokens)] = next_tokens
+            numbers[r, at:stop] = number
+            at = stop
     return Packed(ids.astype(np.int64), labels.astype(np.int64), numbers.astype(np.int64))
 
 
-def _poured(shuffled: Sequence[int], lengths: Sequence[int], length: int) -> list[list[DocumentSlice]]:
+def _fill_rows(shuffled: Sequence[int], lengths: Sequence[int], length: int) -> list[list[DocumentSlice]]:
     rows: list[list[DocumentSlice]] = []
-    room = 0
+    space = 0
     for document in shuffled:
         start = 0
         while start < lengths[document]:
-            if not room:
+            if not space:
                 rows.append([])
-                room = length
-            end = min(start + room, lengths[document])
+                space = length
+            end = min(start + space, lengths[document])
             rows[-1].append(DocumentSlice(document, start, end))
-            room -= end - start
+            space -= end - start
             start = end
     return rows
 
 
-def _fitted(shuffled: Sequence[int], lengths: Sequence[int], length: int) -> list[list[DocumentSlice]]:
+def _best_fit(shuffled: Sequence[int], lengths: Sequence[int], length: int) -> list[list[DocumentSlice]]:
     """Best fit, decreasing: each slice goes into the row where it leaves the least space."""
     pieces = [
         DocumentSlice(document, start, min(start + length, lengths[document]))
@@ -104,16 +104,16 @@ def _fitted(shuffled: Sequence[int], lengths: Sequence[int], length: int) -> lis
     ]
     pieces.sort(key=lambda piece: piece.start - piece.end)  # stable: equal lengths stay shuffled
     rows: list[list[DocumentSlice]] = []
-    rooms: list[tuple[int, int]] = []  # space left, row; sorted
+    spaces: list[tuple[int, int]] = []  # space left, row; sorted
     for piece in pieces:
         size = piece.end - piece.start
-        best = bisect_left(rooms, (size, 0))
-        if best == len(rooms):
+        best = bisect_left(spaces, (size, 0))
+        if best == len(spaces):
             rows.append([])
-            room, row = length, len(rows) - 1
+            space, row = length, len(rows) - 1
         else:
-            room, row = rooms.pop(best)
+            space, row = spaces.pop(best)
         rows[row].append(piece)
-        if room > size:
-            insort(rooms, (room - size, row))
+        if space > size:
+            insort(spaces, (space - size, row))
     return rows

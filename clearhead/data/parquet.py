@@ -20,7 +20,7 @@ from .files import MAX_LINE_BYTES, File
 from .source import MANY_ROWS, Row, Source
 from .unpack import MAX_RATIO, UNCHECKED_BYTES
 
-COUNT = """
+COUNT_SCRIPT = """
 import sys
 from pyarrow.parquet import ParquetFile
 index = ParquetFile(sys.stdin.buffer).metadata
@@ -44,19 +44,21 @@ class ParquetSource(Source):
             ) from None
         handle = file.handle()
         weakref.finalize(self, handle.close)
-        with _guarded(f"{file.name} is not a parquet file"):
+        with _parquet_errors(f"{file.name} is not a parquet file"):
             index = ParquetFile(handle).metadata
             groups = [index.row_group(number) for number in range(index.num_row_groups)]
             names = [str(name) for name in index.schema.to_arrow_schema().names]
             self._sizes = [int(group.num_rows) for group in groups]
             columns = [index.schema.column(number) for number in range(len(index.schema))]
-            needed = [_memory(group, columns) for group in groups]
+            needed = [_memory_bound(group, columns) for group in groups]
             if any(column.max_repetition_level for column in columns):
-                needed = [size + 16 * values for size, values in zip(needed, _values(handle), strict=True)]
+                needed = [
+                    size + 16 * values for size, values in zip(needed, _count_values(handle), strict=True)
+                ]
             # References to one copy of each text, in place of as many copies as there are rows.
             texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
-            self._table, claimed = ParquetFile(handle, read_dictionary=texts), int(index.num_rows)
-        _check(file, names, self._sizes, claimed, needed)
+            self._table, declared = ParquetFile(handle, read_dictionary=texts), int(index.num_rows)
+        _check_file_index(file, names, self._sizes, declared, needed)
         super().__init__(names, [file])
         self._arrow = pyarrow
         self._group = lru_cache(2)(self._read_group)
@@ -65,13 +67,13 @@ class ParquetSource(Source):
         return sum(self._sizes)
 
     def __getitem__(self, number: int) -> Row:
-        inside, group = self._checked(number), 0
-        while inside >= self._sizes[group]:
-            inside, group = inside - self._sizes[group], group + 1
+        offset, group = self._check_index(number), 0
+        while offset >= self._sizes[group]:
+            offset, group = offset - self._sizes[group], group + 1
         table = self._group(group)
-        with _guarded(f"{self.where(number)} cannot be read"):
-            cells = table.slice(inside, 1)
-            _refuse_long(cells, self.where(number))
+        with _parquet_errors(f"{self.where(number)} cannot be read"):
+            cells = table.slice(offset, 1)
+            _check_cell_size(cells, self.where(number))
             row: Row = cells.to_pylist()[0]
         return row
 
@@ -79,17 +81,17 @@ class ParquetSource(Source):
         return f"{self.files[0].name} row {number + 1}"
 
     def _read_group(self, number: int) -> Any:
-        with _guarded(f"{self.files[0].name} cannot be read"):
+        with _parquet_errors(f"{self.files[0].name} cannot be read"):
             table = self._table.read_row_group(number)
-            written_out = sum(map(self._length, table.columns))
-        if written_out > _most(self.files[0]):
-            raise _too_large(self.files[0], written_out)
+            expanded = sum(map(self._expanded_bytes, table.columns))
+        if expanded > _max_group_bytes(self.files[0]):
+            raise _too_large(self.files[0], expanded)
         if table.num_rows != self._sizes[number]:
-            found = f"{table.num_rows:,} rows in a group where its index says {self._sizes[number]:,}"
-            raise DataError(f"{self.files[0].name} has {found}; download or create it again")
+            problem = f"{table.num_rows:,} rows in a group where its index says {self._sizes[number]:,}"
+            raise DataError(f"{self.files[0].name} has {problem}; download or create it again")
         return table
 
-    def _length(self, column: Any) -> int:
+    def _expanded_bytes(self, column: Any) -> int:
         """The bytes of a column's texts with the dictionary expanded."""
         compute, total = self._arrow.compute, 0
         for chunk in column.chunks if self._arrow.types.is_dictionary(column.type) else []:
@@ -99,7 +101,7 @@ class ParquetSource(Source):
 
 
 @contextmanager
-def _guarded(what: str) -> Iterator[None]:
+def _parquet_errors(what: str) -> Iterator[None]:
     """pyarrow raises its own, Python's and system errors; each means that the file is bad."""
     try:
         yield
@@ -110,61 +112,62 @@ def _guarded(what: str) -> Iterator[None]:
         raise DataError(f"{what}: {reason}; download or create it again") from None
 
 
-def _memory(group: Any, columns: list[Any]) -> int:
+def _memory_bound(group: Any, columns: list[Any]) -> int:
     """An upper bound of a row group's memory: its pages unpacked, and a number or reference per cell."""
     fixed = [column.length for column in columns if column.physical_type == "FIXED_LEN_BYTE_ARRAY"]
     width = 16 * len(columns) + sum(max(length, 0) for length in fixed)
     return int(max(group.total_byte_size, 0) + max(group.num_rows, 0) * width)
 
 
-def _values(handle: IO[bytes]) -> list[int]:
+def _count_values(handle: IO[bytes]) -> list[int]:
     """How many values the lists of each row group hold in all.
 
-    Asked in a process of its own: on a damaged index the library does not raise, it ends the process.
+    Counted in a separate process: on a damaged index the library does not raise, it ends the process.
     """
     handle.seek(0)
-    words = [sys.executable, "-c", COUNT]
-    done = subprocess.run(words, stdin=handle, capture_output=True, timeout=60)
-    if done.returncode:
+    command = [sys.executable, "-c", COUNT_SCRIPT]
+    result = subprocess.run(command, stdin=handle, capture_output=True, timeout=60)
+    if result.returncode:
         raise ValueError("its index is damaged")
-    return [int(word) for word in done.stdout.split()]
+    return [int(word) for word in result.stdout.split()]
 
 
-def _check(file: File, names: list[str], sizes: list[int], claimed: int, needed: list[int]) -> None:
+def _check_file_index(
+    file: File, names: list[str], sizes: list[int], declared: int, needed: list[int]
+) -> None:
     """Check that the index is plausible before anything is read by it."""
-    if min(sizes, default=0) < 0 or sum(sizes) != claimed:
-        raise DataError(
-            f"{file.name} is not a parquet file: its index counts {claimed:,} rows and {sum(sizes):,}"
-        )
-    if not claimed:
+    if min(sizes, default=0) < 0 or sum(sizes) != declared:
+        counts = f"its index declares {declared:,} rows, its row groups {sum(sizes):,}"
+        raise DataError(f"{file.name} is not a parquet file: {counts}")
+    if not declared:
         raise DataError(f"{file.name} has no rows; expected at least one")
-    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+    duplicate = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if len(names) > MAX_COLUMNS:
         raise DataError(f"{file.name} has {len(names):,} columns; expected at most {MAX_COLUMNS:,}")
-    if twice is not None:
-        raise DataError(f"{file.name} has two columns called {twice[:80]!r}; give each a name of its own")
-    if max(needed) > _most(file):
+    if duplicate is not None:
+        raise DataError(f"{file.name} has two columns called {duplicate[:80]!r}; give each a name of its own")
+    if max(needed) > _max_group_bytes(file):
         raise _too_large(file, max(needed))
-    if claimed >= MANY_ROWS and file.size < claimed / 4:
+    if declared >= MANY_ROWS and file.size < declared / 4:
         # Repeated values take no space: one text can be fifty million rows of a small file.
         raise DataError(
-            f"{file.name} has {claimed:,} rows in {file.size:,} bytes: nearly all of them are the same; "
+            f"{file.name} has {declared:,} rows in {file.size:,} bytes: nearly all of them are the same; "
             f"remove the duplicates"
         )
 
 
-def _most(file: File) -> int:
+def _max_group_bytes(file: File) -> int:
     """The largest row group allowed: as for compressed files, no more than text can be compressed."""
     return min(MAX_GROUP_BYTES, max(UNCHECKED_BYTES, MAX_RATIO * file.size))
 
 
 def _too_large(file: File, size: int) -> DataError:
-    found = f"a row group of {size / 2**30:,.1f} GB in a file of {file.size / 2**20:,.1f} MB"
-    return DataError(f"{file.name} has {found}; write it again in smaller row groups, or as .jsonl")
+    problem = f"a row group of {size / 2**30:,.1f} GB in a file of {file.size / 2**20:,.1f} MB"
+    return DataError(f"{file.name} has {problem}; write it again in smaller row groups, or as .jsonl")
 
 
-def _refuse_long(cells: Any, where: str) -> None:
-    """Refuse a huge list in one row: as Python values it would take many times the memory."""
+def _check_cell_size(cells: Any, where: str) -> None:
+    """Raise for a huge list in one row: as Python values it would take many times the memory."""
     for column in cells.columns:
         if column.type.num_fields and column.nbytes > MAX_LINE_BYTES:
             raise DataError(f"{where} is larger than {MAX_LINE_BYTES // 2**20} MB; expected text")

@@ -54,7 +54,7 @@ def docstrings(seed: int) -> Splits:
     return split_by_hash(rows, "src", one_in=12)
 
 
-def _sources(enough: int) -> Iterator[tuple[str, str]]:
+def _sources(max_characters: int) -> Iterator[tuple[str, str]]:
     """Files in the order of the hash of their names, so that the sample is spread over the library."""
     root = Path(sysconfig.get_path("stdlib"))
     paths = [
@@ -67,21 +67,21 @@ def _sources(enough: int) -> Iterator[tuple[str, str]]:
     total = 0
     for path in sorted(paths, key=lambda path: hashlib.sha256(path.as_posix().encode()).digest()):
         try:
-            with tokenize.open(root / path) as file:  # heeds the coding line
+            with tokenize.open(root / path) as file:  # respects the coding line
                 text = file.read(MAX_FILE_CHARACTERS + 1)
         except (OSError, SyntaxError, UnicodeDecodeError):
             continue
         if text.strip() and len(text) <= MAX_FILE_CHARACTERS:
             yield path.as_posix(), text
             total += len(text)
-        if total > enough:
+        if total > max_characters:
             return
 
 
 def _pairs(text: str) -> Iterator[dict[str, str]]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of their escapes, not ours
+            warnings.simplefilter("ignore")  # about escapes in their source
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return
@@ -89,6 +89,6 @@ def _pairs(text: str) -> Iterator[dict[str, str]]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
             if 10 <= len(first) <= 400:
-                gives = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+                returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
                 word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
-                yield {"src": first, "tgt": f"{word} {node.name}({ast.unparse(node.args)}){gives}:"}
+                yield {"src": first, "tgt": f"{word} {node.name}({ast.unparse(node.args)}){returns}:"}

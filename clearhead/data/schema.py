@@ -96,8 +96,8 @@ def _text(row: Row, columns: Columns, role: str) -> Row:
         value = "\n".join(value)
     if value is None:
         value = ""
-    number = isinstance(value, float) and not math.isfinite(value)  # JSON's NaN is an empty cell, not a word
-    if number or isinstance(value, bool | list | dict) or not isinstance(value, str | int | float):
+    is_nan = isinstance(value, float) and not math.isfinite(value)  # JSON's NaN is an empty cell, not a word
+    if is_nan or isinstance(value, bool | list | dict) or not isinstance(value, str | int | float):
         raise DataError(f"{role} holds a {type(value).__name__}; expected text")
     text = str(value)
     if any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -134,14 +134,14 @@ def _alpaca(row: Row, columns: Columns) -> Row:
     return {"prompt": prompt, "completion": texts["output"]}
 
 
-def _messages(role: str, speaker: str, words: str) -> Callable[[Row, Columns], Row]:
+def _messages(role: str, role_key: str, content_key: str) -> Callable[[Row, Columns], Row]:
     def read(row: Row, columns: Columns) -> Row:
         turns = _value(row, columns[role], role)
         if not turns:
             raise BlankError(f"{role} is empty")
         if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
             raise DataError(f"{role} holds a {type(turns).__name__}; expected a list of objects")
-        messages = [_message(turn, speaker, words) for turn in turns]
+        messages = [_message(turn, role_key, content_key) for turn in turns]
         if not any(m["role"] == "assistant" and m["content"].strip() for m in messages):
             raise BlankError("it has no assistant message")
         return {"messages": messages}
@@ -149,11 +149,16 @@ def _messages(role: str, speaker: str, words: str) -> Callable[[Row, Columns], R
     return read
 
 
-def _message(turn: Row, speaker: str, words: str) -> Row:
-    who = CHAT_ROLES.get(str(turn.get(speaker)).lower())
-    if who is None:
-        raise DataError(f"a message of {turn.get(speaker)!r:.40}; expected system, user, assistant or tool")
-    return {"role": who, "content": _text({words: turn.get(words)}, {words: words}, words)[words]}
+def _message(turn: Row, role_key: str, content_key: str) -> Row:
+    role = CHAT_ROLES.get(str(turn.get(role_key)).lower())
+    if role is None:
+        raise DataError(f"a message of {turn.get(role_key)!r:.40}; expected system, user, assistant or tool")
+    return {
+        "role": role,
+        "content": _text({content_key: turn.get(content_key)}, {content_key: content_key}, content_key)[
+            content_key
+        ],
+    }
 
 
 def _label(row: Row, columns: Columns) -> Row:
@@ -187,16 +192,18 @@ def _tags(row: Row, columns: Columns) -> Row:
 
 def _answer(row: Row, columns: Columns) -> Row:
     texts = _texts("question", "context")(row, columns)
-    given = _value(row, columns["answers"], "answers")
-    if isinstance(given, dict):  # lists side by side, as Hugging Face keeps them
-        pairs = zip(given.get("text") or [], given.get("answer_start") or [], strict=False)
-        given = [{"text": text, "answer_start": start} for text, start in pairs]
-    given = [{"text": given}] if isinstance(given, str) else given or []  # none: it cannot be answered
-    if not isinstance(given, list) or not all(
-        isinstance(a, dict) and isinstance(a.get("text"), str) for a in given
+    answers = _value(row, columns["answers"], "answers")
+    if isinstance(answers, dict):  # lists side by side, as Hugging Face keeps them
+        pairs = zip(answers.get("text") or [], answers.get("answer_start") or [], strict=False)
+        answers = [{"text": text, "answer_start": start} for text, start in pairs]
+    answers = (
+        [{"text": answers}] if isinstance(answers, str) else answers or []
+    )  # none: it cannot be answered
+    if not isinstance(answers, list) or not all(
+        isinstance(a, dict) and isinstance(a.get("text"), str) for a in answers
     ):
         raise DataError("answers holds something else than texts and where they start in the context")
-    return texts | {"answers": [_span(answer, texts["context"]) for answer in given]}
+    return texts | {"answers": [_span(answer, texts["context"]) for answer in answers]}
 
 
 def _span(answer: Row, context: str) -> Row:

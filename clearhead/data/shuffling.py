@@ -55,16 +55,16 @@ def rows_of_step(seed: int, step: int, *, count: int, size: int) -> IntArray:
         raise InputError(
             f"step {step}, size {size}, count {count}: each must be at least 1; steps start at 1"
         )
-    places = np.arange((step - 1) * size, step * size)
-    epochs = places // count
+    positions = np.arange((step - 1) * size, step * size)
+    epochs = positions // count
     rows = np.empty(size, np.int64)
     for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
-        inside = epochs == epoch
-        rows[inside] = _kept(seed, epoch, count)[places[inside] % count]
+        in_epoch = epochs == epoch
+        rows[in_epoch] = _cached_order(seed, epoch, count)[positions[in_epoch] % count]
     return rows
 
 
 @lru_cache(4)
-def _kept(seed: int, epoch: int, count: int) -> IntArray:
+def _cached_order(seed: int, epoch: int, count: int) -> IntArray:
     """`epoch_order`, cached: it is needed at every step of an epoch."""
     return epoch_order(seed, epoch, count)

@@ -49,7 +49,7 @@ class Source(ABC):
         """The sha256 of every file, for the record of a run."""
         return {file.name: file.sha256 for file in self.files}
 
-    def _checked(self, number: int) -> int:
+    def _check_index(self, number: int) -> int:
         if not 0 <= number < len(self):
             raise IndexError(number)
         return number
@@ -62,14 +62,14 @@ class FileSource(Source):
         self,
         file: File,
         columns: Sequence[str],
-        begins: Iterable[tuple[int, int]],  # byte and line where each row begins, in order
+        row_starts: Iterable[tuple[int, int]],  # byte and line where each row begins, in order
         parse: Parse,
         note: str = "",
-        unit: str = "line",  # what the numbers in `begins` count
+        unit: str = "line",  # what the numbers in `row_starts` count
     ) -> None:
         super().__init__(columns, [file], note)
         self._starts, self._lines, self._parse, self._unit = array("Q"), array("Q"), parse, unit
-        for start, line in begins:
+        for start, line in row_starts:
             self._starts.append(start)
             self._lines.append(line)
             if len(self._lines) % MANY_ROWS == 0 and start < SHORT_ROW_BYTES * len(self._lines):
@@ -86,7 +86,7 @@ class FileSource(Source):
         return len(self._lines)
 
     def __getitem__(self, number: int) -> Row:
-        line = self._lines[self._checked(number)]
+        line = self._lines[self._check_index(number)]
         file = self.files[0]
         raw = file.read(self._starts[number], self._starts[number + 1])
         return self._parse(file.text(raw, line), line)
@@ -96,7 +96,7 @@ class FileSource(Source):
 
 
 class InMemorySource(Source):
-    """Rows in memory: of a JSON file, or made by a program."""
+    """Rows in memory: of a JSON file, or generated."""
 
     def __init__(
         self, rows: Sequence[Mapping[str, Any]], files: Sequence[File] = (), *, name: str = "", note: str = ""
@@ -109,7 +109,7 @@ class InMemorySource(Source):
         return len(self._rows)
 
     def __getitem__(self, number: int) -> Row:
-        return dict(self._rows[self._checked(number)])
+        return dict(self._rows[self._check_index(number)])
 
     def where(self, number: int) -> str:
         return f"{self._name} row {number + 1}"
@@ -134,14 +134,14 @@ class ConcatenatedSource(Source):
         return self._ends[-1]
 
     def __getitem__(self, number: int) -> Row:
-        part, inside = self._find(self._checked(number))
-        return part[inside]
+        part, offset = self._locate(self._check_index(number))
+        return part[offset]
 
     def where(self, number: int) -> str:
-        part, inside = self._find(number)
-        return part.where(inside)
+        part, offset = self._locate(number)
+        return part.where(offset)
 
-    def _find(self, number: int) -> tuple[Source, int]:
+    def _locate(self, number: int) -> tuple[Source, int]:
         i = bisect_right(self._ends, number)
         return self._parts[i], number - (self._ends[i - 1] if i else 0)
 

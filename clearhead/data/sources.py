@@ -17,35 +17,35 @@ from .source import ConcatenatedSource, ParallelSource, Source
 FileName = str | os.PathLike[str]
 
 
-def read_rows(given: FileName | Sequence[FileName], *, split: str | None = None) -> Source:
+def read_rows(source: FileName | Sequence[FileName], *, split: str | None = None) -> Source:
     """The rows of a file, of several, of parallel ones (either or both given), or of a folder.
 
     A folder with splits gives the split asked for, or else `train`. Nothing is read into memory but where
     the rows begin; .json files and built-in corpora are the exception.
     """
-    splits = read_splits(given)
-    wanted = split or ("train" if "train" in splits else next(iter(splits)))
-    if wanted not in splits:
-        names = str(given) if isinstance(given, str | os.PathLike) else ", ".join(map(str, given))
-        raise InputError(f"there is no split {wanted!r} in {names}; {nearest(wanted, splits)}")
-    return splits[wanted]
+    splits = read_splits(source)
+    name = split or ("train" if "train" in splits else next(iter(splits)))
+    if name not in splits:
+        names = str(source) if isinstance(source, str | os.PathLike) else ", ".join(map(str, source))
+        raise InputError(f"there is no split {name!r} in {names}; {nearest(name, splits)}")
+    return splits[name]
 
 
-def read_splits(given: FileName | Sequence[FileName]) -> dict[str, Source]:
+def read_splits(source: FileName | Sequence[FileName]) -> dict[str, Source]:
     """The same by split: train, valid and test, recognised by the file names of a folder."""
-    paths = [Path(given)] if isinstance(given, str | os.PathLike) else [Path(each) for each in given]
+    paths = [Path(source)] if isinstance(source, str | os.PathLike) else [Path(each) for each in source]
     if not paths:
         raise InputError("no file was named; expected at least one")
-    if len(paths) == 1 and not paths[0].exists() and str(given) in CORPORA:
-        return dict(read_corpus(str(given)))
+    if len(paths) == 1 and not paths[0].exists() and str(source) in CORPORA:
+        return dict(read_corpus(str(source)))
     for path in paths:
-        _must_exist(path)
+        _check_exists(path)
     if len(paths) == 1 and paths[0].is_dir():
-        return _folder(paths[0])
-    return {"train": _together([*paths, *(_partners(paths[0]) if len(paths) == 1 else ())])}
+        return _read_folder(paths[0])
+    return {"train": _combine([*paths, *(_parallel_files(paths[0]) if len(paths) == 1 else ())])}
 
 
-def _together(paths: Sequence[Path]) -> Source:
+def _combine(paths: Sequence[Path]) -> Source:
     """Parallel files, if their names differ only in the language; else files one after another."""
     if len(paths) > 1 and len({_stem(path) for path in paths}) == 1 and not any(map(_has_format, paths)):
         return ParallelSource({suffix_of(path.name): read_text(File(path)) for path in paths})
@@ -53,7 +53,7 @@ def _together(paths: Sequence[Path]) -> Source:
     return sources[0] if len(sources) == 1 else ConcatenatedSource(sources)
 
 
-def _folder(folder: Path) -> dict[str, Source]:
+def _read_folder(folder: Path) -> dict[str, Source]:
     files = [path for path in sorted(folder.iterdir()) if path.is_file() and _is_data(path)]
     if not files and (labelled := labelled_folders(folder)):
         return labelled
@@ -67,25 +67,29 @@ def _folder(folder: Path) -> dict[str, Source]:
     if rest and "train" not in by_split:
         by_split["train"] = rest
     named = [split for split in ("train", "valid", "test") if split in by_split]
-    return {split: _grouped(by_split[split]) for split in named}
+    return {split: _combine_split(by_split[split]) for split in named}
 
 
-def _grouped(paths: Iterable[Path]) -> Source:
+def _combine_split(paths: Iterable[Path]) -> Source:
     """One split of a folder: parallel files are paired, then all sources are concatenated."""
     groups: dict[str, list[Path]] = {}
     for path in paths:
         groups.setdefault(str(path) if _has_format(path) else _stem(path), []).append(path)
-    sources = [_together(group) for group in groups.values()]
+    sources = [_combine(group) for group in groups.values()]
     return sources[0] if len(sources) == 1 else ConcatenatedSource(sources)
 
 
-def _partners(path: Path) -> list[Path]:
+def _parallel_files(path: Path) -> list[Path]:
     """The other side of `train.en`, if there is exactly one."""
     if path.is_dir() or not is_language_code(suffix_of(path.name)):
         return []
-    beside = [other for other in sorted(path.parent.iterdir()) if other.is_file() and other.name != path.name]
+    neighbours = [
+        other for other in sorted(path.parent.iterdir()) if other.is_file() and other.name != path.name
+    ]
     partners = [
-        other for other in beside if _stem(other) == _stem(path) and is_language_code(suffix_of(other.name))
+        other
+        for other in neighbours
+        if _stem(other) == _stem(path) and is_language_code(suffix_of(other.name))
     ]
     if len(partners) > 1:
         names = ", ".join(other.name for other in partners)
@@ -104,14 +108,14 @@ def _has_format(path: Path) -> bool:
 
 def _is_data(path: Path) -> bool:
     hidden = path.name.startswith((".", "_"))
-    prose = path.name.lower().startswith(("readme", "source", "license", "licence"))
-    return not hidden and not prose and (_has_format(path) or is_language_code(suffix_of(path.name)))
+    is_document = path.name.lower().startswith(("readme", "source", "license", "licence"))
+    return not hidden and not is_document and (_has_format(path) or is_language_code(suffix_of(path.name)))
 
 
-def _must_exist(path: Path) -> None:
+def _check_exists(path: Path) -> None:
     if path.exists():
         return
-    there = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-    hint = nearest(path.name, [*there, *CORPORA])
+    siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+    hint = nearest(path.name, [*siblings, *CORPORA])
     hint = hint if hint.startswith("did") else f"built in: {', '.join(CORPORA)}"
     raise InputError(f"there is no file or folder {str(path)!r}; {hint}")

@@ -1,4 +1,4 @@
-"""Tables: a .csv or .tsv file in, a source with named columns out. Ragged rows are refused by line."""
+"""Tables: a .csv or .tsv file in, a source with named columns out. Ragged rows are an error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMERIC_CELL = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?%?", re.IGNORECASE)
 def read_tsv(file: File, note: str = "") -> Source:
     """Tabs separate cells and there is no quoting: a quotation mark is text, as in most corpora."""
     lines = enumerate(file.lines(), 1)
-    rows = ((start, number, _split(file, number, text)) for number, (start, text) in lines if text)
+    rows = ((start, number, _split_cells(file, number, text)) for number, (start, text) in lines if text)
     return _table(file, rows, lambda text: text.split("\t"), note, assume_header=False)
 
 
@@ -45,30 +45,30 @@ def looks_tabular(file: File) -> bool:
     return len(tabs) == 1 and tabs != {0}
 
 
-def _split(file: File, line: int, text: str) -> Cells:
-    _refuse_wide(file, line, text.count("\t"), MAX_TABLE_COLUMNS)
+def _split_cells(file: File, line: int, text: str) -> Cells:
+    _check_separators(file, line, text.count("\t"), MAX_TABLE_COLUMNS)
     return text.split("\t")
 
 
-def _refuse_wide(file: File, line: int, separators: int, most: int) -> None:
-    if separators > most:
+def _check_separators(file: File, line: int, separators: int, limit: int) -> None:
+    if separators > limit:
         raise DataError(
-            f"{file.name} line {line} has {separators:,} separators, expected up to {most:,}; is it a table?"
+            f"{file.name} line {line} has {separators:,} separators, expected up to {limit:,}; is it a table?"
         )
 
 
 def _csv_rows(file: File, separator: str) -> Iterator[tuple[int, int, Cells]]:
     """The offset, line and cells of each row; a quoted cell may span several lines."""
-    began: int | None = None
+    row_start: int | None = None
 
-    def feed() -> Iterator[str]:
-        nonlocal began
+    def lines() -> Iterator[str]:
+        nonlocal row_start
         for number, (start, text) in enumerate(file.lines(), 1):
-            began = start if began is None else began
-            _refuse_wide(file, number, text.count(separator), MAX_SEPARATORS)
+            row_start = start if row_start is None else row_start
+            _check_separators(file, number, text.count(separator), MAX_SEPARATORS)
             yield text + "\n"
 
-    reader, line = csv.reader(feed(), delimiter=separator, strict=True), 1
+    reader, line = csv.reader(lines(), delimiter=separator, strict=True), 1
     while True:
         try:
             cells = next(reader, None)
@@ -78,9 +78,9 @@ def _csv_rows(file: File, separator: str) -> Iterator[tuple[int, int, Cells]]:
             ) from None
         if cells is None:
             return
-        if cells and began is not None:  # a blank line has no cells
-            yield began, line, cells
-        began = None
+        if cells and row_start is not None:  # a blank line has no cells
+            yield row_start, line, cells
+        row_start = None
         line = reader.line_num + 1
 
 
@@ -97,24 +97,24 @@ def _table(
         raise DataError(f"{file.name} has no rows; expected at least one")
     header = _has_header([cells for *_, cells in head], assume=assume_header)
     first = head[0][2]
-    _refuse_wide(file, head[0][1], len(first) - 1, MAX_TABLE_COLUMNS)
+    _check_separators(file, head[0][1], len(first) - 1, MAX_TABLE_COLUMNS)
     columns = [name.strip() if header and name.strip() else f"column{i}" for i, name in enumerate(first, 1)]
     if header and len(head) == 1:
         raise DataError(f"{file.name} has a header and no rows; expected at least one")
 
-    def begins() -> Iterator[tuple[int, int]]:
+    def row_starts() -> Iterator[tuple[int, int]]:
         for start, line, cells in (*head[header:], *rows):
-            _check(file, line, cells, columns)
+            _check_cells(file, line, cells, columns)
             yield start, line
 
     def read(text: str, line: int) -> Row:
         return dict(zip(columns, parse(text), strict=True))
 
     notes = [note, "" if header else "no header"]
-    return FileSource(file, columns, begins(), read, ", ".join(filter(None, notes)))
+    return FileSource(file, columns, row_starts(), read, ", ".join(filter(None, notes)))
 
 
-def _check(file: File, line: int, cells: Cells, columns: Cells) -> None:
+def _check_cells(file: File, line: int, cells: Cells, columns: Cells) -> None:
     if len(cells) != len(columns):
         raise DataError(
             f"{file.name} line {line} has {len(cells)} cells, expected {len(columns)} "
@@ -124,7 +124,7 @@ def _check(file: File, line: int, cells: Cells, columns: Cells) -> None:
 
 def _has_header(rows: list[Cells], *, assume: bool) -> bool:
     """Whether the first row is a header: known names say yes; numbers or values of later rows say no."""
-    first, below = rows[0], rows[1:]
+    first, others = rows[0], rows[1:]
     filled = [cell for cell in first if cell.strip()]
     if len(set(first)) < len(first) or not filled or max(map(len, first)) > 60:
         return False
@@ -132,7 +132,7 @@ def _has_header(rows: list[Cells], *, assume: bool) -> bool:
         return True
     if any(NUMERIC_CELL.fullmatch(cell.strip()) for cell in filled):
         return False
-    columns = list(zip(*(cells for cells in below if len(cells) == len(first)), strict=True))
+    columns = list(zip(*(cells for cells in others if len(cells) == len(first)), strict=True))
     for name, values in zip(first, columns, strict=False):
         if len(values) > 1 and all(NUMERIC_CELL.fullmatch(value.strip()) for value in values):
             return True

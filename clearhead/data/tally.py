@@ -36,23 +36,23 @@ class Tally:
         self._seen: set[bytes] = set()
 
     def count(self, source: Source) -> None:
-        good = self._good(source)
-        while chunk := list(islice(good, CHUNK_ROWS)):
+        rows = self._valid_rows(source)
+        while chunk := list(islice(rows, CHUNK_ROWS)):
             if not self.usable:
                 self.first = preview(self.schema.form, chunk[0][1], self.tokenizer)
             self.usable += len(chunk)
             self._measure(chunk)
             for number, row in chunk:
-                self._look(number, row)
+                self._count_row(number, row)
 
-    def _good(self, source: Source) -> Iterator[tuple[int, Row]]:
+    def _valid_rows(self, source: Source) -> Iterator[tuple[int, Row]]:
         for number, row in enumerate(source, 1):
             try:
                 yield number, self.schema.read(row)
-            except BlankError as fault:
-                self.empty.setdefault(str(fault), []).append(number)
-            except DataError as fault:
-                self.wrong.setdefault(str(fault), []).append(number)
+            except BlankError as error:
+                self.empty.setdefault(str(error), []).append(number)
+            except DataError as error:
+                self.wrong.setdefault(str(error), []).append(number)
 
     def _measure(self, chunk: list[tuple[int, Row]]) -> None:
         """The two texts of a pair are separate inputs; elsewhere all texts of a row share one input."""
@@ -61,13 +61,13 @@ class Tally:
         for role in parts[0]:
             column = [part[role] for part in parts]
             encoded = self.tokenizer.encode_batch(column, specials=False) if self.tokenizer else column
-            sides.append([len(each) for each in encoded])
+            sides.append([len(text) for text in encoded])
             self.lengths.setdefault(role, array("Q")).extend(sides[-1])
         for (number, _), lengths in zip(chunk, zip(*sides, strict=True), strict=True):
             if self.limit is not None and (max(lengths) if form == "pair" else sum(lengths)) > self.limit:
                 self.over_long.append(number)
 
-    def _look(self, number: int, row: Row) -> None:
+    def _count_row(self, number: int, row: Row) -> None:
         digest = hashlib.blake2b(json.dumps(row, sort_keys=True).encode(), digest_size=12).digest()
         if digest in self._seen:
             self.duplicates.append(number)

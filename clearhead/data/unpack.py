@@ -1,9 +1,9 @@
-"""Decompression: a .gz or .xz file in, its bytes in a temporary file out; decompression bombs are refused.
+"""Decompression: a .gz or .xz file in, its bytes in a temporary file out; decompression bombs raise an error.
 
 A few hundred kilobytes can unpack to gigabytes. Texts that people wrote become 3 to 20 times as long, logs
 that repeat themselves up to some 100 times; gzip can reach 1,000 and xz 7,000. So beyond 64 MB a file may not
 be more than 200 times as long as what was read of it, and it may not take more than half of the free disk.
-Both are checked while it is unpacked: a refused file costs about a second and 64 MB of disk.
+Both are checked while it is unpacked: a rejected file costs about a second and 64 MB of disk.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ READ, WRITE = 2**16, 2**20
 def unpack(packed: BinaryIO, path: Path, name: str) -> int:
     """A descriptor of the unpacked bytes, in a temporary file that is removed when it is closed."""
     parts = _gzip_parts if path.suffix.lower() == ".gz" else _xz_parts
-    whole = os.fstat(packed.fileno()).st_size
+    packed_size = os.fstat(packed.fileno()).st_size
     free = shutil.disk_usage(tempfile.gettempdir()).free
     size = 0
     with tempfile.TemporaryFile() as unpacked:
         for part in parts(packed):
             size += len(part)
             if size > min(UNCHECKED_BYTES, free // 2):
-                _refuse_excess(name, size, packed.tell(), whole, free)
+                _check_size(name, size, packed.tell(), packed_size, free)
             unpacked.write(part)
         unpacked.flush()
         return os.dup(unpacked.fileno())
 
 
-def _refuse_excess(name: str, size: int, read: int, whole: int, free: int) -> None:
+def _check_size(name: str, size: int, read: int, packed_size: int, free: int) -> None:
     ratio = size / max(read, 1)
-    do = "unpack it yourself and give the unpacked file"
+    advice = "unpack it yourself and give the unpacked file"
     if size > UNCHECKED_BYTES and ratio > MAX_RATIO:
-        raise DataError(f"{name} unpacks to more than {MAX_RATIO} times its size, as no text does; {do}")
+        raise DataError(f"{name} unpacks to more than {MAX_RATIO} times its size, as no text does; {advice}")
     # What is still to come will be packed about as tightly: better to stop now than at the last byte.
-    expected = max(size, int(ratio * whole))
+    expected = max(size, int(ratio * packed_size))
     if expected > free // 2:
         needs = f"about {expected / 2**30:.1f} GB of disk, and {free / 2**30:.1f} GB are free"
-        raise DataError(f"{name} needs {needs} in {tempfile.gettempdir()}; free some space, or {do}")
+        raise DataError(f"{name} needs {needs} in {tempfile.gettempdir()}; free some space, or {advice}")
 
 
 def _gzip_parts(packed: BinaryIO) -> Iterator[bytes]:

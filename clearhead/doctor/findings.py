@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 Level = Literal["ok", "note", "wrong"]  # only "wrong" makes `clearhead doctor` fail
 MIN_CURVE_STEPS = 20  # with fewer steps a curve means little
-RISE = 1.2  # the end against the best stretch: more is a loss that went up again
-FALL = 0.97  # the end against the beginning: more is a loss that does not fall
-SPIKE = 30.0  # the largest gradient against the median
-TINY = 1e-5  # a median gradient below this moves nothing
-OFTEN = 0.5  # of the steps cut by clipping
-SLOWER = 0.5  # the speed of the last quarter against the first
+LOSS_RISE = 1.2  # the end against the best tenth: more is a loss that went up again
+LOSS_FALL = 0.97  # the end against the beginning: more is a loss that does not fall
+GRADIENT_SPIKE = 30.0  # the largest gradient against the median
+TINY_GRADIENT = 1e-5  # a median gradient below this moves nothing
+CLIPPED_SHARE = 0.5  # share of clipped steps from which the clip sets the step size
+SLOWDOWN = 0.5  # the speed of the last quarter against the first
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,12 @@ class Curves:
 
 def check_loss(curves: Curves, vocab: int | None) -> Finding:
     values = curves.of("loss")
-    lost = sum(r.get("loss") is None for r in curves.steps)
-    if lost:
+    not_finite = sum(r.get("loss") is None for r in curves.steps)
+    if not_finite:
         advice = "a lower learning rate, a longer warm-up, and a look at the rows of that step"
-        return Finding("loss", f"not a finite number in {lost} of {len(curves.steps)} steps", "wrong", advice)
+        return Finding(
+            "loss", f"not a finite number in {not_finite} of {len(curves.steps)} steps", "wrong", advice
+        )
     if not values:
         return Finding(
             "loss", "no step was logged", "wrong", "was the run started? see clearhead train --resume"
@@ -62,10 +64,10 @@ def check_loss(curves: Curves, vocab: int | None) -> Finding:
     summary = f"{means[0]:.3g} at first, {means[-1]:.3g} now, {min(means):.3g} at best"
     if len(values) < MIN_CURVE_STEPS:
         return Finding("loss", f"{summary} ({len(values)} steps mean little)", "note", "let it run longer")
-    if means[-1] > RISE * min(means) + 1e-3:
+    if means[-1] > LOSS_RISE * min(means) + 1e-3:
         advice = "a lower learning rate, clipping at 1.0, or a longer warm-up"
         return Finding("loss", f"{summary}: it went up again", "wrong", advice)
-    if means[-1] > FALL * means[0]:
+    if means[-1] > LOSS_FALL * means[0]:
         advice = "a larger learning rate, more steps, and clearhead data check on the file: are labels right?"
         return Finding("loss", f"{summary}: it does not fall", "wrong", advice)
     if vocab is not None and values[0] > 1.5 * math.log(vocab):
@@ -82,27 +84,27 @@ def check_gradient(curves: Curves, clip: float | None, *, known: bool = True) ->
     if not norms:
         return Finding("gradient", "none logged")
     middle, later = median(norms), norms[len(norms) // 2 :]
-    cut = sum(norm > clip for norm in later) / len(later) if clip else 0.0
+    clipped = sum(norm > clip for norm in later) / len(later) if clip else 0.0
     summary = f"norm {middle:.2g} at the median, {max(norms):.2g} at the largest"
-    summary += f", {cut:.0%} of the later steps clipped at {clip:g}" if clip else ""
-    if middle < TINY:
+    summary += f", {clipped:.0%} of the later steps clipped at {clip:g}" if clip else ""
+    if middle < TINY_GRADIENT:
         advice = "it vanishes: pre-norm blocks, larger initial weights, or a loss with targets"
         return Finding("gradient", summary, "wrong", advice)
-    jump = _jump(norms)
-    if jump > SPIKE and (clip is None or max(norms) > SPIKE * clip):
+    jump = _largest_jump(norms)
+    if jump > GRADIENT_SPIKE and (clip is None or max(norms) > GRADIENT_SPIKE * clip):
         advice = "a lower learning rate, a longer warm-up" + ("" if clip else ", clipping at 1.0")
-        bare = known and clip is None
+        unclipped = known and clip is None
         return Finding(
-            "gradient", f"{summary}: it jumped {jump:.0f}-fold", "wrong" if bare else "note", advice
+            "gradient", f"{summary}: it jumped {jump:.0f}-fold", "wrong" if unclipped else "note", advice
         )
-    if cut > OFTEN:
+    if clipped > CLIPPED_SHARE:
         return Finding(
             "gradient", summary, "note", "the clip sets the step: raise it, or lower the learning rate"
         )
     return Finding("gradient", summary)
 
 
-def _jump(norms: Sequence[float]) -> float:
+def _largest_jump(norms: Sequence[float]) -> float:
     """The largest gradient against the median of the steps before it; a run's beginning does not count."""
     ratios = [
         norms[i] / max(median(norms[max(i - 50, 0) : i]), 1e-30) for i in range(MIN_CURVE_STEPS, len(norms))
@@ -138,7 +140,7 @@ def check_speed(curves: Curves) -> Finding:
     quarter = max(len(speeds) // 4, 1)
     first, last = median(speeds[:quarter]), median(speeds[-quarter:])
     summary = f"{median(speeds):,.0f} targets/s at the median, {last:,.0f} of late"
-    if len(speeds) >= MIN_CURVE_STEPS and last < SLOWER * first:
+    if len(speeds) >= MIN_CURVE_STEPS and last < SLOWDOWN * first:
         return Finding("speed", summary, "note", f"it began with {first:,.0f}: is something else running?")
     return Finding("speed", summary)
 

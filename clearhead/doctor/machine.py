@@ -20,14 +20,15 @@ from .findings import Finding
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox", "microsoft-edge", "safari")
 LOW_BYTES = 2e9  # bytes; less free memory or disk than this is soon not enough
-AMX = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
-# A product that is large enough for the processor's matrix units; where they are refused, the program dies.
+DISABLE_AMX = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
+# A product that is large enough for the processor's matrix units; where they are not allowed, the process
+# dies.
 PROBE = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); print(float((x @ x)[0, 0]))"
 
 
 def check_machine(folder: Path | None = None) -> list[Finding]:
     """All findings about this machine. `folder` is where runs would be written."""
-    place = Path.cwd() if folder is None else folder
+    folder = Path.cwd() if folder is None else folder
     findings = [
         Finding("python", f"{platform.python_version()} · clearhead {metadata.version('clearhead')}"),
         _torch(),
@@ -36,9 +37,9 @@ def check_machine(folder: Path | None = None) -> list[Finding]:
         _matrix_units(),
         _speed(),
         _memory(),
-        _disk(place),
+        _disk(folder),
     ]
-    return [*findings, _graphics(), _letters(), _font(), _browser(), *_extras()]
+    return [*findings, _graphics(), _encoding(), _font(), _browser(), *_extras()]
 
 
 def _torch() -> Finding:
@@ -52,8 +53,10 @@ def _torch() -> Finding:
 
 def _processor() -> Finding:
     kind = next((line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name")), "")
-    able = torch.backends.cpu.get_cpu_capability()
-    return Finding("processor", f"{kind or platform.processor() or platform.machine()} · torch uses {able}")
+    capability = torch.backends.cpu.get_cpu_capability()
+    return Finding(
+        "processor", f"{kind or platform.processor() or platform.machine()} · torch uses {capability}"
+    )
 
 
 def cores() -> int:
@@ -64,17 +67,17 @@ def cores() -> int:
 
 
 def _threads() -> Finding:
-    threads, there = torch.get_num_threads(), cores()
+    threads, available = torch.get_num_threads(), cores()
     omp_threads = os.environ.get("OMP_NUM_THREADS")
-    summary = f"{threads} for {there} processors" + (
+    summary = f"{threads} for {available} processors" + (
         f" (OMP_NUM_THREADS={omp_threads})" if omp_threads else ""
     )
-    if threads > there:
+    if threads > available:
         return Finding(
-            "threads", summary, "wrong", f"they wait for one another: export OMP_NUM_THREADS={there}"
+            "threads", summary, "wrong", f"they wait for one another: export OMP_NUM_THREADS={available}"
         )
-    if threads < there:
-        remedy = "unset OMP_NUM_THREADS" if omp_threads else f"export OMP_NUM_THREADS={there}"
+    if threads < available:
+        remedy = "unset OMP_NUM_THREADS" if omp_threads else f"export OMP_NUM_THREADS={available}"
         return Finding("threads", summary, "note", f"some processors are idle: {remedy}")
     return Finding("threads", summary)
 
@@ -90,11 +93,13 @@ def _matrix_units() -> Finding:
     """Some virtual machines announce AMX but do not allow it; bfloat16 products then kill the process."""
     if not any("amx_bf16" in line for line in _cpuinfo()):
         return Finding("bfloat16", "no matrix units announced; half precision is not faster here")
-    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=120)
-    if done.returncode == 0:
+    result = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=120)
+    if result.returncode == 0:
         return Finding("bfloat16", "products work")
-    died = f"products end the program (code {done.returncode}): the processor announces AMX and refuses it"
-    return Finding("bfloat16", died, "wrong", f"export {AMX}")
+    problem = (
+        f"products end the program (code {result.returncode}): the processor announces AMX and refuses it"
+    )
+    return Finding("bfloat16", problem, "wrong", f"export {DISABLE_AMX}")
 
 
 def _speed() -> Finding:
@@ -109,18 +114,18 @@ def _speed() -> Finding:
 
 def _memory() -> Finding:
     page = os.sysconf("SC_PAGE_SIZE")
-    free, there = available_memory() or 0, os.sysconf("SC_PHYS_PAGES") * page
-    summary = f"{free / 1e9:.1f} GB of {there / 1e9:.1f} GB free"
+    free, total = available_memory() or 0, os.sysconf("SC_PHYS_PAGES") * page
+    summary = f"{free / 1e9:.1f} GB of {total / 1e9:.1f} GB free"
     if free < LOW_BYTES:
         return Finding("memory", summary, "note", "close other programs, or train with smaller batches")
     return Finding("memory", summary)
 
 
-def _disk(place: Path) -> Finding:
-    usage = shutil.disk_usage(place)
-    summary = f"{usage.free / 1e9:.1f} GB of {usage.total / 1e9:.1f} GB free in {place}"
-    if not os.access(place, os.W_OK):
-        return Finding("disk", f"{place} cannot be written to", "wrong", "choose another folder with --out")
+def _disk(folder: Path) -> Finding:
+    usage = shutil.disk_usage(folder)
+    summary = f"{usage.free / 1e9:.1f} GB of {usage.total / 1e9:.1f} GB free in {folder}"
+    if not os.access(folder, os.W_OK):
+        return Finding("disk", f"{folder} cannot be written to", "wrong", "choose another folder with --out")
     if usage.free < LOW_BYTES:
         return Finding(
             "disk", summary, "note", "a run keeps three checkpoints of three times the model; free some space"
@@ -136,7 +141,7 @@ def _graphics() -> Finding:
     )
 
 
-def _letters() -> Finding:
+def _encoding() -> Finding:
     name = (getattr(sys.stdout, "encoding", None) or locale.getpreferredencoding(do_setlocale=False)).lower()
     if name.replace("-", "") != "utf8":
         return Finding("letters", name, "wrong", "Chinese cannot be printed: export PYTHONUTF8=1")
@@ -154,22 +159,22 @@ def _font() -> Finding:
 
 
 def _browser() -> Finding:
-    there = [name for name in BROWSERS if shutil.which(name)]
-    if there or sys.platform in ("darwin", "win32"):
-        return Finding("browser", there[0] if there else "the system's own")
+    browsers = [name for name in BROWSERS if shutil.which(name)]
+    if browsers or sys.platform in ("darwin", "win32"):
+        return Finding("browser", browsers[0] if browsers else "the system's own")
     remedy = "open the studio's address from another machine, or apt install chromium"
     return Finding("browser", "none found", "note", remedy)
 
 
 def _extras() -> Iterator[Finding]:
     """The optional dependencies of pyproject.toml, and whether they are installed."""
-    offered: dict[str, list[str]] = {}
+    extras: dict[str, list[str]] = {}
     for line in metadata.requires("clearhead") or []:
         name, _, condition = line.partition(";")
         if "extra ==" in condition:
             extra = condition.partition("extra ==")[2].strip().strip("'\"")
-            offered.setdefault(extra, []).append(_bare(name))
-    for extra, names in sorted(offered.items()):
+            extras.setdefault(extra, []).append(_package_name(name))
+    for extra, names in sorted(extras.items()):
         missing = [name for name in names if not _installed(name)]
         if missing:
             remedy = f"only if you need it: pip install 'clearhead[{extra}]'"
@@ -178,7 +183,7 @@ def _extras() -> Iterator[Finding]:
             yield Finding(f"extra {extra}", ", ".join(names))
 
 
-def _bare(requirement: str) -> str:
+def _package_name(requirement: str) -> str:
     """The name of a package without its version."""
     for sign in "<>=!~[( ":
         requirement = requirement.partition(sign)[0]

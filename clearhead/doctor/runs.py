@@ -19,7 +19,7 @@ from . import findings
 from .findings import Curves, Finding
 
 WORD_TASKS = ("causal", "translate", "masked", "denoise", "spans")  # their loss is over a vocabulary
-LARGER = ("accuracy", "f1", "bleu", "exact")  # scores of which more is better
+HIGHER_IS_BETTER = ("accuracy", "f1", "bleu", "exact")  # scores of which more is better
 
 
 def check_run(folder: str | Path) -> list[Finding]:
@@ -47,11 +47,11 @@ def check_run(folder: str | Path) -> list[Finding]:
 def _failure(failed: list[dict[str, Any]]) -> Iterator[Finding]:
     """A step whose loss or gradient was not a finite number ends a run; the step itself is not in the log."""
     for record in failed[-1:]:
-        shown = f"{record.get('tensor')} was {record.get('value')} in step {record['step']:,}"
+        problem = f"{record.get('tensor')} was {record.get('value')} in step {record['step']:,}"
         advice = (
             "a lower learning rate, clipping at 1.0, a longer warm-up, and a look at the rows of that step"
         )
-        yield Finding("not finite", shown, "wrong", f"{advice}; then clearhead train --resume")
+        yield Finding("not finite", problem, "wrong", f"{advice}; then clearhead train --resume")
 
 
 def _progress(curves: Curves, run: RunConfig | None) -> Iterator[Finding]:
@@ -78,8 +78,8 @@ def _curves(curves: Curves, run: RunConfig | None, place: Path) -> Iterator[Find
     yield findings.check_speed(curves)
     # The log does not name the score that runs are compared by: the loss, or the first one it has.
     scores = curves.validations[-1]["scores"] if curves.validations else {}
-    metric = next((name for name in LARGER if name in scores), "loss")
-    yield findings.check_validation(curves, metric, larger=metric in LARGER)
+    metric = next((name for name in HIGHER_IS_BETTER if name in scores), "loss")
+    yield findings.check_validation(curves, metric, larger=metric in HIGHER_IS_BETTER)
 
 
 def _config(place: Path) -> dict[str, Any]:
@@ -93,18 +93,18 @@ def _config(place: Path) -> dict[str, Any]:
 
 
 def _checkpoints(place: Path) -> Iterator[Finding]:
-    there, broken = checkpoints(place), []
-    for step, folder in there.items():
+    saved, broken = checkpoints(place), []
+    for step, folder in saved.items():
         try:
             verify(folder)
         except (LoadError, OSError) as error:
             broken.append(f"step {step}: {error}")
     if broken:
-        advice = "resuming takes the newest whole one; remove the broken folder"
+        advice = "resuming uses the newest intact one; remove the broken folder"
         yield Finding("checkpoints", "; ".join(broken), "wrong", advice)
     else:
-        steps = ", ".join(f"{step:,}" for step in there) or "none yet"
-        yield Finding("checkpoints", f"of step {steps}" if there else steps)
+        steps = ", ".join(f"{step:,}" for step in saved) or "none yet"
+        yield Finding("checkpoints", f"of step {steps}" if saved else steps)
 
 
 def _data(curves: Curves, run: RunConfig | None) -> Iterator[Finding]:
@@ -120,12 +120,14 @@ def _data(curves: Curves, run: RunConfig | None) -> Iterator[Finding]:
     train, valid = rows.splits["train"], rows.splits.get("valid", [])
     summary = f"{len(train):,} rows to learn, {len(valid):,} held out"
     texts = {json.dumps(row, sort_keys=True, ensure_ascii=False, default=str) for row in train}
-    both = sum(json.dumps(r, sort_keys=True, ensure_ascii=False, default=str) in texts for r in valid)
-    twice = len(train) - len(texts)
-    if both:
+    leaked = sum(json.dumps(r, sort_keys=True, ensure_ascii=False, default=str) in texts for r in valid)
+    repeated = len(train) - len(texts)
+    if leaked:
         advice = "scores are too good: take those rows out of one of the two"
-        yield Finding("data", f"{summary}; {both:,} held-out rows are learned, too", "wrong", advice)
-    elif twice > len(train) / 5:
-        yield Finding("data", f"{summary}; {twice:,} are repeated", "note", "clearhead data check lists them")
+        yield Finding("data", f"{summary}; {leaked:,} held-out rows are learned, too", "wrong", advice)
+    elif repeated > len(train) / 5:
+        yield Finding(
+            "data", f"{summary}; {repeated:,} are repeated", "note", "clearhead data check lists them"
+        )
     else:
-        yield Finding("data", summary + (f"; {twice:,} are repeated" if twice else ""))
+        yield Finding("data", summary + (f"; {repeated:,} are repeated" if repeated else ""))

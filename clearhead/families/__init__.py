@@ -29,7 +29,7 @@ from . import (
     transformer,
     xlnet,
 )
-from .family import Config, Family, HeadKind, modern
+from .family import Config, Family, HeadKind, normalize_config
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -77,7 +77,7 @@ def of_type(model_type: str) -> Family:
     raise SpecError(f"model_type {model_type!r} is not known here; {nearest(model_type, known)}")
 
 
-def named(name: str) -> tuple[Family, Config]:
+def family_and_config(name: str) -> tuple[Family, Config]:
     """A family or one of its named sizes: `bert`, `bert-large`, `gpt3`."""
     if name in SIZES:
         return SIZES[name], SIZES[name].config(SIZES[name].sizes[name])
@@ -87,9 +87,9 @@ def named(name: str) -> tuple[Family, Config]:
 
 
 __all__ = [
-    "FAMILIES", "SIZES", "Config", "Family", "HeadKind", "families", "named", "of_type",
+    "FAMILIES", "SIZES", "Config", "Family", "HeadKind", "families", "family_and_config", "of_type",
     # for the other packages
-    "modern",
+    "normalize_config",
 ]  # fmt: skip
 
 

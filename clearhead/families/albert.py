@@ -7,7 +7,7 @@ from ..nn import SingleStack, Tokens, Tower
 from ..weights import Ignore, Name, Table
 from . import bert
 from .family import Config, HeadKind
-from .words import encoder_head_rows
+from .shared import encoder_head_rules
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
@@ -28,7 +28,7 @@ HEAD = {
 
 
 def weights(c: Config, task: HeadKind) -> Table:
-    rows: list[Name] = []
+    rules: list[Name] = []
     for group in range(c["num_hidden_groups"]):
         theirs = f"albert.encoder.albert_layer_groups.{group}.albert_layers.0."
         ours = f"tower.blocks.{group * c['num_hidden_layers'] // c['num_hidden_groups']}."
@@ -37,14 +37,14 @@ def weights(c: Config, task: HeadKind) -> Table:
             "attention.dense": "attn.out", "attention.LayerNorm": "attn_norm", "ffn": "ff.up",
             "ffn_output": "ff.down", "full_layer_layer_norm": "ff_norm",
         }  # fmt: skip
-        rows += [Name(f"{theirs}{a}.{{p}}", f"{ours}{b}.{{p}}") for a, b in parts.items()]
+        rules += [Name(f"{theirs}{a}.{{p}}", f"{ours}{b}.{{p}}") for a, b in parts.items()]
     tables = {"word": "embed.table", "position": "positions.table", "token_type": "embed.types"}
     return (
         *(Name(f"albert.embeddings.{a}_embeddings.weight", f"tower.{b}.weight") for a, b in tables.items()),
         Name("albert.embeddings.LayerNorm.{p}", "tower.embed.norm.{p}"),
         Name("albert.encoder.embedding_hidden_mapping_in.{p}", "tower.embed.project.{p}"),
-        *rows,
-        *encoder_head_rows(c, task, HEAD),
+        *rules,
+        *encoder_head_rules(c, task, HEAD),
         Ignore("sop_classifier.classifier.{p}", "the sentence-order head"),
         Ignore("albert.embeddings.position_ids", "the numbers 0, 1, 2, ..."),
         Ignore("albert.embeddings.token_type_ids", "zeros"),

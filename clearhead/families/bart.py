@@ -6,11 +6,11 @@ from ..nn import MLP, Attention, Block, EncoderDecoder, Learned, Normal, Softmax
 from ..nn.norm import Layer
 from ..weights import Alias, Ignore, Name, Table
 from .family import Config, Family, HeadKind
-from .words import activation
+from .shared import activation
 
 
-def side(c: Config, name: str) -> Tower:
-    """Encoder or decoder: the two differ in sizes, the causal rule and cross-attention."""
+def bart_tower(c: Config, name: str) -> Tower:
+    """Encoder or decoder: the two differ in sizes, the causal mask and cross-attention."""
     attention = Attention(
         heads=c[f"{name}_attention_heads"], bias="qkvo", kernel=Softmax(dropout=c["attention_dropout"])
     )
@@ -37,8 +37,8 @@ def side(c: Config, name: str) -> Tower:
 
 def spec(c: Config, task: HeadKind) -> EncoderDecoder:
     return EncoderDecoder(
-        encoder=side(c, "encoder"),
-        decoder=side(c, "decoder"),
+        encoder=bart_tower(c, "encoder"),
+        decoder=bart_tower(c, "decoder"),
         head=TokenHead(vocab=c["vocab_size"], tied=c["tie_word_embeddings"], bias=True)
         if task == "tokens"
         else None,
@@ -48,7 +48,7 @@ def spec(c: Config, task: HeadKind) -> EncoderDecoder:
 
 
 def shares_table(c: Config) -> bool:
-    """Whether encoder and decoder look ids up in one table: if the head is tied to it as well, or in older
+    """Whether encoder and decoder share one embedding table: if the head is tied to it as well, or in older
     files, which store one table although their head is untied."""
     older = bool(c.stored) and "model.encoder.embed_tokens.weight" not in c.stored
     return bool(c["tie_word_embeddings"]) or older
@@ -62,15 +62,15 @@ def weights(c: Config, task: HeadKind) -> Table:
     shared = "encoder.embed.table.weight"
     tied = c["tie_word_embeddings"]
     return (
-        *(shared_rows() if shares_table(c) else apart_rows()),
-        *side_rows("encoder", {"self_attn": "attn"}),
-        *side_rows("decoder", {"self_attn": "attn", "encoder_attn": "cross"}),
+        *(shared_table_rules() if shares_table(c) else separate_table_rules()),
+        *side_rules("encoder", {"self_attn": "attn"}),
+        *side_rules("decoder", {"self_attn": "attn", "encoder_attn": "cross"}),
         Alias("lm_head.weight", shared) if tied else Name("lm_head.weight", "head.weight"),
         Name("final_logits_bias", "head.bias", leading=1),
     )
 
 
-def shared_rows() -> Table:
+def shared_table_rules() -> Table:
     table = "encoder.embed.table.weight"
     return (
         Name("model.shared.weight", table),
@@ -79,8 +79,8 @@ def shared_rows() -> Table:
     )
 
 
-def apart_rows() -> Table:
-    """Theirs then has a third table, which is never used."""
+def separate_table_rules() -> Table:
+    """Two separate tables. Theirs then has a third one, which is never used."""
     table = "encoder.embed.table.weight"
     return (
         *(
@@ -91,9 +91,9 @@ def apart_rows() -> Table:
     )
 
 
-def side_rows(side: str, attentions: dict[str, str]) -> Table:
+def side_rules(side: str, attentions: dict[str, str]) -> Table:
     theirs, ours = f"model.{side}.layers.{{i}}.", f"{side}.blocks.{{i}}."
-    rows = [
+    rules = [
         Name(f"model.{side}.embed_positions.weight", f"{side}.positions.table.weight"),
         Name(f"model.{side}.layernorm_embedding.{{p}}", f"{side}.embed.norm.{{p}}"),
         Name(f"model.{side}.layer_norm.{{p}}", f"{side}.norm.{{p}}"),
@@ -102,10 +102,10 @@ def side_rows(side: str, attentions: dict[str, str]) -> Table:
         Name(theirs + "final_layer_norm.{p}", ours + "ff_norm.{p}"),
     ]
     for them, us in attentions.items():
-        rows.append(Name(f"{theirs}{them}_layer_norm.{{p}}", f"{ours}{us}_norm.{{p}}"))
+        rules.append(Name(f"{theirs}{them}_layer_norm.{{p}}", f"{ours}{us}_norm.{{p}}"))
         parts = ("q", "k", "v", "out")
-        rows += [Name(f"{theirs}{them}.{x}_proj.{{p}}", f"{ours}{us}.{x}.{{p}}") for x in parts]
-    return tuple(rows)
+        rules += [Name(f"{theirs}{them}.{x}_proj.{{p}}", f"{ours}{us}.{x}.{{p}}") for x in parts]
+    return tuple(rules)
 
 
 DEFAULTS = {

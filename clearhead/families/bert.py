@@ -4,7 +4,7 @@ from ..nn import MLP, Attention, Block, Learned, Normal, SingleStack, Softmax, T
 from ..nn.norm import Layer
 from ..weights import Ignore, Name, Table
 from .family import Config, Family, HeadKind
-from .words import activation, encoder_head, encoder_head_rows
+from .shared import activation, encoder_head, encoder_head_rules
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
@@ -35,7 +35,7 @@ def spec(c: Config, task: HeadKind) -> SingleStack:
     )
 
 
-def tower_rows(prefix: str) -> Table:
+def tower_rules(prefix: str) -> Table:
     """The encoder, which RoBERTa names alike."""
     theirs, ours = prefix + "encoder.layer.{i}.", "tower.blocks.{i}."
     tables = {"word": "embed.table", "position": "positions.table", "token_type": "embed.types"}
@@ -55,7 +55,7 @@ def tower_rows(prefix: str) -> Table:
 
 
 def weights(c: Config, task: HeadKind) -> Table:
-    return tower_rows("bert.") + encoder_head_rows(c, task, HEAD)
+    return tower_rules("bert.") + encoder_head_rules(c, task, HEAD)
 
 
 HEAD = {

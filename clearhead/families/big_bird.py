@@ -11,29 +11,29 @@ from ..nn import Attention, BigBird, SingleStack, Tokens, Tower, Transform
 from ..weights import Table
 from . import bert
 from .family import Config, HeadKind
-from .words import activation, encoder_head, encoder_head_rows
+from .shared import activation, encoder_head, encoder_head_rules
 
 ATTENTION_TYPES = ("block_sparse", "original_full")
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
-    whole = bert.spec(c, task).edit(Attention, bias="qkvo" if c["use_bias"] else "o")
+    base = bert.spec(c, task).edit(Attention, bias="qkvo" if c["use_bias"] else "o")
     if c["rescale_embeddings"]:
-        whole = whole.edit(Tokens, scale=c["hidden_size"] ** 0.5)
+        base = base.edit(Tokens, scale=c["hidden_size"] ** 0.5)
     if task == "labels":  # their classifier uses the activation of the rest of the model
         pooler = Transform(act=activation(c["hidden_act"]))
-        whole = replace(whole, head=encoder_head(c, task, whole.tower.pattern[0].norm, pooler))
+        base = replace(base, head=encoder_head(c, task, base.tower.pattern[0].norm, pooler))
     if c["attention_type"] not in ATTENTION_TYPES:
         raise SpecError(
             f"attention_type is {c['attention_type']!r}; {nearest(c['attention_type'], ATTENTION_TYPES)}"
         )
     if c["attention_type"] == "original_full":
-        return whole
+        return base
     blocks = tuple(
-        whole.tower.pattern[0].edit(Attention, kernel=_kernel(c, layer))
+        base.tower.pattern[0].edit(Attention, kernel=_kernel(c, layer))
         for layer in range(c["num_hidden_layers"])
     )
-    return whole.edit(Tower, block=blocks)
+    return base.edit(Tower, block=blocks)
 
 
 def _kernel(c: Config, layer: int) -> BigBird:
@@ -53,7 +53,7 @@ def weights(c: Config, task: HeadKind) -> Table:
     if task == "labels":
         names |= {"pooler": "classifier.dense.{p}", "classifier": "classifier.out_proj.{p}"}
         names |= {"unused": "bert.pooler.{p}"}
-    return bert.tower_rows("bert.") + encoder_head_rows(c, task, names)
+    return bert.tower_rules("bert.") + encoder_head_rules(c, task, names)
 
 
 FAMILY = replace(

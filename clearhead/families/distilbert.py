@@ -7,7 +7,7 @@ from ..nn.norm import Layer
 from ..weights import Ignore, Name, Table
 from . import bert
 from .family import Config, HeadKind
-from .words import activation, encoder_head, encoder_head_rows
+from .shared import activation, encoder_head, encoder_head_rules
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
@@ -52,7 +52,7 @@ def weights(c: Config, task: HeadKind) -> Table:
         Name(theirs + "ffn.lin1.{p}", ours + "ff.up.{p}"),
         Name(theirs + "ffn.lin2.{p}", ours + "ff.down.{p}"),
         Name(theirs + "output_layer_norm.{p}", ours + "ff_norm.{p}"),
-        *encoder_head_rows(c, task, HEAD),
+        *encoder_head_rules(c, task, HEAD),
         Ignore("distilbert.embeddings.position_ids", "the numbers 0, 1, 2, ..."),
     )
 

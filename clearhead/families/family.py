@@ -16,7 +16,7 @@ HeadKind = Literal["hidden", "tokens", "labels", "tags", "span", "pair", "pretra
 `pretrain` is words with a second head for whether two texts follow."""
 
 # The end of a class name in `architectures` determines which head a checkpoint has.
-ENDINGS: dict[str, HeadKind] = {
+HEAD_BY_SUFFIX: dict[str, HeadKind] = {
     "ForCausalLM": "tokens",
     "LMHeadModel": "tokens",
     "ForMaskedLM": "tokens",
@@ -73,38 +73,38 @@ class Family:
     def key(self) -> str:
         return self.model_type or self.name
 
-    def config(self, given: Mapping[str, Any], stored: Iterable[str] = ()) -> Config:
-        today = modern(given)
-        schema.check_config(today, self.defaults)
-        config = Config({**self.defaults, **today})
+    def config(self, values: Mapping[str, Any], stored: Iterable[str] = ()) -> Config:
+        normalized = normalize_config(values)
+        schema.check_config(normalized, self.defaults)
+        config = Config({**self.defaults, **normalized})
         config.stored = frozenset(stored)
         return config
 
-    def task(self, given: Mapping[str, Any]) -> HeadKind:
+    def task(self, config: Mapping[str, Any]) -> HeadKind:
         """Which head a checkpoint has, from the class that saved it; by default the language-model head."""
-        named = given.get("architectures")
-        if not isinstance(named, list | tuple) or not named:
+        classes = config.get("architectures")
+        if not isinstance(classes, list | tuple) or not classes:
             return "tokens"
-        for ending, task in ENDINGS.items():
-            if str(named[0]).endswith(ending):
+        for suffix, task in HEAD_BY_SUFFIX.items():
+            if str(classes[0]).endswith(suffix):
                 return task if task != "pretrain" or task in self.architectures else "tokens"
         return "tokens"
 
 
-def modern(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Old spellings as new ones: torch_dtype -> dtype, rope_theta and rope_scaling -> rope_parameters."""
-    config = dict(given)
+def normalize_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace old key names: torch_dtype -> dtype, rope_theta and rope_scaling -> rope_parameters."""
+    config = dict(config)
     if "torch_dtype" in config:
         config.setdefault("dtype", config.pop("torch_dtype"))
     theta, scaling = config.pop("rope_theta", None), config.pop("rope_scaling", None)
     if theta is not None or scaling is not None:
         old = {"rope_theta": theta} if theta is not None else {}
-        old |= _object(scaling)
-        if "type" in old:  # an older spelling inside the old spelling
+        old |= _as_dict(scaling)
+        if "type" in old:  # an even older key name
             old.setdefault("rope_type", old.pop("type"))
-        config["rope_parameters"] = {"rope_type": "default", **old, **_object(config.get("rope_parameters"))}
+        config["rope_parameters"] = {"rope_type": "default", **old, **_as_dict(config.get("rope_parameters"))}
     return config
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _as_dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}

@@ -7,7 +7,7 @@ from ..nn.norm import RMS
 from ..weights import Name, Table
 from . import llama
 from .family import Config, HeadKind
-from .words import activation, layered
+from .shared import activation, blocks_by_layer_type
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
@@ -23,9 +23,9 @@ def spec(c: Config, task: HeadKind) -> SingleStack:
     if task == "tokens":
         base = base.edit(TokenHead, cap=c["final_logit_softcapping"])
     assert isinstance(base.tower.block, Block)
-    turns = [("sliding_attention", "full_attention")[i % 2] for i in range(c["num_hidden_layers"])]
-    named = Config({**c, "layer_types": c.get("layer_types") or turns})
-    return base.edit(Tower, block=layered(base.tower.block, named, c["sliding_window"]))
+    alternating = [("sliding_attention", "full_attention")[i % 2] for i in range(c["num_hidden_layers"])]
+    config = Config({**c, "layer_types": c.get("layer_types") or alternating})
+    return base.edit(Tower, block=blocks_by_layer_type(base.tower.block, config, c["sliding_window"]))
 
 
 def weights(c: Config, task: HeadKind) -> Table:
@@ -36,8 +36,8 @@ def weights(c: Config, task: HeadKind) -> Table:
         "post_feedforward_layernorm": "ff_after",
     }
     own = tuple(Name(f"{theirs}{them}.weight", f"{ours}{us}.weight") for them, us in norms.items())
-    taken = {row.theirs for row in own}
-    return own + tuple(row for row in llama.weights(c, task) if row.theirs not in taken)
+    replaced = {rule.theirs for rule in own}
+    return own + tuple(rule for rule in llama.weights(c, task) if rule.theirs not in replaced)
 
 
 FAMILY = replace(

@@ -17,7 +17,7 @@ from ..nn import (
 from ..nn.norm import Layer
 from ..weights import Fused, Ignore, Name, Table
 from .family import Config, Family, HeadKind
-from .words import activation, decoder_head, decoder_head_rows
+from .shared import activation, decoder_head, decoder_head_rules
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
@@ -66,7 +66,7 @@ def weights(c: Config, task: HeadKind) -> Table:
         Name(theirs + "mlp.c_fc.{p}", ours + "ff.up.{p}", transpose=True),
         Name(theirs + "mlp.c_proj.{p}", ours + "ff.down.{p}", transpose=True),
         Name("transformer.ln_f.{p}", "tower.norm.{p}"),
-        *decoder_head_rows(c, task, "lm_head.weight"),
+        *decoder_head_rules(c, task, "lm_head.weight"),
         Ignore(theirs + "attn.bias", "a causal mask"),
         Ignore(theirs + "attn.masked_bias", "a constant"),
     )

@@ -4,7 +4,7 @@ from ..nn import MLP, Attention, Block, Normal, SingleStack, Softmax, TokenHead,
 from ..nn.norm import Layer
 from ..weights import Fused, Ignore, Name, Table
 from .family import Config, Family, HeadKind
-from .words import activation, decoder_head, decoder_head_rows, rope
+from .shared import activation, decoder_head, decoder_head_rules, rope
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
@@ -47,7 +47,7 @@ def weights(c: Config, task: HeadKind) -> Table:
         Name(theirs + "mlp.dense_h_to_4h.{p}", ours + "ff.up.{p}"),
         Name(theirs + "mlp.dense_4h_to_h.{p}", ours + "ff.down.{p}"),
         Name("gpt_neox.final_layer_norm.{p}", "tower.norm.{p}"),
-        *decoder_head_rows(c, task, "embed_out.weight"),
+        *decoder_head_rules(c, task, "embed_out.weight"),
         Ignore(theirs + "attention.bias", "a causal mask"),
         Ignore(theirs + "attention.masked_bias", "a constant"),
         Ignore(theirs + "attention.rotary_emb.inv_freq", "rotary frequencies"),

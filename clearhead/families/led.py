@@ -6,21 +6,21 @@ from ..nn import EncoderDecoder, Learned, Tower
 from ..weights import Name, Table, WeightRule
 from . import bart
 from .family import Config, Family, HeadKind
-from .longformer import windowed
+from .longformer import longformer_blocks
 
 
 def spec(c: Config, task: HeadKind) -> EncoderDecoder:
-    whole = bart.spec(Config({**c, **BART_ONLY}), task)
-    encoder = whole.encoder
-    blocks = windowed(encoder.pattern[0], c["attention_window"], c["encoder_layers"])
+    base = bart.spec(Config({**c, **BART_ONLY}), task)
+    encoder = base.encoder
+    blocks = longformer_blocks(encoder.pattern[0], c["attention_window"], c["encoder_layers"])
     return replace(
-        whole,
-        encoder=_placed(replace(encoder, block=blocks), c["max_encoder_position_embeddings"]),
-        decoder=_placed(whole.decoder, c["max_decoder_position_embeddings"]),
+        base,
+        encoder=_with_positions(replace(encoder, block=blocks), c["max_encoder_position_embeddings"]),
+        decoder=_with_positions(base.decoder, c["max_decoder_position_embeddings"]),
     )
 
 
-def _placed(tower: Tower, length: int) -> Tower:
+def _with_positions(tower: Tower, length: int) -> Tower:
     return replace(tower, positions=Learned(length=length))
 
 
@@ -32,21 +32,21 @@ def weights(c: Config, task: HeadKind) -> Table:
     for them, us in parts.items():
         own.append(Name(f"{inner}{them}.{{p}}", f"{ours}{us}.{{p}}"))
         own.append(Name(f"{inner}{them}_global.{{p}}", f"{ours}{us}_global.{{p}}"))
-    rows = [_renamed(row) for row in bart.weights(Config({**c, **BART_ONLY}), task)]
-    return (*(row for row in rows if not row.theirs.startswith(theirs)), *own)
+    rules = [_with_led_prefix(rule) for rule in bart.weights(Config({**c, **BART_ONLY}), task)]
+    return (*(rule for rule in rules if not rule.theirs.startswith(theirs)), *own)
 
 
-def _renamed(row: WeightRule) -> WeightRule:
-    """BART's rows: theirs begin with `model.`, these with `led.`."""
-    tail = row.theirs.removeprefix("model.")
-    return row if tail == row.theirs else replace(row, theirs="led." + tail)
+def _with_led_prefix(rule: WeightRule) -> WeightRule:
+    """A rule of BART, whose names begin with `model.`, for LED, where they begin with `led.`."""
+    tail = rule.theirs.removeprefix("model.")
+    return rule if tail == rule.theirs else replace(rule, theirs="led." + tail)
 
 
 BART_ONLY = {
     "scale_embedding": False,
     "max_position_embeddings": 1024,
 }  # of BART; LED's config has no such keys
-SAME = {
+SHARED_DEFAULTS = {
     key: value for key, value in bart.DEFAULTS.items()
     if key not in (*BART_ONLY, "forced_eos_token_id")
 }  # fmt: skip
@@ -63,7 +63,7 @@ FAMILY = Family(
     parent="bart",
     architectures={"tokens": "LEDForConditionalGeneration", "hidden": "LEDModel"},
     defaults={
-        **SAME, "max_encoder_position_embeddings": 16384, "max_decoder_position_embeddings": 1024,
+        **SHARED_DEFAULTS, "max_encoder_position_embeddings": 16384, "max_decoder_position_embeddings": 1024,
         "attention_window": 512,
     },
     sizes={

@@ -6,7 +6,7 @@ from ..nn import Attention, Block, Gated, Normal, SingleStack, Softmax, TokenHea
 from ..nn.norm import RMS
 from ..weights import Ignore, Name, Table
 from .family import Config, Family, HeadKind
-from .words import activation, decoder_head, decoder_head_rows, rope
+from .shared import activation, decoder_head, decoder_head_rules, rope
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
@@ -50,7 +50,7 @@ def weights(c: Config, task: HeadKind) -> Table:
         Name(theirs + "post_attention_layernorm.weight", ours + "ff_norm.weight"),
         *(Name(f"{theirs}mlp.{x}_proj.{{p}}", f"{ours}ff.{x}.{{p}}") for x in ("gate", "up", "down")),
         Name("model.norm.weight", "tower.norm.weight"),
-        *decoder_head_rows(c, task, "lm_head.weight"),
+        *decoder_head_rules(c, task, "lm_head.weight"),
         Ignore(theirs + "self_attn.rotary_emb.inv_freq", "rotary frequencies"),
     )
 

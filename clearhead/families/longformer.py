@@ -11,23 +11,23 @@ from ..nn import Attention, Block, Longformer, SingleStack, Tower
 from ..weights import Ignore, Name, Table
 from . import bert, roberta
 from .family import Config, HeadKind
-from .words import encoder_head_rows
+from .shared import encoder_head_rules
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
-    whole = roberta.spec(c, task)
-    block = whole.tower.pattern[0]
+    base = roberta.spec(c, task)
+    block = base.tower.pattern[0]
     always = (0,) if task == "labels" else ()
-    blocks = windowed(block, c["attention_window"], c["num_hidden_layers"], always)
-    return whole.edit(Tower, block=blocks)
+    blocks = longformer_blocks(block, c["attention_window"], c["num_hidden_layers"], always)
+    return base.edit(Tower, block=blocks)
 
 
-def windowed(
+def longformer_blocks(
     block: Block, window: int | list[int], depth: int, always: tuple[int, ...] = ()
 ) -> Block | tuple[Block, ...]:
     """A block for every layer; theirs counts both sides of a window, ours one."""
-    each = [window] * depth if isinstance(window, int) else list(window)
-    if len(each) != depth or any(w < 2 or w % 2 for w in each):
+    windows = [window] * depth if isinstance(window, int) else list(window)
+    if len(windows) != depth or any(w < 2 or w % 2 for w in windows):
         raise SpecError(
             f"attention_window is {window}, expected an even number, or one for each of {depth} layers"
         )
@@ -39,7 +39,7 @@ def windowed(
             kernel=Longformer(window=w // 2, always=always, dropout=dropout),
             project="twice",
         )
-        for w in each
+        for w in windows
     )
     return blocks[0] if len(set(blocks)) == 1 else blocks
 
@@ -50,10 +50,10 @@ def weights(c: Config, task: HeadKind) -> Table:
     theirs, ours = "longformer.encoder.layer.{i}.attention.self.", "tower.blocks.{i}.attn."
     own = {"query": "q", "key": "k", "value": "v"}
     return (
-        *bert.tower_rows("longformer."),
+        *bert.tower_rules("longformer."),
         *(Name(f"{theirs}{a}_global.{{p}}", f"{ours}{b}_global.{{p}}") for a, b in own.items()),
         pooler,
-        *encoder_head_rows(c, task, names),
+        *encoder_head_rules(c, task, names),
     )
 
 

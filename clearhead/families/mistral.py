@@ -5,13 +5,13 @@ from dataclasses import replace
 from ..nn import Block, SingleStack, Tower
 from . import llama
 from .family import Config, HeadKind
-from .words import layered
+from .shared import blocks_by_layer_type
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
     base = llama.spec(c, task)
     assert isinstance(base.tower.block, Block)
-    return base.edit(Tower, block=layered(base.tower.block, c, c["sliding_window"]))
+    return base.edit(Tower, block=blocks_by_layer_type(base.tower.block, c, c["sliding_window"]))
 
 
 FAMILY = replace(

@@ -16,7 +16,7 @@ from ..nn import (
 from ..nn.norm import Layer
 from ..weights import Fused, Ignore, Name, Table
 from .family import Config, Family, HeadKind
-from .words import decoder_head, decoder_head_rows
+from .shared import decoder_head, decoder_head_rules
 
 # Their "gelu" is the tanh form.
 ACTS: dict[str, Activation] = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
@@ -54,7 +54,7 @@ def weights(c: Config, task: HeadKind) -> Table:
         Name(theirs + "mlp.c_fc.{p}", ours + "ff.up.{p}", transpose=True),
         Name(theirs + "mlp.c_proj.{p}", ours + "ff.down.{p}", transpose=True),
         Name(theirs + "ln_2.{p}", ours + "ff_norm.{p}"),
-        *decoder_head_rows(c, task, "lm_head.weight"),
+        *decoder_head_rules(c, task, "lm_head.weight"),
         Ignore(theirs + "attn.bias", "a causal mask"),
         Ignore("transformer.position_ids", "the numbers 0, 1, 2, ..."),
     )

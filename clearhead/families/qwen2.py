@@ -5,14 +5,14 @@ from dataclasses import replace
 from ..nn import Attention, Block, SingleStack, Tower
 from . import llama
 from .family import Config, HeadKind
-from .words import layered
+from .shared import blocks_by_layer_type
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
     base = llama.spec(c, task).edit(Attention, bias="qkv")
     assert isinstance(base.tower.block, Block)
     window = c["sliding_window"] if c["use_sliding_window"] else None
-    return base.edit(Tower, block=layered(base.tower.block, c, window))
+    return base.edit(Tower, block=blocks_by_layer_type(base.tower.block, c, window))
 
 
 FAMILY = replace(

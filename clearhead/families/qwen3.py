@@ -7,14 +7,14 @@ from ..nn.norm import RMS
 from ..weights import Name, Table
 from . import llama
 from .family import Config, HeadKind
-from .words import layered
+from .shared import blocks_by_layer_type
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
     base = llama.spec(c, task).edit(Attention, qk_norm=RMS(eps=c["rms_norm_eps"]))
     assert isinstance(base.tower.block, Block)
     window = c["sliding_window"] if c["use_sliding_window"] else None
-    return base.edit(Tower, block=layered(base.tower.block, c, window))
+    return base.edit(Tower, block=blocks_by_layer_type(base.tower.block, c, window))
 
 
 def weights(c: Config, task: HeadKind) -> Table:

@@ -25,7 +25,7 @@ from ..nn import (
 from ..nn.norm import Layer
 from ..weights import Ignore, Name, Table, WeightRule
 from .family import Config, Family, HeadKind
-from .words import activation
+from .shared import activation
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
@@ -68,13 +68,13 @@ def _attention(c: Config, kind: str) -> Attention:
     lengths = {"lsh": c["lsh_attn_chunk_length"], "local": c["local_attn_chunk_length"]}
     if kind not in lengths:
         raise SpecError(f"attn_layers has {kind!r}, expected 'lsh' or 'local'")
-    # Texts are filled up to whole chunks of every kind that the model has.
+    # Texts are padded to whole chunks of every kind that the model has.
     multiple = lcm(*(lengths[name] for name in set(c["attn_layers"]) if name in lengths))
     heads, width = c["num_attention_heads"], c["attention_head_size"]
-    beside = {"before": c[f"{kind}_num_chunks_before"], "after": c[f"{kind}_num_chunks_after"]}
+    neighbours = {"before": c[f"{kind}_num_chunks_before"], "after": c[f"{kind}_num_chunks_after"]}
     if kind == "local":
         dropout = c["local_attention_probs_dropout_prob"]
-        kernel = Chunks(chunk=lengths[kind], multiple=multiple, dropout=dropout, **beside)
+        kernel = Chunks(chunk=lengths[kind], multiple=multiple, dropout=dropout, **neighbours)
         return Attention(heads=heads, head_dim=width, kernel=kernel)
     buckets = c["num_buckets"]
     hashed = LSH(
@@ -86,14 +86,14 @@ def _attention(c: Config, kind: str) -> Attention:
         itself="alone",
         repeats="counted",
         dropout=c["lsh_attention_probs_dropout_prob"],
-        **beside,
+        **neighbours,
     )
     return Attention(heads=heads, head_dim=width, project="shared", kernel=hashed)
 
 
 def _head(c: Config, task: HeadKind) -> Head | None:
-    given = c["classifier_dropout"]
-    dropout = c["hidden_dropout_prob"] if given is None else given
+    explicit = c["classifier_dropout"]
+    dropout = c["hidden_dropout_prob"] if explicit is None else explicit
     heads: dict[HeadKind, Head | None] = {
         "hidden": None,
         "tokens": TokenHead(vocab=c["vocab_size"], tied=False),
@@ -108,7 +108,7 @@ def _head(c: Config, task: HeadKind) -> Head | None:
 def weights(c: Config, task: HeadKind) -> Table:
     theirs, ours = "reformer.encoder.layers.{i}.", "tower.blocks.{i}."
     attention = {"query_key": "q", "query": "q", "key": "k", "value": "v"}
-    rows: list[WeightRule] = [
+    rules: list[WeightRule] = [
         Name("reformer.embeddings.word_embeddings.weight", "tower.embed.table.weight"),
         Name("reformer.embeddings.position_embeddings.weights.{i}", "tower.positions.tables.{i}"),
         Name("reformer.embeddings.position_embeddings.embedding.weight", "tower.positions.table.weight"),
@@ -122,7 +122,7 @@ def weights(c: Config, task: HeadKind) -> Table:
     for i, kind in enumerate(c["attn_layers"]):
         parts = ("query_key", "value") if kind == "lsh" else ("query", "key", "value")
         layer, block = f"reformer.encoder.layers.{i}.attention.self_attention.", f"tower.blocks.{i}.attn."
-        rows += [Name(f"{layer}{part}.weight", f"{block}{attention[part]}.weight") for part in parts]
+        rules += [Name(f"{layer}{part}.weight", f"{block}{attention[part]}.weight") for part in parts]
     heads: dict[HeadKind, Table] = {
         "hidden": (),
         "tokens": (
@@ -136,7 +136,7 @@ def weights(c: Config, task: HeadKind) -> Table:
         ),
         "span": (Name("qa_outputs.{p}", "head.project.{p}"),),
     }
-    return (*rows, *heads[task])
+    return (*rules, *heads[task])
 
 
 FAMILY = Family(

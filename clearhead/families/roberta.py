@@ -6,19 +6,19 @@ from ..nn import Learned, SingleStack
 from ..weights import Ignore, Table
 from . import bert
 from .family import Config, HeadKind
-from .words import encoder_head_rows
+from .shared import encoder_head_rules
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
     start = c["pad_token_id"] + 1
-    exact = Config({**c, "head_act": "gelu"})  # their masked-word head has its own activation
-    return bert.spec(exact, task).edit(Learned, length=c["max_position_embeddings"] - start, offset=start)
+    config = Config({**c, "head_act": "gelu"})  # their masked-word head has its own activation
+    return bert.spec(config, task).edit(Learned, length=c["max_position_embeddings"] - start, offset=start)
 
 
 def weights(c: Config, task: HeadKind) -> Table:
     names = {**HEAD, "classifier": "classifier.out_proj.{p}"} if task == "labels" else HEAD
     pooler = Ignore("roberta.pooler.dense.{p}", "the pooler, which no head uses")
-    return (*bert.tower_rows("roberta."), pooler, *encoder_head_rows(c, task, names))
+    return (*bert.tower_rules("roberta."), pooler, *encoder_head_rules(c, task, names))
 
 
 HEAD = {

@@ -14,115 +14,119 @@ from typing import Any, NamedTuple
 from ..errors import SpecError, quoted
 
 COUNT_LIMIT = 2**31  # of a size, a count or a token id
-MOST_LABELS = 10**6
+MAX_LABELS = 10**6
 
 
 class ValueKind(NamedTuple):
     """What a key may hold, and its description for error messages."""
 
-    fits: Callable[[Any], bool]
-    words: str
+    accepts: Callable[[Any], bool]
+    description: str
 
     def or_null(self) -> ValueKind:
-        return ValueKind(lambda value: value is None or self.fits(value), f"{self.words}, or null")
+        return ValueKind(lambda value: value is None or self.accepts(value), f"{self.description}, or null")
 
 
-def _whole(value: Any) -> bool:
+def _is_int(value: Any) -> bool:
     return type(value) is int and -COUNT_LIMIT <= value < COUNT_LIMIT
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e30 and math.isfinite(value)
 
 
-def _all(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list | tuple) and all(map(fits, value))
+def _list_of(accepts: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list | tuple) and all(map(accepts, value))
 
 
-def _setting(value: Any) -> bool:
-    """The keys of `rope_parameters`."""
-    return value is None or isinstance(value, str | bool) or _number(value) or _all(_number)(value)
+def _is_rope_parameter(value: Any) -> bool:
+    """A value of `rope_parameters`."""
+    return value is None or isinstance(value, str | bool) or _is_number(value) or _list_of(_is_number)(value)
 
 
-def _settings(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_setting, value.values()))
+def _is_rope_parameters(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_rope_parameter, value.values()))
 
 
-WHOLE = ValueKind(_whole, f"a whole number below {COUNT_LIMIT:,}")
-NUMBER = ValueKind(_number, "a number")
-RATE = ValueKind(lambda value: _number(value) and 0 <= value <= 1, "a number from 0 to 1").or_null()
-SWITCH = ValueKind(lambda value: isinstance(value, bool), "true or false")
-WORD = ValueKind(lambda value: isinstance(value, str), "a string")
-STRINGS = ValueKind(_all(lambda value: isinstance(value, str)), "a list of strings")
-ONE_OR_MORE = ValueKind(
-    lambda value: _whole(value) or _all(_whole)(value), "a whole number or a list of them"
+INTEGER = ValueKind(_is_int, f"a whole number below {COUNT_LIMIT:,}")
+NUMBER = ValueKind(_is_number, "a number")
+RATE = ValueKind(lambda value: _is_number(value) and 0 <= value <= 1, "a number from 0 to 1").or_null()
+BOOLEAN = ValueKind(lambda value: isinstance(value, bool), "true or false")
+STRING_VALUE = ValueKind(lambda value: isinstance(value, str), "a string")
+STRINGS = ValueKind(_list_of(lambda value: isinstance(value, str)), "a list of strings")
+INT_OR_LIST = ValueKind(
+    lambda value: _is_int(value) or _list_of(_is_int)(value), "a whole number or a list of them"
 )
 OBJECT = ValueKind(lambda value: isinstance(value, dict), "an object")
-TOKEN = ONE_OR_MORE.or_null()  # the id of a token, or several
+TOKEN_ID = INT_OR_LIST.or_null()  # the id of a token, or several
 
 # Keys whose default does not say what they may hold.
 BY_NAME: dict[str, ValueKind] = {
     "architectures": STRINGS.or_null(),
-    "model_type": WORD,
-    "dtype": WORD.or_null(),
+    "model_type": STRING_VALUE,
+    "dtype": STRING_VALUE.or_null(),
     "id2label": OBJECT.or_null(),
     "label2id": OBJECT.or_null(),
     "num_labels": ValueKind(
-        lambda value: _whole(value) and 0 < value <= MOST_LABELS, f"a whole number from 1 to {MOST_LABELS:,}"
+        lambda value: _is_int(value) and 0 < value <= MAX_LABELS, f"a whole number from 1 to {MAX_LABELS:,}"
     ).or_null(),
-    "rope_parameters": ValueKind(_settings, "an object of numbers and strings"),
+    "rope_parameters": ValueKind(_is_rope_parameters, "an object of numbers and strings"),
     "rotary_pct": RATE,
     "layer_types": STRINGS.or_null(),
-    "head_act": WORD,
-    "attention_window": ONE_OR_MORE,
-    "num_buckets": ONE_OR_MORE.or_null(),
+    "head_act": STRING_VALUE,
+    "attention_window": INT_OR_LIST,
+    "num_buckets": INT_OR_LIST.or_null(),
     "hash_seed": ValueKind(
         lambda value: type(value) is int and 0 <= value < 2**63, "a whole number"
     ).or_null(),
-    "sliding_window": WHOLE.or_null(),
+    "sliding_window": INTEGER.or_null(),
     "attn_logit_softcapping": NUMBER.or_null(),
     "final_logit_softcapping": NUMBER.or_null(),
     "query_pre_attn_scalar": NUMBER,
-    "scale_decoder_outputs": SWITCH,
+    "scale_decoder_outputs": BOOLEAN,
 }
 # Keys for parts that are not supported here: any other value would be loaded as another model.
-ONLY: dict[str, Any] = {
+ONLY_SUPPORTED: dict[str, Any] = {
     "add_cross_attention": False,
     "position_embedding_type": "absolute",
     "quantization_config": None,
     "pruned_heads": {},
 }
 BY_TYPE: dict[type, ValueKind] = {
-    bool: SWITCH,
-    int: WHOLE,
+    bool: BOOLEAN,
+    int: INTEGER,
     float: NUMBER,
-    str: WORD,
+    str: STRING_VALUE,
     dict: OBJECT,
-    type(None): WHOLE.or_null(),  # sizes that follow from others unless they are given
+    type(None): INTEGER.or_null(),  # sizes that follow from others unless they are given
 }
 
 
 def check_config(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     """Raise for the first key whose value is not of its kind. `config` uses the current key names."""
     for key, value in config.items():
-        if key in ONLY and key not in defaults and value not in (None, ONLY[key]):
-            raise SpecError(f"{key} is {quoted(value)}; only {quoted(ONLY[key])} can be built here")
-        kind = _kind(key, defaults)
-        if kind is not None and not kind.fits(value):
-            raise SpecError(f"{key} is {quoted(value)}, expected {kind.words}")
+        if key in ONLY_SUPPORTED and key not in defaults and value not in (None, ONLY_SUPPORTED[key]):
+            raise SpecError(f"{key} is {quoted(value)}; only {quoted(ONLY_SUPPORTED[key])} can be built here")
+        kind = _kind_of_key(key, defaults)
+        if kind is not None and not kind.accepts(value):
+            raise SpecError(f"{key} is {quoted(value)}, expected {kind.description}")
 
 
-def _kind(key: str, defaults: Mapping[str, Any]) -> ValueKind | None:
+def _kind_of_key(key: str, defaults: Mapping[str, Any]) -> ValueKind | None:
     """None for a key that nothing here reads."""
     if key in BY_NAME:
         return BY_NAME[key]
     if key.endswith("_token_id"):
-        return TOKEN
+        return TOKEN_ID
     if key not in defaults:
         return RATE if key == "classifier_dropout" else None
     if "drop" in key:
         return RATE
     default = defaults[key]
     if isinstance(default, list | tuple):
-        return STRINGS if isinstance(default[0], str) else ValueKind(_all(_whole), "a list of whole numbers")
+        return (
+            STRINGS
+            if isinstance(default[0], str)
+            else ValueKind(_list_of(_is_int), "a list of whole numbers")
+        )
     return BY_TYPE[type(default)]

@@ -19,7 +19,7 @@ from ..nn import (
 from ..nn.norm import RMS
 from ..weights import Alias, Name, Table
 from .family import Config, Family, HeadKind
-from .words import activation
+from .shared import activation
 
 
 def spec(c: Config, task: HeadKind) -> EncoderDecoder:
@@ -86,15 +86,15 @@ def weights(c: Config, task: HeadKind) -> Table:
 def _side(side: str, *sublayers: tuple[str, str, dict[str, str]]) -> Table:
     """Their layers are numbered sub-layers: layer.0 is self-attention, the last one the feed-forward."""
     bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-    rows = [
+    rules = [
         Name(f"{side}.{bias}", f"{side}.positions.table.weight"),
         Name(f"{side}.final_layer_norm.weight", f"{side}.norm.weight"),
     ]
     for n, (them, us, inner) in enumerate(sublayers):
         layer, block = f"{side}.block.{{i}}.layer.{n}.", f"{side}.blocks.{{i}}."
-        rows.append(Name(layer + "layer_norm.weight", f"{block}{us}_norm.weight"))
-        rows += [Name(f"{layer}{them}.{a}.weight", f"{block}{us}.{b}.weight") for a, b in inner.items()]
-    return tuple(rows)
+        rules.append(Name(layer + "layer_norm.weight", f"{block}{us}_norm.weight"))
+        rules += [Name(f"{layer}{them}.{a}.weight", f"{block}{us}.{b}.weight") for a, b in inner.items()]
+    return tuple(rules)
 
 
 V11 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}

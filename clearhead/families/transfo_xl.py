@@ -1,4 +1,4 @@
-"""Transformer-XL (Dai 2019): relative positions, and a memory of earlier segments (`model.memory`)."""
+"""Transformer-XL (Dai 2019): relative positions and a segment memory (`model.segment_memory`)."""
 
 from itertools import pairwise
 
@@ -69,8 +69,8 @@ def spec(c: Config, task: HeadKind) -> SingleStack:
 
 def weights(c: Config, task: HeadKind) -> Table:
     theirs, ours = "transformer.layers.{i}.", "tower.blocks.{i}."
-    places = {"r_w_bias": "u", "r_r_bias": "v"}
-    rows: list[WeightRule] = [
+    biases = {"r_w_bias": "u", "r_r_bias": "v"}
+    rules: list[WeightRule] = [
         Name("transformer.word_emb.emb_layers.{i}.weight", "tower.embed.tables.{i}.weight"),
         Name("transformer.word_emb.emb_projs.{i}", "tower.embed.projects.{i}.weight"),
         Fused(theirs + "dec_attn.qkv_net.weight", tuple(f"{ours}attn.{x}.weight" for x in "qkv")),
@@ -80,15 +80,15 @@ def weights(c: Config, task: HeadKind) -> Table:
         Name(theirs + "pos_ff.CoreNet.0.{p}", ours + "ff.up.{p}"),
         Name(theirs + "pos_ff.CoreNet.3.{p}", ours + "ff.down.{p}"),
         Name(theirs + "pos_ff.layer_norm.{p}", ours + "ff_norm.{p}"),
-        Ignore("transformer.pos_emb.inv_freq", "the lengths of the waves"),
+        Ignore("transformer.pos_emb.inv_freq", "the frequencies of the sinusoids"),
     ]
-    for them, us in places.items():
+    for them, us in biases.items():
         if c["untie_r"]:
-            rows.append(Name(f"{theirs}dec_attn.{them}", f"tower.positions.{us}.{{i}}"))
+            rules.append(Name(f"{theirs}dec_attn.{them}", f"tower.positions.{us}.{{i}}"))
         else:
-            rows.append(Name(f"transformer.{them}", f"tower.positions.{us}.0"))
-            rows.append(Alias(f"{theirs}dec_attn.{them}", f"tower.positions.{us}.0"))
-    return (*rows, *(_head(c) if task == "tokens" else (Ignore("crit.cluster_{p}", "a part of the head"),)))
+            rules.append(Name(f"transformer.{them}", f"tower.positions.{us}.0"))
+            rules.append(Alias(f"{theirs}dec_attn.{them}", f"tower.positions.{us}.0"))
+    return (*rules, *(_head(c) if task == "tokens" else (Ignore("crit.cluster_{p}", "a part of the head"),)))
 
 
 def _head(c: Config) -> Table:
@@ -98,8 +98,8 @@ def _head(c: Config) -> Table:
         Alias(f"crit.out_projs.{i}", f"tower.embed.projects.{min(i, last)}.weight")
         for i in range(1, len(c["cutoffs"]) + 1)
     ]
-    edges = (0, *c["cutoffs"], c["vocab_size"])
-    sizes = tuple(b - a for a, b in pairwise(edges))
+    boundaries = (0, *c["cutoffs"], c["vocab_size"])
+    sizes = tuple(b - a for a, b in pairwise(boundaries))
     all_bands = Fused(  # with one table, their head has one bias
         "crit.out_layers.0.bias", tuple(f"head.biases.{i}" for i in range(len(sizes))), sizes=sizes
     )

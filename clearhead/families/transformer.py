@@ -21,18 +21,18 @@ def spec(c: Config, task: HeadKind) -> EncoderDecoder:
 
 
 def weights(c: Config, task: HeadKind) -> Table:
-    one = c["share_encoder_decoder_embeddings"]  # otherwise theirs has no third table
-    shared = one and bart.shares_table(c)
+    shares = c["share_encoder_decoder_embeddings"]  # otherwise theirs has no third table
+    shared = shares and bart.shares_table(c)
     ours = "encoder.embed.table.weight" if shared else "decoder.embed.table.weight"
-    tables = bart.shared_rows() if shared else bart.apart_rows()
-    tables = tables if one else tuple(row for row in tables if not isinstance(row, Ignore))
+    tables = bart.shared_table_rules() if shared else bart.separate_table_rules()
+    tables = tables if shares else tuple(rule for rule in tables if not isinstance(rule, Ignore))
     tied = c["tie_word_embeddings"]
     return (
         *tables,
         Ignore("model.encoder.embed_positions.weight", "sines and cosines"),
         Ignore("model.decoder.embed_positions.weight", "sines and cosines"),
-        *bart.side_rows("encoder", {"self_attn": "attn"}),
-        *bart.side_rows("decoder", {"self_attn": "attn", "encoder_attn": "cross"}),
+        *bart.side_rules("encoder", {"self_attn": "attn"}),
+        *bart.side_rules("decoder", {"self_attn": "attn", "encoder_attn": "cross"}),
         Alias("lm_head.weight", ours) if tied else Name("lm_head.weight", "head.weight"),
         Name("final_logits_bias", "head.bias", leading=1),
     )

@@ -20,7 +20,7 @@ from ..nn import (
 from ..nn.norm import Layer
 from ..weights import Alias, Ignore, Name, Table, WeightRule
 from .family import Config, Family, HeadKind
-from .words import activation
+from .shared import activation
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
@@ -62,11 +62,11 @@ def _head(c: Config, task: HeadKind) -> Head | None:
 def weights(c: Config, task: HeadKind) -> Table:
     theirs, ours = "transformer.layer.{i}.", "tower.blocks.{i}."
     heads, table = c["n_head"], "tower.embed.table.weight"
-    rows: list[WeightRule] = [Name("transformer.word_embedding.weight", table)]
-    rows += [
+    rules: list[WeightRule] = [Name("transformer.word_embedding.weight", table)]
+    rules += [
         Name(f"{theirs}rel_attn.{x}", f"{ours}attn.{x}.weight", transpose=True, heads=heads) for x in "qkv"
     ]
-    rows += [
+    rules += [
         Name(theirs + "rel_attn.o", ours + "attn.out.weight", heads=heads),
         Name(theirs + "rel_attn.r", "tower.positions.project.{i}.weight", transpose=True, heads=heads),
         Name(theirs + "rel_attn.r_w_bias", "tower.positions.u.{i}"),
@@ -80,7 +80,7 @@ def weights(c: Config, task: HeadKind) -> Table:
         Ignore("transformer.mask_emb", "the query stream of pre-training"),
     ]
     tied = c["tie_word_embeddings"]
-    ends: dict[HeadKind, Table] = {
+    head_rules: dict[HeadKind, Table] = {
         "hidden": (),
         "tokens": (
             Alias("lm_loss.weight", table) if tied else Name("lm_loss.weight", "head.weight"),
@@ -92,7 +92,7 @@ def weights(c: Config, task: HeadKind) -> Table:
         ),
         "tags": (Name("classifier.{p}", "head.project.{p}"),),
     }
-    return (*rows, *ends[task])
+    return (*rules, *head_rules[task])
 
 
 FAMILY = Family(

@@ -27,7 +27,7 @@ IDS = ("suppress_tokens", "begin_suppress_tokens", "begin")
 
 
 def check_setting(name: str, value: Any, where: str) -> None:
-    """Refuse a value of the wrong type or size; `where` names the file it comes from."""
+    """Raise an error for a value of the wrong type or size; `where` names the file it comes from."""
     expected = _expected(name, value)
     if expected is not None:
         raise InputError(f"{where}{name} is {quoted(value)}, expected {expected}")
@@ -35,6 +35,7 @@ def check_setting(name: str, value: Any, where: str) -> None:
 
 def _expected(name: str, value: Any) -> str | None:  # noqa: C901 - a table of kinds, one line each
     """What was expected; None if the value is valid."""
+    # The order matters: names with a range of their own come before the general patterns.
     if name in COUNTS:
         low, high = COUNTS[name]
         return None if _whole(value) and low <= value <= high else f"a whole number from {low} to {high:,}"

@@ -142,9 +142,8 @@ class GenerationResult:
     """Everything generated for one request, best first."""
 
     hypotheses: list[Hypothesis]
-    alternatives: list[
-        list[tuple[list[int], list[float]]]
-    ]  # per hypothesis, per token: ids, log-probabilities
+    # Per hypothesis and token: ids and log-probabilities of the most likely tokens.
+    alternatives: list[list[tuple[list[int], list[float]]]]
     tree: tuple[Node, ...]
 
 

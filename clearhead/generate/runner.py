@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn import Cache, Kernel, States, TransformerModel, identity
+from ..nn import Cache, Kernel, States, TransformerModel, is_identity
 from ..nn.norm import widen
 from .replay import StepReplayer, is_replayable, replay_enabled
 
@@ -102,7 +102,7 @@ class DecoderRunner(Runner):
         tower = model.head_stack
         capacity = self.prompt_RT.shape[1] + max_new_tokens
         kernels = [module for module in tower.modules() if isinstance(module, Kernel)]
-        cacheable = all("uneven" in kernel.supports or kernel.keeps == "state" for kernel in kernels)
+        cacheable = all("uneven" in kernel.supports or kernel.cache_kind == "state" for kernel in kernels)
         self._cache: Cache | None = model.cache(capacity) if cacheable else None
         # Without a cache (LSH attention sorts all tokens) every step recomputes the whole text.
         self._text_RT, self._text_real_RT = self.prompt_RT[:, :0], self.real_RT[:, :0]
@@ -138,11 +138,13 @@ class DecoderRunner(Runner):
             self.states_RTD = self.states_RTD[rows_R]
         sources: Tensor | None = None
         if (output := self._encoder_output) is not None:
-            sources = rows_R[::rows_per_source] // output.each
+            sources = rows_R[::rows_per_source] // output.rows_per_source
             x, segment = output.x_BTD, output.segment_BT
-            if not identity(sources, len(x)):
+            if not is_identity(sources, len(x)):
                 x, segment = x[sources], None if segment is None else segment[sources]
-            self._encoder_output = replace(output, x_BTD=x, segment_BT=segment, each=rows_per_source)
+            self._encoder_output = replace(
+                output, x_BTD=x, segment_BT=segment, rows_per_source=rows_per_source
+            )
         if self._cache is not None:
             self._cache.reorder(rows_R, sources)
         else:

@@ -52,9 +52,7 @@ class GenerationSettings:
     """The settings of a run. Names and meanings are those of Hugging Face's generate."""
 
     max_new_tokens: int | None = None
-    max_length: int | None = (
-        None  # of prompt and new tokens together; of an encoder-decoder the decoder's tokens
-    )
+    max_length: int | None = None  # prompt and new tokens; for an encoder-decoder, the decoder's tokens
     min_new_tokens: int = 0
     min_length: int = 0
     num_beams: int = 1
@@ -82,7 +80,7 @@ class GenerationSettings:
     begin: Sequence[int] = ()  # the first new tokens, whatever the model predicts
     allowed: Callable[[list[int]], Sequence[int]] | None = None  # which tokens may follow these ids
     stop: str | Sequence[str] = ()
-    truncate_source: bool = False  # cut a source too long for the encoder instead of refusing it
+    truncate_source: bool = False  # truncate a source that is too long for the encoder
     seed: int | Sequence[int] = 0  # one for all requests, or one for each
     num_assistant_tokens: int = 5  # how many tokens a draft model proposes at a time
     eos_token_id: int | Sequence[int] | None = None

@@ -272,6 +272,7 @@ class TextGenerator:
         if alternatives and isinstance(strategy, Beam):
             raise InputError("beam search has no alternatives; record=True reports every hypothesis it tried")
         lengths, start = real_BT.sum(1).tolist(), None
+        # An encoder-decoder encodes the prompt, and its decoder begins with the start token instead.
         if (source := self.model.spec.source_tower) is not None:
             self._check_source(max(lengths), source.max_length)
             first = as_tuple(settings.decoder_start_token_id)
@@ -306,7 +307,7 @@ class TextGenerator:
         return strategy
 
     def _check_memory(self, requests: int, length: int) -> None:
-        """Refuse what does not fit before anything is allocated: a file may ask for 10**7 tokens."""
+        """Raise an error for what does not fit before allocating it: a file may ask for 10**7 tokens."""
         each = max(self.settings.num_beams, self.settings.num_return_sequences)
         weight = next(self.model.parameters())
         per_token = cache_values(self.model.spec) * weight.element_size() + 16  # its id and log-probability

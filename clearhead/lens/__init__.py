@@ -1,4 +1,4 @@
-"""The lens: specs, models and what happens inside them in; words, numbers and pictures out."""
+"""The lens: inspects specs, models and forward passes; returns descriptions, numbers and pictures."""
 
 from .ablate import Value, ablate
 from .compare import Comparison, TopPredictions, answer_of, compare

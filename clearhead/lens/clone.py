@@ -20,21 +20,21 @@ ModelT = TypeVar("ModelT", bound=TransformerModel)
 
 
 def shallow_clone(module: M) -> M:
-    """Every place of the tree has a module of its own, layers that share their weights included."""
-    twin = copy.copy(module)
-    twin._modules = {name: child and shallow_clone(child) for name, child in module._modules.items()}
-    return twin
+    """Copy the module tree, not its tensors. Shared layers become separate modules with the same weights."""
+    clone = copy.copy(module)
+    clone._modules = {name: child and shallow_clone(child) for name, child in module._modules.items()}
+    return clone
 
 
 def with_tap(model: ModelT, tap: Tap) -> ModelT:
-    """Put a tap on every later call of a clone."""
+    """Apply a tap to every later call of a clone."""
     for name, tower in model.stacks.items():
-        model._modules[name] = _Tapped(tower, tap.at(name))
+        model._modules[name] = _StackWithTap(tower, tap.at(name))
     return model
 
 
-class _Tapped(nn.Module):
-    """A tower whose calls always have a tap."""
+class _StackWithTap(nn.Module):
+    """A stack that applies a tap to each of its calls."""
 
     def __init__(self, tower: Stack, tap: Tap) -> None:
         super().__init__()
@@ -42,8 +42,8 @@ class _Tapped(nn.Module):
         self.tap = tap
         self.eval()
 
-    def forward(self, *args: Any, tap: Tap = OFF, **more: Any) -> States:
-        states: States = self.stack(*args, tap=chain_taps(self.tap, tap), **more)
+    def forward(self, *args: Any, tap: Tap = OFF, **options: Any) -> States:
+        states: States = self.stack(*args, tap=chain_taps(self.tap, tap), **options)
         return states
 
     def __getattr__(self, name: str) -> Any:
@@ -54,7 +54,7 @@ class _Tapped(nn.Module):
 
 
 def chain_taps(*taps: Tap) -> Tap:
-    """Several taps as one: each sees what the one before it left."""
+    """Several taps as one: each receives the output of the one before it."""
     active = [tap for tap in taps if tap is not OFF]
     return active[0] if len(active) == 1 else _TapChain(active) if active else OFF
 
@@ -75,6 +75,6 @@ class _TapChain(Tap):
             x = tap(site, x)
         return x
 
-    def hears(self, call: RecordedCall) -> None:
+    def record_call(self, call: RecordedCall) -> None:
         for tap in self._taps:
-            tap.hears(call)
+            tap.record_call(call)

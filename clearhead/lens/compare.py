@@ -1,4 +1,4 @@
-"""Before and after: two traces of one text in; how the answer moved out, in words and numbers."""
+"""Comparison of two traces of one text: top predictions of both in words, and the distance as a number."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from .trace_data import TraceData
 
 @dataclass(frozen=True)
 class TopPredictions:
-    """What a person asks a model for: the likeliest words or labels with their chances, or what was said."""
+    """The most likely tokens or labels with their probabilities, and the generated text, if there is one."""
 
     best: list[tuple[str, float]]
-    said: str | None = None
+    said: str | None = None  # the generated text; the name is a key of `clearhead look --json`
 
 
 @dataclass(frozen=True)
 class Comparison:
     before: TopPredictions
     after: TopPredictions
-    moved: float  # bits, the mean over all tokens; of states the relative distance
+    moved: float  # mean KL divergence over the tokens in bits; of hidden states, their relative distance
     unit: str
 
 
 def answer_of(trace: TraceData, names: dict[int, str] | None = None, top: int = 5) -> TopPredictions:
-    """The next token of a writer, the word behind a mask, the label of a text; nothing for bare states."""
-    row = _row(trace)
+    """Predictions for the next token, the first masked token or the text's label; empty without a head."""
+    row = _logits(trace)
     if row is None:
         return TopPredictions([])
     best = row.float().softmax(-1).topk(min(top, row.shape[-1]))
-    found = list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+    pairs = list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
     if trace.answer.ndim == 1:
-        return TopPredictions([((names or {}).get(i, f"label {i}"), p) for i, p in found])
+        return TopPredictions([((names or {}).get(i, f"label {i}"), p) for i, p in pairs])
     text = "".join(token.text for token in trace.target_tokens if not token.special) or None
-    return TopPredictions([(of_ids([i], trace.tokenizer)[0].label, p) for i, p in found], text)
+    return TopPredictions([(of_ids([i], trace.tokenizer)[0].label, p) for i, p in pairs], text)
 
 
-def _row(trace: TraceData) -> Tensor | None:
+def _logits(trace: TraceData) -> Tensor | None:
     if not trace.info.has_head:
         return None
     if trace.info.generates:
@@ -53,11 +53,11 @@ def _row(trace: TraceData) -> Tensor | None:
 
 
 def compare(before: TraceData, after: TraceData, names: dict[int, str] | None = None) -> Comparison:
-    """`after` must be of the same tokens; what a changed model would say by itself is another trace."""
-    one, two = answer_of(before, names), answer_of(after, names)
+    """Compare two traces of the same tokens, such as those of a model with and without a head."""
+    predictions = answer_of(before, names), answer_of(after, names)
     if not before.info.has_head:
         moved = float((after.answer - before.answer).norm() / before.answer.norm())
-        return Comparison(one, two, moved, "of the length of the states")
+        return Comparison(*predictions, moved, "of the length of the states")
     length = min(len(before.answer), len(after.answer)) if before.answer.ndim > 1 else None
     moved = float(divergence(before.answer[:length], after.answer[:length]).mean())
-    return Comparison(one, two, moved, "bits")
+    return Comparison(*predictions, moved, "bits")

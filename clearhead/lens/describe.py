@@ -1,4 +1,4 @@
-"""Describing: a spec in, words and numbers that a person reads out."""
+"""Descriptions: a spec in; its sizes and a one-line summary out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from ..nn import (
     Rope,
     Sinusoidal,
     Softmax,
-    TokenMixer,
     Tokens,
     Tower,
 )
@@ -39,9 +38,9 @@ def shape(tower: Tower) -> dict[str, Any]:
 
 
 def windows(tower: Tower) -> list[int | None]:
-    """How far back each layer of the repeating pattern looks; None is all the way."""
-    looks = [getattr(block.attention, "window", None) for block in tower.pattern]
-    return [None if look is None else look[0] + 1 for look in looks]
+    """The attention window of each layer of the repeating pattern in tokens; None is unlimited."""
+    sizes = [getattr(block.attention, "window", None) for block in tower.pattern]
+    return [None if size is None else size[0] + 1 for size in sizes]
 
 
 def describe_positions(positions: Positions) -> str:
@@ -49,9 +48,9 @@ def describe_positions(positions: Positions) -> str:
     if isinstance(positions, Learned):
         return f"learned, {positions.length}"
     if isinstance(positions, Rope):
-        turned = "" if positions.fraction == 1 else f" on {positions.fraction:.0%} of each head"
-        stretched = f", {type(positions.stretch).__name__}" if positions.stretch else ""
-        return f"rotary, theta {positions.theta:g}{turned}{stretched}"
+        rotated = "" if positions.fraction == 1 else f" on {positions.fraction:.0%} of each head"
+        scaling = f", {type(positions.stretch).__name__}" if positions.stretch else ""
+        return f"rotary, theta {positions.theta:g}{rotated}{scaling}"
     if isinstance(positions, RelativeBuckets):
         return f"{positions.buckets} distance buckets"
     names = {NoPositions: "none", Sinusoidal: "sinusoidal", Alibi: "linear distance penalty (ALiBi)"}
@@ -60,39 +59,33 @@ def describe_positions(positions: Positions) -> str:
 
 def sentence(tower: Tower) -> str:
     """A tower in one line: `6 layers x 12 heads (width 384, head 32), post-norm, learned, 512, gelu`."""
-    at, block = shape(tower), tower.pattern[0]
-    heads = f"{at['heads']} heads"
-    if at["kv_heads"] != at["heads"]:
-        heads += f" over {at['kv_heads']} keys"
-    kind = (
-        f"{type(block.feedforward).__name__} {at['hidden']} {getattr(block.feedforward, 'act', '')}".strip()
-    )
+    sizes, block = shape(tower), tower.pattern[0]
+    heads = f"{sizes['heads']} heads"
+    if sizes["kv_heads"] != sizes["heads"]:
+        heads += f" over {sizes['kv_heads']} keys"
+    activation = getattr(block.feedforward, "act", "")
+    feedforward = f"{type(block.feedforward).__name__} {sizes['hidden']} {activation}".strip()
     parts = [
-        f"{at['layers']} layers x {heads} (width {at['width']}, head {at['head_dim']})",
+        f"{sizes['layers']} layers x {heads} (width {sizes['width']}, head {sizes['head_dim']})",
         f"{block.order}-norm ({type(block.norm).__name__})",
         f"positions {describe_positions(tower.positions)}",
-        kind,
+        feedforward,
     ]
-    mixing = _mixing(block.attention)
-    if mixing:
-        parts.insert(1, mixing)
-    near = [str(look) for look in at["window"] if look]
-    if near:
-        parts.append(f"window {', '.join(near)} in {len(near)} of {len(at['window'])} layers")
+    # Softmax attention is the usual case and is not mentioned.
+    if not isinstance(block.attention, Attention):
+        parts.insert(1, str(block.attention))
+    elif not isinstance(block.attention.kernel, Softmax):
+        parts.insert(1, str(block.attention.kernel))
+    limited = [str(size) for size in sizes["window"] if size]
+    if limited:
+        parts.append(f"window {', '.join(limited)} in {len(limited)} of {len(sizes['window'])} layers")
     if tower.distinct:
         parts.append(f"{tower.distinct} set of weights for all layers")
     return " · ".join(parts)
 
 
-def _mixing(mixer: TokenMixer) -> str:
-    """What mixes the tokens, where it is not the softmax of all scores."""
-    if not isinstance(mixer, Attention):
-        return str(mixer)
-    return "" if isinstance(mixer.kernel, Softmax) else str(mixer.kernel)
-
-
 def flat(spec: Any, path: str = "") -> dict[str, Any]:
-    """A spec as `{"tower.block.attention.heads": 12, ...}`, kinds included."""
+    """A spec as `{"tower.block.attention.heads": 12, ...}`, with the class names of its parts."""
     rows: dict[str, Any] = {path or "model": type(spec).__name__}
     for field in fields(spec):
         value, here = getattr(spec, field.name), f"{path}.{field.name}".lstrip(".")

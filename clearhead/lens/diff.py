@@ -1,4 +1,4 @@
-"""The difference of two specs: which choices differ, and what each alone does to the first."""
+"""Differences of two specs: which choices differ, and the cost of the first spec with each one changed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .cost import Cost, cost
 
 @dataclass(frozen=True)
 class Change:
-    """One choice that differs, in one place or in several alike.
+    """One choice that differs, in one place or identically in several.
 
-    `cost` is that of the first spec with this choice of the second; None: the choice does not stand alone.
+    `cost` is that of the first spec with this choice of the second; None if that spec cannot be built.
     """
 
     places: tuple[str, ...]
@@ -24,19 +24,19 @@ class Change:
 
 
 def differences(one: Model, two: Model, length: int = 128) -> list[Change]:
-    """The smallest places where the trees differ; the same change in several places is one choice."""
+    """The smallest subtrees that differ; the same change in several places is one choice."""
     if type(one) is not type(two):
         return [Change(("model",), type(one).__name__, type(two).__name__, cost(two, length=length))]
-    alike: dict[Any, list[tuple[tuple[str, ...], Any, Any]]] = {}
+    groups: dict[Any, list[tuple[tuple[str, ...], Any, Any]]] = {}
     for place, before, after in _walk(one, two, ()):
-        alike.setdefault((place[-1], before, after), []).append((place, before, after))
-    found = []
-    for rows in alike.values():
+        groups.setdefault((place[-1], before, after), []).append((place, before, after))
+    changes = []
+    for rows in groups.values():
         places = tuple(".".join(place) for place, _, _ in rows)
         _, before, after = rows[0]
-        alone = _alone(one, [(place, value) for place, _, value in rows], length)
-        found.append(Change(places, _short(before), _short(after), alone))
-    return found
+        alone = _cost_with(one, [(place, value) for place, _, value in rows], length)
+        changes.append(Change(places, _short(before), _short(after), alone))
+    return changes
 
 
 def _walk(one: Any, two: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any, Any]]:
@@ -50,27 +50,27 @@ def _walk(one: Any, two: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ..
     return rows
 
 
-def _alone(spec: Model, changes: list[tuple[tuple[str, ...], Any]], length: int) -> Cost | None:
+def _cost_with(spec: Model, changes: list[tuple[tuple[str, ...], Any]], length: int) -> Cost | None:
     try:
-        changed: Model = _with_all(spec, changes)
-        changed.empty()  # a formula does not notice sizes that cannot be built
+        changed: Model = _with_changes(spec, changes)
+        changed.empty()  # raises for sizes that cannot be built, which a cost formula does not notice
         return cost(changed, length=length)
-    except (ClearheadError, RuntimeError):  # a width that the heads do not divide, a tie that does not fit
+    except (ClearheadError, RuntimeError):  # e.g. heads that do not divide the width
         return None
 
 
-def _with_all(node: Any, changes: list[tuple[tuple[str, ...], Any]]) -> Any:
-    """Changes to one node are made at once: halfway, a tied head would not fit its table."""
+def _with_changes(node: Any, changes: list[tuple[tuple[str, ...], Any]]) -> Any:
+    """All changes of a node are applied together: one by one, a tied head would not fit its embedding."""
     inner: dict[str, list[tuple[tuple[str, ...], Any]]] = {}
     for place, value in changes:
         if not place:
             return value
         inner.setdefault(place[0], []).append((place[1:], value))
-    return replace(node, **{name: _with_all(getattr(node, name), rest) for name, rest in inner.items()})
+    return replace(node, **{name: _with_changes(getattr(node, name), rest) for name, rest in inner.items()})
 
 
 def _short(value: Any) -> Any:
-    """Kinds by name with what is not a default; plain values as they are."""
+    """A spec as its class name with the fields that differ from the default; other values as they are."""
     if isinstance(value, tuple):
         kinds = [_short(item) for item in value]
         return (

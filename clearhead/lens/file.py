@@ -1,8 +1,8 @@
-"""A trace as one file: everything that was seen in, a .safetensors out; and the way back, without the model.
+"""Trace files: writes a trace as one .safetensors file, and reads it again without the model.
 
-Exact attention is kept as queries, keys, values, mask and bias, which are smaller than its weights, and asked
-again when the file is opened; an approximation is kept as the weights it amounts to. Nothing in the file
-can name code.
+Exact attention is stored as queries, keys, values, mask and bias, which are smaller than its weights; the
+weights are recomputed from them. For an approximation its implied weights are stored. The file holds only
+tensors and JSON, so opening it runs no code from it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .tokens import Token
 from .trace_data import TraceData
 
 FORMAT = "clearhead-trace-1"
-LARGEST_ANSWER = 4_000_000  # numbers; beyond that the likeliest guesses are kept, not all logits
+LARGEST_ANSWER = 4_000_000  # numbers; of larger outputs only the most likely predictions are stored
 
 
-class Shown(Kernel):
-    """Weights that were computed elsewhere: an approximation, opened from a file."""
+class StoredPattern(Kernel):
+    """An approximate kernel of a trace file: returns the stored weights."""
 
     supports = frozenset({"causal", "mask", "bias", "uneven", "pattern"})
 
@@ -43,90 +43,92 @@ class Shown(Kernel):
 
 
 def write_trace(trace: TraceData, path: Path) -> Path:
-    fed, seen = trace.input, trace.record
-    tensors: dict[str, Tensor] = {f"stream/{name}": x for name, x in seen.streams.items()}
-    if seen.answer.numel() <= LARGEST_ANSWER:
-        tensors["answer"] = seen.answer
-    notes: dict[str, Any] = {
-        "about": _info_keys(trace.info),
-        "fed": {**asdict(fed), "tokens": fed.tokens, "target_tokens": fed.target_tokens},
-        "calls": {address: _keep(address, call, tensors) for address, call in seen.calls.items()},
-    }
-    guesses = trace.guesses(top=10)
-    if guesses is not None:
-        tensors |= {"guesses/ids": guesses.ids, "guesses/probabilities": guesses.probabilities}
-        notes["guesses"] = guesses.labels
-    whole = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
+    """Write a trace. The keys "about", "fed", "speaks" and "guesses" belong to the file format."""
+    info, trace_input, record = trace.info, trace.input, trace.record
+    tensors: dict[str, Tensor] = {f"stream/{name}": x for name, x in record.streams.items()}
+    if record.answer.numel() <= LARGEST_ANSWER:
+        tensors["answer"] = record.answer
+    header: dict[str, Any] = {
+        "about": {
+            "title": info.title, "kinds": info.kinds, "speaks": info.generates, "has_head": info.has_head,
+        },
+        "fed": asdict(trace_input)
+        | {"tokens": trace_input.tokens, "target_tokens": trace_input.target_tokens},
+        "calls": {address: _pack_call(address, call, tensors) for address, call in record.calls.items()},
+    }  # fmt: skip
+    lens = trace.logit_lens_or_none(top=10)
+    if lens is not None:
+        tensors |= {"guesses/ids": lens.ids, "guesses/probabilities": lens.probabilities}
+        header["guesses"] = lens.labels
+    # safetensors refuses tensors that share memory.
+    copies = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
     try:
-        save_file(whole, path, metadata={"format": FORMAT, "trace": json.dumps(notes, ensure_ascii=False)})
+        save_file(copies, path, metadata={"format": FORMAT, "trace": json.dumps(header, ensure_ascii=False)})
     except (OSError, SafetensorError) as error:
         raise SaveError(f"{path} cannot be written: {error}") from None
     return path
 
 
-def _info_keys(info: ModelInfo) -> dict[str, Any]:
-    """The keys of the file format; `_info` reads them."""
-    return {"title": info.title, "kinds": info.kinds, "speaks": info.generates, "has_head": info.has_head}
-
-
-def _info(keys: dict[str, Any]) -> ModelInfo:
-    return ModelInfo(keys["title"], keys["kinds"], generates=keys["speaks"], has_head=keys["has_head"])
-
-
-def _keep(address: str, call: RecordedCall, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """One attention: its tensors into the file, and what belongs to them into its notes."""
-    note: dict[str, Any] = {"scale": call.scale, "kernel": call.kernel.name}
+def _pack_call(address: str, call: RecordedCall, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Add the tensors of one attention call to `tensors`; returns its entry of the header."""
+    entry: dict[str, Any] = {"scale": call.scale, "kernel": call.kernel.name}
     mask, bias = call.view.dense, call.bias
     for name, x in (("q", call.q_BHQE), ("k", call.k_BHKE), ("v", call.v_BHKE)):
         tensors[f"{address}/{name}"] = x
     if type(call.kernel) is not SoftmaxKernel:
         tensors[f"{address}/pattern"] = call.pattern()
-        return {**note, "exact": False}
-    # Layers share masks and biases; each is kept once.
+        return {**entry, "exact": False}
+    # Layers share masks and biases; each is stored once.
     for name, shared in (("mask", mask), ("bias", bias)):
         if shared is not None:
-            note[name] = f"shared/{name}-{id(shared)}"
-            tensors[note[name]] = shared
+            entry[name] = f"shared/{name}-{id(shared)}"
+            tensors[entry[name]] = shared
     if call.kernel.sink is not None:
         tensors[f"{address}/sink"] = call.kernel.sink
-    return {**note, "exact": True, "cap": call.kernel.cap}
+    return {**entry, "exact": True, "cap": call.kernel.cap}
 
 
 def read_trace(path: str | Path) -> tuple[TraceInput, ForwardRecord, ModelInfo, LogitLens | None]:
     """The parts of a saved trace; `open_trace` puts them together."""
     try:
         with safe_open(path, framework="pt") as file:
-            kept = file.metadata() or {}
+            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise LoadError(f"{path} cannot be opened as a trace: {error}") from None
-    if kept.get("format") != FORMAT:
-        raise InputError(f"{path} is no trace; a trace is made by b.trace(text).save('x.safetensors')")
+    if metadata.get("format") != FORMAT:
+        raise InputError(f"{path} is not a trace; b.trace(text).save('x.safetensors') writes one")
     try:
-        notes = json.loads(kept["trace"])
-        about, fed = _info(notes["about"]), notes["fed"]
-        calls = {address: _call(address, note, tensors) for address, note in notes["calls"].items()}
-        tokens = {side: fed[side] and [Token(*t) for t in fed[side]] for side in ("tokens", "target_tokens")}
-        guesses = None
-        if "guesses" in notes:
-            guesses = LogitLens(tensors["guesses/ids"], tensors["guesses/probabilities"], notes["guesses"])
+        header = json.loads(metadata["trace"])
+        about, trace_input = header["about"], header["fed"]
+        info = ModelInfo(
+            about["title"], about["kinds"], generates=about["speaks"], has_head=about["has_head"]
+        )
+        calls = {address: _unpack_call(address, entry, tensors) for address, entry in header["calls"].items()}
+        tokens = {
+            side: trace_input[side] and [Token(*t) for t in trace_input[side]]
+            for side in ("tokens", "target_tokens")
+        }
+        lens = None
+        if "guesses" in header:
+            lens = LogitLens(tensors["guesses/ids"], tensors["guesses/probabilities"], header["guesses"])
         streams = {n.removeprefix("stream/"): x for n, x in tensors.items() if n.startswith("stream/")}
         answer = tensors.get("answer", torch.empty(0))
-        return TraceInput(**fed | tokens), ForwardRecord(answer, calls, streams), about, guesses
+        return TraceInput(**trace_input | tokens), ForwardRecord(answer, calls, streams), info, lens
     except (KeyError, TypeError, ValueError) as error:
-        raise LoadError(f"{path} is a broken trace: {error!r}") from None
+        raise LoadError(f"{path} is a damaged trace: {error!r}") from None
 
 
-def _call(address: str, note: dict[str, Any], tensors: dict[str, Tensor]) -> RecordedCall:
+def _unpack_call(address: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> RecordedCall:
     q, k, v = (tensors[f"{address}/{name}"] for name in "qkv")
     kernel: Kernel
-    if note["exact"]:
+    if entry["exact"]:
         sink = tensors.get(f"{address}/sink")
-        kernel = Softmax(cap=note["cap"], sink=sink is not None).build(q.shape[1], q.shape[-1])
+        kernel = Softmax(cap=entry["cap"], sink=sink is not None).build(q.shape[1], q.shape[-1])
         kernel.load_state_dict({} if sink is None else {"sink": sink})
     else:
-        kernel = Shown(note["kernel"], tensors[f"{address}/pattern"])
-    rule: Mask = Given(tensors[note["mask"]]) if "mask" in note else Everyone()
+        kernel = StoredPattern(entry["kernel"], tensors[f"{address}/pattern"])
+    rule: Mask = Given(tensors[entry["mask"]]) if "mask" in entry else Everyone()
     q_pos, k_pos = (torch.arange(x.shape[2])[None] for x in (q, k))
-    bias = tensors[note["bias"]] if "bias" in note else None
-    return RecordedCall(q, k, v, View(rule, 1, q_pos, k_pos), bias, note["scale"], kernel=kernel)
+    bias = tensors[entry["bias"]] if "bias" in entry else None
+    return RecordedCall(q, k, v, View(rule, 1, q_pos, k_pos), bias, entry["scale"], kernel=kernel)

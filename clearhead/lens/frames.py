@@ -1,7 +1,7 @@
-"""Frames: a trace of a text that was generated token by token in; one frame for each token out.
+"""Frames: the trace of a generated text in; one frame per generated token out.
 
-A causal model that reads the whole text at once computes what it computed while it generated it, so one pass
-holds every frame: row by row.
+A causal model computes the same for a whole text at once as while generating it token by token, so one
+forward pass holds every frame, one per row.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ class Frame:
 def frames(trace: TraceData, top: int = 5) -> list[Frame]:
     tokens = trace.target_tokens or trace.tokens
     if not trace.info.generates:
-        raise InputError("frames are for models that generate one token after another")
-    made = []
-    chances = trace.answer[trace.input.prompt - 1 :].float().softmax(-1)
+        raise InputError("frames need a model that generates text; this one does not")
+    result = []
+    # Row t predicts token t + 1, so the first generated token belongs to the last row of the prompt.
+    probabilities = trace.answer[trace.input.prompt - 1 :].float().softmax(-1)
     for step, row in enumerate(range(trace.input.prompt - 1, len(tokens) - 1)):
-        best = torch.topk(chances[step], min(top, chances.shape[-1]))
+        best = torch.topk(probabilities[step], min(top, probabilities.shape[-1]))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         candidates = [(of_ids([i], trace.tokenizer)[0].label, i, p) for i, p in pairs]
         token = tokens[row + 1]
-        made.append(Frame(step, row, token, float(chances[step, token.id]), candidates, trace))
-    return made
+        result.append(Frame(step, row, token, float(probabilities[step, token.id]), candidates, trace))
+    return result

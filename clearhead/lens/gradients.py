@@ -1,4 +1,4 @@
-"""Gradients: a model after a backward pass in; norms per parameter and per layer, with marks, out.
+"""Gradients: a model after a backward pass in; gradient norms per parameter and per layer out.
 
 The total is the one that clipping uses (`torch.nn.utils.get_total_norm`).
 """
@@ -15,7 +15,7 @@ from torch.nn.utils import get_total_norm
 
 from ..errors import InputError
 
-VANISHING, EXPLODING = 1e-3, 1e3  # of a layer, next to the median of all layers
+VANISHING, EXPLODING = 1e-3, 1e3  # thresholds of a layer's norm, relative to the median of all layers
 LAYER = re.compile(r"(?:(encoder|decoder|tower)\.)?blocks\.(\d+)\.")
 
 
@@ -26,37 +26,37 @@ class Gradients:
     layers: dict[str, float]  # "tower.embed", "tower.blocks.0", ..., "head", in the order of the model
 
     def mark(self, layer: str) -> str:
-        """ "vanishing", "exploding" or "": a layer next to the median of all layers."""
+        """A layer's norm relative to the median: "vanishing", "exploding", "none" (zero) or "" (ordinary)."""
         norms = [norm for norm in self.layers.values() if norm > 0]
         norm = self.layers[layer]
         if norm == 0:
             return "none"
-        middle = median(norms)
-        if norm != norm or norm == float("inf") or norm > EXPLODING * middle:
+        typical = median(norms)
+        if norm != norm or norm == float("inf") or norm > EXPLODING * typical:
             return "exploding"
-        return "vanishing" if norm < VANISHING * middle else ""
+        return "vanishing" if norm < VANISHING * typical else ""
 
 
 def gradients(model: nn.Module) -> Gradients:
-    """Read the gradients that a backward pass left; parameters without one count as zero."""
-    found: Mapping[str, Tensor | None] = {
+    """Read the gradients after a backward pass; parameters without one count as zero."""
+    grads: Mapping[str, Tensor | None] = {
         name: p.grad for name, p in model.named_parameters() if p.requires_grad
     }
-    there = [grad for grad in found.values() if grad is not None]
-    if not there:
+    computed = [grad for grad in grads.values() if grad is not None]
+    if not computed:
         raise InputError("no parameter has a gradient; call backward() on a loss first")
-    norms = {name: 0.0 if grad is None else float(grad.norm()) for name, grad in found.items()}
+    norms = {name: 0.0 if grad is None else float(grad.norm()) for name, grad in grads.items()}
     squares: dict[str, float] = {}
     for name, norm in norms.items():
         squares[part(name)] = squares.get(part(name), 0.0) + norm**2
     layers = {name: square**0.5 for name, square in squares.items()}
-    return Gradients(float(get_total_norm(there)), norms, layers)
+    return Gradients(float(get_total_norm(computed)), norms, layers)
 
 
 def part(name: str) -> str:
     """The layer a parameter belongs to."""
-    found = LAYER.match(name)
-    if found:
-        return name[: found.end() - 1]
+    match = LAYER.match(name)
+    if match:
+        return name[: match.end() - 1]
     pieces = name.split(".")
     return pieces[0] if pieces[0] == "head" else ".".join(pieces[:2])

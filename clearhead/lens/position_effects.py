@@ -1,4 +1,4 @@
-"""What a position scheme does: a scheme in; what it adds, how it rotates, what bias it gives, out.
+"""Effects of a position scheme: a scheme in; what it adds, how it rotates and its attention bias out.
 
 A scheme is observed through its three methods (add, rotate, bias), so a new one needs no code here.
 Shape suffixes: T positions, D width, E head width, H heads.
@@ -17,32 +17,32 @@ from ..errors import InputError, nearest
 from ..nn import Everyone, Learned, Normal, Positions, PositionScheme, Rope, Sinusoidal, View, initialise
 from ..spec import Dims
 
-ALIASES = {"t5": "RelativeBuckets", "none": "NoPositions", "sine": "Sinusoidal"}  # what people also call them
+ALIASES = {"t5": "RelativeBuckets", "none": "NoPositions", "sine": "Sinusoidal"}  # other common names
 
 
 @dataclass(frozen=True, eq=False)
 class PositionEffects:
-    """What a scheme does over positions 0 to T - 1; None where it does nothing."""
+    """The effects of a scheme at positions 0 to T - 1; None for those it does not have."""
 
     name: str
     added_TD: Tensor | None  # added to the embeddings
-    rotated_TE: Tensor | None  # what becomes of a vector of ones
-    bias_HT: Tensor | None  # on the score, by how many tokens back the key is
+    rotated_TE: Tensor | None  # a vector of ones after rotation
+    bias_HT: Tensor | None  # added to the scores, by distance of the key to the left of the query
     wavelengths: list[float]  # in tokens, of each pair of channels
 
     @property
     def similarity(self) -> Tensor | None:
-        """(T,): how alike two positions are, by their distance; the mean over all pairs, 1 at distance 0."""
+        """(T,): mean cosine similarity of two positions by their distance; 1 at distance 0."""
         x = self.added_TD if self.added_TD is not None else self.rotated_TE
         if x is None:
             return None
         x = torch.nn.functional.normalize(x.double(), dim=-1)
-        alike = x @ x.T
-        return torch.stack([alike.diagonal(d).mean() for d in range(len(x))])
+        cosine = x @ x.T
+        return torch.stack([cosine.diagonal(d).mean() for d in range(len(x))])
 
 
 def scheme_named(word: str, length: int = 100, width: int = 512) -> Positions:
-    """A scheme by its name: rope, sinusoidal, alibi, learned, t5. At its defaults, in the given sizes."""
+    """A scheme by its name (rope, sinusoidal, alibi, learned, t5), with defaults and the given sizes."""
     kinds = {name.lower(): kind for name, kind in Positions.kinds().items()}
     kind = kinds.get(ALIASES.get(word.lower(), word).lower())
     if kind is None:
@@ -50,7 +50,7 @@ def scheme_named(word: str, length: int = 100, width: int = 512) -> Positions:
     rows = math.isqrt(length)
     sizes: dict[str, Any] = {
         "length": length,
-        "shape": (rows, -(-length // rows)),  # a grid large enough for all
+        "shape": (rows, -(-length // rows)),  # a grid with room for all positions
         "widths": (width // 2, width - width // 2),
     }
     needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
@@ -62,7 +62,7 @@ def scheme_named(word: str, length: int = 100, width: int = 512) -> Positions:
 def position_effects(
     spec: Positions, *, length: int = 100, width: int = 512, heads: int = 8
 ) -> PositionEffects:
-    """A scheme by its spec; one that learns shows its first weights."""
+    """The effects of a spec; a scheme with weights is initialised at random."""
     dims = Dims(width=width, depth=1, heads=heads, head_dim=width // heads, causal=True)
     with torch.device("meta"):
         empty = spec.build(dims, width)
@@ -75,21 +75,22 @@ def position_effects(
 def effects_in_model(
     scheme: PositionScheme, spec: Positions, *, length: int, width: int, heads: int, head_dim: int
 ) -> PositionEffects:
-    """What a scheme does with the weights it has in a model."""
+    """The effects of a scheme with the weights it has in a model."""
     if isinstance(spec, Learned):
         length = min(length, spec.length)
     pos = torch.arange(length)[None]
     added = scheme.add(torch.zeros(1, length, width), pos)[0]
     bound = scheme.bind(View(Everyone(), 1, pos, pos))
+    # A scheme has no description of its effects, so its methods are called on simple inputs.
     ones = torch.ones(1, heads, length, head_dim)
     rotated = bound.rotate_q(ones)[0, 0]
     bias = bound.bias(0, ones, ones)
-    last = None if bias is None else bias[0, :, -1].flip(-1)
+    bias_HT = None if bias is None else bias[0, :, -1].flip(-1)
     return PositionEffects(
         type(spec).__name__,
         added if bool(added.any()) else None,
         rotated if not torch.equal(rotated, ones[0, 0]) else None,
-        last,
+        bias_HT,
         wavelengths(spec, width, head_dim),
     )
 

@@ -1,7 +1,7 @@
-"""One pass through a model in; what every attention was given, and the stream after every layer, out.
+"""Records of a forward pass: the inputs of every attention kernel and the residual stream after every layer.
 
-The answer is the one the model gives unwatched, bit for bit: kernels say what they were given and compute
-as always; weights are computed later, for the layers and heads somebody asks for.
+The model's output is bit-identical to that of an unrecorded pass: kernels report their inputs and compute as
+usual. Attention weights are computed later, only for the layers and heads that are requested.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ AttentionKind = Literal["self", "decoder", "cross"]
 
 @dataclass(frozen=True)
 class TraceInput:
-    """What a model was given: ids, their tokens, and, for a decoder of its own, the same once more."""
+    """The input of a traced forward pass: ids and tokens, and those of the decoder, if it has its own."""
 
-    ids: Sequence[int] | Tensor  # or what else the first tower reads: frames, pixels
+    ids: Sequence[int] | Tensor  # or other inputs of the first tower: audio frames, pixels
     tokens: list[Token]
     types: Sequence[int] | None = None
     target_ids: Sequence[int] | Tensor | None = None
@@ -34,7 +34,7 @@ class TraceInput:
     prompt: int = 1  # number of tokens (of the target, if there is one) that were given, not generated
 
     def arguments(self, device: torch.device, rows: int = 1) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """As the model is called: the inputs of its towers, and segment types; `rows` times the same."""
+        """Positional and keyword arguments of the model, as a batch of `rows` identical rows."""
 
         def batch(ids: Sequence[int] | Tensor) -> Tensor:
             one = ids if isinstance(ids, Tensor) else torch.tensor(list(ids))
@@ -46,19 +46,19 @@ class TraceInput:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What must be known of a model to read a trace of it."""
+    """The facts about a model that are needed to read its trace."""
 
     title: str
     kinds: dict[AttentionKind, str]  # kind of attention -> its addresses: "decoder.blocks.{}.cross"
-    generates: bool  # one token after another
-    has_head: bool  # the answer is a guess (words, labels), not the last states
+    generates: bool  # decodes token by token
+    has_head: bool  # the output is predictions (tokens, labels), not hidden states
 
 
 @dataclass
 class ForwardRecord:
-    """What one pass left behind. Addresses are those of taps: `decoder.blocks.3.cross`."""
+    """The recorded tensors of one pass. Addresses are those of taps: `decoder.blocks.3.cross`."""
 
-    answer: Tensor  # what the model said, the batch of one taken off
+    answer: Tensor  # the model's output, without the batch dimension
     calls: dict[str, RecordedCall] = field(default_factory=dict)
     streams: dict[str, Tensor] = field(default_factory=dict)  # `tower.embed`, `tower.blocks.0.out`, ...
 
@@ -66,20 +66,20 @@ class ForwardRecord:
         return sum(1 for name in self.streams if name.startswith(f"{side}.blocks."))
 
     def call(self, address: str) -> RecordedCall:
-        if address not in self.calls:  # a layer may mix its tokens in another way
+        if address not in self.calls:
             layer = address.split(".")[2]
-            raise InputError(f"layer {layer} has no attention to look at; it mixes its tokens in another way")
+            raise InputError(f"layer {layer} has no attention weights: its token mixer is not attention")
         return self.calls[address]
 
     def pattern(self, address: str, heads: slice = ALL) -> Tensor:
-        """(H, Q, K) of one attention."""
+        """(H, Q, K): the weights of one attention."""
         call = self.call(address)
         try:
             with torch.no_grad():
                 return call.pattern(heads)[0].float()
         except UnsupportedError:
             name = call.kernel.name
-            raise InputError(f"{name} attention cannot say which weights its answer amounts to") from None
+            raise InputError(f"{name} attention does not define attention weights") from None
 
 
 def model_info(model: TransformerModel, title: str) -> ModelInfo:
@@ -88,8 +88,8 @@ def model_info(model: TransformerModel, title: str) -> ModelInfo:
 
 
 def attention_addresses(model: TransformerModel) -> dict[AttentionKind, str]:
-    """The kinds of attention: self-attention of the first tower ("self") and of further ones, by their names,
-    and cross-attention, each with the address of its layers."""
+    """The kinds of attention with the addresses of their layers: "self" for the first tower, the tower's name
+    for the self-attention of further ones, and "cross"."""
     kinds: dict[str, str] = {}
     for name, tower in model.stacks.items():
         kinds[name if kinds else "self"] = f"{name}.blocks.{{}}.attn"
@@ -98,32 +98,28 @@ def attention_addresses(model: TransformerModel) -> dict[AttentionKind, str]:
     return cast("dict[AttentionKind, str]", kinds)
 
 
-def record_forward(model: TransformerModel, fed: TraceInput, *, tap: Tap = OFF) -> ForwardRecord:
-    """Run the model once on this input. `tap` may change things."""
-    seen: dict[str, Tensor] = {}
+def record_forward(model: TransformerModel, trace_input: TraceInput, *, tap: Tap = OFF) -> ForwardRecord:
+    """Run the model once on this input. `tap` runs first and may replace activations."""
+    streams: dict[str, Tensor] = {}
     calls: dict[str, RecordedCall] = {}
 
-    def keep(address: str, x: Tensor) -> Tensor:
-        if _is_stream(address):
-            seen[address] = x.detach()[0]
+    def record_stream(address: str, x: Tensor) -> Tensor:
+        # `tower.embed` and `tower.blocks.0.out` are the stream; deeper ones are outputs of sub-layers.
+        parts = address.split(".")
+        if len(parts) == 2 or (len(parts) == 4 and parts[1] == "blocks"):
+            streams[address] = x.detach()[0]
         return x
 
-    def hear(address: str, call: RecordedCall) -> None:
+    def record_call(address: str, call: RecordedCall) -> None:
         calls[address] = replace(call, q_BHQE=call.q_BHQE.detach(), k_BHKE=call.k_BHKE.detach())
 
-    watch = chain_taps(tap, Tap("*.out", keep, hear=hear), Tap("*.embed", keep))
+    taps = chain_taps(tap, Tap("*.out", record_stream, on_call=record_call), Tap("*.embed", record_stream))
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            inputs, options = fed.arguments(next(model.parameters()).device)
-            answer = model(*inputs, **options, tap=watch)
+            inputs, options = trace_input.arguments(next(model.parameters()).device)
+            answer = model(*inputs, **options, tap=taps)
     finally:
         model.train(was_training)
-    return ForwardRecord(answer[0], calls, seen)
-
-
-def _is_stream(address: str) -> bool:
-    """The stream itself, not what a sub-layer adds to it."""
-    parts = address.split(".")
-    return len(parts) == 2 or (len(parts) == 4 and parts[1] == "blocks")
+    return ForwardRecord(answer[0], calls, streams)

@@ -1,7 +1,7 @@
-"""Attention through all layers: weights in, how much of each first token arrives at each last one out.
+"""Attention rollout and attention flow (Abnar 2020): weights of all layers in; input attributions out.
 
-Rollout multiplies the layers; flow asks how much could pass at most (Abnar 2020). Both take each layer as
-half attention, heads taken together, and half the residual stream.
+Rollout multiplies the layers; flow is the maximum flow through them. Both take each layer as half attention
+(the mean over heads) and half residual connection.
 Shape suffixes: L layers, H heads, T tokens.
 """
 
@@ -14,43 +14,42 @@ from ..errors import InputError, MissingError
 
 
 def rollout(weights_LHTT: Tensor) -> Tensor:
-    """(T, T): row q says of which first tokens the last state of q is made."""
+    """(T, T): row q holds the share of each input token in the last state of token q."""
     total = torch.eye(weights_LHTT.shape[-1])
-    for layer_TT in _mixed(weights_LHTT):
+    for layer_TT in _layer_matrices(weights_LHTT):
         total = layer_TT @ total
     return total
 
 
 def flow(weights_LHTT: Tensor, query: int) -> Tensor:
-    """(T,): the maximum flow from the last state of one token down to each first one.
+    """(T,): the maximum flow from the last state of one token to each input token.
 
-    The layers are pipes as wide as their weights. Slower than rollout: one flow problem per token.
+    Weights are the capacities of the edges. Slower than rollout: one flow problem per token.
     """
     try:
         import networkx
     except ImportError:
         raise MissingError("networkx", "attention flow") from None
-    layers = _mixed(weights_LHTT)
+    layers = _layer_matrices(weights_LHTT)
     depth, length = len(layers), weights_LHTT.shape[-1]
     if not -length <= query < length:
         raise InputError(f"there is no token {query}; there are {length}, from 0 to {length - 1}")
-    pipes = networkx.DiGraph()
+    graph = networkx.DiGraph()
     for i, layer_TT in enumerate(layers):
         for q in range(length):
             for k in range(length):
                 if layer_TT[q, k] > 0:
-                    pipes.add_edge((i + 1, q), (i, k), capacity=float(layer_TT[q, k]))
+                    graph.add_edge((i + 1, q), (i, k), capacity=float(layer_TT[q, k]))
     top = (depth, query % length)
-    there = set(pipes.nodes)
     flows = [
-        networkx.maximum_flow_value(pipes, top, (0, k)) if (0, k) in there else 0.0 for k in range(length)
+        networkx.maximum_flow_value(graph, top, (0, k)) if (0, k) in graph else 0.0 for k in range(length)
     ]
     return torch.tensor(flows)
 
 
-def _mixed(weights_LHTT: Tensor) -> list[Tensor]:
-    """Half what the heads look at together, half the stream itself; rows sum to one."""
+def _layer_matrices(weights_LHTT: Tensor) -> list[Tensor]:
+    """Half the mean of the heads, half the identity (the residual connection); rows sum to one."""
     if weights_LHTT.ndim != 4 or weights_LHTT.shape[-1] != weights_LHTT.shape[-2]:
         raise InputError(f"expected (layers, heads, tokens, tokens); given {tuple(weights_LHTT.shape)}")
-    own = torch.eye(weights_LHTT.shape[-1])
-    return [0.5 * layer.mean(0) + 0.5 * own for layer in weights_LHTT.float()]
+    identity = torch.eye(weights_LHTT.shape[-1])
+    return [0.5 * layer.mean(0) + 0.5 * identity for layer in weights_LHTT.float()]

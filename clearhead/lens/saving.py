@@ -1,4 +1,4 @@
-"""Saving a trace: a file name in; a picture, a page or the trace itself out, by its suffix."""
+"""Saving and drawing traces: a picture, an HTML page or the trace itself, by the suffix of the file."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ SUFFIXES = (".png", ".svg", ".pdf", ".html", ".safetensors")
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """What a picture is of. Without a head, the heads of the layer are taken together."""
+class HeadSelection:
+    """The layer and head that a picture shows."""
 
     kind: AttentionKind
+    given_layer: int | None  # None: the last layer; an alignment selects its own
     layer: int
-    head: int | None
+    head: int | None  # None: the mean of the heads
     word: int | None = None  # the token that arcs start from
-    other: tuple[int, int] | None = None  # layer and head to put beside the chosen one
+    other: tuple[int, int] | None = None  # layer and head of the second matrix in the view "two"
 
 
 def save_trace(
@@ -47,10 +48,10 @@ def save_trace(
     word: int | str | None = None,
     other: tuple[int, int] | None = None,
 ) -> Path:
-    """`view` is one of `VIEWS`; the default is the alignment of a translator, else the heat map."""
+    """`view` is one of `VIEWS`; the default is the alignment of an encoder-decoder, else the heat map."""
     path = Path(path)
     if path.suffix not in SUFFIXES:
-        raise InputError(f"a trace is saved as {', '.join(SUFFIXES)}; given {path.name}")
+        raise InputError(f"a trace can be saved as {', '.join(SUFFIXES)}; given {path.name}")
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {path.parent} to save {path.name} in")
     if path.suffix == ".safetensors":
@@ -74,24 +75,25 @@ def draw_trace(
     word: int | str | None = None,
     other: tuple[int, int] | None = None,
 ) -> pictures.Picture:
-    """One picture of a trace."""
+    """Draw one view of a trace; see `VIEWS`."""
     aligns = "cross" in trace.kinds and kind in (None, "cross") and layer is None and head is None
     view = view or ("alignment" if aligns else "heat")
     if view not in VIEWS:
         raise InputError(f"there is no view {view!r}; {nearest(view, VIEWS)}")
     kind = kind or trace.kinds[-1]
-    trace.call(kind, -1 if layer is None else layer)  # refuses a layer that is not there
-    at = -1 if layer is None else layer
-    chosen = Chosen(kind, at % trace.layers(kind), head, _word(trace, kind, word), other)
-    return VIEWS[view](trace, chosen, layer)
+    number = -1 if layer is None else layer
+    trace.call(kind, number)  # raises if there is no such layer
+    token = _token_index(trace, kind, word)
+    selection = HeadSelection(kind, layer, number % trace.layers(kind), head, token, other)
+    return VIEWS[view](trace, selection)
 
 
 def labels(tokens: list[Token]) -> list[str]:
     return [token.label for token in tokens]
 
 
-def _word(trace: TraceData, kind: AttentionKind, word: int | str | None) -> int | None:
-    """A token by its number or by its text, the last one that has it."""
+def _token_index(trace: TraceData, kind: AttentionKind, word: int | str | None) -> int | None:
+    """The index of a token given by number or by label; of equal labels, the last one."""
     rows = labels(trace.sides(kind)[0])
     if word is None or isinstance(word, int):
         if word is not None and not -len(rows) <= word < len(rows):
@@ -102,110 +104,110 @@ def _word(trace: TraceData, kind: AttentionKind, word: int | str | None) -> int 
     return len(rows) - 1 - rows[::-1].index(word)
 
 
-def name_of(trace: TraceData, chosen: Chosen) -> str:
-    which = {"self": "", "decoder": "decoder, ", "cross": "cross-attention, "}[chosen.kind]
-    head = "all heads together" if chosen.head is None else f"head {chosen.head}"
-    return f"{which}layer {chosen.layer}, {head}"
+def _title(selection: HeadSelection) -> str:
+    which = {"self": "", "decoder": "decoder, ", "cross": "cross-attention, "}[selection.kind]
+    head = "mean of all heads" if selection.head is None else f"head {selection.head}"
+    return f"{which}layer {selection.layer}, {head}"
 
 
-def _matrix(trace: TraceData, chosen: Chosen) -> Tensor:
-    weights = trace.attention(chosen.kind, chosen.layer, chosen.head)
-    return weights if chosen.head is not None else weights.mean(0)
+def _matrix(trace: TraceData, selection: HeadSelection) -> Tensor:
+    weights = trace.attention(selection.kind, selection.layer, selection.head)
+    return weights if selection.head is not None else weights.mean(0)
 
 
-def _heat(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
-    return pictures.heat_map(_matrix(trace, chosen), *trace.labels(chosen.kind), name_of(trace, chosen))
+def _heat(trace: TraceData, selection: HeadSelection) -> pictures.Picture:
+    return pictures.heat_map(_matrix(trace, selection), *trace.labels(selection.kind), _title(selection))
 
 
-def _grid(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
-    scores = head_scores(trace, chosen.kind)
-    layers, heads = trace.layers(chosen.kind), trace.heads(chosen.kind)
+def _grid(trace: TraceData, selection: HeadSelection) -> pictures.Picture:
+    scores = head_scores(trace, selection.kind)
+    layers, heads = trace.layers(selection.kind), trace.heads(selection.kind)
     marks = [[scores.role(i, h) for h in range(heads)] for i in range(layers)]
-    return pictures.head_grid(trace.attention(chosen.kind), f"{trace.info.title}: every head", marks)
+    return pictures.head_grid(trace.attention(selection.kind), f"{trace.info.title}: every head", marks)
 
 
-def _two(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
-    heads = trace.heads(chosen.kind)
-    head = chosen.head or 0
-    beside = chosen.other or (chosen.layer, (head + 1) % heads)
-    pair = [(chosen.layer, head), beside]
-    one, two = (trace.attention(chosen.kind, at, which) for at, which in pair)
-    titles = tuple(f"layer {at}, head {which}" for at, which in pair)
-    return pictures.side_by_side(one, two, *trace.labels(chosen.kind), (titles[0], titles[1]))
+def _two(trace: TraceData, selection: HeadSelection) -> pictures.Picture:
+    heads = trace.heads(selection.kind)
+    head = selection.head or 0
+    second = selection.other or (selection.layer, (head + 1) % heads)
+    pair = [(selection.layer, head), second]
+    left, right = (trace.attention(selection.kind, *which) for which in pair)
+    titles = tuple(f"layer {layer}, head {number}" for layer, number in pair)
+    return pictures.side_by_side(left, right, *trace.labels(selection.kind), (titles[0], titles[1]))
 
 
-def _arcs(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
-    if chosen.kind == "cross":
-        raise InputError("arcs stay within one text; for two texts there are lines and the alignment")
-    rows, _ = trace.sides(chosen.kind)
-    word = len(rows) - 1 if chosen.word is None else chosen.word
-    title = f"where {rows[word].label!r} looks: {name_of(trace, chosen)}"
-    return pictures.arcs(_matrix(trace, chosen)[word], labels(rows), word, title)
+def _arcs(trace: TraceData, selection: HeadSelection) -> pictures.Picture:
+    if selection.kind == "cross":
+        raise InputError("arcs stay within one text; for two texts use the view lines or alignment")
+    rows, _ = trace.sides(selection.kind)
+    word = len(rows) - 1 if selection.word is None else selection.word
+    title = f"what {rows[word].label!r} attends to: {_title(selection)}"
+    return pictures.arcs(_matrix(trace, selection)[word], labels(rows), word, title)
 
 
-def _lines(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
-    return pictures.bipartite(_matrix(trace, chosen), *trace.labels(chosen.kind), name_of(trace, chosen))
+def _lines(trace: TraceData, selection: HeadSelection) -> pictures.Picture:
+    return pictures.bipartite(_matrix(trace, selection), *trace.labels(selection.kind), _title(selection))
 
 
-def _alignment(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
-    found = alignment(trace, layer, chosen.head)
-    target = "".join(token.text for token in found.target if not token.special)
-    source = "".join(_spaced(found.source))
-    title = f"{source} → {target}"
-    return pictures.aligned(found.weights_QK, labels(found.target), labels(found.source), title)
+def _alignment(trace: TraceData, selection: HeadSelection) -> pictures.Picture:
+    links = alignment(trace, selection.given_layer, selection.head)
+    target = "".join(token.text for token in links.target if not token.special)
+    title = f"{''.join(_spaced(links.source))} → {target}"
+    return pictures.aligned(links.weights_QK, labels(links.target), labels(links.source), title)
 
 
 def _spaced(tokens: list[Token]) -> list[str]:
-    """The text of the tokens with the gaps between them, as the offsets say."""
+    """The text of the tokens, with the spaces between them restored from their offsets."""
     plain = [token for token in tokens if not token.special]
     gaps = [0, *(b.start - a.end for a, b in pairwise(plain))]
     return [" " * max(gap, 0) + token.text for gap, token in zip(gaps, plain, strict=True)]
 
 
-def _guesses(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
-    read = trace.target_tokens or trace.tokens
-    found = trace.logit_lens()
-    names = labels(read) if found.ids.shape[1] == len(read) else ["the whole text"]
+def _logit_lens(trace: TraceData, selection: HeadSelection) -> pictures.Picture:
+    tokens = trace.target_tokens or trace.tokens
+    lens = trace.logit_lens()
+    names = labels(tokens) if lens.ids.shape[1] == len(tokens) else ["the whole text"]
+    # Above the table: the generated tokens, and the prediction after the last one.
     generated = [frame.token.label for frame in frames(trace)] if trace.info.generates else []
-    before = [""] * (len(names) - len(generated) - 1)
-    answers = [*before, *generated, found.labels[-1][-1][0]] if generated else []
-    return pictures.guess_table(found, names, f"{trace.info.title}: logit lens", answers)
+    prompt = [""] * (len(names) - len(generated) - 1)
+    answers = [*prompt, *generated, lens.labels[-1][-1][0]] if generated else []
+    return pictures.logit_lens_table(lens, names, f"{trace.info.title}: logit lens", answers)
 
 
-def _tree(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
+def _tree(trace: TraceData, selection: HeadSelection) -> pictures.Picture:
     if trace.tree is None or not trace.tree.branches:
-        raise InputError("there is no beam search to draw; trace with beams=4 (--beams 4)")
+        raise InputError("this trace has no beam search to draw; trace with beams=4 (--beams 4)")
     return pictures.beam_tree(trace.tree.branches, f"beam search, {len(trace.tree.answers)} answers")
 
 
-def _rollout(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
-    if chosen.kind == "cross":
-        raise InputError("rollout multiplies the layers of one tower; choose kind self or decoder")
-    rows, _ = trace.sides(chosen.kind)
+def _rollout(trace: TraceData, selection: HeadSelection) -> pictures.Picture:
+    if selection.kind == "cross":
+        raise InputError("rollout multiplies the layers of one stack; use kind self or decoder")
+    rows, _ = trace.sides(selection.kind)
     names = labels(rows)
     return pictures.heat_map(
-        rollout(trace.attention(chosen.kind)), names, names, "attention rollout", top=None
+        rollout(trace.attention(selection.kind)), names, names, "attention rollout", top=None
     )
 
 
-def _importance(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
-    found = head_importance(trace, chosen.kind)
-    unit = "bits the answer moves" if trace.info.has_head else "relative move of the states"
-    return pictures.table_of_heads(found, "head importance: each head silent in turn", unit, "Oranges")
+def _importance(trace: TraceData, selection: HeadSelection) -> pictures.Picture:
+    importance = head_importance(trace, selection.kind)
+    unit = "change of the answer in bits" if trace.info.has_head else "relative change of the states"
+    return pictures.table_of_heads(importance, "head importance: one head ablated at a time", unit, "Oranges")
 
 
-def _entropy(trace: TraceData, chosen: Chosen, layer: int | None) -> pictures.Picture:
-    return pictures.table_of_heads(head_scores(trace, chosen.kind).entropy, "entropy of the heads", "bits")
+def _entropy(trace: TraceData, selection: HeadSelection) -> pictures.Picture:
+    return pictures.table_of_heads(head_scores(trace, selection.kind).entropy, "entropy of the heads", "bits")
 
 
-VIEWS: dict[str, Callable[[TraceData, Chosen, int | None], pictures.Picture]] = {
+VIEWS: dict[str, Callable[[TraceData, HeadSelection], pictures.Picture]] = {
     "heat": _heat,
     "grid": _grid,
     "two": _two,
     "arcs": _arcs,
     "lines": _lines,
     "alignment": _alignment,
-    "logits": _guesses,
+    "logits": _logit_lens,
     "tree": _tree,
     "rollout": _rollout,
     "importance": _importance,

@@ -1,4 +1,4 @@
-"""Activation statistics: a trace in; mean, spread, largest value and dead share of every activation out."""
+"""Activation statistics: a trace in; mean, standard deviation, maximum and zeros of every activation out."""
 
 from __future__ import annotations
 
@@ -18,23 +18,28 @@ class Statistics:
     mean: float
     std: float
     largest: float
-    zero: float  # the share that is exactly zero: units that a ReLU switched off
-    odd: int  # how many are not finite
+    zero: float  # the share that is exactly zero, such as inactive ReLU units
+    non_finite: int  # number of NaN and infinite values
 
 
 def statistics(trace: TraceData, sites: str = "*.out") -> list[Statistics]:
     """One row for every site whose address matches the glob, in the order of computation."""
-    seen, fed = Recorder(), trace.input
-    model = trace.needs_model("activation statistics")
-    record_forward(model, fed, tap=seen.tap(sites))
-    return [_row(address, x[0].float()) for address, x in seen.items()]
+    model, recorder = trace.needs_model("activation statistics"), Recorder()
+    record_forward(model, trace.input, tap=recorder.tap(sites))
+    return [_row(address, x[0].float()) for address, x in recorder.items()]
 
 
 def _row(address: str, x: Tensor) -> Statistics:
-    good = x[x.isfinite()]
-    if not len(good):
+    finite = x[x.isfinite()]
+    if not len(finite):
         return Statistics(address, tuple(x.shape), 0.0, 0.0, 0.0, 0.0, x.numel())
-    spread = float(good.std()) if good.numel() > 1 else 0.0
-    zero = float((x == 0).float().mean())
-    odd = int(x.numel() - good.numel())
-    return Statistics(address, tuple(x.shape), float(good.mean()), spread, float(good.abs().max()), zero, odd)
+    std = float(finite.std()) if finite.numel() > 1 else 0.0
+    return Statistics(
+        address,
+        tuple(x.shape),
+        mean=float(finite.mean()),
+        std=std,
+        largest=float(finite.abs().max()),
+        zero=float((x == 0).float().mean()),
+        non_finite=x.numel() - finite.numel(),
+    )

@@ -1,9 +1,9 @@
-"""The steps of one head: what its kernel was given in; every product on the way to its answer out.
+"""The steps of one attention head: the inputs of its kernel in; every intermediate result out.
 
-    scores = q k'        scaled = scores * scale (squashed, where there is a cap) + bias
-    masked = scaled, -inf where one may not look        weights = softmax(masked)        mix = weights v
+    scores = q k'        scaled = scores * scale (soft-capped, if there is a cap) + bias
+    masked = scaled, -inf where the mask forbids        weights = softmax(masked)        mix = weights v
 
-Each is computed from the one before it. Shape suffixes: Q queries, K keys, E head width.
+Shape suffixes: Q queries, K keys, E head width.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..nn.kernels import RecordedCall, SoftmaxKernel
-from ..nn.norm import capped, widen
+from ..nn.norm import soft_cap, widen
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,22 +26,24 @@ class Steps:
     scores: Tensor  # (Q, K), before the scale
     scaled: Tensor  # after scale, cap and bias
     masked: Tensor
-    weights: Tensor  # the core's own pattern
+    weights: Tensor  # from the kernel itself
     mix: Tensor  # (Q, E)
     scale: float
-    sink: float | None = None  # one more score of every row, which takes its share and gives nothing
+    sink: float | None = None  # an extra score in the softmax of every row, without a value
 
 
 def steps(call: RecordedCall, head: int) -> Steps:
-    """Only exact attention has scores; an approximation has the weights it amounts to, and nothing before."""
+    """Only exact attention has scores; an approximation has only the weights it implies."""
     if type(call.kernel) is not SoftmaxKernel:
         name = call.kernel.name
         raise InputError(f"{name} attention has no scores to show; its implied weights are in attention()")
+    # In grouped-query attention several query heads share one key/value head; masks and biases may be
+    # shared by all heads.
     group = call.q_BHQE.shape[1] // call.k_BHKE.shape[1]
     q, k, v = call.q_BHQE[0, head], call.k_BHKE[0, head // group], call.v_BHKE[0, head // group]
     with torch.no_grad():
         scores = widen(q) @ widen(k).mT
-        scaled = capped(scores * call.scale, call.kernel.cap)
+        scaled = soft_cap(scores * call.scale, call.kernel.cap)
         if call.bias is not None:
             bias_HQK = call.bias[0]
             scaled = scaled + bias_HQK[head if len(bias_HQK) > 1 else 0]

@@ -1,4 +1,4 @@
-"""Tokens as a person reads them: what a tokenizer did to a text in, one labelled token per id out."""
+"""Readable tokens: an encoding or ids in; one token per id, with a label for display, out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from ..text import Encoding, Piece, Tokenizer
 
-PIECE_MARKS = "①②③④⑤⑥⑦⑧⑨"  # the pieces of one character: 你①, 你②, 你③
-BROKEN = "\ufffd"  # what half a character decodes to
+PIECE_MARKS = "①②③④⑤⑥⑦⑧⑨"  # for characters of several tokens: 你①, 你②, 你③
+REPLACEMENT = "\ufffd"  # what part of a character decodes to
 VISIBLE = {"\n": "⏎", "\t": "⇥", "\r": "␍", " ": "␣"}
 
 
 class Token(NamedTuple):
-    """`text` is `input[start:end]`, or the name of a special token; `label` is what a picture shows."""
+    """`text` is `input[start:end]`, or the name of a special token; `label` is its short form for display."""
 
     text: str
     id: int
@@ -24,8 +24,7 @@ class Token(NamedTuple):
 
 
 def of_encoding(encoding: Encoding, tokenizer: Tokenizer) -> list[Token]:
-    """The tokens of a text that was encoded. One outside the vocabulary is labelled as what the model reads:
-    [UNK], the same for all of them."""
+    """The tokens of an encoded text. Tokens outside the vocabulary are labelled [UNK]."""
     unk = tokenizer.unk
 
     def label(p: Piece) -> str:
@@ -36,9 +35,9 @@ def of_encoding(encoding: Encoding, tokenizer: Tokenizer) -> list[Token]:
 
 
 def of_ids(ids: Sequence[int], tokenizer: Tokenizer | None) -> list[Token]:
-    """The tokens of ids that came from no text: what a model said, or numbers without a tokenizer.
+    """The tokens of ids without a text: generated ids, or any ids if there is no tokenizer.
 
-    Pieces of one character decode to nothing whole; they are decoded together and share its letters.
+    The tokens of one character cannot be decoded alone; they are decoded together and share its text.
     """
     if tokenizer is None:
         return [Token(f"#{i}", i, 0, 0, special=False, label=f"#{i}") for i in ids]
@@ -50,8 +49,8 @@ def of_ids(ids: Sequence[int], tokenizer: Tokenizer | None) -> list[Token]:
             tokens.append(Token(name, ids[first], start, start, special=True, label=name))
             first += 1
             continue
-        last = _whole(ids, first, tokenizer)
-        text = _decoded(ids, first, last, tokenizer)
+        last = _end_of_characters(ids, first, tokenizer)
+        text = _decode_span(ids, first, last, tokenizer)
         for i in range(first, last):
             label = _label(text, i - first + 1, last - first)
             tokens.append(Token(text, ids[i], start, start + len(text), special=False, label=label))
@@ -59,16 +58,16 @@ def of_ids(ids: Sequence[int], tokenizer: Tokenizer | None) -> list[Token]:
     return tokens
 
 
-def _whole(ids: Sequence[int], first: int, tokenizer: Tokenizer) -> int:
-    """Where the shortest run that decodes to whole characters ends; a byte that never does stands alone."""
+def _end_of_characters(ids: Sequence[int], first: int, tokenizer: Tokenizer) -> int:
+    """The end of the shortest span from `first` that decodes to whole characters; an invalid byte is one."""
     for last in range(first + 1, min(first + 5, len(ids) + 1)):
-        if BROKEN not in tokenizer.decode(ids[first:last]):
+        if REPLACEMENT not in tokenizer.decode(ids[first:last]):
             return last
     return first + 1
 
 
-def _decoded(ids: Sequence[int], first: int, last: int, tokenizer: Tokenizer) -> str:
-    """The letters of a run, with the space that only shows when something stands before it."""
+def _decode_span(ids: Sequence[int], first: int, last: int, tokenizer: Tokenizer) -> str:
+    """The text of a span. It is decoded with the token before it: some tokenizers drop a leading space."""
     before = max(first - 1, 0)
     if before == first or ids[before] in tokenizer.specials:
         return tokenizer.decode(ids[first:last])

@@ -1,14 +1,14 @@
-"""A trace: one text through one model, and everything that happened inside, on demand.
+"""Traces: one forward pass of a model over one text, with every internal value on demand.
 
     t = b.trace("the animal was tired")
     t.tokens[2].label                           'animal'
-    t.attention(layer=3, head=7)                (Q, K): who looked at whom
-    t.hidden(4)                                 (T, D): the stream after four layers
-    t.logit_lens()                              what each layer would have said
+    t.attention(layer=3, head=7)                (Q, K): weights of each query on each key
+    t.hidden(4)                                 (T, D): the residual stream after four layers
+    t.logit_lens()                              what each layer would predict
     t.steps(layer=3, head=7).scaled             every step of softmax(q k' * scale) v
 
-Attention has three kinds: "self" (the tower, or the encoder), "decoder" and "cross". Layers and heads are
-counted from 0; a negative number counts from the end.
+There are three kinds of attention: "self" (the only tower, or the encoder), "decoder" and "cross". Layers
+and heads are counted from 0; negative numbers count from the end.
 Shape suffixes: L layers, H heads, Q queries, K keys, T tokens, D width.
 """
 
@@ -30,13 +30,15 @@ from .trace_data import TraceData
 
 
 class Trace(TraceData):
+    """The record of a forward pass, with methods to draw and save it."""
+
     @cached_property
     def frames(self) -> list[Frame]:
-        """One frame for each token that was said: what the model was sure of, and where it looked."""
+        """One frame per generated token: its probability, its alternatives and what it attended to."""
         return frames(self)
 
     def save(self, path: str | Path, **options: Any) -> Path:
-        """`.safetensors` keeps the trace; .html is a page; .png, .svg, .pdf one picture (`view=`)."""
+        """Save the trace (.safetensors), a page (.html) or a picture of one view (.png, .svg, .pdf)."""
         return save_trace(self, path, **options)
 
     def draw(self, view: str | None = None, **options: Any) -> Picture:
@@ -48,14 +50,14 @@ class Trace(TraceData):
 
 
 def trace_ids(
-    model: TransformerModel, fed: TraceInput, *, tokenizer: Tokenizer | None = None, title: str = ""
+    model: TransformerModel, trace_input: TraceInput, *, tokenizer: Tokenizer | None = None, title: str = ""
 ) -> Trace:
-    """One pass, watched. Everything else is computed when it is asked for."""
-    seen = record_forward(model, fed)
-    return Trace(fed, seen, model_info(model, title), model=model, tokenizer=tokenizer)
+    """Run and record one forward pass. Everything else is computed on demand."""
+    record = record_forward(model, trace_input)
+    return Trace(trace_input, record, model_info(model, title), model=model, tokenizer=tokenizer)
 
 
 def open_trace(path: str | Path) -> Trace:
-    """A trace that was saved; what needs the model (other activations, ablation) is not available."""
-    fed, record, info, guesses = read_trace(path)
-    return Trace(fed, record, info, guesses=guesses)
+    """Open a saved trace. What needs the model (other activations, ablation) is not available."""
+    trace_input, record, info, lens = read_trace(path)
+    return Trace(trace_input, record, info, stored_lens=lens)

@@ -3,11 +3,10 @@
 from . import kernels, mask_adapters, norm
 from .attention import Attention, MultiHead, SelfAttention, TokenMixer, TokenMixerModule
 from .block import Block, BlockModule
-from .cache import KV, Cache, identity
+from .cache import KV, Cache, is_identity
 from .context import Context, States
 from .cost import CallShape, DeviceType, HiddenShape, PartCost, PositionCost, linear_cost, matmul_cost
 from .doctor import check_mask
-from .draw import generator
 from .embed import TokenEmbedding, Tokens
 from .encoder_decoder import EncoderDecoder, EncoderDecoderModel
 from .feedforward import MLP, Activation, FeedForward, Gated
@@ -30,9 +29,9 @@ from .kernels import (
     Tiled,
     Window,
 )
-from .label_heads import Labels, Pool, Pooled, Span, Tags, pooled
-from .layers import LinearLayer
-from .long import Adaptive, AdaptiveHead, Axial, Memory, RelativeWaves
+from .label_heads import Labels, Pool, Pooled, Span, Tags, pool_states
+from .layers import LinearLayer, generator
+from .long import Adaptive, AdaptiveHead, Axial, RelativeWaves, SegmentMemory
 from .masks import Causal, Documents, Everyone, Given, Global, Globals, Mask, Padding, Prefix, SlidingWindow
 from .mixers import Convolution, Recurrent
 from .model import Model, SingleStack, SingleStackModel, TransformerModel
@@ -60,11 +59,11 @@ __all__ = [
     "Mask", "Everyone", "Causal", "SlidingWindow", "Padding", "Prefix", "Documents", "Global",
     "Globals", "View", "mask_adapters", "check_mask",
     # running, recording, extending
-    "Cache", "Memory", "Tap", "OFF", "Recorder", "sites", "Kernel", "AttentionKernel", "AttentionCall",
+    "Cache", "SegmentMemory", "Tap", "OFF", "Recorder", "sites", "Kernel", "AttentionKernel", "AttentionCall",
     "TokenMixer", "Positions", "PositionScheme", "BoundPositions",
     # for the other packages
-    "MultiHead", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "identity", "Context",
+    "MultiHead", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "is_identity", "Context",
     "States", "CallShape", "DeviceType", "HiddenShape", "PartCost", "PositionCost", "linear_cost",
     "matmul_cost", "generator", "TokenEmbedding", "Activation", "FeedForward", "Head", "TokenLogits",
-    "WordHead", "initialise", "Pool", "pooled", "LinearLayer", "Given", "waves", "Stretch", "Stack",
+    "WordHead", "initialise", "Pool", "pool_states", "LinearLayer", "Given", "waves", "Stretch", "Stack",
 ]  # fmt: skip

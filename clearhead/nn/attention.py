@@ -1,8 +1,10 @@
 """Attention: hidden states in; project to heads, let a kernel weight the values, project back.
 
          x_BTD ──q──▶ q_BHQE ─┐
-    x or memory ──k──▶ k_BGKE ─┼─ kernel ─▶ mix_BHQE ──out──▶ x_BTD
-    x or memory ──v──▶ v_BGKE ─┘
+    source_BKD ──k──▶ k_BGKE ─┼─ kernel ─▶ mix_BHQE ──out──▶ x_BTD
+    source_BKD ──v──▶ v_BGKE ─┘
+
+The source is x itself in self-attention, and the encoder output in cross-attention.
 
 Shape suffixes: B batch, T tokens, D width, H query heads, G key/value heads, Q queries, K keys, E head width.
 """
@@ -19,10 +21,9 @@ from torch import Tensor, nn
 
 from ..errors import InputError, SpecError, UnsupportedError
 from ..spec import Amount, Count, Spec
-from .cache import KV
 from .context import Context, context_of
 from .cost import AttentionShape, HiddenShape, PartCost, PositionCost, Rule, linear_cost
-from .counted import counted
+from .counting import count_cost
 from .kernels import AttentionCall, AttentionKernel, Softmax
 from .kernels.kernel import Need
 from .layers import LinearLayer
@@ -32,7 +33,7 @@ from .tap import OFF
 
 
 class TokenMixer(Spec):
-    """What moves information between the tokens of a text: attention, or one of the baselines in `mixers`."""
+    """Spec of the layer that moves information between tokens: attention, or a baseline from `mixers`."""
 
     def build(self, width: int) -> TokenMixerModule:
         raise NotImplementedError
@@ -42,21 +43,24 @@ class TokenMixer(Spec):
         return 1, width
 
     def state(self, width: int) -> int:
-        """How many numbers of a text it caches between two calls, however long the text is."""
+        """Size of the state that it caches per sequence, in numbers; independent of the length."""
         return 0
 
     def cost(self, shape: HiddenShape, *, causal: bool, positions: PositionCost) -> PartCost:
-        """Its input is counted by the block. Without a formula it is counted, and positions do nothing."""
+        """The cost without that of keeping its input, which the block counts.
+
+        A token mixer without a formula is measured on the meta device; position schemes do not affect it.
+        """
         size = (shape.batch, shape.length, shape.width)
         run = lambda module, x: module(x, context_of(x, Causal() if causal else None))  # noqa: E731
-        return counted(self, lambda: self.build(shape.width), run, [size], shape)
+        return count_cost(self, lambda: self.build(shape.width), run, [size], shape)
 
 
 class TokenMixerModule(nn.Module):
     """The module of a `TokenMixer` spec."""
 
     def require(self, needs: AbstractSet[Need]) -> None:
-        """Raise an error when the model is built for what would fail in every call."""
+        """Raise an error, when the model is built, for a requirement that every call would fail on."""
         raise NotImplementedError
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
@@ -65,10 +69,11 @@ class TokenMixerModule(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Attention(TokenMixer):
-    """`bias` names the projections that carry one: "qkvo" (GPT-2), "qvo" (Whisper), "" (LLaMA).
+    """Multi-head attention.
 
-    `project` is "each" (q, k and v), "shared" (the keys are the queries, at unit size; Reformer) or "twice"
-    (global tokens use a second q, k and v; Longformer).
+    `bias` names the projections that have one: "qkvo" (GPT-2), "qvo" (Whisper), "" (LLaMA).
+    `project` is "each" (separate q, k and v), "shared" (the keys are the normalised queries; Reformer) or
+    "twice" (global tokens have a second set of q, k and v; Longformer).
     """
 
     heads: Count
@@ -127,15 +132,15 @@ class Attention(TokenMixer):
         cost = self._cost(shape, shape, at) + positions.layer
         if self.project == "twice":
             second = _projections_cost(self, shape, shape, at)
-            # They are computed only where tokens are global, which only the kernel knows here.
+            # They are computed for global tokens only; here, only the kernel knows whether there are any.
             used = bool(getattr(self.kernel, "always", ()))
             cost += second if used else PartCost(parameters=second.parameters)
         return cost
 
-    def cross_cost(self, shape: HiddenShape, memory: HiddenShape) -> PartCost:
+    def cross_cost(self, shape: HiddenShape, encoder: HiddenShape) -> PartCost:
         """Cross-attention: keys and values are computed from the encoder output."""
-        at = self.call_shape(shape.width, shape.batch, shape.length, memory.length)
-        return self._cost(shape, memory, at)
+        at = self.call_shape(shape.width, shape.batch, shape.length, encoder.length)
+        return self._cost(shape, encoder, at)
 
     def _cost(self, shape: HiddenShape, source: HiddenShape, at: AttentionShape) -> PartCost:
         at = replace(at, training=shape.training, number=shape.number, device=shape.device)
@@ -146,7 +151,7 @@ class Attention(TokenMixer):
             + linear_cost(shape.vectors, at.heads * at.value_dim, shape.width, bias="o" in self.bias)
             + self.kernel.cost(at)
         )
-        if self.project == "shared":  # the input of the norm of the keys, and a root for each
+        if self.project == "shared":  # the input of the norm of the keys, and one root per key
             cost += PartCost(saved=heads.bytes + 4 * heads.vectors)
         if self.qk_norm is not None:
             for x in (heads, kv_heads):
@@ -156,8 +161,8 @@ class Attention(TokenMixer):
     def build(self, width: int) -> MultiHead:
         return SelfAttention(self, width)
 
-    def build_cross(self, width: int, memory_width: int) -> MultiHead:
-        return CrossAttention(self, width, memory_width)
+    def build_cross(self, width: int, encoder_width: int) -> MultiHead:
+        return CrossAttention(self, width, encoder_width)
 
 
 class MultiHead(TokenMixerModule):
@@ -165,17 +170,15 @@ class MultiHead(TokenMixerModule):
 
     SITES = ("q", "k", "v", "pattern", "mix", "out")
 
-    def __init__(self, spec: Attention, width: int, memory_width: int) -> None:
+    def __init__(self, spec: Attention, width: int, kv_width: int) -> None:
         super().__init__()
         self.head_dim = spec.head_width(width)
         self.value_dim = spec.value_dim or self.head_dim
         groups = spec.kv_heads or spec.heads
         self.q = LinearLayer(width, spec.heads * self.head_dim, bias="q" in spec.bias)
         own_keys = spec.project != "shared"
-        self.k = (
-            LinearLayer(memory_width, groups * self.head_dim, bias="k" in spec.bias) if own_keys else None
-        )
-        self.v = LinearLayer(memory_width, groups * self.value_dim, bias="v" in spec.bias)
+        self.k = LinearLayer(kv_width, groups * self.head_dim, bias="k" in spec.bias) if own_keys else None
+        self.v = LinearLayer(kv_width, groups * self.value_dim, bias="v" in spec.bias)
         self.out = LinearLayer(spec.heads * self.value_dim, width, bias="o" in spec.bias)
         self.q_norm = spec.qk_norm.build(self.head_dim) if spec.qk_norm else None
         self.k_norm = spec.qk_norm.build(self.head_dim) if spec.qk_norm else None
@@ -204,8 +207,8 @@ class MultiHead(TokenMixerModule):
         if tap is not OFF:
             q, k, v = tap("q", call.q_BHQE), tap("k", call.k_BHKE), tap("v", call.v_BHKE)
             call = replace(call, q_BHQE=q, k_BHKE=k, v_BHKE=v)
-        # A kernel with a running state caches that, except of the encoder output, where keys are cached.
-        if ctx.cache is not None and self.kernel.keeps == "state" and not call.view.across:
+        # A kernel with a running state caches that state; for the encoder output, keys are cached instead.
+        if ctx.cache is not None and self.kernel.cache_kind == "state" and not call.view.is_cross:
             mixed, ctx.cache.state = self.kernel.step(call, ctx.cache.state, tap)
         else:
             mixed = self.kernel(call, tap)
@@ -216,7 +219,7 @@ class MultiHead(TokenMixerModule):
 class SelfAttention(MultiHead):
     """Queries, keys and values from one stream."""
 
-    TOGETHER = ("q", "k", "v")  # layers of one input: inference may fuse them into one product
+    FUSABLE = ("q", "k", "v")  # layers with the same input: inference may fuse them into one product
 
     def __init__(self, spec: Attention, width: int) -> None:
         super().__init__(spec, width, width)
@@ -232,12 +235,13 @@ class SelfAttention(MultiHead):
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         q = ctx.positions.rotate_q(self.queries(x_BTD))
-        read_BKD = x_BTD if ctx.cache is None else ctx.cache.recall(x_BTD)
-        k, v = ctx.positions.rotate_k(self.keys(read_BKD)), self.values(read_BKD)
-        if ctx.cache is not None and self.kernel.keeps == "keys":
+        # With a segment memory, keys and values also come from the states of earlier segments.
+        source_BKD = x_BTD if ctx.cache is None else ctx.cache.kv_inputs(x_BTD)
+        k, v = ctx.positions.rotate_k(self.keys(source_BKD)), self.values(source_BKD)
+        if ctx.cache is not None and self.kernel.cache_kind == "keys":
             k, v = ctx.cache.append(k, v)
         bias = ctx.positions.bias(ctx.layer, q, k)
-        call = AttentionCall(q, k, v, ctx.view.under(self.rule), bias, self.scale)
+        call = AttentionCall(q, k, v, ctx.view.restrict(self.rule), bias, self.scale)
         if self.twice:
             call = replace(call, second=partial(self._second, x_BTD, ctx, call))
         return self.attend(call, ctx)
@@ -254,40 +258,37 @@ class SelfAttention(MultiHead):
 class CrossAttention(MultiHead):
     """Queries from the stream; keys and values from the encoder output, projected once per decoding run."""
 
-    TOGETHER = ("k", "v")
+    FUSABLE = ("k", "v")
 
-    def __init__(self, spec: Attention, width: int, memory_width: int) -> None:
+    def __init__(self, spec: Attention, width: int, kv_width: int) -> None:
         if spec.window is not None:
-            raise SpecError("a window counts tokens of one text: cross-attention cannot have one")
+            raise SpecError("a window counts tokens within one text: cross-attention cannot have one")
         if spec.kernel.one_text or spec.project != "each":
             raise SpecError(
                 f"{type(spec.kernel).__name__} attention is for tokens of one text; "
                 f"give cross-attention another kernel, such as Softmax"
             )
-        super().__init__(spec, width, memory_width)
+        super().__init__(spec, width, kv_width)
         self.require({"uneven"})
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
-        if ctx.memory is None or ctx.memory_view is None:
-            raise InputError("this tower has cross-attention; call it with the encoder output as memory")
+        if ctx.encoder_output is None or ctx.encoder_view is None:
+            raise InputError("this tower has cross-attention; call it with encoder_output=")
         # Rows that share a source (beams) become more queries of one row: its keys are held and read once.
-        q = self.queries(x_BTD.reshape(len(ctx.memory), -1, x_BTD.shape[-1]))
-        k, v = self._memory(ctx.memory, ctx)
-        call = AttentionCall(q, k, v, ctx.memory_view, None, self.scale)
+        q = self.queries(x_BTD.reshape(len(ctx.encoder_output), -1, x_BTD.shape[-1]))
+        kv = None if ctx.cache is None else ctx.cache.cross_kv
+        if kv is None:
+            kv = self.keys(ctx.encoder_output), self.values(ctx.encoder_output)
+            if ctx.cache is not None:
+                ctx.cache.cross_kv = kv
+        call = AttentionCall(q, *kv, ctx.encoder_view, None, self.scale)
         return self.attend(call, ctx).reshape_as(x_BTD)
-
-    def _memory(self, memory_BKD: Tensor, ctx: Context) -> KV:
-        if ctx.cache is None:
-            return self.keys(memory_BKD), self.values(memory_BKD)
-        if ctx.cache.cross is None:
-            ctx.cache.cross = self.keys(memory_BKD), self.values(memory_BKD)
-        return ctx.cache.cross
 
 
 def _projections_cost(
     spec: Attention, shape: HiddenShape, source: HiddenShape, at: AttentionShape
 ) -> PartCost:
-    """Queries of one text, keys and values of another; shared keys are the queries, projected once more."""
+    """The cost of q, k and v; with shared keys the query projection is computed a second time."""
     q = linear_cost(shape.vectors, shape.width, at.heads * at.head_dim, bias="q" in spec.bias)
     k = linear_cost(source.vectors, source.width, at.kv_heads * at.head_dim, bias="k" in spec.bias)
     v = linear_cost(source.vectors, source.width, at.kv_heads * at.value_dim, bias="v" in spec.bias)

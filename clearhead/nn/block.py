@@ -1,4 +1,4 @@
-"""One Transformer layer: a stream in, a stream out. Families differ in `order` and in what is plugged in.
+"""One Transformer layer: the residual stream in, the residual stream out. Families differ in `order`:
 
     pre       x + f(norm(x))                 GPT-2, LLaMA
     post      norm(x + f(x))                 the original, BERT
@@ -34,18 +34,18 @@ class Block(Spec):
     cross: Attention | None = None
     dropout: Rate = 0.0  # on what each sub-layer adds to the stream
 
-    def build(self, width: int, memory_width: int) -> BlockModule:
-        return BlockModule(self, width, memory_width)
+    def build(self, width: int, encoder_width: int) -> BlockModule:
+        return BlockModule(self, width, encoder_width)
 
 
 class BlockModule(nn.Module):
-    def __init__(self, spec: Block, width: int, memory_width: int) -> None:
+    def __init__(self, spec: Block, width: int, encoder_width: int) -> None:
         super().__init__()
         self.order = spec.order
         self.attn = spec.attention.build(width)
         self.attn_norm, self.attn_after = _norms(spec, width)
         if spec.cross is not None:
-            self.cross = spec.cross.build_cross(width, memory_width)
+            self.cross = spec.cross.build_cross(width, encoder_width)
             self.cross_norm, self.cross_after = _norms(spec, width)
         self.ff = spec.feedforward.build(width)
         self.ff_norm, self.ff_after = _norms(spec, width)
@@ -63,26 +63,26 @@ class BlockModule(nn.Module):
 
     def _step(self, name: str, x: Tensor, read: Tensor, ctx: Context) -> Tensor:
         """`x` plus the output of one sub-layer for `read`."""
-        inner = self.inner(name, read, ctx)
-        x = ctx.tap("stream", x) + inner
+        added = self.sublayer(name, read, ctx)
+        x = ctx.tap("stream", x) + added
         return getattr(self, f"{name}_norm")(x) if self.order == "post" else x
 
-    def inner(self, name: str, read: Tensor, ctx: Context) -> Tensor:
+    def sublayer(self, name: str, read: Tensor, ctx: Context) -> Tensor:
         """The output of one sub-layer for `read`."""
         step, norm = getattr(self, name), getattr(self, f"{name}_norm")
-        inner = step(read if self.order == "post" else norm(read), ctx)
+        output = step(read if self.order == "post" else norm(read), ctx)
         if self.order == "sandwich":
-            inner = getattr(self, f"{name}_after")(inner)
-        added: Tensor = self.dropout(inner) if self.training else inner
+            output = getattr(self, f"{name}_after")(output)
+        added: Tensor = self.dropout(output) if self.training else output
         return added
 
-    def parts(self, name: str) -> Iterator[nn.Parameter]:
-        """The parameters of one sub-layer, its norms among them."""
+    def sublayer_parameters(self, name: str) -> Iterator[nn.Parameter]:
+        """The parameters of one sub-layer, including its norms."""
         for part in (name, f"{name}_norm", f"{name}_after"):
             if getattr(self, part) is not None:
                 yield from getattr(self, part).parameters()
 
-    def reversible(self, one: Tensor, two: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
+    def forward_reversible(self, one: Tensor, two: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
         """Two streams, each updated with a sub-layer's output for the other (see `long/reversible`)."""
         two = ctx.tap("in", two)
         one = self._step("attn", one, two, ctx.at("attn"))
@@ -90,6 +90,6 @@ class BlockModule(nn.Module):
 
 
 def _norms(spec: Block, width: int) -> tuple[nn.Module, nn.Module | None]:
-    """The norm of one sub-layer, and the second one that a sandwich has."""
+    """The norm of one sub-layer and, for sandwich order, its second norm."""
     after = spec.norm.build(width) if spec.order == "sandwich" else None
     return spec.norm.build(width), after

@@ -14,69 +14,75 @@ from torch import Tensor
 from ..errors import InputError
 
 KV = tuple[Tensor, Tensor]
-State = tuple[Tensor, ...]  # batch first; of constant size, however long the text
+State = tuple[Tensor, ...]  # batch first; its size does not depend on the length of the text
 
 
 class LayerCache:
-    """One layer: its own keys and values so far, and those of the encoder output, which are computed once.
+    """One layer: its keys and values so far (`kv`), and those of the encoder output (`cross_kv`).
 
-    A layer that needs no earlier keys (linear attention, a recurrent cell) keeps a state instead.
+    A layer that needs no earlier keys (linear attention, a recurrent cell) has a `state` instead.
     """
 
     def __init__(self, capacity: int | None) -> None:
         self.capacity = capacity
         self.length = 0
-        self.cross: KV | None = None
+        self.kv: KV | None = None
+        self.cross_kv: KV | None = None
         self.state: State | None = None
-        self.held: KV | None = None
 
-    def recall(self, x_BTD: Tensor) -> Tensor:
-        """The states that keys and values are computed from: only the new ones; `memory` adds more."""
+    def kv_inputs(self, x_BTD: Tensor) -> Tensor:
+        """What keys and values are computed from: the new states; a segment memory prepends earlier ones."""
         return x_BTD
 
     def append(self, k_BHTE: Tensor, v_BHTE: Tensor) -> KV:
-        """All keys and values up to now, the new ones last."""
+        """Add new keys and values, and return all of them, the new ones last."""
         start, self.length = self.length, self.length + k_BHTE.shape[2]
         if self.capacity is None:
-            if self.held is None:
-                self.held = k_BHTE, v_BHTE
+            if self.kv is None:
+                self.kv = k_BHTE, v_BHTE
             else:
-                k, v = self.held
-                self.held = torch.cat([k, k_BHTE], dim=2), torch.cat([v, v_BHTE], dim=2)
-            return self.held
-        if self.held is None:
+                k, v = self.kv
+                self.kv = torch.cat([k, k_BHTE], dim=2), torch.cat([v, v_BHTE], dim=2)
+            return self.kv
+        if self.kv is None:
             # Zeros, not empty: a masked slot still contributes 0 * v, and 0 * NaN would be NaN.
-            self.held = _room(k_BHTE, self.capacity), _room(v_BHTE, self.capacity)
-        k, v = self.held
+            self.kv = _allocate(k_BHTE, self.capacity), _allocate(v_BHTE, self.capacity)
+        k, v = self.kv
         # Not k[:, :, start:end] = ...: taking a slice apart costs more than writing one token.
         k.narrow(2, start, k_BHTE.shape[2]).copy_(k_BHTE)
         v.narrow(2, start, k_BHTE.shape[2]).copy_(v_BHTE)
         return k.narrow(2, 0, self.length), v.narrow(2, 0, self.length)
 
     def reorder(self, rows: Tensor, sources: Tensor | None, changed: Tensor | None) -> None:
-        """`sources` None keeps the encoder's keys; `changed` lists the rows that move, if all stay."""
-        if self.held is not None:
-            k, v = self.held
-            self.held = self._moved(k, rows, changed), self._moved(v, rows, changed)
-        if self.cross is not None and sources is not None:
-            self.cross = self.cross[0][sources], self.cross[1][sources]
+        """Select batch rows; see `Cache.reorder`. `sources` None leaves the encoder's keys as they are.
+
+        `changed` lists the rows whose content changes; None if the number of rows changes.
+        """
+        if self.kv is not None:
+            k, v = self.kv
+            self.kv = self._reordered(k, rows, changed), self._reordered(v, rows, changed)
+        if self.cross_kv is not None and sources is not None:
+            self.cross_kv = self.cross_kv[0][sources], self.cross_kv[1][sources]
         self.state = self.state and tuple(part[rows] for part in self.state)
 
-    def _moved(self, x_BHTE: Tensor, rows: Tensor, changed: Tensor | None) -> Tensor:
+    def _reordered(self, x_BHTE: Tensor, rows: Tensor, changed: Tensor | None) -> Tensor:
         if self.capacity is None:
             return x_BHTE[rows]
         old = x_BHTE.narrow(2, 0, self.length)
         if changed is not None and 2 * len(changed) < len(rows):
             old.index_copy_(0, changed, old.index_select(0, rows[changed]))
             return x_BHTE
-        room = _room(x_BHTE[:1].expand(len(rows), -1, -1, -1), self.capacity) if changed is None else x_BHTE
-        room.narrow(2, 0, self.length).copy_(old.index_select(0, rows))
-        return room
+        # With the same number of rows the tensor is reused: a captured decode step writes into it.
+        new = (
+            _allocate(x_BHTE[:1].expand(len(rows), -1, -1, -1), self.capacity) if changed is None else x_BHTE
+        )
+        new.narrow(2, 0, self.length).copy_(old.index_select(0, rows))
+        return new
 
     def trim(self, length: int) -> None:
         self.length = length
-        if self.capacity is None and self.held is not None:
-            self.held = self.held[0][:, :, :length], self.held[1][:, :, :length]
+        if self.capacity is None and self.kv is not None:
+            self.kv = self.kv[0][:, :, :length], self.kv[1][:, :, :length]
 
 
 @dataclass(eq=False)
@@ -92,11 +98,11 @@ class Cache:
 
     @property
     def length(self) -> int:
-        """How many tokens were seen, padding included."""
+        """How many tokens it holds, padding included."""
         return 0 if self.real_BK is None else self.real_BK.shape[1]
 
-    def saw(self, real_BT: Tensor) -> None:
-        """Called by the tower when a call begins; raises for what does not fit before anything is written."""
+    def add_tokens(self, real_BT: Tensor) -> None:
+        """Count the tokens of a new call, before any layer writes; raise an error if they do not fit."""
         total = self.length + real_BT.shape[1]
         if self.capacity is not None and total > self.capacity:
             raise InputError(
@@ -108,32 +114,37 @@ class Cache:
 
     def advance(self, real_BT: Tensor) -> None:
         """Count tokens whose keys and values were written without the tower, as by a replayed decode step."""
-        self.saw(real_BT)
+        self.add_tokens(real_BT)
         count = real_BT.shape[1]
         for layer in self.layers:
             layer.length += count
 
     @property
     def tensors(self) -> tuple[Tensor | None, KV | None]:
-        """The first layer's own keys and those of the source: new objects once rows are added or removed."""
+        """The keys of the first layer, its own and those of the encoder output.
+
+        They are new objects after rows were added or removed, which is how a captured step notices.
+        """
         layer = self.layers[0]
-        return layer.held and layer.held[0], layer.cross
+        return layer.kv and layer.kv[0], layer.cross_kv
 
     def reorder(self, rows: Tensor, sources: Tensor | None = None) -> None:
         """Select the given batch rows, in that order (beam search).
 
-        `sources` are the encoder rows to select, where several rows share one (`States.each`).
+        `sources` are the rows of the encoder output to select, if rows share them (`States.rows_per_source`).
         """
         if self.real_BK is None:
             return
-        memory = rows if sources is None else sources
+        encoder_rows = rows if sources is None else sources
         changed = _changed(rows, len(self.real_BK))
-        crossed = next((len(layer.cross[0]) for layer in self.layers if layer.cross is not None), 0)
-        same = not crossed or identity(memory, crossed)
+        sources_held = next(
+            (len(layer.cross_kv[0]) for layer in self.layers if layer.cross_kv is not None), 0
+        )
+        same = not sources_held or is_identity(encoder_rows, sources_held)
         if changed is not None and not len(changed) and same:
             return
         for layer in self.layers:
-            layer.reorder(rows, None if same else memory, changed)
+            layer.reorder(rows, None if same else encoder_rows, changed)
         self.real_BK = self.real_BK[rows]
 
     def trim(self, length: int) -> None:
@@ -149,19 +160,19 @@ class Cache:
             layer.trim(length)
 
 
-def identity(rows: Tensor, count: int) -> bool:
-    """Whether these are all rows, each in its place."""
+def is_identity(rows: Tensor, count: int) -> bool:
+    """Whether `rows` selects all rows in their present order."""
     changed = _changed(rows, count)
     return changed is not None and not len(changed)
 
 
 def _changed(rows: Tensor, count: int) -> Tensor | None:
-    """The places whose row is another one now; None where there are more rows than before, or fewer."""
+    """Indices at which a different row is selected; None if the number of rows changes."""
     if len(rows) != count:
         return None
     return (rows != torch.arange(count, device=rows.device)).nonzero()[:, 0]
 
 
-def _room(x_BHTE: Tensor, capacity: int) -> Tensor:
+def _allocate(x_BHTE: Tensor, capacity: int) -> Tensor:
     batch, heads, _, width = x_BHTE.shape
     return x_BHTE.new_zeros(batch, heads, capacity, width)

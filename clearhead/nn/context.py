@@ -1,4 +1,4 @@
-"""What is passed through the blocks besides the stream: all that a layer may need to know about a call."""
+"""The context of a call, which every layer gets with the hidden states; `States`, the output of a tower."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .view import View
 
 @dataclass(frozen=True)
 class States:
-    """The output of a tower, and what a decoder attends to: vectors, and which text each token belongs to."""
+    """The output of a tower: hidden states, and the text that each token belongs to."""
 
     x_BTD: Tensor
     segment_BT: Tensor | None = None  # below zero = padding; None = one real text throughout
-    each: int = 1  # how many consecutive decoder rows share each row (beams share a source)
+    rows_per_source: int = 1  # consecutive decoder rows that share each row of an encoder output (beams)
 
     @property
     def real_BT(self) -> Tensor | None:
@@ -29,11 +29,13 @@ class States:
 
 @dataclass(frozen=True)
 class Context:
+    """What a layer may need to know about the call."""
+
     view: View  # which queries may attend to which keys
     positions: BoundPositions
-    memory: Tensor | None = None  # (B, K, D), for cross-attention
-    memory_view: View | None = None
-    layer: int = 0
+    encoder_output: Tensor | None = None  # (B, K, D), what cross-attention attends to
+    encoder_view: View | None = None
+    layer: int = 0  # index of the layer in its tower
     cache: LayerCache | None = None
     tap: Tap = OFF
 

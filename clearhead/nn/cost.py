@@ -1,7 +1,7 @@
 """Cost: what a part of a model costs. Shapes in; parameters, operations and bytes out. Nothing is allocated.
 
 Every spec kind has a method `cost`: a closed formula beside the class it describes or, without one, the
-default of its base class, which runs the module on torch's meta device (`counted.py`). Tests compare both
+default of its base class, which runs the module on torch's meta device (`counting.py`). Tests compare both
 with torch's counter and with what autograd keeps.
 
 How to write one, here for a kernel:

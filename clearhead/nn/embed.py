@@ -1,7 +1,7 @@
-"""Embeddings: token ids become a stream of vectors.
+"""Embeddings: token ids in, vectors out.
 
-Two steps, because positions are added between them: calling the module looks the inputs up; `settle`
-applies norm, dropout and, where the table is narrower than the stream, the projection.
+In two steps, because positions are added between them: calling the module looks up the ids; `finish` applies
+norm, dropout and, if the table is narrower than the model, a projection to the width of the model.
 Shape suffixes: B batch, T tokens, D width.
 """
 
@@ -15,20 +15,20 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..spec import Amount, Count, Rate, Spec
 from .cost import INDEX_BYTES, HiddenShape, PartCost, linear_cost
-from .counted import counted
+from .counting import count_cost
 from .layers import EmbeddingTable, LinearLayer
 from .norm import Norm
 
 
 class Embed(Spec):
-    """The spec of an embedding. `inner` is the width of the stream before `settle`."""
+    """The spec of an embedding. `table_width` is the width of the vectors before `finish`."""
 
-    def inner(self, width: int) -> int:
+    def table_width(self, width: int) -> int:
         return width
 
-    def tables(self, width: int) -> tuple[int, ...]:
-        """The widths of the token tables that a tied head reads, in the order of the ids."""
-        return (self.inner(width),)
+    def table_widths(self, width: int) -> tuple[int, ...]:
+        """The widths of the token tables, in the order of the ids."""
+        return (self.table_width(width),)
 
     def build(self, width: int) -> Embedding:
         raise NotImplementedError
@@ -38,10 +38,10 @@ class Embed(Spec):
         raise NotImplementedError
 
     def cost(self, shape: HiddenShape) -> PartCost:
-        """`shape` is that of the hidden states it makes."""
+        """`shape` is that of the output."""
         inputs = self.example(shape.batch, shape.length, torch.Generator()).to("meta")
-        run = lambda embed: embed.settle(embed(inputs, None))  # noqa: E731
-        return counted(self, lambda: self.build(shape.width), run, [], shape)
+        run = lambda embed: embed.finish(embed(inputs, None))  # noqa: E731
+        return count_cost(self, lambda: self.build(shape.width), run, [], shape)
 
 
 class Embedding(nn.Module):
@@ -50,11 +50,11 @@ class Embedding(nn.Module):
     def forward(self, inputs: Tensor, types_BT: Tensor | None) -> Tensor:
         raise NotImplementedError
 
-    def settle(self, x_BTD: Tensor) -> Tensor:
+    def finish(self, x_BTD: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def shared(self) -> Tensor | tuple[tuple[Tensor, Tensor | None], ...] | None:
-        """What a tied head uses: the table, or several with their projections; `None` without one."""
+    def tied_weights(self) -> Tensor | tuple[tuple[Tensor, Tensor | None], ...] | None:
+        """What a tied head uses: the table, or several tables with their projections; `None` without one."""
         return None
 
 
@@ -64,12 +64,12 @@ class Tokens(Embed):
 
     vocab: Count
     types: Amount = 0
-    factor: Count | None = None  # width of the table, where it is narrower than the stream (ALBERT)
+    factor: Count | None = None  # width of the table, if narrower than the model (ALBERT)
     norm: Norm | None = None
     scale: float = 1.0  # the original and T5-like families multiply by sqrt(width)
     dropout: Rate = 0.0
 
-    def inner(self, width: int) -> int:
+    def table_width(self, width: int) -> int:
         return self.factor or width
 
     def example(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
@@ -79,7 +79,7 @@ class Tokens(Embed):
         return TokenEmbedding(self, width)
 
     def cost(self, shape: HiddenShape) -> PartCost:
-        vectors, inner = shape.vectors, replace(shape, width=self.inner(shape.width))
+        vectors, inner = shape.vectors, replace(shape, width=self.table_width(shape.width))
         cost = PartCost(
             parameters=inner.width * (self.vocab + self.types),
             saved=INDEX_BYTES * vectors * (self.types > 0)
@@ -95,11 +95,11 @@ class Tokens(Embed):
 class TokenEmbedding(Embedding):
     def __init__(self, spec: Tokens, width: int) -> None:
         super().__init__()
-        inner = spec.inner(width)
-        self.table = EmbeddingTable(spec.vocab, inner)
-        self.types = EmbeddingTable(spec.types, inner) if spec.types else None
-        self.norm = spec.norm.build(inner) if spec.norm else None
-        self.project = LinearLayer(inner, width) if spec.factor else None
+        table_width = spec.table_width(width)
+        self.table = EmbeddingTable(spec.vocab, table_width)
+        self.types = EmbeddingTable(spec.types, table_width) if spec.types else None
+        self.norm = spec.norm.build(table_width) if spec.norm else None
+        self.project = LinearLayer(table_width, width) if spec.factor else None
         self.dropout = nn.Dropout(spec.dropout)
         self.scale = spec.scale
 
@@ -120,17 +120,17 @@ class TokenEmbedding(Embedding):
         kind: Tensor = self.types(types_BT)
         return x + kind
 
-    def shared(self) -> Tensor:
+    def tied_weights(self) -> Tensor:
         return self.table.weight
 
-    def settle(self, x_BTD: Tensor) -> Tensor:
+    def finish(self, x_BTD: Tensor) -> Tensor:
         x = x_BTD if self.norm is None else self.norm(x_BTD)
-        settled: Tensor = self.dropout(x)
-        return settled if self.project is None else self.project(settled)
+        dropped: Tensor = self.dropout(x)
+        return dropped if self.project is None else self.project(dropped)
 
 
 def check_ids(what: str, ids_BT: Tensor, count: int) -> None:
-    """Raise a one-line error for ids that no table could look up."""
+    """Raise a one-line error for ids that cannot be looked up in a table of `count` rows."""
     if not isinstance(ids_BT, Tensor):
         raise InputError(f"{what} must be a tensor; given {type(ids_BT).__name__}: torch.tensor([[1, 2]])")
     if ids_BT.ndim != 2 or ids_BT.is_floating_point() or ids_BT.dtype == torch.bool:
@@ -141,7 +141,7 @@ def check_ids(what: str, ids_BT: Tensor, count: int) -> None:
     if ids_BT.numel() == 0:
         raise InputError(f"{what} are empty: {tuple(ids_BT.shape)}; give at least one token")
     if ids_BT.device.type != "cpu":
-        return  # reading the values would synchronise with the device in every call
+        return  # reading values would synchronise with the device in every call
     low, high = ids_BT.aminmax()
     if low < 0 or high >= count:
         bad = int(low if low < 0 else high)

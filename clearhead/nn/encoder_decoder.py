@@ -27,7 +27,7 @@ class EncoderDecoder(Model):
     encoder: Tower
     decoder: Tower
     head: Head | None = None
-    shared: bool = True  # encoder and decoder look ids up in one table
+    shared: bool = True  # encoder and decoder use one embedding table
     init: Init = field(default_factory=Normal)
 
     def check(self) -> None:
@@ -37,8 +37,8 @@ class EncoderDecoder(Model):
             raise SpecError(
                 "the decoder of an EncoderDecoder needs cross-attention: Block(cross=Attention(...))"
             )
-        ours, theirs = self.decoder.embed, self.encoder.embed
-        if self.shared and not (isinstance(ours, Tokens) and isinstance(theirs, Tokens)):
+        embeds = self.encoder.embed, self.decoder.embed
+        if self.shared and not all(isinstance(embed, Tokens) for embed in embeds):
             raise SpecError("only token tables can be shared between encoder and decoder")
         if self.shared and _table(self.encoder) != _table(self.decoder):
             raise SpecError(
@@ -57,9 +57,6 @@ class EncoderDecoder(Model):
     def assemble(self) -> EncoderDecoderModel:
         return EncoderDecoderModel(self)
 
-    def starts(self) -> Init:
-        return self.init
-
 
 class EncoderDecoderModel(TransformerModel):
     spec: EncoderDecoder
@@ -68,7 +65,7 @@ class EncoderDecoderModel(TransformerModel):
         super().__init__()
         self.spec = spec
         self.encoder = spec.encoder.build()
-        self.decoder = spec.decoder.build(memory_width=spec.encoder.out_width)
+        self.decoder = spec.decoder.build(encoder_width=spec.encoder.out_width)
         self.head = build_head(spec.head, spec.decoder)
         self.second = None
         if spec.shared:
@@ -102,11 +99,11 @@ class EncoderDecoderModel(TransformerModel):
         tap: Tap = OFF,
     ) -> States:
         states: States = self.decoder(
-            ids_BT, mask=mask, memory=encoder_output, cache=cache, tap=tap.at("decoder")
+            ids_BT, mask=mask, encoder_output=encoder_output, cache=cache, tap=tap.at("decoder")
         )
         return states
 
 
 def _table(tower: Tower) -> tuple[int, int]:
     assert isinstance(tower.embed, Tokens)
-    return tower.embed.vocab, tower.embed.inner(tower.width)
+    return tower.embed.vocab, tower.embed.table_width(tower.width)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..spec import Count, Rate, Spec
 from .context import Context, context_of
 from .cost import HiddenShape, PartCost, linear_cost
-from .counted import counted
+from .counting import count_cost
 from .layers import LinearLayer
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "quick_gelu", "tanh"]
@@ -48,7 +48,7 @@ class FeedForward(Spec):
     def cost(self, shape: HiddenShape) -> PartCost:
         size = (shape.batch, shape.length, shape.width)
         run = lambda module, x: module(x, context_of(x))  # noqa: E731
-        return counted(self, lambda: self.build(shape.width), run, [size], shape)
+        return count_cost(self, lambda: self.build(shape.width), run, [size], shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ def _cost(spec: MLP | Gated, shape: HiddenShape, *, up: int, tensors: int) -> Pa
 
 class _FeedForward(nn.Module):
     SITES = ("hidden", "out")
-    TOGETHER = ("up", "gate")  # as in attention: layers of one input
+    FUSABLE = ("up", "gate")  # as in attention: layers of one input
 
     def __init__(self, spec: MLP | Gated, width: int, gate: nn.Linear | None) -> None:
         super().__init__()

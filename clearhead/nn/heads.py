@@ -16,37 +16,39 @@ from torch import Tensor, nn
 from ..errors import SpecError
 from ..spec import Count, Positive, Spec
 from .cost import HiddenShape, PartCost, linear_cost, matmul_cost
-from .counted import FLOAT_BY_BYTES, counted
+from .counting import FLOAT_BY_BYTES, count_cost
 from .embed import Embed, Tokens
 from .feedforward import ACTIVATION_SAVES, ACTIVATIONS, Activation
 from .layers import LinearLayer
-from .norm import Norm, capped
+from .norm import Norm, soft_cap
 
 
 class Head(Spec):
-    """What is computed from the states: `head(x_BTD, real_BT, table_VD)`.
+    """The spec of a head. Its module is called as `head(x_BTD, real_BT, table_VD)`.
 
-    `real_BT` flags the tokens that are not padding, `table_VD` is the embedding table of the same model.
+    `real_BT` is True for tokens that are not padding; `table_VD` is the embedding table, for tied heads.
     """
 
     def build(self, width: int, table_width: int) -> nn.Module:
         raise NotImplementedError
 
-    def fits(self, embed: Embed, table_width: int, width: int) -> None:
-        """Raise a one-line error for an embedding whose table this head cannot share."""
+    def check_embedding(self, embed: Embed, table_width: int, width: int) -> None:
+        """Raise a one-line error if this head cannot share the table of the embedding."""
 
     def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
-        """`shape` is that of the last states; `embed` and the `width` of its tower are what is shared.
+        """`shape` is that of the last hidden states; `embed` and `width` are those of the tower.
 
-        A head also counts the states it is given: some keep them, some only what they make of them.
+        Unlike other parts, a head also counts its input, because not every head keeps it.
         """
         with torch.device("meta"):
-            table = embed.build(width).to(FLOAT_BY_BYTES[shape.number]).shared()
+            table = embed.build(width).to(FLOAT_BY_BYTES[shape.number]).tied_weights()
         size = (shape.batch, shape.length, shape.width)
         run = lambda head, x: head(x, None, table)  # noqa: E731
-        build = lambda: self.build(shape.width, embed.inner(width))  # noqa: E731
-        without = _tensors(table)
-        return counted(
+        build = lambda: self.build(shape.width, embed.table_width(width))  # noqa: E731
+        # The table may be several tensors; they are the embedding's, so their bytes are not counted here.
+        bands = table if isinstance(table, tuple) else ((table, None),)
+        without = [x for band in bands for x in band if x is not None]
+        return count_cost(
             self, build, run, [size], shape, inputs_count="here", outputs_count="saved", without=without
         )
 
@@ -64,7 +66,7 @@ class Transform(Spec):
     width: Count | None = None  # before labels, where not that of the states (Reformer: of one stream)
 
     def cost(self, shape: HiddenShape, inner: int) -> PartCost:
-        """What it is given is kept. Its output is counted by the head, unless its norm keeps it."""
+        """Its input is kept. Its output is counted by the head, unless the norm keeps it."""
         besides, _ = ACTIVATION_SAVES[self.act]
         tensors = besides + (1 if self.norm is not None else 0)
         cost = linear_cost(shape.vectors, shape.width, inner, bias=True)
@@ -93,7 +95,7 @@ class TokenHead(WordHead):
         return TokenLogits(self, width, table_width)
 
     def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
-        vectors, inner = shape.vectors, embed.tables(width)[0] if self.tied else shape.width
+        vectors, inner = shape.vectors, embed.table_widths(width)[0] if self.tied else shape.width
         cost = matmul_cost(1, vectors, inner, self.vocab)
         cost += PartCost(parameters=self.vocab * (self.bias + (0 if self.tied else inner)))
         if self.transform is not None:
@@ -101,7 +103,7 @@ class TokenHead(WordHead):
         logits = 0 if self.cap is None else vectors * self.vocab  # tanh keeps its output
         return cost + PartCost(saved=shape.number * (vectors * inner + logits))
 
-    def fits(self, embed: Embed, table_width: int, width: int) -> None:
+    def check_embedding(self, embed: Embed, table_width: int, width: int) -> None:
         if not self.tied:
             return
         if not isinstance(embed, Tokens) or embed.vocab != self.vocab:
@@ -128,7 +130,7 @@ class TokenLogits(nn.Module):
         x = x_BTD if self.transform is None else self.transform(x_BTD)
         weight = table_VD if self.weight is None else self.weight
         x = x if self.scale == 1.0 else x * self.scale
-        return capped(F.linear(x, weight, self.bias), self.cap)
+        return soft_cap(F.linear(x, weight, self.bias), self.cap)
 
 
 class TransformLayer(nn.Module):
@@ -141,10 +143,3 @@ class TransformLayer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.act(self.dense(x))
         return x if self.norm is None else self.norm(x)
-
-
-def _tensors(table: Tensor | tuple[tuple[Tensor, Tensor | None], ...] | None) -> list[Tensor]:
-    """The tensors of the embedding that a head may read."""
-    if isinstance(table, tuple):
-        return [x for band in table for x in band if x is not None]
-    return [] if table is None else [table]

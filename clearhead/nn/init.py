@@ -1,7 +1,7 @@
-"""Initialisation: an empty model in, initial weights out. Each parameter has its own random key.
+"""Initialisation: an empty model in, initial weights out.
 
-The numbers of a parameter depend on the seed and its name only: not on the order of building, not on
-torch's global generator. A model built twice with one seed is bit-equal.
+Every parameter has its own random generator, seeded by the seed and the parameter's name. The values do not
+depend on the order of building or on torch's global generator; equal seeds give bit-identical models.
 """
 
 from __future__ import annotations
@@ -14,43 +14,42 @@ from torch import Tensor, nn
 
 from ..spec import Spec
 from .attention import MultiHead
-from .draw import generator as generator
-from .layers import Spread
+from .layers import InitDistribution, generator
 from .tower import Stack
 
 
 class Init(Spec):
     """How matrices are initialised. Norms start as the identity and biases at zero in every scheme."""
 
-    def spread(self, matrix: Matrix) -> Spread:
+    def distribution(self, matrix: Matrix) -> InitDistribution:
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """What a scheme knows about the matrix it fills."""
+    """What an initialisation scheme knows about a matrix."""
 
     name: str  # its address, as in tower.blocks.3.attn.out.weight
     rows: int
     columns: int  # for a linear layer the number of inputs
     is_table: bool  # an embedding
     head_dim: int | None  # for the projections of an attention
-    residuals: int  # how many sub-layers add to the stream of its tower
+    residuals: int  # number of sub-layers that add to the residual stream of its tower
 
     @property
     def is_residual(self) -> bool:
-        """Whether its product is added to the stream: the last matrix of a sub-layer."""
+        """Whether its output is added to the residual stream: the last matrix of a sub-layer."""
         return self.name.endswith((".out.weight", ".down.weight"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Xavier(Init):
-    """Uniform, by inputs and outputs (Glorot 2010); a table times sqrt(width) has unit variance."""
+    """Uniform, scaled by inputs and outputs (Glorot 2010); tables have unit variance after * sqrt(width)."""
 
-    def spread(self, matrix: Matrix) -> Spread:
+    def distribution(self, matrix: Matrix) -> InitDistribution:
         if matrix.is_table:
-            return Spread(matrix.columns**-0.5)
-        return Spread(math.sqrt(2 / (matrix.rows + matrix.columns)), uniform=True)
+            return InitDistribution(matrix.columns**-0.5)
+        return InitDistribution(math.sqrt(2 / (matrix.rows + matrix.columns)), uniform=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,33 +58,33 @@ class Normal(Init):
 
     std: float = 0.02
 
-    def spread(self, matrix: Matrix) -> Spread:
-        return Spread(self.std)
+    def distribution(self, matrix: Matrix) -> InitDistribution:
+        return InitDistribution(self.std)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResidualNormal(Init):
-    """As Normal, but matrices that add to the residual stream start smaller the more there are (GPT-2)."""
+    """As Normal, but matrices that add to the residual stream are divided by sqrt(their number) (GPT-2)."""
 
     std: float = 0.02
 
-    def spread(self, matrix: Matrix) -> Spread:
-        return Spread(self.std / math.sqrt(matrix.residuals) if matrix.is_residual else self.std)
+    def distribution(self, matrix: Matrix) -> InitDistribution:
+        return InitDistribution(self.std / math.sqrt(matrix.residuals) if matrix.is_residual else self.std)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FanIn(Init):
-    """By inputs; queries carry the scale that the scores leave out; unit tables (T5)."""
+    """Scaled by inputs; queries include the factor head_dim ** -0.5, which T5 does not apply to scores."""
 
     factor: float = 1.0
 
-    def spread(self, matrix: Matrix) -> Spread:
+    def distribution(self, matrix: Matrix) -> InitDistribution:
         if matrix.is_table:
-            # T5's buckets are a table, too, but of scores, not of vectors.
+            # The table of T5's relative positions holds scores, not vectors.
             small = matrix.name.endswith("positions.table.weight")
-            return Spread(self.factor * (matrix.rows**-0.5 if small else 1.0))
+            return InitDistribution(self.factor * (matrix.rows**-0.5 if small else 1.0))
         query = matrix.head_dim if matrix.name.endswith(".q.weight") and matrix.head_dim else 1
-        return Spread(self.factor * (matrix.columns * query) ** -0.5)
+        return InitDistribution(self.factor * (matrix.columns * query) ** -0.5)
 
 
 @torch.no_grad()
@@ -95,15 +94,19 @@ def initialise(model: nn.Module, init: Init, seed: int) -> None:
         path, _, leaf = name.rpartition(".")
         owner = model.get_submodule(path)
         if parameter.ndim < 2:
+            # Norms start as the identity; a centred norm stores weight - 1, so its identity is 0.
             is_gain = leaf == "weight" and not getattr(owner, "centred", False)
             parameter.fill_(1.0 if is_gain else 0.0)
         else:
-            spread = getattr(owner, "first", None) or init.spread(_matrix(model, name, owner, parameter))
-            parameter.copy_(_draw(parameter, spread, generator(seed, "init", name)))
+            distribution = getattr(owner, "init_distribution", None) or init.distribution(
+                _matrix(model, name, owner, parameter)
+            )
+            parameter.copy_(_draw(parameter, distribution, generator(seed, "init", name)))
 
 
 def _matrix(model: nn.Module, name: str, owner: nn.Module, parameter: Tensor) -> Matrix:
-    parents = [model.get_submodule(path) for path in _parents(name)]
+    parts = name.split(".")
+    parents = [model.get_submodule(".".join(parts[:i])) for i in range(1, len(parts))]
     heads = [p.head_dim for p in parents if isinstance(p, MultiHead)]
     blocks = [block for p in parents if isinstance(p, Stack) for block in p.blocks]
     return Matrix(
@@ -116,15 +119,10 @@ def _matrix(model: nn.Module, name: str, owner: nn.Module, parameter: Tensor) ->
     )
 
 
-def _parents(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[:i]) for i in range(1, len(parts))]
-
-
-def _draw(like: Tensor, spread: Spread, key: torch.Generator) -> Tensor:
-    """Sampled in float32 on the CPU, whatever the dtype of the model: one seed, one set of numbers."""
+def _draw(like: Tensor, distribution: InitDistribution, key: torch.Generator) -> Tensor:
+    """Sampled in float32 on the CPU, so that a seed gives the same values for every dtype and device."""
     empty = torch.empty(like.shape, dtype=torch.float32)
-    if spread.uniform:
-        edge = spread.std * math.sqrt(3)
+    if distribution.uniform:
+        edge = distribution.std * math.sqrt(3)
         return empty.uniform_(-edge, edge, generator=key)
-    return empty.normal_(0.0, spread.std, generator=key)
+    return empty.normal_(0.0, distribution.std, generator=key)

@@ -117,7 +117,7 @@ class _Classes(nn.Module):
         self.project = LinearLayer(inner, spec.count, bias=spec.bias)
 
     def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table_VD: Tensor) -> Tensor:
-        x = x_BTD if self.pool is None else pooled(x_BTD, self.pool, real_BT)
+        x = x_BTD if self.pool is None else pool_states(x_BTD, self.pool, real_BT)
         x = x if self.transform is None else self.transform(x)
         logits: Tensor = self.project(self.dropout(x))
         return logits
@@ -130,7 +130,7 @@ class _Pooled(nn.Module):
         self.project = LinearLayer(width, spec.count, bias=False) if spec.count else None
 
     def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table_VD: Tensor) -> Tensor:
-        x = pooled(x_BTD, self.pool, real_BT)
+        x = pool_states(x_BTD, self.pool, real_BT)
         x = x if self.project is None else self.project(x)
         return F.normalize(x, dim=-1) if self.unit else x
 
@@ -147,7 +147,7 @@ def _pooling_bytes(pool: Pool, shape: HiddenShape) -> int:
     return shape.vectors + INDEX_BYTES * shape.batch * (shape.width if pool == "max" else 1)
 
 
-def pooled(x_BTD: Tensor, pool: Pool, real_BT: Tensor | None) -> Tensor:
+def pool_states(x_BTD: Tensor, pool: Pool, real_BT: Tensor | None) -> Tensor:
     """One vector per row, from its real tokens only, wherever the padding stands."""
     if real_BT is None:
         real_BT = torch.ones(x_BTD.shape[:2], dtype=torch.bool, device=x_BTD.device)

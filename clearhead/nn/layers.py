@@ -1,21 +1,30 @@
-"""Linear layers and tables without random initialisation: `init` or a checkpoint fills them.
+"""Linear layers and tables that are created empty, and the random generator that `init` fills them with.
 
-torch fills a new layer at once, from its global generator, which costs time for numbers that are
-thrown away and, on the meta device, a second of imports.
+torch initialises a new layer at once, from its global generator. Here that would cost time for numbers that
+are overwritten and, on the meta device, a second of imports.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 
-@dataclass(frozen=True)
-class Spread:
-    """The standard deviation of a matrix's first values, and the shape of their distribution.
+def generator(seed: int, *purpose: str | int) -> torch.Generator:
+    """Random numbers as a function of a key: the same key gives the same numbers in any order of calls."""
+    words = "/".join(map(str, (seed, *purpose)))
+    digest = hashlib.sha256(words.encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
 
-    A module whose matrices are not initialised by the model's scheme has one as `first`.
+
+@dataclass(frozen=True)
+class InitDistribution:
+    """The distribution of the initial values of a matrix: normal or uniform, with this standard deviation.
+
+    A module whose matrices the model's scheme does not initialise has one as `init_distribution`.
     """
 
     std: float

@@ -4,8 +4,8 @@ One meaning everywhere: True = may attend. Rules combine with `&`, `|`, `~`:
 
     Causal() & Padding(real_BK)                a decoder over a padded batch
     SlidingWindow(left=2, right=2) | Global(at=(0,))  Longformer
-    Everyone() | Global(at=(0,))               all pairs, and whatever local rule a layer has of its own
-                                               (a window, blocks) does not bind token 0
+    Everyone() | Global(at=(0,))               all pairs; the local rule of a layer (a window, blocks)
+                                               does not apply to token 0
 
 A slot is an index into the sequence, cached tokens included; a position is what the position scheme
 counts. They differ when a row starts with padding or holds several documents.
@@ -29,19 +29,19 @@ class Mask:
         raise NotImplementedError
 
     def segments(self) -> Tensor | None:
-        """(B, K) numbers, where known: equal = one text, below zero = padding. Positions follow from it."""
+        """(B, K) document numbers, below zero = padding; None if unknown. Positions follow from them."""
         return None
 
     def parts(self) -> tuple[Mask, ...]:
-        """The rules that must all allow: what `&` put together, taken apart."""
+        """The rules that are combined with `&`, as a tuple."""
         return (self,)
 
     def globals(self, keys: int) -> Tensor | None:
-        """(1 or B, K) flags of the tokens named global, where there are any: no local rule binds them."""
+        """(1 or B, K) flags of global tokens, to which local rules do not apply; None if there are none."""
         return None
 
-    def fit(self, batch: int, queries: int, keys: int) -> None:
-        """Raise for a tensor inside the rule that does not cover exactly these rows and slots."""
+    def check_shape(self, batch: int, queries: int, keys: int) -> None:
+        """Raise an error if a tensor of the rule does not have exactly these rows and slots."""
 
     def __and__(self, other: Mask) -> Mask:
         if isinstance(self, Everyone) or self == other:
@@ -57,7 +57,7 @@ class Mask:
 
 @dataclass(frozen=True)
 class Everyone(Mask):
-    """No rule at all."""
+    """Every token may attend to every token."""
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (q >= 0) & (k >= 0)
@@ -112,7 +112,7 @@ class Global(Mask):
     def globals(self, keys: int) -> Tensor:
         return torch.isin(torch.arange(keys), torch.tensor(self.at, dtype=torch.long))[None]
 
-    def fit(self, batch: int, queries: int, keys: int) -> None:
+    def check_shape(self, batch: int, queries: int, keys: int) -> None:
         outside = [at for at in self.at if not 0 <= at < keys]
         if outside:
             raise InputError(
@@ -130,7 +130,7 @@ class Globals(Mask):
         if self.global_BK.dtype != torch.bool or self.global_BK.ndim != 2:
             raise InputError(
                 f"Globals takes a boolean (batch, length) tensor, True = global; given "
-                f"{_what(self.global_BK)}"
+                f"{_describe(self.global_BK)}"
             )
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -140,8 +140,8 @@ class Globals(Mask):
     def globals(self, keys: int) -> Tensor:
         return self.global_BK
 
-    def fit(self, batch: int, queries: int, keys: int) -> None:
-        _must_cover("mask of global tokens", self.global_BK, batch, keys)
+    def check_shape(self, batch: int, queries: int, keys: int) -> None:
+        _check_tensor("mask of global tokens", self.global_BK, batch, keys)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +154,7 @@ class Padding(Mask):
         if self.real_BK.dtype != torch.bool or self.real_BK.ndim != 2:
             raise InputError(
                 f"Padding takes a boolean (batch, length) tensor, True = real token; given "
-                f"{_what(self.real_BK)}. See clearhead.nn.mask_adapters for other kinds of mask"
+                f"{_describe(self.real_BK)}. See clearhead.nn.mask_adapters for other kinds of mask"
             )
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -163,8 +163,8 @@ class Padding(Mask):
     def segments(self) -> Tensor:
         return self.real_BK.long() - 1
 
-    def fit(self, batch: int, queries: int, keys: int) -> None:
-        _must_cover("padding mask", self.real_BK, batch, keys)
+    def check_shape(self, batch: int, queries: int, keys: int) -> None:
+        _check_tensor("padding mask", self.real_BK, batch, keys)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +177,7 @@ class Documents(Mask):
         if self.document_BK.dtype != torch.long or self.document_BK.ndim != 2:
             raise InputError(
                 f"Documents takes an int64 (batch, length) tensor of document numbers; given "
-                f"{_what(self.document_BK)}"
+                f"{_describe(self.document_BK)}"
             )
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -187,12 +187,12 @@ class Documents(Mask):
     def segments(self) -> Tensor:
         return self.document_BK
 
-    def fit(self, batch: int, queries: int, keys: int) -> None:
-        _must_cover("document mask", self.document_BK, batch, keys)
+    def check_shape(self, batch: int, queries: int, keys: int) -> None:
+        _check_tensor("document mask", self.document_BK, batch, keys)
 
 
 @dataclass(frozen=True, eq=False)
-class Across(Mask):
+class CrossDocuments(Mask):
     """Cross-attention between packed rows: a target text sees the source text of the same number."""
 
     query_BQ: Tensor
@@ -217,7 +217,7 @@ class Given(Mask):
         h = torch.zeros_like(h) if heads == 1 else torch.arange(heads, device=h.device).reshape(by_head)
         return self.allowed_BHQK[b, h, q, k]
 
-    def fit(self, batch: int, queries: int, keys: int) -> None:
+    def check_shape(self, batch: int, queries: int, keys: int) -> None:
         given = tuple(self.allowed_BHQK.shape)
         if given[0] not in (1, batch) or given[2:] != (queries, keys):
             raise InputError(
@@ -238,7 +238,7 @@ class _Both(Mask):
         one, two = self.one.segments(), self.two.segments()
         if one is None or two is None:
             return two if one is None else one
-        both = one * (two.max() + 2) + two  # a number of its own for every pair of numbers
+        both = one * (two.max() + 2) + two  # a distinct number for every pair of numbers
         return both.masked_fill((one < 0) | (two < 0), -1)
 
     def parts(self) -> tuple[Mask, ...]:
@@ -247,9 +247,9 @@ class _Both(Mask):
     def globals(self, keys: int) -> Tensor | None:
         return _any(self.one.globals(keys), self.two.globals(keys))
 
-    def fit(self, batch: int, queries: int, keys: int) -> None:
-        self.one.fit(batch, queries, keys)
-        self.two.fit(batch, queries, keys)
+    def check_shape(self, batch: int, queries: int, keys: int) -> None:
+        self.one.check_shape(batch, queries, keys)
+        self.two.check_shape(batch, queries, keys)
 
 
 @dataclass(frozen=True)
@@ -263,9 +263,9 @@ class _Either(Mask):
     def globals(self, keys: int) -> Tensor | None:
         return _any(self.one.globals(keys), self.two.globals(keys))
 
-    def fit(self, batch: int, queries: int, keys: int) -> None:
-        self.one.fit(batch, queries, keys)
-        self.two.fit(batch, queries, keys)
+    def check_shape(self, batch: int, queries: int, keys: int) -> None:
+        self.one.check_shape(batch, queries, keys)
+        self.two.check_shape(batch, queries, keys)
 
 
 @dataclass(frozen=True)
@@ -275,14 +275,14 @@ class _Not(Mask):
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return ~self.rule.allows(b, h, q, k)
 
-    def fit(self, batch: int, queries: int, keys: int) -> None:
-        self.rule.fit(batch, queries, keys)
+    def check_shape(self, batch: int, queries: int, keys: int) -> None:
+        self.rule.check_shape(batch, queries, keys)
 
 
-def stands_alone(rule: Mask) -> bool:
-    """Whether a rule of global tokens was joined with `&`, or with nothing, where `|` was meant."""
+def has_bare_global(rule: Mask) -> bool:
+    """Whether a `Global` rule stands alone or was combined with `&`, where `|` was meant."""
     if isinstance(rule, _Both):
-        return stands_alone(rule.one) or stands_alone(rule.two)
+        return has_bare_global(rule.one) or has_bare_global(rule.two)
     return isinstance(rule, Global | Globals)
 
 
@@ -292,10 +292,10 @@ def _any(one: Tensor | None, two: Tensor | None) -> Tensor | None:
     return one | two
 
 
-def _must_cover(what: str, x: Tensor, batch: int, keys: int) -> None:
+def _check_tensor(what: str, x: Tensor, batch: int, keys: int) -> None:
     if tuple(x.shape) != (batch, keys):
         raise InputError(f"the {what} is {tuple(x.shape)}, expected ({batch}, {keys}): batch, length")
 
 
-def _what(x: Tensor) -> str:
+def _describe(x: Tensor) -> str:
     return f"{str(x.dtype).removeprefix('torch.')} of shape {tuple(x.shape)}"

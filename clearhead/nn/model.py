@@ -1,4 +1,4 @@
-"""Models: ids in, logits out. What all kinds share, and the kind with one tower; see `encoder_decoder`.
+"""Models: ids in, logits out. The base classes, and models with one tower; see also `encoder_decoder`.
 
 A model never sees text, computes no loss and does not sample.
 Shape suffixes: B batch, T tokens, V vocabulary.
@@ -19,7 +19,7 @@ from .cache import Cache
 from .context import States
 from .heads import Head, WordHead
 from .init import Init, Normal, initialise
-from .long.memory import Memory
+from .long.segment_memory import SegmentMemory
 from .masks import Mask
 from .tap import OFF, Tap
 from .tower import Stack, Tower
@@ -30,24 +30,23 @@ MaskLike = Mask | Tensor | None
 class Model(Spec):
     """A whole model. `build` creates it with initial weights, `count` only counts its parameters."""
 
-    head: Head | None = None  # kinds without a head answer with their hidden states
+    head: Head | None = None  # without a head the output is the hidden states
     second: Head | None = None
-    shared: bool = False  # its towers look ids up in one table
+    shared: bool = False  # all towers use one embedding table
+    init: Init
 
     def assemble(self) -> TransformerModel:
-        raise NotImplementedError
-
-    def starts(self) -> Init:
+        """The module of this spec, with parameters that are not initialised."""
         raise NotImplementedError
 
     @property
     def towers(self) -> dict[str, Tower]:
-        """The towers by their side: encoder, decoder or both. A call takes one input for each."""
+        """The towers by their role: encoder, decoder or both. A call takes one input for each."""
         raise NotImplementedError
 
     @property
     def tower_fields(self) -> dict[str, Tower]:
-        """The towers by their names as fields, which are also their addresses in the built model."""
+        """The towers by the names of their fields, which are also their module names in the built model."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Tower)}
 
@@ -58,7 +57,7 @@ class Model(Spec):
 
     @property
     def source_tower(self) -> Tower | None:
-        """The encoder whose output the decoder attends to; None: a prompt goes into the decoder itself."""
+        """The encoder whose output the decoder attends to; None for a model with one tower."""
         return None
 
     @property
@@ -67,7 +66,7 @@ class Model(Spec):
 
     @property
     def decodes(self) -> bool:
-        """Whether tokens follow from those before them, so that steps can be cached."""
+        """Whether every token depends on earlier ones only, so that decode steps can be cached."""
         return self.head_tower.causal
 
     @property
@@ -81,7 +80,7 @@ class Model(Spec):
         return min((t.max_length for t in self.towers.values() if t.max_length is not None), default=None)
 
     def empty(self) -> TransformerModel:
-        """The model on torch's meta device: every shape, no memory, no randomness."""
+        """The model on torch's meta device: shapes only, nothing is allocated or initialised."""
         with torch.device("meta"):
             return self.assemble().eval()
 
@@ -89,7 +88,7 @@ class Model(Spec):
         self, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu"
     ) -> TransformerModel:
         model = self.empty().to(dtype).to_empty(device=device)
-        initialise(model, self.starts(), seed)
+        initialise(model, self.init, seed)
         return model
 
     def count(self) -> int:
@@ -106,8 +105,10 @@ class Model(Spec):
 
 
 class TransformerModel(nn.Module):
-    """A built model, of any kind. A call takes one input for each tower, with masks, and what `states` takes;
-    it returns what the head computes, or the last hidden states if there is no head."""
+    """A built model. A call takes one input for each tower, and the options of `states`, such as masks.
+
+    It returns the output of the head, or the last hidden states if there is no head.
+    """
 
     spec: Model
     head: nn.Module | None
@@ -115,7 +116,7 @@ class TransformerModel(nn.Module):
 
     @property
     def stacks(self) -> dict[str, Stack]:
-        """The towers by the names they have in the addresses of taps."""
+        """The built towers by their module names, with which the addresses of taps begin."""
         return {name: getattr(self, name) for name in self.spec.tower_fields}
 
     @property
@@ -127,7 +128,7 @@ class TransformerModel(nn.Module):
         return self.read(self.states(*inputs, **options))
 
     def states(self, *inputs: Any, **options: Any) -> States:
-        """The last hidden states, and which token is of which text; `read` takes them to the head."""
+        """The last hidden states, and the text of each token; `read` applies the head to them."""
         raise NotImplementedError
 
     def hidden(self, *inputs: Any, **options: Any) -> Tensor:
@@ -151,11 +152,11 @@ class TransformerModel(nn.Module):
         raise InputError("this model does not decode")
 
     def read(self, states: States) -> Tensor:
-        """What the head computes from the states."""
+        """The output of the head for these states."""
         return _read(self.head, states, self.head_stack)
 
     def read_second(self, states: States) -> Tensor:
-        """What the second head computes from the same states."""
+        """The output of the second head for these states."""
         if self.spec.second is None:
             raise InputError(
                 "this model has one head; a second one is a field of its spec: SingleStack(second=...)"
@@ -172,7 +173,7 @@ class SingleStack(Model):
 
     tower: Tower
     head: Head | None = None  # None: the output is the hidden states
-    second: Head | None = None  # a second output, on request (BERT: does this text follow that one)
+    second: Head | None = None  # see `read_second` (BERT's next-sentence prediction)
     init: Init = field(default_factory=Normal)
 
     def check(self) -> None:
@@ -185,9 +186,6 @@ class SingleStack(Model):
 
     def assemble(self) -> SingleStackModel:
         return SingleStackModel(self)
-
-    def starts(self) -> Init:
-        return self.init
 
 
 class SingleStackModel(TransformerModel):
@@ -220,29 +218,30 @@ class SingleStackModel(TransformerModel):
         cache: Cache | None = None,
         tap: Tap = OFF,
     ) -> States:
-        return self.states(ids_BT, mask, cache=cache, tap=tap)
+        states: States = self.tower(ids_BT, mask=mask, cache=cache, tap=tap.at("tower"))
+        return states
 
-    def memory(self, length: int) -> Memory:
+    def segment_memory(self, length: int) -> SegmentMemory:
         """Memory of earlier segments of a text, at most `length` tokens (Transformer-XL)."""
         positions = self.spec.tower.positions
         if not positions.relative:
             raise UnsupportedError(
-                f"{type(positions).__name__} positions count from the start of a segment; a memory needs "
-                f"relative ones, such as RelativeWaves or Alibi"
+                f"{type(positions).__name__} positions count from the start of a segment; a segment memory "
+                f"needs relative ones, such as RelativeWaves or Alibi"
             )
-        return Memory(self.spec.tower.depth, length)
+        return SegmentMemory(self.spec.tower.depth, length)
 
 
 def check_head(head: Head, tower: Tower) -> None:
-    head.fits(tower.embed, tower.embed.inner(tower.width), tower.out_width)
+    head.check_embedding(tower.embed, tower.embed.table_width(tower.width), tower.out_width)
 
 
 def build_head(head: Head | None, tower: Tower) -> nn.Module | None:
-    return None if head is None else head.build(tower.out_width, tower.embed.inner(tower.width))
+    return None if head is None else head.build(tower.out_width, tower.embed.table_width(tower.width))
 
 
 def _read(head: nn.Module | None, states: States, tower: Stack) -> Tensor:
     if head is None:
         return states.x_BTD
-    answer: Tensor = head(states.x_BTD, states.real_BT, tower.embed.shared())
+    answer: Tensor = head(states.x_BTD, states.real_BT, tower.embed.tied_weights())
     return answer

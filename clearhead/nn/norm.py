@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..spec import Amplitude, Spec
 from .cost import HiddenShape, PartCost
-from .counted import counted
+from .counting import count_cost
 
 
 class Norm(Spec):
@@ -21,7 +21,7 @@ class Norm(Spec):
 
     def cost(self, shape: HiddenShape) -> PartCost:
         size = (shape.batch, shape.length, shape.width)
-        return counted(self, lambda: self.build(shape.width), lambda norm, x: norm(x), [size], shape)
+        return count_cost(self, lambda: self.build(shape.width), lambda norm, x: norm(x), [size], shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +74,6 @@ def widen(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def capped(x: Tensor, cap: float | None) -> Tensor:
+def soft_cap(x: Tensor, cap: float | None) -> Tensor:
     """Squash into (-cap, cap), smoothly (Gemma 2)."""
     return x if cap is None else cap * F.tanh(x / cap)

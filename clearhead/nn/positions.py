@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..spec import Dims, Spec
 from .cost import HiddenShape, PositionCost
-from .counted import counted_positions
+from .counting import count_position_cost
 from .view import View
 
 
@@ -57,7 +57,7 @@ class Positions(Spec):
 
     def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
         """`shape` is that of the embeddings, `dims` are the tower's. Without a formula it is counted."""
-        return counted_positions(self, shape, dims)
+        return count_position_cost(self, shape, dims)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 Modules call `x = tap("pattern", x)` at named sites. A site's address is the path of its module and its
 name, as in `decoder.blocks.3.cross.pattern`. The default tap does nothing and costs one call.
-A kernel also reports its call, `tap.hears(call)`, so that its weights can be computed later.
+A kernel also reports its call, `tap.record_call(call)`, so that its weights can be computed later.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from .kernels.kernel import RecordedCall
 
 Visit = Callable[[str, Tensor], Tensor]
-Hear = Callable[[str, "RecordedCall"], None]
+OnCall = Callable[[str, "RecordedCall"], None]
 
 
 class Tap:
     """Calls `visit(address, x)` at every site whose address matches a glob, and continues with its result."""
 
-    def __init__(self, sites: str, visit: Visit, path: str = "", hear: Hear | None = None) -> None:
-        self._sites, self._visit, self._path, self._hear = sites, visit, path, hear
+    def __init__(self, sites: str, visit: Visit, path: str = "", on_call: OnCall | None = None) -> None:
+        self._sites, self._visit, self._path, self._on_call = sites, visit, path, on_call
 
     def at(self, name: str | int) -> Tap:
         """This tap, one module further down."""
-        return Tap(self._sites, self._visit, f"{self._path}.{name}".lstrip("."), self._hear)
+        return Tap(self._sites, self._visit, f"{self._path}.{name}".lstrip("."), self._on_call)
 
     def wants(self, site: str) -> bool:
-        """Whether anyone records this site: check before computing a tensor that is only recorded."""
+        """Whether this site is tapped: check it before computing a tensor that only taps need."""
         return fnmatchcase(f"{self._path}.{site}".lstrip("."), self._sites)
 
     def __call__(self, site: str, x: Tensor) -> Tensor:
@@ -39,10 +39,10 @@ class Tap:
             return x
         return self._visit(f"{self._path}.{site}".lstrip("."), x)
 
-    def hears(self, call: RecordedCall) -> None:
-        """Report the call of this attention's kernel: `hear(address of the attention, call)`."""
-        if self._hear is not None:
-            self._hear(self._path, call)
+    def record_call(self, call: RecordedCall) -> None:
+        """Report the call of this attention's kernel: `on_call(address of the attention, call)`."""
+        if self._on_call is not None:
+            self._on_call(self._path, call)
 
 
 class _Off(Tap):

@@ -1,4 +1,4 @@
-"""A tower: embedding, positions, blocks, last norm. Inputs in, hidden states out.
+"""A tower (a stack of layers): embedding, positions, blocks, last norm. Inputs in, hidden states out.
 
 Encoders and decoders are towers; a model is one or two of them.
 Shape suffixes: B batch, T new tokens, K all tokens (cached ones first), D width.
@@ -23,11 +23,11 @@ from .cache import Cache
 from .context import Context, States
 from .embed import Embed
 from .long import reversible
-from .masks import Across, Causal, Everyone, Mask, Padding, stands_alone
+from .masks import Causal, CrossDocuments, Everyone, Mask, Padding, has_bare_global
 from .norm import Norm
 from .positions import NoPositions, Positions
 from .tap import OFF, Tap
-from .view import View, places
+from .view import View, segment_positions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,15 +35,14 @@ class Tower(Spec):
     width: Count
     depth: Count
     embed: Embed
-    block: Block | tuple[Block, ...]  # several are a pattern, repeated through the depth (Gemma 2)
+    block: Block | tuple[Block, ...]  # several: a pattern that is repeated through the depth (Gemma 2)
     positions: Positions = field(default_factory=NoPositions)
     last_norm: Norm | None = None
     causal: bool = False
     distinct: Count | None = None  # how many layers have weights of their own; fewer share (ALBERT: 1)
     recompute: bool = False  # gradient checkpointing: less memory in training, one more forward pass
-    residual: Literal["plain", "reversible"] = (
-        "plain"  # reversible: two streams, and memory for one layer only
-    )
+    # reversible: two streams; training keeps the activations of one layer only
+    residual: Literal["plain", "reversible"] = "plain"
 
     def check(self) -> None:
         if self.distinct is not None and self.depth % self.distinct:
@@ -65,14 +64,14 @@ class Tower(Spec):
         """Width of the output: two streams are concatenated."""
         return self.width * (2 if self.residual == "reversible" else 1)
 
-    def build(self, memory_width: int | None = None) -> Stack:
-        return Stack(self, self.width if memory_width is None else memory_width)
+    def build(self, encoder_width: int | None = None) -> Stack:
+        return Stack(self, self.width if encoder_width is None else encoder_width)
 
 
 class Stack(nn.Module):
     SITES = ("embed", "out")
 
-    def __init__(self, spec: Tower, memory_width: int) -> None:
+    def __init__(self, spec: Tower, encoder_width: int) -> None:
         super().__init__()
         heads, head_dim = spec.pattern[0].attention.sizes(spec.width)
         dims = Dims(
@@ -84,9 +83,9 @@ class Stack(nn.Module):
         )
         self.spec = spec
         self.embed = spec.embed.build(spec.width)
-        self.positions = spec.positions.build(dims, spec.embed.inner(spec.width))
+        self.positions = spec.positions.build(dims, spec.embed.table_width(spec.width))
         own = spec.distinct or spec.depth
-        blocks = [spec.pattern[i % len(spec.pattern)].build(spec.width, memory_width) for i in range(own)]
+        blocks = [spec.pattern[i % len(spec.pattern)].build(spec.width, encoder_width) for i in range(own)]
         if spec.causal:
             for block in blocks:
                 block.attn.require({"causal"})
@@ -102,23 +101,27 @@ class Stack(nn.Module):
         *,
         mask: Mask | Tensor | None = None,
         types: Tensor | None = None,
-        memory: States | None = None,
+        encoder_output: States | None = None,
         cache: Cache | None = None,
         tap: Tap = OFF,
     ) -> States:
+        """The hidden states of the new tokens; `encoder_output` is for a decoder with cross-attention."""
         x = self.embed(inputs, types)
         view, segment_BK = self._view(x, mask, cache)
-        x = tap("embed", self.embed.settle(self.positions.add(x, view.q_pos)))
-        source = None if memory is None else memory.x_BTD
-        across = None if memory is None else _across(view, segment_BK, memory)
-        here, inside = partial(Context, view, self.positions.bind(view), source, across), tap.at("blocks")
+        x = tap("embed", self.embed.finish(self.positions.add(x, view.q_pos)))
+        # The view and the bound positions are computed once per call and shared by all layers.
+        context = partial(Context, view, self.positions.bind(view))
+        if encoder_output is not None:
+            encoder_view = _encoder_view(view, segment_BK, encoder_output)
+            context = partial(context, encoder_output=encoder_output.x_BTD, encoder_view=encoder_view)
         layers = [None] * len(self.blocks) if cache is None else cache.layers
-        x = self._through(x, [here(i, layer, inside.at(i)) for i, layer in enumerate(layers)])
+        blocks_tap = tap.at("blocks")
+        contexts = [context(layer=i, cache=kv, tap=blocks_tap.at(i)) for i, kv in enumerate(layers)]
+        x = self._run_blocks(x, contexts)
         x = tap("out", x if self.norm is None else self.norm(x))
         return States(x, None if segment_BK is None else segment_BK[:, view.start :])
 
-    def _through(self, x: Tensor, contexts: Sequence[Context]) -> Tensor:
-        """Through all blocks."""
+    def _run_blocks(self, x: Tensor, contexts: Sequence[Context]) -> Tensor:
         if self.spec.residual == "reversible":
             return reversible.run_reversible(list(self.blocks), x, contexts)  # type: ignore[arg-type]
         for block, here in zip(self.blocks, contexts, strict=True):
@@ -131,7 +134,7 @@ class Stack(nn.Module):
     def _view(
         self, x_BTD: Tensor, mask: Mask | Tensor | None, cache: Cache | None
     ) -> tuple[View, Tensor | None]:
-        """The mask of this call, the positions, and which text each token belongs to."""
+        """The mask and the positions of this call; and the segment (text) of each token, if known."""
         batch, length = x_BTD.shape[:2]
         if cache is not None and len(cache.layers) != self.spec.depth:
             have = len(cache.layers)
@@ -142,11 +145,12 @@ class Stack(nn.Module):
         if segment_BK is None:
             pos = torch.arange(start + length, device=x_BTD.device)[None]
         else:
-            pos = places(segment_BK)
+            pos = segment_positions(segment_BK)
         if cache is not None:
             new = None if segment_BK is None else segment_BK[:, start:] >= 0
             ones = torch.ones(batch, length, dtype=torch.bool, device=x_BTD.device)
-            cache.saw(ones if new is None else new)
+            # Before any layer runs: a call that does not fit must not write into the cache.
+            cache.add_tokens(ones if new is None else new)
         if self.spec.causal:
             rule = Causal() & rule
         room = 0 if cache is None or cache.capacity is None else cache.capacity - pos.shape[1]
@@ -158,36 +162,44 @@ def _rule(mask: Mask | Tensor | None, batch: int, length: int, past_BK: Tensor |
     if isinstance(mask, Tensor):
         return mask_adapters.from_model_mask(mask, batch, length, past_BK)
     rule = Everyone() if mask is None else mask
-    if stands_alone(rule):
+    if has_bare_global(rule):
         raise InputError(
             "Global alone allows no local attention; write Everyone() | Global(...) or "
             "mask_adapters.from_global_attention_mask(mask)"
         )
     keys = length if past_BK is None else past_BK.shape[1] + length
-    rule.fit(batch, keys, keys)
+    rule.check_shape(batch, keys, keys)
     if past_BK is None or bool(past_BK.all()):
         return rule
     new_BT = past_BK.new_ones(batch, length)
     return rule & Padding(torch.cat([past_BK, new_BT], dim=1))
 
 
-def _across(view: View, segment_BK: Tensor | None, memory: States) -> View:
+def _encoder_view(view: View, segment_BK: Tensor | None, encoder_output: States) -> View:
     """The view of cross-attention: every real token of the encoder output, or of the same packed text."""
-    rows, keys = memory.x_BTD.shape[:2]
-    if rows * memory.each != view.batch:
-        shared = "" if memory.each == 1 else f", shared by {memory.each} each"
+    rows, keys = encoder_output.x_BTD.shape[:2]
+    if rows * encoder_output.rows_per_source != view.batch:
+        shared = (
+            ""
+            if encoder_output.rows_per_source == 1
+            else f", shared by {encoder_output.rows_per_source} each"
+        )
         raise InputError(
             f"the encoder output has {rows} rows{shared}, the target {view.batch}; each needs its own source"
         )
-    theirs = memory.segment_BT
+    source_segment_BK = encoder_output.segment_BT
     rule: Mask = Everyone()
-    if theirs is not None:
-        rule = Padding(theirs >= 0)
+    if source_segment_BK is not None:
+        rule = Padding(source_segment_BK >= 0)
         if segment_BK is not None and int(segment_BK.max()) > 0:  # several texts in a row
-            if memory.each > 1:
+            if encoder_output.rows_per_source > 1:
                 raise InputError("packed texts cannot share a source; give each row its own")
-            rule = Across(segment_BK, theirs)
+            rule = CrossDocuments(segment_BK, source_segment_BK)
     k_pos = torch.arange(keys, device=view.q_pos.device)[None]
     # Rows that share a source are further queries of it: see CrossAttention.
-    q_pos = view.q_pos if memory.each == 1 else view.q_pos.expand(view.batch, -1).reshape(rows, -1)
-    return View(rule, rows, q_pos, k_pos, view.start, across=True)
+    q_pos = (
+        view.q_pos
+        if encoder_output.rows_per_source == 1
+        else view.q_pos.expand(view.batch, -1).reshape(rows, -1)
+    )
+    return View(rule, rows, q_pos, k_pos, view.start, is_cross=True)

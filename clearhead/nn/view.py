@@ -11,10 +11,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .masks import Across, Causal, Documents, Everyone, Globals, Mask, Padding, SlidingWindow
+from .masks import Causal, CrossDocuments, Documents, Everyone, Globals, Mask, Padding, SlidingWindow
 
 
-def places(segment_BK: Tensor) -> Tensor:
+def segment_positions(segment_BK: Tensor) -> Tensor:
     """Positions from segments: how many real tokens of the same text precede each token."""
     real = segment_BK >= 0
     count = real.long().cumsum(1) - 1
@@ -34,7 +34,7 @@ class Outline:
     window: tuple[int, int] | None = None  # at most this far back, and ahead
     padding: bool = False
     packed: bool = False  # several texts in a row, which do not see each other
-    more: bool = False  # something that only a rendered mask shows
+    more: bool = False  # other rules, which have to be rendered
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +46,10 @@ class View:
     q_pos: Tensor  # (1 or B, Q) positions of the queries
     k_pos: Tensor  # (1 or B, K) positions of the keys, cached ones first
     start: int = 0  # the slot of the first query
-    room: int = 0  # how many tokens may still come in this run, where a cache says so
-    across: bool = False  # the keys are of another text than the queries
-    _under: dict[Mask, View] = field(default_factory=dict, repr=False)
-    _biased: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
+    room: int = 0  # how many more tokens the cache has room for, if it has a capacity
+    is_cross: bool = False  # cross-attention: keys are of another sequence than queries
+    _restricted: dict[Mask, View] = field(default_factory=dict, repr=False)
+    _attn_masks: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
     @property
     def queries(self) -> int:
@@ -61,28 +61,28 @@ class View:
 
     @cached_property
     def longest(self) -> int:
-        """The length of the longest text of this run, as far as it is known."""
-        if self.k_pos.device.type == "meta":  # positions without values: the count of slots must do
+        """The length of the longest text of this run, tokens still to come included."""
+        if self.k_pos.device.type == "meta":  # positions have no values: use the number of slots
             return self.keys + self.room
         return int(self.k_pos.max()) + 1 + self.room
 
     @cached_property
     def globals_BK(self) -> Tensor | None:
-        """(1 or B, K) flags of the tokens that no local rule binds; `None` when the mask names none."""
+        """(1 or B, K) flags of the global tokens; `None` if the mask has none."""
         flags = self.mask.globals(self.keys)
         return None if flags is None else flags.to(self.k_pos.device)
 
     @cached_property
     def real_BK(self) -> Tensor | None:
-        """(B, K) flags of the tokens that are not padding, where the mask knows of any padding."""
+        """(B, K) flags of the tokens that are not padding; `None` if the mask has no padding."""
         segment_BK = self.mask.segments()
         return None if segment_BK is None else segment_BK >= 0
 
     def allows(self, q: Tensor, k: Tensor, row_B: Tensor | None = None) -> Tensor | None:
         """Whether the queries in these slots may attend to the keys in those; `None` when all may.
 
-        The index tensors broadcast, (1 or B, 1 or H, ...) each: for a sparse kernel, which computes
-        few pairs. `row_B` names rows of the batch, where it is not all of them in turn.
+        For sparse kernels, which compute few pairs. The index tensors broadcast, (1 or B, 1 or H, ...) each.
+        `row_B` are the batch rows that they refer to, if not all in order.
         """
         if self.is_open:
             return None
@@ -90,14 +90,14 @@ class View:
         b = rows.reshape(-1, *(1,) * (q.ndim - 1))
         return self.mask.allows(b, torch.zeros_like(b), q, k)
 
-    def under(self, rule: Mask) -> View:
-        """This view with one more local rule; layers that share one share what was rendered for it."""
+    def restrict(self, rule: Mask) -> View:
+        """This view with one more local rule. Layers with the same rule share the result and its mask."""
         if isinstance(rule, Everyone):
             return self
-        if rule not in self._under:
+        if rule not in self._restricted:
             local = rule if self.globals_BK is None else rule | Globals(self.globals_BK)
-            self._under[rule] = replace(self, mask=self.mask & local, _under={}, _biased={})
-        return self._under[rule]
+            self._restricted[rule] = replace(self, mask=self.mask & local, _restricted={}, _attn_masks={})
+        return self._restricted[rule]
 
     @property
     def is_open(self) -> bool:
@@ -113,15 +113,15 @@ class View:
 
     @cached_property
     def outline(self) -> Outline:
-        """For kernels that never render the mask."""
+        """What the mask consists of, for kernels that never render it."""
         parts = self.mask.parts()
         windows = [part for part in parts if isinstance(part, SlidingWindow)]
-        known = (Causal, SlidingWindow, Padding, Documents, Across)
+        known = (Causal, SlidingWindow, Padding, Documents, CrossDocuments)
         return Outline(
             causal=any(isinstance(part, Causal) for part in parts),
             window=(min(w.left for w in windows), min(w.right for w in windows)) if windows else None,
             padding=any(isinstance(part, Padding) for part in parts),
-            packed=any(isinstance(part, Documents | Across) for part in parts),
+            packed=any(isinstance(part, Documents | CrossDocuments) for part in parts),
             more=not all(isinstance(part, known) for part in parts),
         )
 
@@ -137,14 +137,14 @@ class View:
         allowed = self.mask.allows(b, torch.zeros_like(b), q, k)
         return allowed.expand(*allowed.shape[:2], self.queries, self.keys)
 
-    def biased(self, bias: Tensor | None) -> Tensor | None:
-        """What a fused kernel adds to its scores: the boolean mask, or the bias with -inf where blocked."""
+    def attn_mask(self, bias: Tensor | None) -> Tensor | None:
+        """The `attn_mask` of torch's fused call: the boolean mask, or the bias with -inf where blocked."""
         if bias is None or self.dense is None:
             return self.dense if bias is None else bias
-        known = self._biased.get(id(bias))
+        known = self._attn_masks.get(id(bias))
         if known is not None:
             return known[1]
         joined = bias.masked_fill(~self.dense, float("-inf"))
         if not joined.requires_grad:  # a recomputed layer must record the same graph again
-            self._biased[id(bias)] = (bias, joined)  # the pair keeps the bias, and so its id, alive
+            self._attn_masks[id(bias)] = (bias, joined)  # the pair keeps the bias, and so its id, alive
         return joined

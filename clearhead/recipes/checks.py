@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -22,26 +22,35 @@ TYPE_WORDS = {
 }
 
 
+def check_keys(what: str, section: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise for a section that is not a mapping, and for its first unknown key."""
+    if not isinstance(section, Mapping):
+        raise InputError(f"{what} is {quoted(section)}; expected keys and values")
+    for key in section:
+        if key not in names:
+            raise InputError(f"{what} has no setting {quoted(key)}; {nearest(str(key), names)}")
+
+
 def check_settings(name: str, settings: object) -> None:
     for key, hint in get_type_hints(type(settings)).items():
         value = getattr(settings, key)
-        if not _fits(value, hint):
+        if not _has_type(value, hint):
             choices = get_args(hint) if get_origin(hint) is Literal else ()
-            what = nearest(value, choices) if choices else f"expected {_wording(hint)}"
-            raise InputError(f"{name}.{key} is {quoted(value)}; {what}")
-        least, most = RANGES.get(key, (None, None))
-        if least is not None and most is not None and not least <= value <= most:
-            raise InputError(f"{name}.{key} is {quoted(value)}; expected {least:,} to {most:,}")
+            expected = nearest(value, choices) if choices else f"expected {_describe_type(hint)}"
+            raise InputError(f"{name}.{key} is {quoted(value)}; {expected}")
+        lowest, highest = RANGES.get(key, (None, None))
+        if lowest is not None and highest is not None and not lowest <= value <= highest:
+            raise InputError(f"{name}.{key} is {quoted(value)}; expected {lowest:,} to {highest:,}")
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    origin, inside = get_origin(hint), get_args(hint)
+def _has_type(value: Any, hint: Any) -> bool:
+    origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return any(_fits(value, option) for option in inside)
+        return any(_has_type(value, option) for option in arguments)
     if origin is Literal:
-        return isinstance(value, str) and value in inside
+        return isinstance(value, str) and value in arguments
     if origin is dict:
-        return isinstance(value, dict) and all(_fits(each, inside[1]) for each in value.values())
+        return isinstance(value, dict) and all(_has_type(item, arguments[1]) for item in value.values())
     if hint is Any:
         return True
     if isinstance(value, bool):
@@ -49,7 +58,7 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, int | float if hint is float else hint)
 
 
-def _wording(hint: Any) -> str:
+def _describe_type(hint: Any) -> str:
     if get_origin(hint) in (Union, UnionType):
-        return " or ".join(map(_wording, get_args(hint)))
+        return " or ".join(map(_describe_type, get_args(hint)))
     return TYPE_WORDS.get(get_origin(hint) or hint, str(hint))

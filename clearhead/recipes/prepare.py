@@ -44,7 +44,7 @@ def prepare(run: RunConfig, progress: Callable[[str], None] = lambda line: None)
     """Read the rows, get or train the tokenizer, build or load the model, and put the task together."""
     rows = augment(run, read_dataset(run))
     builder = builders.BUILDERS[run.task]
-    base = _base(run)
+    base = _load_base(run)
     tokenizer = base.tokenizer if base is not None else None
     if base is not None:
         rows = replace(rows, labels=_stored_labels(run, base, rows))
@@ -57,12 +57,12 @@ def prepare(run: RunConfig, progress: Callable[[str], None] = lambda line: None)
             frame=builder.frame,
             lower=builder.lower,
         )
-    notes = [*rows.notes, *_unknown(tokenizer, _texts(rows))]
+    notes = [*rows.notes, *_unknown_characters(tokenizer, _texts(rows))]
     if base is not None:
-        run = _fine_tuned(_within(run, base, notes), base, notes)
+        run = _fine_tuned(_limit_length(run, base, notes), base, notes)
     built = builder.build(run, rows, tokenizer, notes)
     if base is None:
-        return PreparedRun(run, rows, _fresh(run, tokenizer, built, notes), built.task, tuple(notes))
+        return PreparedRun(run, rows, _new_model(run, tokenizer, built, notes), built.task, tuple(notes))
     return PreparedRun(run, rows, _with_head(run, base, built, notes), built.task, tuple(notes))
 
 
@@ -97,7 +97,7 @@ def _with_head(run: RunConfig, base: Bundle, built: builders.BuiltTask, notes: l
 def _texts(rows: Dataset) -> list[str]:
     """All texts of the training rows, to train a tokenizer on."""
 
-    def words(value: Any) -> Iterable[str]:
+    def texts_in(value: Any) -> Iterable[str]:
         if isinstance(value, str):
             yield value
         elif isinstance(value, list) and value and isinstance(value[0], dict):
@@ -107,36 +107,40 @@ def _texts(rows: Dataset) -> list[str]:
 
     skip = {"label", "tags", "answers"}  # classes are not text, and an answer is part of its context
     return [
-        text for row in rows.splits["train"] for k, v in row.items() if k not in skip for text in words(v)
+        text for row in rows.splits["train"] for k, v in row.items() if k not in skip for text in texts_in(v)
     ]
 
 
-def _unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
+def _unknown_characters(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     """A note if some characters of the training rows are not in the vocabulary."""
     if tokenizer.unk is None:
         return []
-    letters = Counter(letter for text in texts for letter in text if not letter.isspace())
-    encodings = tokenizer.encode_batch([*letters], specials=False)
-    lacking = [
-        letter for letter, found in zip(letters, encodings, strict=True) if tokenizer.unk.id in found.ids
+    counts = Counter(character for text in texts for character in text if not character.isspace())
+    encodings = tokenizer.encode_batch([*counts], specials=False)
+    unknown = [
+        character
+        for character, encoding in zip(counts, encodings, strict=True)
+        if tokenizer.unk.id in encoding.ids
     ]
-    if not lacking:
+    if not unknown:
         return []
-    count, total = sum(letters[letter] for letter in lacking), letters.total()
-    shown = "".join(lacking[:12]) + ("…" if len(lacking) > 12 else "")
+    count, total = sum(counts[character] for character in unknown), counts.total()
+    shown = "".join(unknown[:12]) + ("…" if len(unknown) > 12 else "")
     return [
         f"{count:,} of {total:,} characters ({count / total:.2%}) are not in the vocabulary and are read as "
         f"{tokenizer.unk.text}: {shown}; for all of them raise tokenizer.vocab"
     ]
 
 
-def _within(run: RunConfig, base: Bundle, notes: list[str]) -> RunConfig:
+def _limit_length(run: RunConfig, base: Bundle, notes: list[str]) -> RunConfig:
     """`data.length` limited to the number of positions that a loaded model has."""
-    longest = base.spec.max_length
-    if longest is None or run.data.length <= longest:
+    positions = base.spec.max_length
+    if positions is None or run.data.length <= positions:
         return run
-    notes.append(f"data.length is {run.data.length}; the model has {longest} positions: taken as {longest}")
-    return replace(run, data=replace(run.data, length=longest))
+    notes.append(
+        f"data.length is {run.data.length}; the model has {positions} positions: taken as {positions}"
+    )
+    return replace(run, data=replace(run.data, length=positions))
 
 
 def _fine_tuned(run: RunConfig, base: Bundle, notes: list[str]) -> RunConfig:
@@ -148,7 +152,7 @@ def _fine_tuned(run: RunConfig, base: Bundle, notes: list[str]) -> RunConfig:
     return replace(run, train=replace(run.train, lr=rate))
 
 
-def _base(run: RunConfig) -> Bundle | None:
+def _load_base(run: RunConfig) -> Bundle | None:
     """The model to fine-tune, if `model.family` names a checkpoint and not a family or a size."""
     name = _name(run)
     if not name or ((name in FAMILIES or name in SIZES) and not Path(name).is_dir()):
@@ -165,30 +169,30 @@ def _name(run: RunConfig) -> str:
     return str(run.model.get("family", ""))
 
 
-def _fresh(run: RunConfig, tokenizer: Tokenizer, built: builders.BuiltTask, notes: list[str]) -> Bundle:
+def _new_model(run: RunConfig, tokenizer: Tokenizer, built: builders.BuiltTask, notes: list[str]) -> Bundle:
     config = {key: value for key, value in run.model.items() if key not in ("family", "edit")}
     if "family" not in run.model:
         raise InputError("model.family is missing; name a family such as gpt2, or a folder")
-    bundle = _built(run, built, config)
-    length, longest = run.data.length, bundle.spec.max_length
-    if longest is not None and longest < length:
+    bundle = _build_model(run, built, config)
+    length, positions = run.data.length, bundle.spec.max_length
+    if positions is not None and positions < length:
         # RoBERTa's table counts two more than it can use, so the difference is added.
-        more = {key: value + length - longest for key, value in bundle.config.items() if key in POSITIONS}
-        bundle = _built(run, built, config | more)
+        raised = {key: value + length - positions for key, value in bundle.config.items() if key in POSITIONS}
+        bundle = _build_model(run, built, config | raised)
         if (bundle.spec.max_length or length) < length:  # an edit put other positions into the model
             raise InputError(
-                f"data.length is {length}, and the model has {longest} positions; lower the one or raise the "
-                f"other in model.edit"
+                f"data.length is {length}, and the model has {positions} positions; lower the one or raise "
+                f"the other in model.edit"
             )
-        settings = ", ".join(f"model.{key} {value}" for key, value in more.items())
+        settings = ", ".join(f"model.{key} {value}" for key, value in raised.items())
         notes.append(f"positions raised to fit data.length {length}: {settings}")
     bundle.tokenizer = tokenizer
     bundle.generation = built.generation
     return bundle
 
 
-def _built(run: RunConfig, built: builders.BuiltTask, config: Mapping[str, Any]) -> Bundle:
-    with _refusing(config):
+def _build_model(run: RunConfig, built: builders.BuiltTask, config: Mapping[str, Any]) -> Bundle:
+    with _build_errors(config):
         return build(
             str(run.model["family"]),
             task=built.head,
@@ -199,7 +203,7 @@ def _built(run: RunConfig, built: builders.BuiltTask, config: Mapping[str, Any])
 
 
 @contextmanager
-def _refusing(config: Mapping[str, Any]) -> Iterator[None]:
+def _build_errors(config: Mapping[str, Any]) -> Iterator[None]:
     """Report model settings that cannot be built (wrong types, impossible sizes) in one line."""
     for key, value in config.items():
         if "layer" in key and isinstance(value, int) and value > MAX_LAYERS:

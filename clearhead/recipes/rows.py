@@ -39,36 +39,36 @@ def read_dataset(run: RunConfig) -> Dataset:
     if run.data.valid is not None:
         sources["valid"] = next(iter(read_splits(run.data.valid).values()))
     first = sources.get("train") or next(iter(sources.values()))
-    schema = _fitting(run, first)
+    schema = _schema_for_task(run, first)
     notes: list[str] = []
-    if _is_prose(run, first):
+    if _is_plain_text(run, first):
         splits = {
             name: [{"text": text} for text in documents(source, schema, by="file")]
             for name, source in sources.items()
         }
     else:
-        splits = {name: _canonical(source, schema, name, notes) for name, source in sources.items()}
+        splits = {name: _read_rows(source, schema, name, notes) for name, source in sources.items()}
     if "valid" not in splits:
-        splits = _held_out(splits, notes)
+        splits = _hold_out(splits, notes)
     hashes = {name: value for source in sources.values() for name, value in source.hashes().items()}
     return Dataset(splits, schema, hashes, tuple(notes))
 
 
-def _fitting(run: RunConfig, source: Source) -> Schema:
+def _schema_for_task(run: RunConfig, source: Source) -> Schema:
     schemas = detect_schemas(source, run.data.map)
     for schema in schemas:  # most likely first
         if schema.form in TASKS[run.task]:
             return schema
-    wanted = " or ".join(TASKS[run.task])
+    expected = " or ".join(TASKS[run.task])
     roles = " ".join(f"{role}=COLUMN" for role in ROW_KINDS[TASKS[run.task][0]].roles)
     columns = ", ".join(source.columns)[:120]
     raise InputError(
-        f"the rows look like {schemas[0]}, and {run.task} needs {wanted}; name the columns: "
+        f"the rows look like {schemas[0]}, and {run.task} needs {expected}; name the columns: "
         f"--map {roles}, from {columns}"
     )
 
 
-def _canonical(source: Source, schema: Schema, split: str, notes: list[str]) -> list[Row]:
+def _read_rows(source: Source, schema: Schema, split: str, notes: list[str]) -> list[Row]:
     rows, blank = [], 0
     for number in range(len(source)):
         try:
@@ -82,7 +82,7 @@ def _canonical(source: Source, schema: Schema, split: str, notes: list[str]) -> 
     return rows
 
 
-def _is_prose(run: RunConfig, source: Source) -> bool:
+def _is_plain_text(run: RunConfig, source: Source) -> bool:
     """Whether plain text files are read whole; for tasks that ignore order each line is a row."""
     names = [Path(file.name) for file in source.files]
     return (
@@ -90,7 +90,7 @@ def _is_prose(run: RunConfig, source: Source) -> bool:
     )
 
 
-def _held_out(splits: Mapping[str, list[Row]], notes: list[str]) -> dict[str, list[Row]]:
+def _hold_out(splits: Mapping[str, list[Row]], notes: list[str]) -> dict[str, list[Row]]:
     """Add a validation split, chosen by a hash of the input, so that equal inputs are on one side."""
     rows = splits.get("train") or next(iter(splits.values()))
     if len(rows) == 1 and "text" in rows[0]:  # one long text: its last tenth
@@ -98,19 +98,19 @@ def _held_out(splits: Mapping[str, list[Row]], notes: list[str]) -> dict[str, li
         at = int(len(text) * 0.9)
         notes.append(f"valid: the last tenth of the text, {len(text) - at:,} characters")
         return {**splits, "train": [{"text": text[:at]}], "valid": [{"text": text[at:]}]}
-    held = [row for row in rows if is_held_out(_question(row), one_in=HOLD_OUT_ONE_IN)]
-    kept = [row for row in rows if not is_held_out(_question(row), one_in=HOLD_OUT_ONE_IN)]
-    if not held or not kept:
-        different = len({_question(row) for row in rows})
+    valid = [row for row in rows if is_held_out(_input_of(row), one_in=HOLD_OUT_ONE_IN)]
+    train = [row for row in rows if not is_held_out(_input_of(row), one_in=HOLD_OUT_ONE_IN)]
+    if not valid or not train:
+        different = len({_input_of(row) for row in rows})
         raise DataError(
             f"{len(rows)} rows with {different} different texts are too few to hold some out "
             f"(equal texts stay together); give --data.valid FILE"
         )
-    notes.append(f"valid: {len(held):,} of {len(rows):,} rows held out by their text")
-    return {**splits, "train": kept, "valid": held}
+    notes.append(f"valid: {len(valid):,} of {len(rows):,} rows held out by their text")
+    return {**splits, "train": train, "valid": valid}
 
 
-def _question(row: Row) -> str:
+def _input_of(row: Row) -> str:
     """The input of a row without its target."""
-    answers = {"tgt", "completion", "label", "tags", "answers"}
-    return str(sorted((role, value) for role, value in row.items() if role not in answers))
+    targets = {"tgt", "completion", "label", "tags", "answers"}
+    return str(sorted((role, value) for role, value in row.items() if role not in targets))

@@ -17,7 +17,7 @@ import yaml
 from ..errors import InputError, SpecError, nearest, quoted
 from ..spec import Spec
 from ..train import Training
-from .checks import check_settings
+from .checks import check_keys, check_settings
 from .yamlfile import parse_value, read_yaml
 
 # The tasks, and the forms of rows each can learn from; the first form is the one named in errors.
@@ -89,46 +89,46 @@ class RunConfig:
         return text
 
 
-def load_run(recipe: str, words: Sequence[str] = (), *, fine_tune: bool = False) -> RunConfig:
-    """`recipe` is the name of a preset or a YAML file; `words` are `--train.lr 3e-4` or `train.lr=3e-4`.
+def load_run(recipe: str, arguments: Sequence[str] = (), *, fine_tune: bool = False) -> RunConfig:
+    """`recipe` is a preset or a YAML file; `arguments` are `--train.lr 3e-4` or `train.lr=3e-4`.
 
     With `fine_tune` the learning rate of a preset, which is for fresh models, is left open: `prepare` chooses
     one for the checkpoint.
     """
-    tree = _read(recipe)
+    tree = _read_recipe(recipe)
     if fine_tune and recipe in RECIPES:
         tree.get("train", {}).pop("lr", None)
-    for place, value in overrides(words).items():
-        _put(tree, place.split("."), value)
-    return _run(tree)
+    for name, value in overrides(arguments).items():
+        _set(tree, name.split("."), value)
+    return _parse_run(tree)
 
 
-def with_overrides(run: RunConfig, words: Sequence[str]) -> RunConfig:
+def with_overrides(run: RunConfig, arguments: Sequence[str]) -> RunConfig:
     """The same config with some settings replaced."""
     tree = run.to_dict()
-    for place, value in overrides(words).items():
-        _put(tree, place.split("."), value)
-    return _run(tree)
+    for name, value in overrides(arguments).items():
+        _set(tree, name.split("."), value)
+    return _parse_run(tree)
 
 
-def overrides(words: Sequence[str]) -> dict[str, Any]:
+def overrides(arguments: Sequence[str]) -> dict[str, Any]:
     """The values of dotted settings as typed on the command line."""
     values: dict[str, Any] = {}
-    left = list(words)
-    while left:
-        word = left.pop(0)
+    remaining = list(arguments)
+    while remaining:
+        word = remaining.pop(0)
         name, sign, value = word.removeprefix("--").partition("=")
         if not sign:
-            if not word.startswith("--") or not left:
+            if not word.startswith("--") or not remaining:
                 raise InputError(f"{word!r} is not a setting; expected --train.lr 3e-4 or train.lr=3e-4")
-            value = left.pop(0)
+            value = remaining.pop(0)
         if "." not in name:
             raise InputError(f"unknown option {word!r}; settings are dotted, such as --train.steps 500")
         values[name] = parse_value(value, name)
     return values
 
 
-def _read(recipe: str) -> dict[str, Any]:
+def _read_recipe(recipe: str) -> dict[str, Any]:
     if recipe in RECIPES:
         with as_file(PRESETS / f"{recipe}.yaml") as path:
             return read_yaml(path)
@@ -138,68 +138,63 @@ def _read(recipe: str) -> dict[str, Any]:
     raise InputError(f"no recipe is called {recipe!r}; {nearest(recipe, RECIPES)}")
 
 
-def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
+def _set(tree: dict[str, Any], path: list[str], value: Any) -> None:
     *parents, last = path
     for name in parents:
         if tree.get(name) is None:
             tree[name] = {}
         if not isinstance(tree[name], dict):
-            raise InputError(f"{'.'.join(path)}: {name} is {quoted(tree[name])}, which has no parts")
+            raise InputError(
+                f"{'.'.join(path)}: {name} is {quoted(tree[name])}, which has no settings of its own"
+            )
         tree = tree[name]
     tree[last] = value
 
 
-def _run(tree: Mapping[str, Any]) -> RunConfig:
-    _known("a run", tree, [f.name for f in fields(RunConfig)])
-    if tree.get("task") not in TASKS:
-        raise InputError(f"task is {quoted(tree.get('task'))}; {nearest(str(tree.get('task')), TASKS)}")
+def _parse_run(tree: Mapping[str, Any]) -> RunConfig:
+    check_keys("a run", tree, [f.name for f in fields(RunConfig)])
+    task = tree.get("task")
+    if not isinstance(task, str) or task not in TASKS:  # a list cannot be looked up
+        raise InputError(f"task is {quoted(task)}; {nearest(str(task), TASKS)}")
     sections: dict[str, Any] = {name: tree[name] for name in ("task", "about", "model") if name in tree}
     for name, kind in (("data", DataConfig), ("tokenizer", TokenizerConfig)):
-        given = tree.get(name) or {}
-        _known(name, given, [f.name for f in fields(kind)])
-        sections[name] = kind(**{key: _as_int(kind, key, value) for key, value in given.items()})
+        section = tree.get(name) or {}
+        check_keys(name, section, [f.name for f in fields(kind)])
+        sections[name] = kind(**{key: _as_int(kind, key, value) for key, value in section.items()})
         check_settings(name, sections[name])
-    sections["train"] = _training(tree.get("train") or {})
+    sections["train"] = _parse_training(tree.get("train") or {})
     sections["model"] = sections.get("model") or {}
-    _typed("model", sections["model"], dict)
-    _typed("model.family", sections["model"].get("family", ""), str)
-    _typed("model.edit", sections["model"].get("edit") or {}, dict)
-    _typed("about", sections.get("about", ""), str)
+    _check_type("model", sections["model"], dict)
+    _check_type("model.family", sections["model"].get("family", ""), str)
+    _check_type("model.edit", sections["model"].get("edit") or {}, dict)
+    _check_type("about", sections.get("about", ""), str)
     return RunConfig(**sections)
 
 
-def _typed(name: str, value: Any, kind: type) -> None:
+def _check_type(name: str, value: Any, kind: type) -> None:
     if not isinstance(value, kind):
-        wanted = "text" if kind is str else "keys and values"
-        raise InputError(f"{name} is {quoted(value)}; expected {wanted}")
+        expected = "text" if kind is str else "keys and values"
+        raise InputError(f"{name} is {quoted(value)}; expected {expected}")
 
 
 def _as_int(kind: type, key: str, value: Any) -> Any:
     """1e3 is read as a float; where a setting is an int, a whole float becomes one."""
-    wants_int = {f.name for f in fields(kind) if f.type == "int"}
-    return int(value) if key in wants_int and isinstance(value, float) and value.is_integer() else value
+    int_settings = {f.name for f in fields(kind) if f.type == "int"}
+    return int(value) if key in int_settings and isinstance(value, float) and value.is_integer() else value
 
 
-def _training(given: Mapping[str, Any]) -> Training:
-    _known("train", given, ["kind", *(f.name for f in fields(Training))])
-    whole = {name: _whole(name, value) for name, value in given.items() if name != "kind"}
+def _parse_training(section: Mapping[str, Any]) -> Training:
+    check_keys("train", section, ["kind", *(f.name for f in fields(Training))])
+    values = {name: _as_whole_number(name, value) for name, value in section.items() if name != "kind"}
     try:
-        training = Spec.from_dict({"kind": "Training", **whole})
+        training = Spec.from_dict({"kind": "Training", **values})
     except SpecError as error:
         raise InputError(f"train: {error}") from None
     assert isinstance(training, Training)
     return training
 
 
-def _whole(name: str, value: Any) -> Any:
+def _as_whole_number(name: str, value: Any) -> Any:
     """`--train.steps 1e3` means the int 1000; settings that are floats stay floats."""
     is_whole = isinstance(value, float) and value.is_integer()
     return int(value) if is_whole and name not in ("lr", "clip", "time_budget") else value
-
-
-def _known(what: str, given: Mapping[str, Any], names: Sequence[str]) -> None:
-    if not isinstance(given, Mapping):
-        raise InputError(f"{what} is {quoted(given)}; expected keys and values")
-    for key in given:
-        if key not in names:
-            raise InputError(f"{what} has no setting {quoted(key)}; {nearest(str(key), names)}")

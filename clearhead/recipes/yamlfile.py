@@ -47,7 +47,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is not YAML: {reason(error)[:120]}") from None
     if not isinstance(tree, dict):
         raise InputError(f"{path} holds no settings; expected keys such as task, data, model, train")
-    _check(tree, str(path))
+    _check_values(tree, str(path))
     return tree
 
 
@@ -58,12 +58,12 @@ def parse_value(text: str, name: str) -> Any:
     except ERRORS:
         raise InputError(f"{name}: cannot read the value {quoted(text)}") from None
     if isinstance(value, str):
-        value = _number(value)
-    _check(value, name)
+        value = _as_number(value)
+    _check_values(value, name)
     return value
 
 
-def _number(word: str) -> Any:
+def _as_number(word: str) -> Any:
     """YAML 1.1 reads 3e-4 as a string; people mean the number."""
     try:
         return float(word)
@@ -71,23 +71,23 @@ def _number(word: str) -> Any:
         return word
 
 
-def _check(tree: Any, where: str) -> None:
+def _check_values(tree: Any, where: str) -> None:
     """Check that every value is plain. Aliases count each time, so the walk always ends."""
-    left, count = [(tree, 0)], 0
-    while left:
-        value, depth = left.pop()
+    pending, count = [(tree, 0)], 0
+    while pending:
+        value, depth = pending.pop()
         count += 1
         if count > MAX_NODES or depth > MAX_DEPTH:
             raise InputError(
-                f"{where} holds more than {MAX_NODES:,} values, or more than {MAX_DEPTH} in one another"
+                f"{where} holds more than {MAX_NODES:,} values, or nests them more than {MAX_DEPTH} deep"
             )
         if isinstance(value, dict):
-            odd = next((key for key in value if not isinstance(key, str)), None)
-            if odd is not None:
-                raise InputError(f"{where} has a key {quoted(odd)}; expected a name")
-            left += [(inside, depth + 1) for inside in value.values()]
+            bad_key = next((key for key in value if not isinstance(key, str)), None)
+            if bad_key is not None:
+                raise InputError(f"{where} has a key {quoted(bad_key)}; expected a name")
+            pending += [(item, depth + 1) for item in value.values()]
         elif isinstance(value, list):
-            left += [(inside, depth + 1) for inside in value]
+            pending += [(item, depth + 1) for item in value]
         elif not _is_plain(value):
             raise InputError(f"{where} holds {quoted(value)}; expected text, a number, yes or no")
 

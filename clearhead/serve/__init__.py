@@ -1,4 +1,4 @@
-"""Serving: models and runs of this machine in; the studio page and its API out, to this machine alone."""
+"""The studio server: serves the local web studio and its API for the models and runs of this machine."""
 
 from .app import create_app
 from .registry import ModelRegistry

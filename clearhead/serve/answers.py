@@ -16,8 +16,8 @@ def top_predictions(trace: Trace, top: int = TOP_PREDICTIONS) -> list[dict[str, 
     if not trace.info.has_head:
         return []
     row = trace.answer[-1] if trace.answer.ndim > 1 else trace.answer
-    chance = row.float().softmax(-1)
-    best = chance.topk(min(top, len(chance)))
+    probabilities = row.float().softmax(-1)
+    best = probabilities.topk(min(top, len(probabilities)))
     pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
     is_word = trace.answer.ndim > 1 and trace.answer.shape[-1] > 2
     labels = {i: of_ids([i], trace.tokenizer)[0].label if is_word else f"{i}" for i in best.indices.tolist()}
@@ -28,18 +28,18 @@ def without_head(bundle: Bundle, trace: Trace, kind: AttentionKind, layer: int, 
     """The same tokens through the model with one head ablated, and what that model generates by itself."""
     side = {"self": "encoder.", "decoder": "decoder.", "cross": "cross."}[kind]
     word = f"{side if bundle.spec.is_encoder_decoder else ''}head:{layer}.{head}"
-    silent = replace(bundle, model=ablate(bundle.model, [word]))
-    after = trace_ids(silent.model, trace.input, tokenizer=bundle.tokenizer)
-    same = {g["id"] for g in top_predictions(trace)}
+    ablated = replace(bundle, model=ablate(bundle.model, [word]))
+    after = trace_ids(ablated.model, trace.input, tokenizer=bundle.tokenizer)
+    before, output = top_predictions(trace), decoded_target(bundle, trace)
+    shown = {prediction["id"] for prediction in before}
     return {
         "without": [word],
-        "before": top_predictions(trace),
-        "after": [g for g in top_predictions(after, 10_000) if g["id"] in same] + top_predictions(after)[:1],
+        "before": before,
+        # The new probabilities of the same tokens, and the most likely token now.
+        "after": [g for g in top_predictions(after, 10_000) if g["id"] in shown] + top_predictions(after)[:1],
         "change": _change(trace, after),
-        "answer": decoded_target(bundle, trace),
-        "moved": decoded_target(bundle, silent.trace(list(trace.input.ids)))
-        if decoded_target(bundle, trace)
-        else "",
+        "answer": output,
+        "moved": decoded_target(bundle, ablated.trace(list(trace.input.ids))) if output else "",
     }
 
 

@@ -1,4 +1,4 @@
-"""The application: a Studio in, an ASGI app out. Routes inside, the guard outside."""
+"""The application: a Studio in; an ASGI app out, with the guard around all routes."""
 
 from __future__ import annotations
 
@@ -40,50 +40,50 @@ def create_app(
     """`host` and `port` are the listening address, `proxied` the host names of a proxy in front of it; a
     `key` is required on every API request."""
     app = FastAPI(title="Clearhead studio", version=__version__, docs_url=None, redoc_url=None)
-    app.add_exception_handler(ClearheadError, _refused)
-    app.add_exception_handler(RequestValidationError, _misshapen)
-    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ClearheadError, _on_clearhead_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    app.add_exception_handler(HTTPException, _on_http_error)
     for screen in (models, traces, generate, steps, runs, families):
         app.include_router(screen.routes(studio))
     app.include_router(page_routes())
     return Guard(app, hosts=addresses(host, port), proxied=proxied, key=key)
 
 
-async def _refused(request: Request, error: Exception) -> JSONResponse:
+async def _on_clearhead_error(request: Request, error: Exception) -> JSONResponse:
     status = 404 if isinstance(error, UnknownIdError) else 429 if isinstance(error, BusyError) else 400
     return JSONResponse({"error": one_line(str(error))}, status)
 
 
-async def _misshapen(request: Request, error: Exception) -> JSONResponse:
+async def _on_invalid_request(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))
     return JSONResponse({"error": one_line(f"{where or 'the request'}: {first['msg']}")}, 422)
 
 
-async def _http(request: Request, error: Exception) -> JSONResponse:
+async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": str(error.detail)}, error.status_code, headers=error.headers)
 
 
 def page_routes() -> APIRouter:
+    """Routes of the static files of the page, read once at startup."""
     router = APIRouter(include_in_schema=False)
     for entry in (files("clearhead.serve") / "static").iterdir():
         content = entry.read_bytes()
-        where = "/" if entry.name == "index.html" else f"/{entry.name}"
-        router.add_api_route(
-            where, _answer(content, MEDIA_TYPES[entry.name.rsplit(".", 1)[-1]]), methods=["GET"]
-        )
+        path = "/" if entry.name == "index.html" else f"/{entry.name}"
+        media_type = MEDIA_TYPES[entry.name.rsplit(".", 1)[-1]]
+        router.add_api_route(path, _file_endpoint(content, media_type), methods=["GET"])
     return router
 
 
-def _answer(content: bytes, kind: str):  # type: ignore[no-untyped-def]  # a route, typed by FastAPI
+def _file_endpoint(content: bytes, media_type: str):  # type: ignore[no-untyped-def]  # a route, typed by FastAPI
     tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
     headers = {"etag": tag, "cache-control": "no-cache"}
 
-    async def answer(request: Request) -> Response:
+    async def endpoint(request: Request) -> Response:
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
-        return Response(content, media_type=kind, headers=headers)
+        return Response(content, media_type=media_type, headers=headers)
 
-    return answer
+    return endpoint

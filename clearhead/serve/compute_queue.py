@@ -43,9 +43,9 @@ class ComputeQueue:
 
     @contextmanager
     def slot(self) -> Iterator[None]:
-        """Wait for a slot. Models share the cores: two at once would each take twice as long."""
+        """Wait for a slot. Models share the CPU cores: two at once would each take twice as long."""
         if not self._waiting.acquire(blocking=False):
-            raise BusyError("the studio is busy with earlier questions; try again in a moment")
+            raise BusyError("the studio is busy with earlier requests; try again in a moment")
         try:
             with self._lock:
                 yield
@@ -53,8 +53,9 @@ class ComputeQueue:
             self._waiting.release()
 
     def cache(self, trace: Trace, request: dict[str, Any], began: float) -> CachedTrace:
+        """Cache a trace; the least recently used ones are evicted beyond the memory limit."""
         seconds = time.perf_counter() - began
-        cached = CachedTrace(secrets.token_hex(8), trace, request, seconds, _size(trace))
+        cached = CachedTrace(secrets.token_hex(8), trace, request, seconds, _bytes_of(trace))
         self._traces[cached.id] = cached
         while sum(c.size for c in self._traces.values()) > MAX_CACHED_BYTES and len(self._traces) > 1:
             self._traces.popitem(last=False)
@@ -64,13 +65,13 @@ class ComputeQueue:
         cached = self._traces.get(id)
         if cached is None:
             raise UnknownIdError(
-                "this trace is no longer kept: the studio was restarted, or newer ones took its place"
+                "this trace is no longer in memory: the studio was restarted, or newer traces replaced it"
             )
         self._traces.move_to_end(id)
         return cached
 
 
-def _size(trace: Trace) -> int:
+def _bytes_of(trace: Trace) -> int:
     calls = trace.record.calls.values()
     tensors = [t for call in calls for t in (call.q_BHQE, call.k_BHKE, call.v_BHKE)]
     tensors += [*trace.record.streams.values(), trace.answer]

@@ -1,4 +1,4 @@
-"""Facts about a model: a bundle in; its description for the page out."""
+"""Model facts: a bundle in; its description for the page out."""
 
 from __future__ import annotations
 
@@ -32,19 +32,21 @@ def facts(registry: ModelRegistry, entry: ModelEntry, bundle: Bundle) -> dict[st
         "vocabulary": vocabulary(bundle),
         "pair": bundle.spec.is_encoder_decoder,
         "window": bundle.spec.max_length,
-        "sample": _fitting(bundle, first_sample(entry) or SAMPLE_TEXT),
+        "sample": _shorten(bundle, first_sample(entry) or SAMPLE_TEXT),
         "towers": {side: sentence(tower) for side, tower in sides.items()},
         "kinds": attention_kinds(bundle),
     }
 
 
-def _fitting(bundle: Bundle, text: str) -> str:
-    """As much of a text as the model can read, with room for special tokens and an answer."""
-    longest = bundle.spec.max_length
-    if longest is None or bundle.tokenizer is None:
+def _shorten(bundle: Bundle, text: str) -> str:
+    """The beginning of a text that fits the context, with room for special tokens and an answer."""
+    max_length = bundle.spec.max_length
+    if max_length is None or bundle.tokenizer is None:
         return text
     ids = list(bundle.tokenizer.encode(text, specials=False).ids)
-    return text if len(ids) <= longest - 8 else bundle.tokenizer.decode(ids[: max(1, longest // 2)]).strip()
+    if len(ids) <= max_length - 8:
+        return text
+    return bundle.tokenizer.decode(ids[: max(1, max_length // 2)]).strip()
 
 
 def has_template(bundle: Bundle) -> bool:

@@ -1,4 +1,4 @@
-"""Generation requests: a bundle and a request in; a running decoding loop out."""
+"""Generation requests: a bundle and a request in; a decoding loop to iterate over out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TokenId = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
 class GenerateRequest(BaseModel):
-    """How to decode. `forced` are the first new tokens, chosen by hand; the rest is the model's."""
+    """How to decode. `forced` are the first new tokens, set by the user; the model generates the rest."""
 
     model: str = Field(min_length=1, max_length=120)
     text: str = Field(min_length=1, max_length=100_000)
@@ -29,21 +29,23 @@ class GenerateRequest(BaseModel):
     forced: list[TokenId] = Field(default=[], max_length=512)
     chat: bool = False  # the text is a message; the checkpoint's template writes the prompt
 
-    def under_their_names(self) -> dict[str, Any]:
-        """As `Bundle.generate` and `clearhead generate` call them; only what the strategy knows."""
-        given: dict[str, Any] = {"max_new_tokens": self.max_new, "begin": self.forced, "do_sample": False}
+    def generation_settings(self) -> dict[str, Any]:
+        """The settings as arguments of `Bundle.generate`; only those that the strategy uses."""
+        settings: dict[str, Any] = {"max_new_tokens": self.max_new, "begin": self.forced, "do_sample": False}
         if self.strategy == "beam":
             beams = {"num_beams": self.beams, "num_return_sequences": self.beams}
-            return {**given, **beams, "length_penalty": self.length_penalty}
-        given |= {"num_beams": 1, "repetition_penalty": self.repetition}  # whatever the checkpoint stores
+            return {**settings, **beams, "length_penalty": self.length_penalty}
+        # Set explicitly: the checkpoint may have other defaults.
+        settings |= {"num_beams": 1, "repetition_penalty": self.repetition}
         if self.strategy == "sample":
-            drawn = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
-            given |= {"do_sample": True, "seed": self.seed, **drawn}
-        return given
+            sampling = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
+            settings |= {"do_sample": True, "seed": self.seed, **sampling}
+        return settings
 
 
 def start_decoding(bundle: Bundle, request: GenerateRequest, *, record: bool = False) -> Decoding:
-    generator = text_generator(bundle, request.under_their_names())
+    """Encode the prompt and start decoding; `record` keeps the nodes of a beam search."""
+    generator = text_generator(bundle, request.generation_settings())
     alternatives = 0 if request.strategy == "beam" else 10
     prompt = as_chat(request.text) if request.chat else request.text
     return generator.decode(generator.encode_prompts([prompt]), alternatives=alternatives, record=record)

@@ -51,10 +51,12 @@ class TooLargeError(HTTPException):
 
 
 class Guard:
+    """Middleware that checks host, origin, key and content type, and adds security headers."""
+
     def __init__(
         self, app: ASGIApp, *, hosts: Iterable[str], proxied: Iterable[str] = (), key: str | None = None
     ) -> None:
-        """`proxied` are names that a proxy in front of us has; to the browser it may speak https."""
+        """`proxied` are host names of a proxy in front of the studio, which may use https."""
         self.app, self.key = app, key
         names = frozenset(name.lower() for name in proxied)
         self.hosts = frozenset(host.lower() for host in hosts) | names
@@ -80,38 +82,39 @@ class Guard:
         await self.app(scope, _limited(receive), send_with_headers)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        """The status and error of a request that is not allowed; None if it is."""
         headers = Headers(scope=scope)
         if headers.get("host", "").lower() not in self.hosts:
-            return 421, "this address is not ours; use the one that clearhead studio printed"
+            return 421, "this host name is not accepted; use the address that clearhead studio printed"
         is_api = scope["path"].startswith(("/api/", "/openapi.json"))
         if is_api and headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            return 403, "requests of other sites are not answered"
-        if is_api and self.key is not None and not self._knows_key(headers):
+            return 403, "requests from other sites are not allowed"
+        if is_api and self.key is not None and not self._has_key(headers):
             return 401, "a key is needed; open the address that clearhead studio printed"
         if scope["method"] in SAFE:
             return None
         if headers.get("origin", "") not in self.origins:
-            return 403, "only the studio's own page may change things"
+            return 403, "only the studio's own page may send this request"
         if headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
-            return 415, "a request carries JSON (content-type: application/json)"
+            return 415, "the body of a request must be JSON (content-type: application/json)"
         if int(headers.get("content-length") or 0) > MAX_REQUEST_BYTES:
             return 413, f"the request is larger than {MAX_REQUEST_BYTES:,} bytes"
         return None
 
-    def _knows_key(self, headers: Headers) -> bool:
-        given = headers.get("authorization", "").removeprefix("Bearer ")
-        return hmac.compare_digest(given.encode(), (self.key or "").encode())
+    def _has_key(self, headers: Headers) -> bool:
+        token = headers.get("authorization", "").removeprefix("Bearer ")
+        return hmac.compare_digest(token.encode(), (self.key or "").encode())
 
 
 def _limited(receive: Receive) -> Receive:
     """Limit the size of a body while it is received: its content-length header may be wrong."""
-    seen = 0
+    received = 0
 
     async def counting() -> Message:
-        nonlocal seen
+        nonlocal received
         message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > MAX_REQUEST_BYTES:
+        received += len(message.get("body", b""))
+        if received > MAX_REQUEST_BYTES:
             raise TooLargeError()
         return message
 
@@ -128,13 +131,13 @@ def addresses(host: str, port: int) -> list[str]:
 
 def own_addresses() -> set[str]:
     """This machine's name, the addresses it resolves to, and the address of the default route."""
-    found = {socket.gethostname()}
+    names = {socket.gethostname()}
     with suppress(OSError):
-        found |= {str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)}
+        names |= {str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)}
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))  # sends nothing; it only selects the route
-        found.add(probe.getsockname()[0])
-    return {_bracketed(address.partition("%")[0]) for address in found}
+        names.add(probe.getsockname()[0])
+    return {_bracketed(address.partition("%")[0]) for address in names}
 
 
 def _bracketed(host: str) -> str:

@@ -31,12 +31,13 @@ def lesson(
     if not 0 <= layer < trace.layers(kind) or not 0 <= head < trace.heads(kind):
         raise InputError(f"there is no head {layer}.{head} in {kind} attention")
     model = ablate(bundle.model, off) if off else bundle.model
-    now = trace_ids(model, trace.input, tokenizer=bundle.tokenizer) if off else trace
+    after = trace_ids(model, trace.input, tokenizer=bundle.tokenizer) if off else trace
+    # "said" and "then" are what the original and the changed model generate.
     return {
-        "steps": _Lesson(model, now, kind, layer, head).steps(),
+        "steps": _Lesson(model, after, kind, layer, head).steps(),
         "off": list(off),
         "before": top_predictions(trace),
-        "after": top_predictions(now),
+        "after": top_predictions(after),
         "said": decoded_target(bundle, trace),
         "then": decoded_target(bundle, replace(bundle, model=model).trace(list(trace.input.ids)))
         if off
@@ -45,56 +46,57 @@ def lesson(
 
 
 class _Lesson:
+    """The steps of one head. `activations` holds the activations of its layer by site, such as `attn.out`."""
+
     def __init__(
         self, model: TransformerModel, trace: Trace, kind: AttentionKind, layer: int, head: int
     ) -> None:
         self.model, self.trace, self.kind, self.layer, self.head = model, trace, kind, layer, head
         self.rows, self.columns = trace.labels(kind)  # as the other screens name them
-        self.read = [token.label for token in trace.sides(kind)[0]]  # what the rows' own tower reads
+        self.read = [token.label for token in trace.sides(kind)[0]]  # the input tokens of the rows
         self.side, *_, self.part = trace.address(kind, layer).split(".")
-        seen, fed = Recorder(), trace.input
-        sites = seen.tap(f"{self.side}.blocks.{layer}.*")
-        record_forward(model, fed, tap=sites)
-        self.seen = {name.split(".", 3)[3]: x[0] for name, x in seen.items()}
+        recorder = Recorder()
+        record_forward(model, trace.input, tap=recorder.tap(f"{self.side}.blocks.{layer}.*"))
+        self.activations = {name.split(".", 3)[3]: x[0] for name, x in recorder.items()}
 
     def steps(self) -> list[dict[str, Any]]:
         record = self.trace.steps(self.kind, self.layer, self.head)
-        after = {"attn": "cross.stream", "cross": "ff.stream"}[self.part]
-        after = after if after in self.seen else "ff.stream"
-        embedded, placed, scheme = self._front()
+        output, hidden = self.activations[f"{self.part}.out"], self.activations["ff.hidden"]
+        # The stream after this sub-layer is the input of the next one.
+        after_self = "cross.stream" if "cross.stream" in self.activations else "ff.stream"
+        stream_after = self.activations[after_self if self.part == "attn" else "ff.stream"]
+        embedded, positions, scheme = self._embedding()
+        # All heads side by side: (T, H * E).
+        concatenated = self.activations[f"{self.part}.mix"].transpose(0, 1).flatten(1)
         keys, values = self._wide("K", record.k_KE, self.columns), self._wide("V", record.v_KE, self.columns)
         return [
             {"key": "tokens", "texts": self._texts(), "shape": [len(self.read)]},
             _step("embedding", embedded.shape, self._wide("x", embedded, self.read)),
-            _step("positions", placed.shape, self._wide("p", placed, self.read), words=scheme),
+            _step("positions", positions.shape, self._wide("p", positions, self.read), words=scheme),
             _step("qkv", record.q_QE.shape, self._wide("Q", record.q_QE), keys, values),
             _step("scores", record.scores.shape, self._square("QKᵀ", record.scores)),
             _step("scale", record.scaled.shape, self._square("QKᵀ · s", record.scaled), number=record.scale),
             _step("mask", record.masked.shape, self._square("mask", record.masked)),
             _step("softmax", record.weights.shape, self._square("A", record.weights)),
             _step("mix", record.mix.shape, self._wide("A V", record.mix)),
-            _step("heads", self.seen[f"{self.part}.out"].shape, self._wide("concat", self._heads()),
-                  self._wide("out", self.seen[f"{self.part}.out"]), number=self.trace.heads(self.kind)),
-            _step("residual", self.seen[after].shape, self._wide("x", self.seen[f"{self.part}.stream"]),
-                  self._wide("+ out", self.seen[f"{self.part}.out"]), self._wide("→", self.seen[after])),
-            _step("feedforward", self.seen["ff.hidden"].shape, self._wide("hidden", self.seen["ff.hidden"]),
-                  self._wide("out", self.seen["ff.out"])),
+            _step("heads", output.shape, self._wide("concat", concatenated), self._wide("out", output),
+                  number=self.trace.heads(self.kind)),
+            _step("residual", stream_after.shape, self._wide("x", self.activations[f"{self.part}.stream"]),
+                  self._wide("+ out", output), self._wide("→", stream_after)),
+            _step("feedforward", hidden.shape, self._wide("hidden", hidden),
+                  self._wide("out", self.activations["ff.out"])),
             {"key": "logits", "shape": list(self.trace.answer.shape), "guesses": top_predictions(self.trace)},
         ]  # fmt: skip
 
-    def _front(self) -> tuple[Tensor, Tensor, str]:
+    def _embedding(self) -> tuple[Tensor, Tensor, str]:
         """The token embeddings, what the positions add to them, and the name of the position scheme."""
-        tower, fed = self.model.stacks[self.side], self.trace.input
-        ids = fed.target_ids if self.side == "decoder" and fed.target_ids is not None else fed.ids
-        types = None if fed.types is None else torch.tensor([list(fed.types)])
+        tower, given = self.model.stacks[self.side], self.trace.input
+        ids = given.target_ids if self.side == "decoder" and given.target_ids is not None else given.ids
+        types = None if given.types is None else torch.tensor([list(given.types)])
         with torch.no_grad():
             x = tower.embed(torch.tensor([list(ids)]), types)
-            placed = tower.positions.add(x, torch.arange(len(ids))[None])
-        return x[0], (placed - x)[0], describe_positions(tower.spec.positions)
-
-    def _heads(self) -> Tensor:
-        """All heads side by side: (T, H * E)."""
-        return self.seen[f"{self.part}.mix"].transpose(0, 1).flatten(1)
+            with_positions = tower.positions.add(x, torch.arange(len(ids))[None])
+        return x[0], (with_positions - x)[0], describe_positions(tower.spec.positions)
 
     def _texts(self) -> list[dict[str, Any]]:
         """The tokens of each text involved; in cross-attention the source, then the target."""

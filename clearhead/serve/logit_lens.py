@@ -12,12 +12,12 @@ from ..lens import Trace
 from ..nn import Labels, Pooled
 from .compute_queue import CachedTrace
 
-TOP_WORDS = 10  # words kept for each layer and position
-Column = list[list[dict[str, Any]]]  # of one position: for every layer its likeliest words
+TOP_TOKENS = 10  # tokens cached for each layer and position
+Column = list[list[dict[str, Any]]]  # the most likely tokens of one position, by layer
 
 
 def lens_window(cached: CachedTrace, start: int, count: int) -> dict[str, Any]:
-    """The likeliest word after every layer, for `count` positions from `start`."""
+    """The most likely token after every layer, for `count` positions from `start`."""
     positions = _positions(cached.trace)
     start = min(start, positions - 1)
     columns = _columns(cached, range(start, min(start + count, positions)))
@@ -27,7 +27,7 @@ def lens_window(cached: CachedTrace, start: int, count: int) -> dict[str, Any]:
 
 
 def lens_cell(cached: CachedTrace, layer: int, position: int) -> list[dict[str, Any]]:
-    """The ten likeliest words of one cell."""
+    """The ten most likely tokens after one layer at one position."""
     positions = _positions(cached.trace)
     if position >= positions:
         raise InputError(f"there is no position {position}; there are {positions}, from 0")
@@ -38,24 +38,25 @@ def lens_cell(cached: CachedTrace, layer: int, position: int) -> list[dict[str, 
 
 
 def _positions(trace: Trace) -> int:
-    """How many answers there are: one for each token, or one for the whole text."""
+    """The number of predictions: one per token, or one for the whole text."""
     head = trace.needs_model("the logit lens").spec.head
     return 1 if isinstance(head, Labels | Pooled) else len(trace.target_tokens or trace.tokens)
 
 
-def _columns(cached: CachedTrace, wanted: range) -> list[Column]:
-    missing = [i for i in wanted if i not in cached.lens]
+def _columns(cached: CachedTrace, positions: range) -> list[Column]:
+    """The columns of these positions; those not in the cache are computed in one call."""
+    missing = [i for i in positions if i not in cached.lens]
     if missing:
         first, last = missing[0], missing[-1] + 1
-        guesses = cached.trace.logit_lens(TOP_WORDS, slice(first, last))
-        for at, position in enumerate(range(first, last)):
+        lens = cached.trace.logit_lens(TOP_TOKENS, slice(first, last))
+        for column, position in enumerate(range(first, last)):
             rows = zip(
-                guesses.ids[:, at].tolist(),
-                (layer[at] for layer in guesses.labels),
-                guesses.probabilities[:, at].tolist(),
+                lens.ids[:, column].tolist(),
+                (layer[column] for layer in lens.labels),
+                lens.probabilities[:, column].tolist(),
                 strict=True,
             )
             cached.lens[position] = [
                 [{"id": i, "text": text, "p": p} for i, text, p in zip(*row, strict=True)] for row in rows
             ]
-    return [cached.lens[i] for i in wanted]
+    return [cached.lens[i] for i in positions]

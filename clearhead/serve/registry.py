@@ -19,7 +19,7 @@ from ..recipes import SETTINGS_FILE
 from ..store import resolve
 from ..train import METRICS_FILE, read_log
 
-EXAMPLE = Path(__file__).parent / "example"  # a translator of 194 thousand parameters, made by our own recipe
+EXAMPLE = Path(__file__).parent / "example"  # a translator with 194 thousand parameters
 MAX_OPEN_BUNDLES = 3  # in memory at once
 MAX_ENTRIES = 200  # folders listed
 GENERIC_NAMES = ("model", "final", "best", "checkpoint", "main")  # shown with their parent's name
@@ -30,7 +30,7 @@ MAX_KERNEL_NUMBER = 65_536  # the largest number allowed in a typed attention ke
 
 
 class UnknownIdError(ClearheadError):
-    """An id that is not registered: mistyped, or of a server that has been restarted since."""
+    """An id that is not registered: mistyped, or from before a restart of the server."""
 
 
 @dataclass(frozen=True)
@@ -83,38 +83,38 @@ class ModelEntry:
 class ModelRegistry:
     """Models and runs that were found or opened. Bundles are loaded on first use and evicted by recency."""
 
-    def __init__(self, given: Iterable[str] = (), *, home: Path | None = None) -> None:
+    def __init__(self, paths: Iterable[str] = (), *, home: Path | None = None) -> None:
         self.home = (home or Path.cwd()).resolve()
         self._entries: OrderedDict[str, ModelEntry] = OrderedDict()
         self._bundles: OrderedDict[tuple[str, str | None], Bundle] = OrderedDict()
         self._lock = threading.Lock()
-        for path in given:
+        for path in paths:
             self.put(path)
         self.scan()
 
     @property
     def runs(self) -> Path:
-        """Where runs that are started from the page go."""
+        """The folder of runs that are started from the page."""
         return self.home / "runs"
 
     def put(self, path: str | Path) -> ModelEntry:
         """Register what the user named: a model, or a run. Accepts what `clearhead.load` accepts."""
         try:
-            place = self._place(str(path))
+            resolved = self._resolve(str(path))
         except ClearheadError:
             raise
-        except (OSError, RuntimeError, ValueError) as error:  # no such user, a NUL, a name of 300 letters
+        except (OSError, RuntimeError, ValueError) as error:  # unknown ~user, NUL byte, name too long
             raise LoadError(one_line(f"{path} cannot be opened: {reason(error)}")) from None
-        entry = self._entry(place)
+        entry = self._entry(resolved)
         if not (entry.is_model or entry.is_run):
             raise LoadError(
-                one_line(f"{path} is no model and no run: it has no config.json, no metrics.jsonl")
+                one_line(f"{path} is neither a model nor a run: it has no config.json and no metrics.jsonl")
             )
         with self._lock:
             self._entries.setdefault(entry.id, entry)
         return self._entries[entry.id]
 
-    def _place(self, name: str) -> Path:
+    def _resolve(self, name: str) -> Path:
         """Resolve a path as typed by the user; local paths win over hub ids."""
         path = Path(name).expanduser()
         path = path if path.is_absolute() else self.home / path
@@ -147,16 +147,14 @@ class ModelRegistry:
 
     def find(self, id: str) -> ModelEntry:
         with self._lock:
-            entry_of_id = self._entries.get(id)
-        if entry_of_id is not None:
-            return entry_of_id
-        for entry in self.entries():  # a checkpoint of a run has an id of its own
+            registered = self._entries.get(id)
+        if registered is not None:
+            return registered
+        for entry in self.entries():  # checkpoints of runs have ids, too
             for _, path in entry.checkpoints():
                 if self._entry(path).id == id:
                     return self._entry(path)
-        raise UnknownIdError(
-            f"no model or run is called {one_line(id)!r} here; choose one on the home screen"
-        )
+        raise UnknownIdError(f"there is no model or run {one_line(id)!r}; choose one on the home screen")
 
     def checkpoints(self, entry: ModelEntry) -> list[dict[str, Any]]:
         """The id and step of each checkpoint of a run, as the page reads them."""
@@ -200,7 +198,7 @@ class ModelRegistry:
 
 
 def _with_kernel(entry: ModelEntry, kernel: str) -> Bundle:
-    """The kernel is typed by the user; one that needs too much memory must not crash the studio."""
+    """Load a model with a kernel typed by the user; one that is too large must not crash the studio."""
     if any(int(number) > MAX_KERNEL_NUMBER for number in re.findall(r"\d{1,20}", kernel)):
         raise InputError(one_line(f"{kernel} has a number above {MAX_KERNEL_NUMBER:,}; choose a smaller one"))
     try:
@@ -219,7 +217,7 @@ def first_sample(entry: ModelEntry) -> str | None:
         return None
     for record in reversed(records):
         for sample in record.get("samples") or ():
-            before = str(sample).split(" → ")[0].split(" … ")[0].strip()  # of a continuation its beginning
+            before = str(sample).split(" → ")[0].split(" … ")[0].strip()  # "…" marks the end of a prompt
             if before:
                 return before
     return None

@@ -1,7 +1,7 @@
 """The status of runs: a run folder in; its status, and its records as live events, out.
 
 The folder is the only source, so runs started in a terminal or by another user are shown in the same way, and
-closing the page loses nothing.
+nothing is lost when the page is closed.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ def status(folder: Path, *, starting: bool = False) -> dict[str, Any]:
 
     `starting`: a process was started for it that does not hold the lock yet.
     """
-    steps, step, pid = _steps(folder), _last(folder), training_process(folder)
+    steps, step, pid = _total_steps(folder), _last_step(folder), training_process(folder)
     if not folder.exists():
         word = "gone"
-    elif pid is not None and _is_held(pid):
+    elif pid is not None and _is_stopped(pid):
         word = "paused"
     elif pid is not None:
         word = "training"
     elif starting:
         word = "starting"
-    elif (step is not None and steps is not None and step < steps) or _never_began(folder):
+    elif (step is not None and steps is not None and step < steps) or _has_no_steps(folder):
         word = "stopped"
     else:
         word = "ready"
     return {"status": word, "step": step, "steps": steps}
 
 
-def _never_began(folder: Path) -> bool:
-    """A run that ended before its first step, and left no model."""
+def _has_no_steps(folder: Path) -> bool:
+    """Whether a run ended before its first step and has no model."""
     metrics = folder / METRICS_FILE
     return metrics.is_file() and metrics.stat().st_size == 0 and not (folder / "config.json").is_file()
 
@@ -69,13 +69,13 @@ def training_process(folder: Path) -> int | None:
         rows = [line.split() for line in LOCKS.read_text().splitlines()]
     except OSError:
         return None
-    held = [row for row in rows if len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(f":{inode}")]
-    pids = [int(row[4]) for row in held if row[4].isdigit()]
+    locks = [row for row in rows if len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(f":{inode}")]
+    pids = [int(row[4]) for row in locks if row[4].isdigit()]
     return pids[0] if pids and pids[0] > 1 else None
 
 
-def _is_held(pid: int) -> bool:
-    """Whether a process is stopped for the moment (SIGSTOP)."""
+def _is_stopped(pid: int) -> bool:
+    """Whether a process is suspended by SIGSTOP."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     except (OSError, IndexError):
@@ -101,7 +101,7 @@ async def events(
     while True:
         alive = training_process(folder) is not None or starting()
         text, size = _read(folder / METRICS_FILE, offset)
-        if size < offset:  # the run was begun anew, or resumed from before what was written last
+        if size < offset:  # the run was restarted, or resumed from an earlier step
             line, offset, after = 0, 0, 0
             yield "event: restart\ndata: {}\n\n"
             continue
@@ -119,7 +119,7 @@ async def events(
             return
         quiet += 1
         if quiet % 30 == 0:
-            yield ": still here\n\n"
+            yield ": still here\n\n"  # a comment keeps the connection open
         await asyncio.sleep(0.4)
 
 
@@ -143,14 +143,14 @@ def _record(raw: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None
 
 
-def _steps(folder: Path) -> int | None:
+def _total_steps(folder: Path) -> int | None:
     train = read_settings(folder).get("train")
     steps = train.get("steps") if isinstance(train, dict) else None
     return steps if isinstance(steps, int) else None
 
 
-def _last(folder: Path) -> int | None:
-    """The step of the last whole line."""
+def _last_step(folder: Path) -> int | None:
+    """The step of the last complete record."""
     try:
         with (folder / METRICS_FILE).open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))

@@ -26,21 +26,22 @@ FILE_TYPES = {
     "safetensors": "application/octet-stream",
 }
 MAX_OVERVIEW_BYTES = 590_000  # bytes of all thumbnails together
-MAX_THUMBNAIL = 64  # pixels of one
+MAX_THUMBNAIL = 64  # side of one in pixels
 
 
 def to_root_bytes(weights: Tensor) -> Tensor:
+    """One byte per weight: 255 times its square root."""
     return (weights.clamp(0, 1).sqrt() * 255).round().to(torch.uint8)
 
 
 def thumbnails(weights_HQK: Tensor, size: int) -> Tensor:
-    """(H, rows, columns): the largest weight of each patch, so that no single link is lost."""
+    """(H, rows, columns): the largest weight of each patch, so that single large weights stay visible."""
     rows, columns = (min(size, n) for n in weights_HQK.shape[-2:])
     return to_root_bytes(F.adaptive_max_pool2d(weights_HQK, (rows, columns)))
 
 
 def thumbnail_size(heads: int) -> int:
-    """As large as the budget of the whole overview allows."""
+    """The side of a thumbnail in pixels, so that the overview stays below its size limit."""
     return max(8, min(MAX_THUMBNAIL, int((MAX_OVERVIEW_BYTES / heads) ** 0.5)))
 
 
@@ -49,7 +50,7 @@ def to_safetensors(**tensors: Tensor) -> bytes:
 
 
 def binary_response(content: bytes) -> Response:
-    """A trace never changes, so what was fetched of it may be kept."""
+    """A trace never changes, so the browser may cache the response."""
     headers = {"cache-control": "private, max-age=86400, immutable"}
     return Response(content, media_type="application/octet-stream", headers=headers)
 
@@ -68,8 +69,8 @@ def export_trace(
 
 
 def _csv(trace: Trace, kind: AttentionKind, layer: int, head: int) -> bytes:
-    """One head as a table: a column for each key, a row for each query. The mark in front lets
-    spreadsheets see that it is UTF-8."""
+    """One head as a table: a row per query, a column per key. It starts with a byte order mark, from which
+    spreadsheets recognise UTF-8."""
     rows, columns = trace.labels(kind)  # as the screen names them
     weights = trace.attention(kind, layer, head).tolist()
     text = io.StringIO()
@@ -81,5 +82,5 @@ def _csv(trace: Trace, kind: AttentionKind, layer: int, head: int) -> bytes:
 
 
 def _cell(label: str) -> str:
-    """A word that begins like a formula is not one: spreadsheets would run it."""
+    """Quote labels that begin like a formula, which spreadsheets would evaluate."""
     return f"'{label}" if label[:1] in "=+-@" else label

@@ -3,7 +3,7 @@
 from .atomic import CONFIG_FILE, sync_file, sync_folder, write_file_atomically
 from .folder import Checkpoint, read_folder
 from .hub import resolve
-from .manifest import MANIFEST, is_sealed, seal, verify
+from .manifest import MANIFEST, has_manifest, verify, write_manifest
 from .shards import is_weights
 from .tensors import Tensors
 from .write import write_folder
@@ -12,6 +12,6 @@ __all__ = [
     "gguf",  # a module of its own: its library is an extra
     "read_folder", "write_folder", "resolve", "Checkpoint", "Tensors",
     # for the other packages
-    "CONFIG_FILE", "sync_file", "sync_folder", "write_file_atomically", "MANIFEST", "is_sealed", "seal",
-    "verify", "is_weights",
+    "CONFIG_FILE", "sync_file", "sync_folder", "write_file_atomically", "MANIFEST", "has_manifest",
+    "write_manifest", "verify", "is_weights",
 ]  # fmt: skip

@@ -13,18 +13,18 @@ from .shards import INDEX_FILE, SHARD_NAME, is_weights
 CONFIG_FILE = "config.json"
 
 
-def move_into_place(aside: Path, folder: Path, names: Sequence[str], outdated: Sequence[str] = ()) -> None:
-    """Move `aside/new` to `folder`. A new folder appears by one rename. An existing one gets the files one by
-    one, loses weights of an earlier save that are not in this one, and keeps everything else.
+def move_into_place(staging: Path, folder: Path, names: Sequence[str], outdated: Sequence[str] = ()) -> None:
+    """Move `staging/new` to `folder`. A new folder appears by one rename. An existing one gets the files
+    one by one, loses weights of an earlier save that are not in this one, and keeps everything else.
 
-    `outdated` are files that describe the earlier ones: they are removed before the first new file comes.
+    `outdated` are files that describe the earlier ones: they are removed before the first new file is moved.
     """
-    new = aside / "new"
+    new = staging / "new"
     for name in names:
         sync_file(new / name)
     _sync_parents(new, names)
     if folder.exists():
-        _merge(new, folder, names, outdated, old=aside / "old")
+        _merge(new, folder, names, outdated, old=staging / "old")
         return
     os.replace(new, folder)
     try:
@@ -47,7 +47,7 @@ def _merge(new: Path, folder: Path, names: Sequence[str], outdated: Sequence[str
         _move(new, folder, names, stale)
         _sync_parents(folder, names)
     except BaseException:
-        _undo(old, folder, [*names, *stale, *outdated], folders)
+        _restore(old, folder, [*names, *stale, *outdated], folders)
         raise
 
 
@@ -61,9 +61,9 @@ def _move(new: Path, folder: Path, names: Sequence[str], stale: Sequence[str]) -
         # but a mixture of two models would.
         (folder / INDEX_FILE).unlink(missing_ok=True)
     last = []
-    if not all(is_weights(name) or _same(new / name, folder / name) for name in names):
+    if not all(is_weights(name) or _same_content(new / name, folder / name) for name in names):
         # Another config or tokenizer must not be beside the old weights: they would load, and give other
-        # numbers. So config.json goes first and comes last; without one a folder does not load.
+        # numbers. So config.json is removed first and written last: without it a folder does not load.
         (folder / CONFIG_FILE).unlink(missing_ok=True)
         last = [CONFIG_FILE]
     first = [name for name in names if name not in last]
@@ -75,7 +75,7 @@ def _move(new: Path, folder: Path, names: Sequence[str], stale: Sequence[str]) -
         os.replace(new / name, folder / name)
 
 
-def _same(one: Path, two: Path) -> bool:
+def _same_content(one: Path, two: Path) -> bool:
     return two.is_file() and one.read_bytes() == two.read_bytes()
 
 
@@ -89,12 +89,12 @@ def _back_up(path: Path, backup: Path) -> None:
             shutil.copy2(path, backup, follow_symlinks=False)
 
 
-def _undo(old: Path, folder: Path, names: Sequence[str], folders: set[Path]) -> None:
+def _restore(old: Path, folder: Path, names: Sequence[str], folders: set[Path]) -> None:
     for name in names:
         if os.path.lexists(old / name):
             os.replace(old / name, folder / name)
         else:
-            with suppress(OSError):  # it was not there before, and perhaps never came
+            with suppress(OSError):  # it did not exist before, and perhaps was never written
                 (folder / name).unlink()
     for parent in sorted(folders, reverse=True):
         with suppress(OSError):
@@ -103,14 +103,14 @@ def _undo(old: Path, folder: Path, names: Sequence[str], folders: set[Path]) -> 
 
 def write_file_atomically(path: Path, data: bytes) -> None:
     """Replace a file atomically: a reader, or a crash in between, sees the old or the new content."""
-    aside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
+    staging = path.with_name(f".tmp-{path.name}-{os.getpid()}")
     try:
-        aside.write_bytes(data)
-        sync_file(aside)
-        os.replace(aside, path)
+        staging.write_bytes(data)
+        sync_file(staging)
+        os.replace(staging, path)
     except BaseException:
         with suppress(OSError):
-            aside.unlink()
+            staging.unlink()
         raise
     sync_folder(path.parent)
 

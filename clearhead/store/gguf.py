@@ -25,30 +25,30 @@ TORCH_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat
 
 def read_gguf(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor], Tokenizer | None]:
     """Read config, tensors and tokenizer. Quantised tensors become float32; others stay mapped."""
-    library, where = _library(), str(path)
+    library, where = _import_gguf(), str(path)
     try:
-        header = Header(Path(path), partial(_blocks, library))
+        header = Header(Path(path), partial(_block_size, library))
         stored = header.tensors
-        factors = _tensor(library, header, llama.ROPE_FACTORS) if llama.ROPE_FACTORS in stored else None
+        factors = _read_tensor(library, header, llama.ROPE_FACTORS) if llama.ROPE_FACTORS in stored else None
         config = llama.read_config(header.metadata, stored, factors)
         plan = llama.plan_tensors(config, stored)
         tokenizer = read_tokenizer(header.metadata, where)
         if tokenizer is not None and tokenizer.vocab > config["vocab_size"]:
-            rows = f"its table of vectors has {config['vocab_size']} rows"
+            rows = f"its embedding table has {config['vocab_size']} rows"
             raise LoadError(f"its tokenizer has {tokenizer.vocab} tokens, {rows}")
         tensors = {
-            name: llama.unpermuted(theirs, _tensor(library, header, theirs), config)
+            name: llama.unpermute(theirs, _read_tensor(library, header, theirs), config)
             for theirs, (name, _) in plan.items()
         }
     except LoadError as error:
         raise LoadError(f"{where}: {str(error).removeprefix(f'{where}: ')}") from None
-    # That of the matrices: norms are float32 even in half-precision files.
-    kinds = {x.dtype for x in tensors.values() if x.ndim > 1}
-    config["dtype"] = str(kinds.pop() if len(kinds) == 1 else torch.float32).removeprefix("torch.")
+    # The dtype of the matrices: norms are float32 even in half-precision files.
+    dtypes = {x.dtype for x in tensors.values() if x.ndim > 1}
+    config["dtype"] = str(dtypes.pop() if len(dtypes) == 1 else torch.float32).removeprefix("torch.")
     return config, tensors, tokenizer
 
 
-def _library() -> Any:
+def _import_gguf() -> Any:
     try:
         import gguf
     except ImportError:
@@ -56,7 +56,7 @@ def _library() -> Any:
     return gguf
 
 
-def _blocks(library: Any, kind: int) -> tuple[int, int]:
+def _block_size(library: Any, kind: int) -> tuple[int, int]:
     """The number of values and of bytes in a block of this type."""
     try:
         values, size = library.GGML_QUANT_SIZES[library.GGMLQuantizationType(kind)]
@@ -65,7 +65,7 @@ def _blocks(library: Any, kind: int) -> tuple[int, int]:
     return int(values), int(size)
 
 
-def _tensor(library: Any, header: Header, name: str) -> Tensor:
+def _read_tensor(library: Any, header: Header, name: str) -> Tensor:
     stored = header.tensors[name]
     kind = library.GGMLQuantizationType(stored.kind)
     if kind.name in TORCH_DTYPES:
@@ -74,7 +74,7 @@ def _tensor(library: Any, header: Header, name: str) -> Tensor:
         return x.reshape(stored.shape)
     raw = np.frombuffer(header.data, np.uint8, stored.size, stored.start)
     try:
-        with np.errstate(all="ignore"):  # broken numbers are checked elsewhere
+        with np.errstate(all="ignore"):  # broken values are reported elsewhere
             values = library.quants.dequantize(raw.reshape(*stored.shape[:-1], -1), kind)
     except NotImplementedError:
         raise LoadError(f"{name} is of type {kind.name}, which the gguf library cannot dequantise") from None

@@ -1,4 +1,4 @@
-"""The header of a GGUF file: bytes in, metadata and the place of every tensor out.
+"""The header of a GGUF file: bytes in, metadata and the location of every tensor out.
 
 The `gguf` library has a reader too, which trusts the file: an invalid array length makes it loop until memory
 is exhausted, and 49,152 tokens take it three seconds. Here every length is checked against the size of the
@@ -40,44 +40,44 @@ class StoredTensor:
 class Metadata(dict[str, Any]):
     """The metadata of a file, with typed access."""
 
-    def whole(self, key: str, default: int | None = None, least: int = 1) -> int:
-        value = self._found(key, default)
+    def integer(self, key: str, default: int | None = None, least: int = 1) -> int:
+        value = self._required(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise LoadError(f"{key} is {_short(value)}, expected a whole number from {least}")
         return value
 
-    def real(self, key: str, default: float | None = None) -> float:
-        value = self._found(key, default)
+    def positive_float(self, key: str, default: float | None = None) -> float:
+        value = self._required(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
             raise LoadError(f"{key} is {_short(value)}, expected a number above zero")
         return float(value)
 
-    def text(self, key: str, default: str | None = None) -> str:
-        value = self._found(key, default)
+    def string(self, key: str, default: str | None = None) -> str:
+        value = self._required(key, default)
         if not isinstance(value, str):
             raise LoadError(f"{key} is {_short(value)}, expected text")
         return value
 
-    def texts(self, key: str) -> list[str]:
-        value = self._found(key, None)
+    def strings(self, key: str) -> list[str]:
+        value = self._required(key, None)
         if not isinstance(value, list):
             raise LoadError(f"{key} is {_short(value)}, expected a list of texts")
         return value
 
-    def numbers(self, key: str, count: int) -> list[float]:
-        value = self._found(key, None)
+    def number_list(self, key: str, count: int) -> list[float]:
+        value = self._required(key, None)
         if not isinstance(value, np.ndarray) or len(value) != count:
             raise LoadError(f"{key} is {_short(value)}, expected a list of {count} numbers")
         numbers: list[float] = value.tolist()
         return numbers
 
-    def says(self, key: str, *, default: bool) -> bool:
-        value = self._found(key, default)
+    def boolean(self, key: str, *, default: bool) -> bool:
+        value = self._required(key, default)
         if not isinstance(value, bool):
             raise LoadError(f"{key} is {_short(value)}, expected yes or no")
         return value
 
-    def _found(self, key: str, default: object) -> object:
+    def _required(self, key: str, default: object) -> object:
         value = self.get(key, default)
         if value is None:
             raise LoadError(f"it has no value for {key}")
@@ -87,72 +87,72 @@ class Metadata(dict[str, Any]):
 class Header:
     """Reads the header and keeps the file mapped: tensors are views of it."""
 
-    def __init__(self, path: Path, blocks: BlockSize) -> None:
-        self.data = _mapped(path)
+    def __init__(self, path: Path, block_size: BlockSize) -> None:
+        self.data = _map_file(path)
         self._at = 0
-        if self._take(4) != MAGIC:
+        if self._read_bytes(4) != MAGIC:
             raise LoadError("this is not a GGUF file: it does not begin with GGUF")
-        version = self._number("I")
+        version = self._read_number("I")
         if version not in VERSIONS:
-            other = version & 0xFFFF == 0  # written on a machine of the other byte order
-            raise LoadError("it is big-endian" if other else f"GGUF version {version}; known: 2, 3")
-        count, keys = self._number("Q"), self._number("Q")
+            big_endian = version & 0xFFFF == 0  # written on a machine of the other byte order
+            raise LoadError("it is big-endian" if big_endian else f"GGUF version {version}; known: 2, 3")
+        count, keys = self._read_number("Q"), self._read_number("Q")
         self.metadata = Metadata()
         for _ in range(keys):
-            self._key()
+            self._read_entry()
         self.tensors: dict[str, StoredTensor] = {}
         for _ in range(count):
-            self._tensor(blocks)
-        self._place()
+            self._read_tensor_info(block_size)
+        self._locate_tensors()
 
-    def _key(self) -> None:
-        key = self._text()
+    def _read_entry(self) -> None:
+        key = self._read_string()
         if key in self.metadata:
             raise LoadError(f"{_short(key)} is given twice")
-        self.metadata[key] = self._value(self._number("I"))
+        self.metadata[key] = self._read_value(self._read_number("I"))
 
-    def _value(self, kind: int) -> object:
+    def _read_value(self, kind: int) -> object:
         if kind == STRING:
-            return self._text()
+            return self._read_string()
         if kind == ARRAY:
-            inner, count = self._number("I"), self._number("Q")
+            inner, count = self._read_number("I"), self._read_number("Q")
             if inner == STRING:
-                return [self._text() for _ in range(count)]
+                return [self._read_string() for _ in range(count)]
             if inner in NUMBER_FORMATS:
                 dtype = np.dtype(f"<{NUMBER_FORMATS[inner]}")
-                return np.frombuffer(self._take(count * dtype.itemsize), dtype)
+                return np.frombuffer(self._read_bytes(count * dtype.itemsize), dtype)
             kind = inner
         if kind not in NUMBER_FORMATS:
             raise LoadError(f"a value of unknown type {kind}")
-        return self._number(NUMBER_FORMATS[kind])
+        return self._read_number(NUMBER_FORMATS[kind])
 
-    def _tensor(self, blocks: BlockSize) -> None:
-        name = self._text()
-        dims = [self._number("Q") for _ in range(self._dimensions(name))]
-        kind, offset = self._number("I"), self._number("Q")
+    def _read_tensor_info(self, block_size: BlockSize) -> None:
+        name = self._read_string()
+        dims = [self._read_number("Q") for _ in range(self._read_rank(name))]
+        kind, offset = self._read_number("I"), self._read_number("Q")
         if name in self.tensors:
             raise LoadError(f"tensor {_short(name)} is in it twice")
-        values, size = blocks(kind)
+        values, size = block_size(kind)
         if not all(dims) or dims[0] % values:
             raise LoadError(f"tensor {_short(name)} has the shape {dims[::-1]}, in blocks of {values}")
         self.tensors[name] = StoredTensor(kind, tuple(dims[::-1]), offset, prod(dims) // values * size)
 
-    def _dimensions(self, name: str) -> int:
-        count = self._number("I")
+    def _read_rank(self, name: str) -> int:
+        count = self._read_number("I")
         if not 1 <= count <= 4:
             raise LoadError(f"tensor {_short(name)} has {count} dimensions, expected 1 to 4")
         return int(count)
 
-    def _place(self) -> None:
+    def _locate_tensors(self) -> None:
         """Offsets count from the end of the header; now check them against the file size."""
-        step = self.metadata.whole("general.alignment", 32, least=8)
-        if step & (step - 1):
-            raise LoadError(f"general.alignment is {step}, expected a power of two")
-        end = base = -(-self._at // step) * step
+        alignment = self.metadata.integer("general.alignment", 32, least=8)
+        if alignment & (alignment - 1):
+            raise LoadError(f"general.alignment is {alignment}, expected a power of two")
+        end = base = -(-self._at // alignment) * alignment
         for name, stored in sorted(self.tensors.items(), key=lambda item: item[1].start):
             start = base + stored.start
             # Tensors that share bytes could make a small file ask for any amount of memory.
-            if start < end or stored.start % step:
+            if start < end or stored.start % alignment:
                 raise LoadError(f"tensor {_short(name)} overlaps another one")
             end = start + stored.size
             if end > len(self.data):
@@ -161,24 +161,24 @@ class Header:
                 )
             self.tensors[name] = StoredTensor(stored.kind, stored.shape, start, stored.size)
 
-    def _take(self, size: int) -> bytes:
+    def _read_bytes(self, size: int) -> bytes:
         if size > len(self.data) - self._at:
             raise LoadError(f"it is cut off or broken: its header asks for {size} bytes at byte {self._at}")
         self._at += size
         return self.data[self._at - size : self._at]
 
-    def _number(self, letter: str) -> Any:
-        return struct.unpack(f"<{letter}", self._take(struct.calcsize(f"<{letter}")))[0]
+    def _read_number(self, letter: str) -> Any:
+        return struct.unpack(f"<{letter}", self._read_bytes(struct.calcsize(f"<{letter}")))[0]
 
-    def _text(self) -> str:
+    def _read_string(self) -> str:
         at = self._at
         try:
-            return self._take(int.from_bytes(self._take(8), "little")).decode("utf-8")
+            return self._read_bytes(int.from_bytes(self._read_bytes(8), "little")).decode("utf-8")
         except UnicodeDecodeError:
             raise LoadError(f"the text at byte {at} is broken") from None
 
 
-def _mapped(path: Path) -> mmap.mmap:
+def _map_file(path: Path) -> mmap.mmap:
     try:
         with path.open("rb") as file:
             # Private and writable: torch wants memory it may write to, and the file stays as it is.

@@ -26,11 +26,11 @@ def read_config(
     metadata: Metadata, tensors: Mapping[str, StoredTensor], rope_factors: Tensor | None
 ) -> dict[str, Any]:
     """The metadata as a Hugging Face config. What this family cannot express is an error."""
-    _refuse(metadata)
-    heads, width = metadata.whole("llama.attention.head_count"), metadata.whole("llama.embedding_length")
-    head_dim = metadata.whole("llama.attention.key_length", width // heads)
+    _check_supported(metadata)
+    heads, width = metadata.integer("llama.attention.head_count"), metadata.integer("llama.embedding_length")
+    head_dim = metadata.integer("llama.attention.key_length", width // heads)
     for key in ("llama.attention.value_length", "llama.rope.dimension_count"):
-        if metadata.whole(key, head_dim) != head_dim:
+        if metadata.integer(key, head_dim) != head_dim:
             raise LoadError(f"{key} is {metadata[key]} and a head is {head_dim} wide; expected the same")
     if EMBEDDING_WEIGHT not in tensors:
         raise LoadError(f"it has no {EMBEDDING_WEIGHT}")
@@ -39,20 +39,20 @@ def read_config(
         "architectures": ["LlamaForCausalLM"],
         "vocab_size": tensors[EMBEDDING_WEIGHT].shape[0],  # the list of tokens may be shorter than the table
         "hidden_size": width,
-        "intermediate_size": metadata.whole("llama.feed_forward_length"),
-        "num_hidden_layers": metadata.whole("llama.block_count"),
+        "intermediate_size": metadata.integer("llama.feed_forward_length"),
+        "num_hidden_layers": metadata.integer("llama.block_count"),
         "num_attention_heads": heads,
-        "num_key_value_heads": metadata.whole("llama.attention.head_count_kv", heads),
+        "num_key_value_heads": metadata.integer("llama.attention.head_count_kv", heads),
         "head_dim": head_dim,
         "hidden_act": "silu",
-        "max_position_embeddings": metadata.whole("llama.context_length"),
-        "rms_norm_eps": _decimal(metadata.real("llama.attention.layer_norm_rms_epsilon")),
+        "max_position_embeddings": metadata.integer("llama.context_length"),
+        "rms_norm_eps": _shortest_decimal(metadata.positive_float("llama.attention.layer_norm_rms_epsilon")),
         "rope_parameters": _rope(metadata, head_dim, rope_factors),
         "attention_bias": "blk.0.attn_q.bias" in tensors,
         "mlp_bias": "blk.0.ffn_up.bias" in tensors,
         "tie_word_embeddings": OUTPUT_WEIGHT not in tensors,
         **{
-            name: _id(metadata, f"tokenizer.ggml.{role}_token_id")
+            name: _token_id(metadata, f"tokenizer.ggml.{role}_token_id")
             for name, role in SPECIAL_TOKEN_KEYS.items()
         },
     }
@@ -70,7 +70,7 @@ def plan_tensors(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor])
     if depth > len(tensors):  # checked before a list of that length is created
         raise LoadError(f"llama.block_count is {depth}; the file has {len(tensors)} tensors in all")
     for i in range(depth):
-        for theirs, (name, shape) in _layer(config).items():
+        for theirs, (name, shape) in _layer_tensors(config).items():
             expected[f"blk.{i}.{theirs}"] = (f"model.layers.{i}.{name}", shape)
     missing = sorted(expected.keys() - tensors.keys())
     unknown = sorted(tensors.keys() - expected.keys() - {ROPE_FACTORS})
@@ -83,7 +83,7 @@ def plan_tensors(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor])
     return expected
 
 
-def unpermuted(theirs: str, x: Tensor, config: Mapping[str, Any]) -> Tensor:
+def unpermute(theirs: str, x: Tensor, config: Mapping[str, Any]) -> Tensor:
     """llama.cpp rotates neighbouring channels of a head as pairs, Hugging Face channel i with i + half."""
     part = theirs.split(".")[-2]
     if part not in ("attn_q", "attn_k"):
@@ -93,7 +93,7 @@ def unpermuted(theirs: str, x: Tensor, config: Mapping[str, Any]) -> Tensor:
     return pairs.transpose(1, 2).reshape(x.shape)
 
 
-def _layer(config: Mapping[str, Any]) -> TensorPlan:
+def _layer_tensors(config: Mapping[str, Any]) -> TensorPlan:
     width, hidden, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     q, kv = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
     matrices = {
@@ -116,8 +116,8 @@ def _layer(config: Mapping[str, Any]) -> TensorPlan:
     return layer
 
 
-def _refuse(metadata: Metadata) -> None:
-    architecture = metadata.text("general.architecture")
+def _check_supported(metadata: Metadata) -> None:
+    architecture = metadata.string("general.architecture")
     if architecture != "llama":
         raise LoadError(f"its architecture is {architecture!r}; of GGUF files, those of llama are read")
     if metadata.get("split.count", 1) not in (0, 1):
@@ -128,37 +128,38 @@ def _refuse(metadata: Metadata) -> None:
 
 def _rope(metadata: Metadata, head_dim: int, factors: Tensor | None) -> dict[str, Any]:
     rope: dict[str, Any] = {"rope_type": "default"}
-    rope["rope_theta"] = theta = _decimal(metadata.real("llama.rope.freq_base", 10000.0))
-    kind = metadata.text("llama.rope.scaling.type", "none")
+    rope["rope_theta"] = theta = _shortest_decimal(metadata.positive_float("llama.rope.freq_base", 10000.0))
+    kind = metadata.string("llama.rope.scaling.type", "none")
     if factors is not None:
-        return rope | _llama3(factors, theta, head_dim)
+        return rope | _llama3_rope(factors, theta, head_dim)
     if kind == "linear":
-        return rope | {"rope_type": "linear", "factor": metadata.real("llama.rope.scaling.factor")}
+        return rope | {"rope_type": "linear", "factor": metadata.positive_float("llama.rope.scaling.factor")}
     if kind != "none":
         raise LoadError(f"llama.rope.scaling.type is {kind!r}; known: none, linear")
     return rope
 
 
-def _llama3(factors: Tensor, theta: float, head_dim: int) -> dict[str, Any]:
-    """LLaMA 3.1 and later store by how much each frequency is slowed, not the four numbers behind it.
+def _llama3_rope(factors: Tensor, theta: float, head_dim: int) -> dict[str, Any]:
+    """LLaMA 3.1 and later store a divisor for each frequency, not the four parameters it is computed from.
 
-    Three of them have never changed and the fourth is the largest factor: made again from these, the
-    factors must be the stored ones.
+    Three of them have never changed and the fourth is the largest divisor: recomputed from these,
+    the divisors must equal the stored ones.
     """
     factor = float(factors.max())
     low, high, length = LLAMA3_ROPE.values()
-    turns = length / (2 * pi * theta ** (torch.arange(0, head_dim, 2) / head_dim))  # in the original length
-    smooth = ((turns - low) / (high - low)).clamp(0, 1)
-    again = 1 / ((1 - smooth) / factor + smooth)
-    if factors.shape != again.shape or not torch.allclose(factors.float(), again, rtol=1e-3):
+    # How often each frequency rotates within the original length.
+    rotations = length / (2 * pi * theta ** (torch.arange(0, head_dim, 2) / head_dim))
+    smooth = ((rotations - low) / (high - low)).clamp(0, 1)
+    recomputed = 1 / ((1 - smooth) / factor + smooth)
+    if factors.shape != recomputed.shape or not torch.allclose(factors.float(), recomputed, rtol=1e-3):
         raise LoadError(f"{ROPE_FACTORS} is not of the kind that LLaMA 3 has")
-    return {"rope_type": "llama3", "factor": _decimal(factor), **LLAMA3_ROPE}
+    return {"rope_type": "llama3", "factor": _shortest_decimal(factor), **LLAMA3_ROPE}
 
 
-def _id(metadata: Metadata, key: str) -> int | None:
-    return metadata.whole(key, least=0) if key in metadata else None
+def _token_id(metadata: Metadata, key: str) -> int | None:
+    return metadata.integer(key, least=0) if key in metadata else None
 
 
-def _decimal(value: float) -> float:
+def _shortest_decimal(value: float) -> float:
     """Numbers are stored as float32; 9.999999747378752e-06 was meant as 1e-05."""
     return float(str(np.float32(value)))

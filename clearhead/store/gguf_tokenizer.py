@@ -9,14 +9,14 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Engine
 
 from ..errors import LoadError
-from ..text import Named, Tokenizer, frame
+from ..text import Tokenizer, TokenWithId, bos_eos_template
 from .gguf_header import Metadata
 
 NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4  # values of tokenizer.ggml.token_type
 
 SPECIAL_TOKENS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 
-# How text was cut before merges were learned is code in llama.cpp, and a file only names it.
+# How text is split before merges apply is code in llama.cpp, and a file only names it.
 LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -33,8 +33,8 @@ def _smollm() -> pre_tokenizers.PreTokenizer:
 
 def _llama3() -> pre_tokenizers.PreTokenizer:
     split = pre_tokenizers.Split(Regex(LLAMA3_SPLIT), "isolated")
-    spell = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    return pre_tokenizers.Sequence([split, spell])
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([split, byte_level])
 
 
 PRE_TOKENIZERS: dict[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
@@ -48,37 +48,37 @@ PRE_TOKENIZERS: dict[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
 
 def read_tokenizer(metadata: Metadata, where: str) -> Tokenizer | None:
     """None if the file has no vocabulary. An unsupported kind raises only when text is encoded."""
-    model = metadata.text("tokenizer.ggml.model", "none")
+    model = metadata.string("tokenizer.ggml.model", "none")
     if model in ("none", "no_vocab"):
         return None
-    cut = metadata.text("tokenizer.ggml.pre", "unnamed")
+    pre_tokenizer = metadata.string("tokenizer.ggml.pre", "unnamed")
     if model not in ("gpt2", "llama"):
-        unsupported = f"a tokenizer of kind {model!r}; known: gpt2, llama"
-    elif model == "gpt2" and cut not in PRE_TOKENIZERS:
-        unsupported = f"a tokenizer that cuts text as {cut!r}; known: {', '.join(PRE_TOKENIZERS)}"
+        reason = f"a tokenizer of kind {model!r}; known: gpt2, llama"
+    elif model == "gpt2" and pre_tokenizer not in PRE_TOKENIZERS:
+        reason = f"a tokenizer with the pre-tokenizer {pre_tokenizer!r}; known: {', '.join(PRE_TOKENIZERS)}"
     else:
-        return Tokenizer(_Vocabulary(metadata, model, cut).files(), where)
-    return Tokenizer({}, where, refusal=f"{where} has {unsupported}; give the model ids instead of text")
+        return Tokenizer(_Vocabulary(metadata, model, pre_tokenizer).files(), where)
+    return Tokenizer({}, where, unsupported=f"{where} has {reason}; give the model ids instead of text")
 
 
 class _Vocabulary:
     """The tokens of a file, and the tokenizer files they make, so that the model can be saved."""
 
-    def __init__(self, metadata: Metadata, model: str, cut: str) -> None:
-        self.metadata, self.model, self.cut = metadata, model, cut
-        self.tokens = metadata.texts("tokenizer.ggml.tokens")
+    def __init__(self, metadata: Metadata, model: str, pre_tokenizer: str) -> None:
+        self.metadata, self.model, self.pre_tokenizer = metadata, model, pre_tokenizer
+        self.tokens = metadata.strings("tokenizer.ggml.tokens")
         self.ids = {token: i for i, token in enumerate(self.tokens)}
         self.kinds = [NORMAL] * len(self.tokens)
         if "tokenizer.ggml.token_type" in metadata:
             self.kinds = [
-                int(kind) for kind in metadata.numbers("tokenizer.ggml.token_type", len(self.tokens))
+                int(kind) for kind in metadata.number_list("tokenizer.ggml.token_type", len(self.tokens))
             ]
         if len(self.ids) != len(self.tokens):
             raise LoadError("its vocabulary has a token twice")
 
     def files(self) -> dict[str, bytes]:
         try:
-            engine = self._byte_pairs() if self.model == "gpt2" else self._sentence_pairs()
+            engine = self._byte_level_bpe() if self.model == "gpt2" else self._sentencepiece_bpe()
         except Exception as error:  # the library raises nothing narrower
             raise LoadError(f"its tokenizer is broken: {' '.join(str(error).split())}") from None
         engine.add_tokens(
@@ -89,28 +89,30 @@ class _Vocabulary:
             ]
         )
         # The defaults of llama.cpp.
-        opens = self.model == "llama" or PRE_TOKENIZERS.get(self.cut) is _llama3
-        engine.post_processor = frame(self._end("bos", silent=opens), self._end("eos", silent=False))
+        adds_bos = self.model == "llama" or PRE_TOKENIZERS.get(self.pre_tokenizer) is _llama3
+        engine.post_processor = bos_eos_template(
+            self._added_token("bos", default=adds_bos), self._added_token("eos", default=False)
+        )
         files = {
             "tokenizer.json": engine.to_str(),
             "tokenizer_config.json": json.dumps(self._config(), indent=2),
         }
         if "tokenizer.chat_template" in self.metadata:
-            files["chat_template.jinja"] = self.metadata.text("tokenizer.chat_template")
+            files["chat_template.jinja"] = self.metadata.string("tokenizer.chat_template")
         return {name: text.encode("utf-8") for name, text in files.items()}
 
-    def _byte_pairs(self) -> Engine:
-        merges = [_pair(merge) for merge in self.metadata.texts("tokenizer.ggml.merges")]
+    def _byte_level_bpe(self) -> Engine:
+        merges = [_pair(merge) for merge in self.metadata.strings("tokenizer.ggml.merges")]
         # LLaMA 3 looks a whole word up before it merges.
-        whole = PRE_TOKENIZERS[self.cut] is _llama3
-        engine = Engine(models.BPE(vocab=self.ids, merges=merges, ignore_merges=whole))
-        engine.pre_tokenizer = PRE_TOKENIZERS[self.cut]()
+        whole_words = PRE_TOKENIZERS[self.pre_tokenizer] is _llama3
+        engine = Engine(models.BPE(vocab=self.ids, merges=merges, ignore_merges=whole_words))
+        engine.pre_tokenizer = PRE_TOKENIZERS[self.pre_tokenizer]()
         engine.decoder = decoders.ByteLevel()
         return engine
 
-    def _sentence_pairs(self) -> Engine:
+    def _sentencepiece_bpe(self) -> Engine:
         """SentencePiece BPE (LLaMA 1 and 2): spaces are ▁, and what has no token is spelled in bytes."""
-        scores = self.metadata.numbers("tokenizer.ggml.scores", len(self.tokens))
+        scores = self.metadata.number_list("tokenizer.ggml.scores", len(self.tokens))
         unknown = self._special("unk")
         engine = Engine(
             models.BPE(
@@ -123,7 +125,7 @@ class _Vocabulary:
         )
         replace: list[normalizers.Normalizer] = [normalizers.Replace(" ", "▁")]
         restore = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-        if self.metadata.says("tokenizer.ggml.add_space_prefix", default=True):
+        if self.metadata.boolean("tokenizer.ggml.add_space_prefix", default=True):
             replace.insert(0, normalizers.Prepend("▁"))
             restore.append(decoders.Strip(" ", 1, 0))
         engine.normalizer = normalizers.Sequence(replace)
@@ -143,27 +145,27 @@ class _Vocabulary:
                     merges.append((-score, left, right))
         return [(self.tokens[left], self.tokens[right]) for _, left, right in sorted(merges)]
 
-    def _special(self, role: str) -> Named | None:
+    def _special(self, role: str) -> TokenWithId | None:
         key = f"tokenizer.ggml.{SPECIAL_TOKENS[role]}_token_id"
         if key not in self.metadata:
             return None
-        i = self.metadata.whole(key, least=0)
+        i = self.metadata.integer(key, least=0)
         if i >= len(self.tokens):
             raise LoadError(f"{key} is {i}; its vocabulary ends at {len(self.tokens) - 1}")
         return self.tokens[i], i
 
-    def _end(self, role: str, *, silent: bool) -> Named | None:
+    def _added_token(self, role: str, *, default: bool) -> TokenWithId | None:
         """The token added at one end of every text, if any."""
         return (
             self._special(role)
-            if self.metadata.says(f"tokenizer.ggml.add_{role}_token", default=silent)
+            if self.metadata.boolean(f"tokenizer.ggml.add_{role}_token", default=default)
             else None
         )
 
     def _config(self) -> dict[str, object]:
         named = {f"{role}_token": special[0] for role in SPECIAL_TOKENS if (special := self._special(role))}
         config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-        return {**config, **named, "model_max_length": self.metadata.whole("llama.context_length")}
+        return {**config, **named, "model_max_length": self.metadata.integer("llama.context_length")}
 
 
 def _pair(merge: str) -> tuple[str, str]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from ..errors import LoadError, nearest, one_line, quoted, reason
 
 # Text and safetensors; never a pickle, never code.
-WANTED = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
+ALLOW_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
 # A second copy of the weights under other names, and weights in subfolders: not read, so not fetched.
-UNWANTED = ["consolidated*.safetensors", "*/*.safetensors"]
+IGNORE_PATTERNS = ["consolidated*.safetensors", "*/*.safetensors"]
 OFFLINE = "HF_HUB_OFFLINE forbids the network; unset it, or pass a folder"
 
 _WORD = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?"
@@ -31,11 +31,11 @@ def resolve(name: str | Path) -> Path:
     match = None if isinstance(name, Path) else _HUB_ID.fullmatch(name)
     if match is None:
         message = f"{quoted(str(name))} is neither a folder nor a hub id (org/name)"
-        raise LoadError(f"{message}; {_beside(path) or 'check the spelling'}")
-    return _download(match["repo"], match["revision"], _beside(path))
+        raise LoadError(f"{message}; {_similar_folder(path) or 'check the spelling'}")
+    return _download(match["repo"], match["revision"], _similar_folder(path))
 
 
-def _beside(path: Path) -> str:
+def _similar_folder(path: Path) -> str:
     """The neighbour of a missing folder that was probably meant."""
     try:
         folders = [entry.name for entry in os.scandir(path.parent) if entry.is_dir()]
@@ -49,11 +49,13 @@ def _download(repo: str, revision: str | None, hint: str) -> Path:
     from huggingface_hub import snapshot_download  # here alone: it is slow to import, and talks to the net
 
     try:
-        given = snapshot_download(repo, revision=revision, allow_patterns=WANTED, ignore_patterns=UNWANTED)
+        path = snapshot_download(
+            repo, revision=revision, allow_patterns=ALLOW_PATTERNS, ignore_patterns=IGNORE_PATTERNS
+        )
     except Exception as error:  # its errors come from three libraries, and differ between versions
         at = f"{repo}@{revision}" if revision else repo
-        raise LoadError(one_line(f"{quoted(at)} {_why(error, repo)}{hint and '; ' + hint}")) from error
-    folder = Path(given)
+        raise LoadError(one_line(f"{quoted(at)} {_explain(error, repo)}{hint and '; ' + hint}")) from error
+    folder = Path(path)
     if not any(folder.glob("*.safetensors")):
         raise LoadError(f"{quoted(repo)} {_no_weights()}")
     return folder
@@ -70,7 +72,7 @@ def _no_weights() -> str:
     )
 
 
-def _why(error: Exception, repo: str) -> str:
+def _explain(error: Exception, repo: str) -> str:
     from huggingface_hub import constants, errors
 
     match error:

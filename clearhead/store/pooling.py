@@ -44,38 +44,38 @@ def read_pooling(folder: Path) -> dict[str, Any] | None:
         "modes": _modes(path, config),
         "normalize": "Normalize" in kinds[at:],
         "include_prompt": config.get("include_prompt", True) is not False,
-        "max_seq_length": _length(folder / "sentence_bert_config.json"),
+        "max_seq_length": _max_seq_length(folder / "sentence_bert_config.json"),
     }
 
 
 def _modules(path: Path) -> list[tuple[str, str]]:
     """The kind and the subfolder of each module; the kind is the last word of its class name."""
     listed = read_json(path)
-    whole = isinstance(listed, list) and all(
+    is_valid = isinstance(listed, list) and all(
         isinstance(m, dict)
         and isinstance(m.get("type"), str)
         and (m.get("path") == "" or is_bare_name(m.get("path")))
         for m in listed
     )
-    if not whole:
+    if not is_valid:
         message = f"{path} is not a list of modules, each with a type and a path that is a bare folder name"
         raise LoadError(one_line(f"{message}; remove it to load the model without pooling"))
     return [(module["type"].rsplit(".", 1)[-1], module["path"]) for module in listed]
 
 
 def _modes(path: Path, config: dict[str, Any]) -> list[str]:
-    given = config.get("pooling_mode")
-    if given is None:
-        return [mode for flag, mode in FLAGS.items() if config.get(flag)] or ["mean"]
-    modes = given if isinstance(given, list) else [given]
-    wrong = [mode for mode in modes if mode not in FLAGS.values()]
-    if wrong or not modes:
-        hint = nearest(quoted(wrong[0] if wrong else ""), FLAGS.values())
-        raise LoadError(one_line(f"{path} pools by {quoted(given)}; {hint}"))
+    mode = config.get("pooling_mode")
+    if mode is None:
+        return [name for flag, name in FLAGS.items() if config.get(flag)] or ["mean"]
+    modes = mode if isinstance(mode, list) else [mode]
+    unknown = [name for name in modes if name not in FLAGS.values()]
+    if unknown or not modes:
+        hint = nearest(quoted(unknown[0] if unknown else ""), FLAGS.values())
+        raise LoadError(one_line(f"{path} pools by {quoted(mode)}; {hint}"))
     return modes
 
 
-def _length(path: Path) -> int | None:
+def _max_seq_length(path: Path) -> int | None:
     if not os.path.lexists(path):
         return None
     length = read_object(path).get("max_seq_length")

@@ -20,10 +20,10 @@ NOT_WEIGHTS = {"training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.p
 def open_tensors(folder: Path) -> Tensors:
     """The tensors of a folder. A single file takes precedence over an index, as in `transformers`."""
     if os.path.lexists(folder / WEIGHTS_FILE):
-        return Tensors([_regular(folder / WEIGHTS_FILE)])
+        return Tensors([_check_regular(folder / WEIGHTS_FILE)])
     if os.path.lexists(folder / INDEX_FILE):
         return _open_shards(folder)
-    raise LoadError(one_line(_why_none(folder)))
+    raise LoadError(one_line(_explain_missing_weights(folder)))
 
 
 def is_weights(name: str) -> bool:
@@ -43,34 +43,34 @@ def is_bare_name(name: object) -> bool:
 
 def _open_shards(folder: Path) -> Tensors:
     index = folder / INDEX_FILE
-    places = read_object(index, MAX_FILE_BYTES).get("weight_map")
-    if not isinstance(places, dict) or not places:
+    weight_map = read_object(index, MAX_FILE_BYTES).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
         raise LoadError(one_line(f"{index} has no weight_map; expected an object of tensor names and files"))
-    for name, shard in places.items():
+    for name, shard in weight_map.items():
         if not is_bare_name(shard) or not shard.endswith(".safetensors"):
             message = f"{index} says {quoted(name)} is in {quoted(shard)}"
             raise LoadError(one_line(f"{message}; expected the bare name of a .safetensors file beside it"))
-    shards = sorted(set(places.values()))
+    shards = sorted(set(weight_map.values()))
     missing = [shard for shard in shards if not os.path.lexists(folder / shard)]
     if missing:
         message = f"{folder} lacks {len(missing)} of the {len(shards)} files its index names"
         raise LoadError(one_line(f"{message}, the first is {quoted(missing[0])}; copy or download them"))
-    tensors = Tensors([_regular(folder / shard) for shard in shards])
-    for name, shard in places.items():
+    tensors = Tensors([_check_regular(folder / shard) for shard in shards])
+    for name, shard in weight_map.items():
         if name not in tensors or tensors.file(name).name != shard:
             message = f"{index} says {quoted(name)} is in {quoted(shard)}, and it is not"
             raise LoadError(one_line(f"{message}; the files are not of one save: copy them all again"))
     return tensors
 
 
-def _regular(path: Path) -> Path:
+def _check_regular(path: Path) -> Path:
     """Raise for pipes and devices: reading one could block or never end."""
     if not os.path.isfile(path):
         raise LoadError(one_line(f"{path} is not a file that can be read; expected safetensors weights"))
     return path
 
 
-def _why_none(folder: Path) -> str:
+def _explain_missing_weights(folder: Path) -> str:
     """Why no weights were found, and what to do."""
     names = sorted(os.listdir(folder))
     pickles = [n for n in names if Path(n).suffix in PICKLES and n not in NOT_WEIGHTS]
@@ -85,5 +85,5 @@ def _why_none(folder: Path) -> str:
         first = f"{len(shards)} shards such as {shards[0]}"
         return f"{folder} has {first} but no {INDEX_FILE}; copy or download it, too"
     others = [n for n in names if n.endswith((".safetensors", ".h5", ".msgpack", ".onnx", ".gguf"))]
-    found = f"; it has {quoted(others[0])}" if others else ""
-    return f"{folder} has no weights{found}; expected {WEIGHTS_FILE}, or shards with {INDEX_FILE}"
+    others_note = f"; it has {quoted(others[0])}" if others else ""
+    return f"{folder} has no weights{others_note}; expected {WEIGHTS_FILE}, or shards with {INDEX_FILE}"

@@ -1,7 +1,7 @@
 """Text <-> ids. Tokenizers do not use tensors; nothing here imports torch."""
 
 from .chat import PLAIN_TEMPLATE, Message
-from .legacy import Named, frame
+from .legacy import TokenWithId, bos_eos_template
 from .pieces import Encoding, Piece, unknown_note, unknown_words
 from .streaming import Cutter, Detokenizer
 from .tokenizer import Special, Tokenizer
@@ -10,6 +10,6 @@ from .training import train_tokenizer
 __all__ = [
     "Tokenizer", "train_tokenizer", "Encoding", "Piece", "Special",
     # for the other packages
-    "Message", "PLAIN_TEMPLATE", "Named", "frame", "unknown_note", "unknown_words", "Cutter",
+    "Message", "PLAIN_TEMPLATE", "TokenWithId", "bos_eos_template", "unknown_note", "unknown_words", "Cutter",
     "Detokenizer",
 ]  # fmt: skip

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, LoadError
-from .rendering import A_SECOND
+from .rendering import CHATS_PER_SECOND
 
-DEADLINE = 10.0  # seconds by the clock, starting Python included
+TIMEOUT = 10.0  # seconds by the clock, starting Python included
 # For checkpoints that come without a template: role, colon, content.
 PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}"
@@ -30,34 +30,34 @@ def render_chats(template: str, chats: Sequence[tuple[Sequence[Message], Mapping
     """Messages and values, rendered by the template in a process of its own: see rendering.py for why."""
     for messages, _ in chats:
         _check(messages)
-    filled = [{**values, "messages": list(messages)} for messages, values in chats]
-    given = {"template": template, "chats": filled}
+    inputs = [{**values, "messages": list(messages)} for messages, values in chats]
+    request = {"template": template, "chats": inputs}
     try:
-        request = json.dumps(given).encode()
+        data = json.dumps(request).encode()
     except (TypeError, ValueError) as error:
-        raise InputError(f"messages must be made of texts, numbers, lists and names: {error}") from None
+        raise InputError(f"messages must consist of strings, numbers, lists and objects: {error}") from None
     try:
         # Isolated: no settings, paths or secrets of the calling process.
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-I", str(SCRIPT)],
-            input=request,
+            input=data,
             capture_output=True,
-            timeout=DEADLINE + len(chats) / A_SECOND,
+            timeout=TIMEOUT + len(chats) / CHATS_PER_SECOND,
             env={
                 name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ
             },  # Windows needs it
         )
     except subprocess.TimeoutExpired:
-        raise LoadError(f"the chat template of this checkpoint did not end within {DEADLINE:g} s") from None
-    if done.returncode != 0:
+        raise LoadError(f"the chat template of this checkpoint did not finish within {TIMEOUT:g} s") from None
+    if result.returncode != 0:
         why = (
-            done.stderr.decode("utf-8", "replace").strip()
+            result.stderr.decode("utf-8", "replace").strip()
             or "it was stopped for using too much time or memory"
         )
         raise LoadError(
             f"the chat template of this checkpoint cannot be rendered: {' '.join(why.split())[:300]}"
         )
-    texts: list[str] = json.loads(done.stdout)
+    texts: list[str] = json.loads(result.stdout)
     return texts
 
 

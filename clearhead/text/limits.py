@@ -14,17 +14,19 @@ from tokenizers import Tokenizer as Engine
 
 from ..errors import LoadError
 
-GROWTH = 64  # how many times longer a text may become before it is cut into tokens
+MAX_GROWTH = 64  # how many times longer a text may become before it is cut into tokens
 MAX_PARTS = 64  # of a template, and of a sequence of normalisers
 
 
 def check_limits(engine: Engine) -> None:
     for name in ("normalizer", "pre_tokenizer", "decoder"):
-        grown = 1.0
+        growth = 1.0
         for count, part in enumerate(_parts(getattr(engine, name)), 1):
-            grown *= _growth(part)
-            if grown > GROWTH or count > MAX_PARTS:
-                raise LoadError(f"tokenizer.json: its {name} makes texts more than {GROWTH} times as long")
+            growth *= _growth(part)
+            if growth > MAX_GROWTH or count > MAX_PARTS:
+                raise LoadError(
+                    f"tokenizer.json: its {name} makes texts more than {MAX_GROWTH} times as long"
+                )
     for part in _parts(engine.post_processor):
         longest = max((len(part.get(side) or []) for side in ("single", "pair")), default=0)
         if longest > MAX_PARTS:
@@ -32,20 +34,20 @@ def check_limits(engine: Engine) -> None:
 
 
 def _parts(component: Any) -> Iterator[dict[str, Any]]:
-    """A component of the library as data, a sequence taken apart."""
+    """A component of the library as data, a sequence as its parts."""
     if component is None:
         return
-    waiting = [json.loads(component.__getstate__())]
-    while waiting:
-        part = waiting.pop(0)
-        inner = next((part[key] for key in INNER if isinstance(part.get(key), list)), None)
+    pending = [json.loads(component.__getstate__())]
+    while pending:
+        part = pending.pop(0)
+        inner = next((part[key] for key in SEQUENCE_KEYS if isinstance(part.get(key), list)), None)
         if inner is None:
             yield part
         else:
-            waiting += inner
+            pending += inner
 
 
-INNER = ("normalizers", "pretokenizers", "decoders", "processors")  # where a Sequence keeps its parts
+SEQUENCE_KEYS = ("normalizers", "pretokenizers", "decoders", "processors")  # where a Sequence keeps its parts
 
 
 def _growth(part: dict[str, Any]) -> float:

@@ -1,4 +1,4 @@
-"""Pieces: what a tokenizer did to a text in, the stretch of that text behind each id out.
+"""Pieces: what a tokenizer did to a text in, the span of that text behind each id out.
 
 Vocabulary strings are not readable: `Ġ` for a space, `ä½ł` for 你, `<0xE4>` for a third of it. So a
 piece is labelled with the characters it covers. Where several pieces cover one character they share it and
@@ -52,7 +52,7 @@ class Encoding:
     def _pieces(self) -> Iterator[Piece]:
         ids, names, sides = self.ids, self._raw.tokens, self._raw.sequence_ids
         spans = list(map(self._span, names, self._raw.offsets, sides))
-        for first, last in _shared(spans, sides):
+        for first, last in _overlapping_runs(spans, sides):
             side = sides[first]
             if side is None:
                 yield Piece(names[first], 0, 0, ids[first], special=True, side=None)
@@ -92,7 +92,7 @@ def unknown_words(unknown: Sequence[str], count: int) -> str:
     return f"{len(unknown)} of {count} tokens are unknown to this model's vocabulary: {shown}"
 
 
-def _shared(spans: list[tuple[int, int]], sides: list[int | None]) -> Iterator[tuple[int, int]]:
+def _overlapping_runs(spans: list[tuple[int, int]], sides: list[int | None]) -> Iterator[tuple[int, int]]:
     """Runs of tokens that overlap. A token may hold the end of one character and the start of the next."""
     first = 0
     while first < len(spans):

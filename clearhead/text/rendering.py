@@ -12,25 +12,25 @@ import sys
 from datetime import datetime
 from typing import Any
 
-MEMORY = 256 << 20  # bytes, plus TIMES the input
-TIMES = 16
-SECONDS = 2  # of computing, for one chat
-A_SECOND = 50  # further chats that add one second each
+MEMORY = 256 << 20  # bytes, plus MEMORY_FACTOR times the input
+MEMORY_FACTOR = 16
+SECONDS = 2  # of CPU time, for one chat
+CHATS_PER_SECOND = 50  # further chats that add one second each
 MAX_OUTPUT_LENGTH = 4 << 20  # characters of output
 
 
 def main() -> None:
-    request = sys.stdin.read()
-    given = json.loads(request)
-    _limit(MEMORY + TIMES * len(request), len(given["chats"]))
+    data = sys.stdin.read()
+    request = json.loads(data)
+    _limit_resources(MEMORY + MEMORY_FACTOR * len(data), len(request["chats"]))
     try:
-        texts = [render(given["template"], values) for values in given["chats"]]
+        texts = [render(request["template"], values) for values in request["chats"]]
     except MemoryError:
-        _refuse("it wants more memory than a conversation can need")
+        _fail("it wants more memory than a conversation can need")
     except RecursionError:
-        _refuse("it calls itself without end")
+        _fail("it calls itself without end")
     except Exception as error:  # whatever a template raises, on purpose or not
-        _refuse(f"{type(error).__name__}: {error}")
+        _fail(f"{type(error).__name__}: {error}")
     json.dump(texts, sys.stdout)
 
 
@@ -80,17 +80,17 @@ def _generation_tag() -> type:
     return Generation
 
 
-def _limit(memory: int, chats: int) -> None:
+def _limit_resources(memory: int, chats: int) -> None:
     try:
         import resource
-    except ImportError:  # not on Windows; there the parent's clock remains
+    except ImportError:  # not on Windows; there only the timeout of the parent process remains
         return
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    seconds = SECONDS + chats // A_SECOND
+    seconds = SECONDS + chats // CHATS_PER_SECOND
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
-def _refuse(why: str) -> None:
+def _fail(why: str) -> None:
     sys.stderr.write(" ".join(why.split())[:300])
     sys.exit(1)
 

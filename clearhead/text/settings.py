@@ -11,7 +11,7 @@ from ..errors import LoadError
 from ..readfile import parse_json
 
 ROLES = ("pad", "bos", "eos", "unk", "mask", "cls", "sep")
-ENDLESS = 10**9  # a model_max_length above this means "no limit"
+NO_LIMIT = 10**9  # a model_max_length above this means "no limit"
 
 Files = Mapping[str, bytes]
 
@@ -31,10 +31,10 @@ class Settings:
         self.extra = [_token(value) for value in (extra.values() if isinstance(extra, dict) else extra)]
         self.added = _added(self.config, {} if newer else _read(files, "added_tokens.json"), self.named)
         self.chat_template = _chat_template(files, self.config)
-        self.model_max_length = _limit(self.config.get("model_max_length"))
-        self.tidies = self.config.get("clean_up_tokenization_spaces") is True
+        self.model_max_length = _max_length(self.config.get("model_max_length"))
+        self.cleans_up_spaces = self.config.get("clean_up_tokenization_spaces") is True
 
-    def asks(self, key: str) -> bool | None:
+    def flag(self, key: str) -> bool | None:
         """True, False, or None if not given."""
         value = self.config.get(key)
         return value if isinstance(value, bool) else None
@@ -88,7 +88,7 @@ def _chat_template(files: Files, config: Mapping[str, Any]) -> str | None:
     return template if isinstance(template, str) else None
 
 
-def _limit(value: object) -> int | None:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < ENDLESS:
+def _max_length(value: object) -> int | None:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < NO_LIMIT:
         return int(value)
     return None

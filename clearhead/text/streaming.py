@@ -5,7 +5,7 @@ from __future__ import annotations
 from .tokenizer import Tokenizer
 
 WINDOW = 24  # tokens that are decoded at a time; enough for any character and any decoder
-TIDY = 8  # how far back tidying (`do n ' t` -> `don't`) may still change a text
+CLEANUP_REACH = 8  # how far back the cleanup of spaces (`do n ' t` -> `don't`) may still change a text
 
 
 class Detokenizer:
@@ -29,7 +29,7 @@ class Detokenizer:
             return ""  # a special token, left out before bytes are joined: the run may continue after it
         self._in_bytes = False
         text = self._tokenizer.decode(self._ids)
-        held = TIDY if self._tokenizer.tidies else 0
+        held = CLEANUP_REACH if self._tokenizer.cleans_up_spaces else 0
         # An incomplete character shows as this sign at the very end; everything before it is final.
         held = max(held, 1 if text.endswith("\ufffd") else 0)
         piece = text[self._sent : max(self._sent, len(text) - held)]
@@ -45,10 +45,10 @@ class Detokenizer:
 
     def _slide(self, unsent: int) -> None:
         """Drop the older half of the window, if the newer half decodes to the same text without it."""
-        kept = self._ids[WINDOW // 2 :]
-        text = self._tokenizer.decode(kept)
-        if len(text) > unsent + TIDY:
-            self._ids, self._sent = kept, len(text) - unsent
+        newer = self._ids[WINDOW // 2 :]
+        text = self._tokenizer.decode(newer)
+        if len(text) > unsent + CLEANUP_REACH:
+            self._ids, self._sent = newer, len(text) - unsent
 
 
 class Cutter:
@@ -63,19 +63,19 @@ class Cutter:
         if self.cut:
             return ""
         text = self._held + piece
-        found = [(text.find(stop) + len(stop), text.find(stop)) for stop in self._stops if stop in text]
-        if found:
+        matches = [(text.find(stop) + len(stop), text.find(stop)) for stop in self._stops if stop in text]
+        if matches:
             self.cut, self._held = True, ""
-            _, start = min(found)  # whole first: then the size of the pieces does not matter
+            _, start = min(matches)  # the first to be complete: then the size of the pieces does not matter
             return text[:start]
-        self._held = text[len(text) - self._begun(text) :]
+        self._held = text[len(text) - self._partial_stop(text) :]
         return text[: len(text) - len(self._held)]
 
     def end(self) -> str:
         held, self._held = self._held, ""
         return held
 
-    def _begun(self, text: str) -> int:
+    def _partial_stop(self, text: str) -> int:
         """How many of the last characters may be the beginning of a stop string."""
         longest = max(map(len, self._stops), default=1) - 1
         sizes = range(min(longest, len(text)), 0, -1)

@@ -32,7 +32,7 @@ FILES = (
     "added_tokens.json",
     "chat_template.jinja",
 )
-NOTHING = '{"version": "1.0", "model": {"type": "WordLevel", "vocab": {}, "unk_token": ""}}'
+EMPTY_TOKENIZER = '{"version": "1.0", "model": {"type": "WordLevel", "vocab": {}, "unk_token": ""}}'
 
 
 class Special(NamedTuple):
@@ -57,31 +57,35 @@ class Tokenizer:
     cls: Special | None = None
     sep: Special | None = None
 
-    def __init__(self, files: Files, where: str = "the tokenizer", *, refusal: str | None = None) -> None:
+    def __init__(self, files: Files, where: str = "the tokenizer", *, unsupported: str | None = None) -> None:
         self.files = dict(files)
-        self._refusal = refusal
-        if refusal is None and "tokenizer.json" not in files and (why := legacy.refusal(files)):
-            self._refusal = (
+        self._unsupported = unsupported
+        if (
+            unsupported is None
+            and "tokenizer.json" not in files
+            and (why := legacy.unsupported_reason(files))
+        ):
+            self._unsupported = (
                 f"{where} has no tokenizer.json, and {why}, which is not read here; convert it with "
                 f"transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
             )
-        self._engine = Engine.from_str(NOTHING)
+        self._engine = Engine.from_str(EMPTY_TOKENIZER)
         self.specials: frozenset[int] = frozenset()
         self._bytes: frozenset[int] = frozenset()
         reading = "tokenizer_config.json"
         try:
             settings = Settings(files)
             reading = next((name for name in FILES if name in files), reading)
-            if self._refusal is None:
-                self._open(files, settings)
+            if self._unsupported is None:
+                self._load(files, settings)
         except ClearheadError as error:
             raise LoadError(f"{where}: {error}") from None
         except BaseException as error:  # the library raises nothing narrower
-            _only_of_library(error)
+            _reraise_if_not_of_library(error)
             raise LoadError(f"{where}: {reading} is broken: {reason(error)}") from None
         self.chat_template: str | None = settings.chat_template
         self.model_max_length: int | None = settings.model_max_length
-        self.tidies = settings.tidies and type(self._engine.model).__name__ != "BPE"
+        self.cleans_up_spaces = settings.cleans_up_spaces and type(self._engine.model).__name__ != "BPE"
 
     @classmethod
     def read(cls, folder: str | Path) -> Tokenizer | None:
@@ -106,20 +110,20 @@ class Tokenizer:
 
     def encode(self, text: str, pair: str | None = None, *, specials: bool = True) -> Encoding:
         """One text, or two that belong together, as ids; with the special tokens its model expects."""
-        self._ready()
+        self._check_usable()
         texts = (text,) if pair is None else (text, pair)
         _check(texts)
         try:
             raw = self._engine.encode(text, pair, add_special_tokens=specials)
         except BaseException as error:
-            raise _unable(error) from None
+            raise _library_error(error) from None
         return Encoding(raw, texts, self._is_special)
 
     def encode_batch(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, specials: bool = True
     ) -> list[Encoding]:
         """Many at once, on all cores. Nothing is padded and nothing is cut."""
-        self._ready()
+        self._check_usable()
         if isinstance(texts, str):
             raise InputError("encode_batch takes a list of texts; for one text there is encode")
         if pairs is not None and len(texts) != len(pairs):
@@ -130,20 +134,20 @@ class Tokenizer:
         try:
             raws = self._engine.encode_batch(texts if pairs is None else rows, add_special_tokens=specials)
         except BaseException as error:
-            raise _unable(error) from None
+            raise _library_error(error) from None
         return [Encoding(raw, row, self._is_special) for raw, row in zip(raws, rows, strict=True)]
 
     def decode(self, ids: Sequence[int], *, specials: bool = False) -> str:
         """Ids as text; special tokens are left out unless asked for."""
-        self._ready()
+        self._check_usable()
         for i in ids:
             if not 0 <= i < 2**32:
                 raise InputError(f"{i} is not a token id; this tokenizer has 0 to {self.vocab - 1}")
         try:
             text = self._engine.decode(list(ids), skip_special_tokens=not specials)
         except BaseException as error:
-            raise _unable(error, "decode these tokens") from None
-        return _tidied(text) if self.tidies else text
+            raise _library_error(error, "decode these tokens") from None
+        return _clean_up_spaces(text) if self.cleans_up_spaces else text
 
     def chat(self, messages: Sequence[Message], *, reply: bool = True) -> str:
         """Messages as the checkpoint's template writes them; with `reply`, up to where the answer begins.
@@ -160,10 +164,10 @@ class Tokenizer:
             )
         roles = {f"{role}_token": getattr(self, role) for role in ROLES}
         named = {name: special.text for name, special in roles.items() if special is not None}
-        given = [(messages, {**named, "add_generation_prompt": reply}) for messages, reply in chats]
-        return render_chats(self.chat_template, given)
+        inputs = [(messages, {**named, "add_generation_prompt": reply}) for messages, reply in chats]
+        return render_chats(self.chat_template, inputs)
 
-    def learn_chats(self, template: str) -> None:
+    def set_chat_template(self, template: str) -> None:
         """Use this template, and save it with the files."""
         self.chat_template = template
         self.files["chat_template.jinja"] = template.encode()
@@ -172,7 +176,7 @@ class Tokenizer:
         """Whether an id is one byte of a character the vocabulary lacks (`<0xE4>`, SentencePiece)."""
         return token in self._bytes
 
-    def _open(self, files: Files, settings: Settings) -> None:
+    def _load(self, files: Files, settings: Settings) -> None:
         names = {role: token.content for role, token in settings.named.items()}
         if "tokenizer.json" in files:
             self._engine = Engine.from_str(files["tokenizer.json"].decode("utf-8"))
@@ -182,8 +186,8 @@ class Tokenizer:
         # A file may contain padding settings from when it was saved: 13 tokens came back as 128.
         self._engine.no_padding()
         self._engine.no_truncation()
-        habits = [AddedToken(name, special=True, normalized=False) for name in names.values()]
-        _add(self._engine, [*settings.added, *settings.named.values(), *habits, *settings.extra])
+        conventional = [AddedToken(name, special=True, normalized=False) for name in names.values()]
+        _add(self._engine, [*settings.added, *settings.named.values(), *conventional, *settings.extra])
         _keep_spaces(self._engine)
         added = self._engine.get_added_tokens_decoder().items()
         ids = {token.content: i for i, token in added if token.special}
@@ -194,9 +198,9 @@ class Tokenizer:
         for role, name in names.items():
             setattr(self, role, Special(ids[name], name))
 
-    def _ready(self) -> None:
-        if self._refusal is not None:
-            raise LoadError(self._refusal)
+    def _check_usable(self) -> None:
+        if self._unsupported is not None:
+            raise LoadError(self._unsupported)
 
     def _is_special(self, token: int, text: str) -> bool:
         """A word the vocabulary does not know is still a word, although its id is that of `unk`."""
@@ -208,12 +212,12 @@ class Tokenizer:
 def _add(engine: Engine, tokens: Iterable[AddedToken]) -> None:
     """Add what the vocabulary lacks and mark what it has. tokenizer.json has priority."""
     known = {token.content: token.special for token in engine.get_added_tokens_decoder().values()}
-    news = []
+    missing = []
     for token in tokens:
         if token.content not in known or (token.special and not known[token.content]):
-            news.append(token)
+            missing.append(token)
             known[token.content] = token.special
-    engine.add_tokens(news)
+    engine.add_tokens(missing)
 
 
 def _keep_spaces(engine: Engine) -> None:
@@ -229,7 +233,7 @@ def _keep_spaces(engine: Engine) -> None:
     engine.post_processor = post
 
 
-def _tidied(text: str) -> str:
+def _clean_up_spaces(text: str) -> str:
     """`Hello , world .` as `Hello, world.`: for vocabularies that do not keep spaces."""
     text = text.replace(" .", ".").replace(" ?", "?").replace(" !", "!").replace(" ,", ",")
     text = text.replace(" ' ", "'")
@@ -238,15 +242,15 @@ def _tidied(text: str) -> str:
     return text
 
 
-def _unable(error: BaseException, what: str = "encode the text") -> LoadError:
+def _library_error(error: BaseException, what: str = "encode the text") -> LoadError:
     """The file opened and still does not work: its vocabulary lacks the `unk` that its own settings name, or
-    its regular expression does not come to an end."""
-    _only_of_library(error)
+    its regular expression never finishes."""
+    _reraise_if_not_of_library(error)
     return LoadError(f"this tokenizer cannot {what}: {reason(error)}")
 
 
-def _only_of_library(error: BaseException) -> None:
-    """A panic of the library is no `Exception`; Ctrl-C is not one either, and is not its fault."""
+def _reraise_if_not_of_library(error: BaseException) -> None:
+    """A panic of the library is not an `Exception`; neither is Ctrl-C, which must not be caught."""
     if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
         raise error
 

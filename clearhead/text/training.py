@@ -32,7 +32,9 @@ FRAMES = {
     "cls-sep": ("<cls> $A <sep>", "<cls> $A <sep> $B:1 <sep>:1"),
 }
 PUNCTUATION = r"[\p{P}&&[^'’]]|[\r\n\t]"
-COVERED = 0.9995  # where letters take up much of the vocabulary: the rarest share UNK, as in SentencePiece
+CHARACTER_COVERAGE = (
+    0.9995  # where letters take up much of the vocabulary: the rarest share UNK, as in SentencePiece
+)
 
 
 def train_tokenizer(
@@ -51,11 +53,11 @@ def train_tokenizer(
     character is a token of its own, which suits small corpora; "words" allows them to be merged.
     """
     _check(texts, kind, frame)
-    rows = [_normal(text, lower=lower) for text in texts]
+    rows = [_normalize(text, lower=lower) for text in texts]
     names = SPECIALS | (CLS_SEP if frame == "cls-sep" else {})
     alphabet = _alphabet(rows, kind, vocab - len(names))
     engine = Engine(learners.EMPTY)
-    engine.normalizer, engine.pre_tokenizer, engine.decoder = _doors(kind, chinese, lower=lower)
+    engine.normalizer, engine.pre_tokenizer, engine.decoder = _pipeline(kind, chinese, lower=lower)
     engine.model = learners.learn_vocabulary(kind, engine, rows, [*names.values()], alphabet, vocab)
     engine.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in names.values()])
     engine.post_processor = processors.TemplateProcessing(
@@ -73,10 +75,10 @@ def train_tokenizer(
     return Tokenizer({"tokenizer.json": _pretty(engine.to_str()), "tokenizer_config.json": _pretty(config)})
 
 
-def _doors(
+def _pipeline(
     kind: TokenizerKind, chinese: str, *, lower: bool
 ) -> tuple[normalizers.Normalizer, pre_tokenizers.PreTokenizer, decoders.Decoder]:
-    """How a text is cleaned, how it is split before tokenization, and how pieces become text."""
+    """The normalizer, the pre-tokenizer and the decoder."""
     steps: list[normalizers.Normalizer] = [normalizers.NFC()]
     if lower:
         steps.append(normalizers.Lowercase())
@@ -85,10 +87,10 @@ def _doors(
         return clean, pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     if kind == "chars":
         return clean, pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()
-    apart = chinese == "characters"
+    split_chinese = chinese == "characters"
     if kind == "wordpiece":
         bert = normalizers.BertNormalizer(
-            clean_text=True, handle_chinese_chars=apart, strip_accents=False, lowercase=lower
+            clean_text=True, handle_chinese_chars=split_chinese, strip_accents=False, lowercase=lower
         )
         return bert, pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(prefix="##", cleanup=False)
     # The space before a word belongs to it, for the first word too; Chinese characters stand alone, as do
@@ -96,7 +98,7 @@ def _doors(
     splits: list[pre_tokenizers.PreTokenizer] = [
         pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
     ]
-    if apart:
+    if split_chinese:
         splits.append(pre_tokenizers.Split(Regex(r"^▁(?=\p{Han})"), "removed"))
         splits.append(pre_tokenizers.Split(Regex(r"\p{Han}"), "isolated"))
     splits.append(pre_tokenizers.Split(Regex(PUNCTUATION), "isolated"))
@@ -104,41 +106,43 @@ def _doors(
     return clean, pre_tokenizers.Sequence(splits), decoders.Metaspace(prepend_scheme="always")
 
 
-def _alphabet(rows: Sequence[str], kind: TokenizerKind, room: int) -> list[str]:
+def _alphabet(rows: Sequence[str], kind: TokenizerKind, space: int) -> list[str]:
     """The letters that get an id, most frequent first; all bytes have one, so byte-level BPE needs none."""
     letters = Counter(letter for row in rows for letter in row)
     if kind == "wordpiece":
         letters = Counter({letter: count for letter, count in letters.items() if not letter.isspace()})
     elif kind != "chars":
-        del letters[" "]  # it is spelled ▁
+        del letters[" "]  # the vocabulary spells it ▁
     if all(map(str.isspace, letters)):
         raise InputError("there is no text to train a tokenizer on; expected at least one word")
     if kind == "byte-bpe":
-        kept, needs = [], 256
+        alphabet, needs = [], 256
     else:
         ranked = sorted(letters, key=lambda letter: (-letters[letter], letter))
-        kept = ranked if kind == "unigram" or 2 * len(ranked) <= room else _most(ranked, letters)
-        kept = ranked[: max(room, 1)] if kind == "chars" else kept
-        needs = len(kept) + (kind != "chars")
-    if room < needs:
+        alphabet = (
+            ranked if kind == "unigram" or 2 * len(ranked) <= space else _most_frequent(ranked, letters)
+        )
+        alphabet = ranked[: max(space, 1)] if kind == "chars" else alphabet
+        needs = len(alphabet) + (kind != "chars")
+    if space < needs:
         what = "bytes" if kind == "byte-bpe" else "different characters"
         raise InputError(
-            f"vocab leaves room for {max(room, 0)} tokens and the texts have {needs} {what}; raise vocab"
+            f"vocab leaves room for {max(space, 0)} tokens and the texts have {needs} {what}; raise vocab"
         )
-    return kept
+    return alphabet
 
 
-def _most(ranked: list[str], letters: Counter[str]) -> list[str]:
+def _most_frequent(ranked: list[str], letters: Counter[str]) -> list[str]:
     """The most frequent letters, until nearly everything is covered."""
-    wanted, sofar = math.ceil(letters.total() * COVERED), 0
+    target, covered = math.ceil(letters.total() * CHARACTER_COVERAGE), 0
     for i, letter in enumerate(ranked, 1):
-        sofar += letters[letter]
-        if sofar >= wanted:
+        covered += letters[letter]
+        if covered >= target:
             return ranked[:i]
     return ranked
 
 
-def _normal(text: str, *, lower: bool) -> str:
+def _normalize(text: str, *, lower: bool) -> str:
     if not isinstance(text, str):
         raise InputError(f"texts must be strings; given {type(text).__name__}")
     text = unicodedata.normalize("NFC", text)

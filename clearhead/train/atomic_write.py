@@ -17,7 +17,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from ..errors import LoadError, SaveError, one_line, reason, shortened
-from ..store import seal, sync_file, sync_folder, verify
+from ..store import sync_file, sync_folder, verify, write_manifest
 
 CHECKPOINT_NAME = re.compile(r"checkpoint-([0-9]{6,18})")
 Warn = Callable[[str], None]
@@ -27,14 +27,14 @@ MAX_WARNING = 280  # characters of a warning
 def write_atomically(folder: Path, step: int, fill: Callable[[Path], None]) -> Path:
     """`fill` creates the folder it is given and writes into it; the result becomes `checkpoint-NNNNNN`."""
     target = folder / checkpoint_name(step)
-    aside = folder / f".tmp-{target.name}-{os.getpid()}"
+    staging = folder / f".tmp-{target.name}-{os.getpid()}"
     try:
-        shutil.rmtree(aside, ignore_errors=True)
-        fill(aside)
-        _seal(aside, step)
+        shutil.rmtree(staging, ignore_errors=True)
+        fill(staging)
+        _sync_and_write_manifest(staging, step)
         if os.path.lexists(target):  # a broken one: an intact one would have been resumed from
             _discard(target)
-        os.rename(aside, target)
+        os.rename(staging, target)
         sync_folder(folder)
         verify(target)
     except Exception as error:  # a full disk raises many kinds of errors; report it in one line
@@ -42,7 +42,7 @@ def write_atomically(folder: Path, step: int, fill: Callable[[Path], None]) -> P
         message = f"{target} was not saved: {reason(cause)}; earlier checkpoints are as they were"
         raise SaveError(one_line(message)) from error
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
     return target
 
 
@@ -92,29 +92,29 @@ def prune_checkpoints(folder: Path, keep: set[int]) -> None:
 def remove_leftovers(folder: Path) -> None:
     """Remove what a crashed process left behind, here and beside the folder, where models are staged."""
     with disk_errors(folder):
-        left = [path for path in folder.iterdir() if path.name.startswith((".tmp-", ".del-"))]
-    own = f".tmp-{folder.name}-"
+        leftovers = [path for path in folder.iterdir() if path.name.startswith((".tmp-", ".del-"))]
+    staged = f".tmp-{folder.name}-"
     with suppress(OSError):  # a parent that may not be listed
-        left += [path for path in folder.parent.iterdir() if path.name.startswith(own)]
-    for path in left:
+        leftovers += [path for path in folder.parent.iterdir() if path.name.startswith(staged)]
+    for path in leftovers:
         _remove(path)
 
 
-def _seal(folder: Path, step: int) -> None:
+def _sync_and_write_manifest(folder: Path, step: int) -> None:
     """Sync every file, then write and sync the manifest."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in paths:
         sync_file(path)
-    for inside in {path.parent for path in paths} - {folder}:
-        sync_folder(inside)
-    seal(folder, [path.relative_to(folder).as_posix() for path in paths], step)
+    for subfolder in {path.parent for path in paths} - {folder}:
+        sync_folder(subfolder)
+    write_manifest(folder, [path.relative_to(folder).as_posix() for path in paths], step)
 
 
 def _discard(path: Path) -> None:
     """Rename, then remove: a half-removed folder must never look like a checkpoint."""
-    doomed = path.with_name(f".del-{path.name}-{os.getpid()}-{token_hex(4)}")
-    os.rename(path, doomed)
-    _remove(doomed)
+    trash = path.with_name(f".del-{path.name}-{os.getpid()}-{token_hex(4)}")
+    os.rename(path, trash)
+    _remove(trash)
 
 
 def _remove(path: Path) -> None:

@@ -20,26 +20,26 @@ def checklist(
     return {
         "learning rate": f"{rates[-1]:.3g} at this step, {max(rates):.3g} the largest so far",
         "warm-up": f"{training.schedule.warmup_steps(training.steps)} steps, of {training.steps}",
-        "norm": f"{_norms(bundle)}; {_gradients(norms)}, clip {training.clip}",
-        "init": _largest(bundle),
+        "norm": f"{_norm_kinds(bundle)}; {_gradient_norms(norms)}, clip {training.clip}",
+        "init": _largest_weights(bundle),
     }
 
 
-def _norms(bundle: Bundle) -> str:
+def _norm_kinds(bundle: Bundle) -> str:
     blocks = [node for node in bundle.spec.nodes() if isinstance(node, Block)]
     kinds = sorted({f"{type(b.norm).__name__} in {b.order} order" for b in blocks})
     return ", ".join(kinds) or "no blocks"
 
 
-def _gradients(norms: Sequence[float]) -> str:
+def _gradient_norms(norms: Sequence[float]) -> str:
     if not norms:
         return "no gradient before this one"
     return f"gradient norm {norms[-1]:.3g} at the step before, {median(norms):.3g} the median"
 
 
 @torch.no_grad()
-def _largest(bundle: Bundle) -> str:
+def _largest_weights(bundle: Bundle) -> str:
     """Weights start between about 0.02 and 1; a hundred times that means bad initialisation or divergence."""
-    sizes = {name: float(p.double().square().mean().sqrt()) for name, p in bundle.model.named_parameters()}
-    name = max(sizes, key=lambda name: sizes[name])
-    return f"the largest weights have root mean square {sizes[name]:.3g}, in {name}"
+    rms = {name: float(p.double().square().mean().sqrt()) for name, p in bundle.model.named_parameters()}
+    name = max(rms, key=lambda name: rms[name])
+    return f"the largest weights have root mean square {rms[name]:.3g}, in {name}"

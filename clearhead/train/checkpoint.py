@@ -17,7 +17,7 @@ from ..bundle import Bundle, save, saved_weights
 from ..errors import ClearheadError, LoadError, SpecError, TrainError, one_line, quoted, reason
 from ..readfile import read_object
 from ..spec import Spec
-from ..store import Tensors, is_weights, seal
+from ..store import Tensors, is_weights, write_manifest
 from ..weights import StateDict as Weights
 from .atomic_write import checkpoint_name, disk_errors, write_atomically
 from .state import TrainingState
@@ -45,7 +45,7 @@ def publish_model(bundle: Bundle, folder: Path, step: int) -> None:
     names = {"config.json", *bundle.files, *(bundle.tokenizer.files if bundle.tokenizer else ())}
     names |= {"generation_config.json"} if bundle.generation else set()
     with disk_errors(folder):
-        seal(folder, names | {name for name in os.listdir(folder) if is_weights(name)}, step)
+        write_manifest(folder, names | {name for name in os.listdir(folder) if is_weights(name)}, step)
 
 
 def write_checkpoint(
@@ -57,27 +57,27 @@ def write_checkpoint(
 ) -> Path:
     """`facts` describe what the run depends on; they are stored in state.json beside its progress."""
 
-    def fill(aside: Path) -> None:
-        write_model(bundle, aside)
-        save_file({name: x.detach().cpu() for name, x in tensors.items()}, aside / TENSORS_FILE)
+    def fill(staging: Path) -> None:
+        write_model(bundle, staging)
+        save_file({name: x.detach().cpu() for name, x in tensors.items()}, staging / TENSORS_FILE)
         # safetensors writes files that only the owner may read.
-        shutil.copymode(aside / "config.json", aside / TENSORS_FILE)
-        numbers = {"format": 1, "state": state.to_dict(), **facts}
-        (aside / STATE_FILE).write_text(json.dumps(numbers, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        shutil.copymode(staging / "config.json", staging / TENSORS_FILE)
+        content = {"format": 1, "state": state.to_dict(), **facts}
+        (staging / STATE_FILE).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
     return write_atomically(folder, state.step, fill)
 
 
 def read_state(checkpoint: Path) -> tuple[TrainingState, dict[str, Any]]:
     """The progress of a run, and the facts it depends on."""
-    numbers = read_object(checkpoint / STATE_FILE)
-    if numbers.get("format") != 1 or not isinstance(numbers.get("state"), dict):
-        message = f"{checkpoint / STATE_FILE} has format {quoted(numbers.get('format'))}; expected 1"
+    content = read_object(checkpoint / STATE_FILE)
+    if content.get("format") != 1 or not isinstance(content.get("state"), dict):
+        message = f"{checkpoint / STATE_FILE} has format {quoted(content.get('format'))}; expected 1"
         raise LoadError(one_line(f"{message}: it is of another version"))
-    state = TrainingState.from_dict(numbers["state"])
+    state = TrainingState.from_dict(content["state"])
     if checkpoint.name != checkpoint_name(state.step):
         raise LoadError(f"{checkpoint / STATE_FILE} is of step {state.step}; expected that of its folder")
-    return state, numbers
+    return state, content
 
 
 def read_tensors(checkpoint: Path, prefix: str) -> Weights:
@@ -93,25 +93,25 @@ def read_weights(bundle: Bundle, checkpoint: Path) -> Weights:
         return saved_weights(bundle, tensors)
     except ClearheadError:
         raise
-    except (ValueError, RuntimeError, IndexError) as error:  # shapes that cannot be taken apart or transposed
+    except (ValueError, RuntimeError, IndexError) as error:  # shapes that cannot be split or transposed
         raise LoadError(f"{checkpoint} holds weights of another model: {reason(error)}") from None
 
 
 def check_same_config(checkpoint: Path, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
     """Raise if the settings differ from those of the checkpoint, naming the first difference."""
-    here = _flat(ours)
+    current = _flatten(ours)
     try:
-        there = _flat({key: _today(theirs.get(key), ours[key]) for key in ours})
+        saved = _flatten({key: _upgrade_spec(theirs.get(key), ours[key]) for key in ours})
     except (TypeError, AttributeError, RecursionError):  # values of kinds that no version ever wrote
         raise LoadError(f"{checkpoint / STATE_FILE} does not record the settings of the run") from None
-    for key in [*here, *there]:
-        if here.get(key) != there.get(key):
-            difference = f"{key} is {quoted(here.get(key))} here and {quoted(there.get(key))} there"
+    for key in [*current, *saved]:
+        if current.get(key) != saved.get(key):
+            difference = f"{key} is {quoted(current.get(key))} here and {quoted(saved.get(key))} there"
             message = f"{checkpoint} was written with another config: {difference}"
             raise TrainError(one_line(f"{message}; give the same settings, or choose another folder"))
 
 
-def _today(value: Any, ours: Any) -> Any:
+def _upgrade_spec(value: Any, ours: Any) -> Any:
     """A spec of an older version, with fields added since then at their defaults."""
     if not isinstance(value, dict) or "kind" not in value:
         return value
@@ -122,7 +122,7 @@ def _today(value: Any, ours: Any) -> Any:
     return {key: item for key, item in current.items() if key in value or key in ours}
 
 
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
+def _flatten(value: Any, name: str = "") -> dict[str, Any]:
     """Nested settings as one level of dotted names."""
     if isinstance(value, Mapping):
         parts = [(f"{name}.{key}" if name else str(key), item) for key, item in value.items()]
@@ -130,4 +130,4 @@ def _flat(value: Any, name: str = "") -> dict[str, Any]:
         parts = [(f"{name}.{i}", item) for i, item in enumerate(value)]
     else:
         return {name: value}
-    return {key: leaf for part, item in parts for key, leaf in _flat(item, part).items()}
+    return {key: leaf for part, item in parts for key, leaf in _flatten(item, part).items()}

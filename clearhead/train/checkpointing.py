@@ -29,7 +29,7 @@ class Checkpointer:
     ) -> None:
         self.bundle, self.model, self.optimizer_step, self.ema = bundle, bundle.model, optimizer_step, ema
         self.training, self.folder, self.warn = optimizer_step.training, folder, warn
-        self.facts = self._facts()
+        self.facts = self._collect_facts()
         self.saved: int | None = None  # the step of the newest checkpoint
 
     def resume(self) -> TrainingState:
@@ -49,7 +49,7 @@ class Checkpointer:
         if self.ema is not None:
             self.ema.restore(checkpoint.read_tensors(path, "ema."))
         environment = facts.get("environment")
-        self._compare(environment if isinstance(environment, dict) else {})
+        self._warn_if_environment_differs(environment if isinstance(environment, dict) else {})
         self.saved = state.step
         return state
 
@@ -65,19 +65,19 @@ class Checkpointer:
     def prune(self, state: TrainingState) -> None:
         """Remove the checkpoints that are no longer needed."""
         # Later ones are broken: the run resumed from an earlier checkpoint and left them behind.
-        there = [step for step in atomic_write.checkpoints(self.folder) if step <= state.step]
+        steps = [step for step in atomic_write.checkpoints(self.folder) if step <= state.step]
         best = [] if state.best_step is None else [state.best_step]
         atomic_write.prune_checkpoints(
-            self.folder, {*there[-self.training.keep :], *self._averaged(there), *best}
+            self.folder, {*steps[-self.training.keep :], *self._steps_to_average(steps), *best}
         )
 
     def publish(self, state: TrainingState) -> None:
         """Write the final model into the run folder: averaged, best or last weights."""
-        best, there = state.best_step, atomic_write.checkpoints(self.folder)
+        best, saved = state.best_step, atomic_write.checkpoints(self.folder)
         averaged = [
-            there[step]
-            for step in self._averaged(list(there))
-            if atomic_write.is_intact(there[step], self.warn)
+            saved[step]
+            for step in self._steps_to_average(list(saved))
+            if atomic_write.is_intact(saved[step], self.warn)
         ]
         if averaged:
             load_weights(
@@ -86,23 +86,23 @@ class Checkpointer:
         elif (
             best is not None
             and best != state.step
-            and best in there
-            and atomic_write.is_intact(there[best], self.warn)
+            and best in saved
+            and atomic_write.is_intact(saved[best], self.warn)
         ):
-            load_weights(self.model, checkpoint.read_weights(self.bundle, there[best]))
+            load_weights(self.model, checkpoint.read_weights(self.bundle, saved[best]))
             if self.ema is not None:
-                load_weights(self.model, checkpoint.read_tensors(there[best], "ema."))
+                load_weights(self.model, checkpoint.read_tensors(saved[best], "ema."))
         elif self.ema is not None:
             load_weights(self.model, self.ema.means)
         checkpoint.publish_model(self.bundle, self.folder, state.step)
 
-    def _averaged(self, steps: list[int]) -> list[int]:
+    def _steps_to_average(self, steps: list[int]) -> list[int]:
         """The last scheduled checkpoints; those that a signal caused are not averaged."""
         count, every = self.training.average, self.training.save_every
-        planned = [step for step in steps if step and (step % every == 0 or step == self.training.steps)]
-        return planned[-count:] if count > 1 else []
+        scheduled = [step for step in steps if step and (step % every == 0 or step == self.training.steps)]
+        return scheduled[-count:] if count > 1 else []
 
-    def _facts(self) -> dict[str, Any]:
+    def _collect_facts(self) -> dict[str, Any]:
         """What the numbers of the run depend on."""
         facts = {
             "training": {k: v for k, v in self.training.to_dict().items() if k not in MAY_CHANGE_ON_RESUME},
@@ -111,16 +111,17 @@ class Checkpointer:
             "environment": environment_facts(self.optimizer_step.device),
             "code": git_commit(),
         }
-        return dict(json.loads(json.dumps(facts)))  # as they will be read again
+        return dict(
+            json.loads(json.dumps(facts))
+        )  # compared with facts read from JSON: tuples must be lists here, too
 
-    def _compare(self, there: dict[str, Any]) -> None:
+    def _warn_if_environment_differs(self, saved: dict[str, Any]) -> None:
         """Warn if the environment differs: another machine or thread count rounds differently."""
         here = self.facts["environment"]
-        odd = [
-            f"{key} {str(there.get(key))[:40]} -> {here[key]}" for key in here if there.get(key) != here[key]
+        differences = [
+            f"{key} {str(saved.get(key))[:40]} -> {here[key]}" for key in here if saved.get(key) != here[key]
         ]
-        if odd:
-            message = (
-                f"resumed elsewhere ({', '.join(odd)}): results are close from here on, not bit-identical"
-            )
+        if differences:
+            where = ", ".join(differences)
+            message = f"resumed elsewhere ({where}): results are close from here on, not bit-identical"
             self.warn(shortened(one_line(message), atomic_write.MAX_WARNING))

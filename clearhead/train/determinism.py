@@ -1,4 +1,4 @@
-"""Determinism: seeded random generators, and the switches under which equal inputs give equal bits."""
+"""Determinism: seeded random generators, and the torch settings under which equal inputs give equal bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy
 import torch
-from torch.utils import deterministic as memory
+from torch.utils import deterministic as torch_deterministic
 
 from ..nn import generator
 
@@ -32,23 +32,23 @@ def seeded(device: torch.device, seed: int, *purpose: str | int) -> Iterator[Non
 
 @contextmanager
 def deterministic(threads: int | None) -> Iterator[None]:
-    """A fixed number of threads, and of two algorithms the one whose sums have an order."""
+    """A fixed number of threads and torch's deterministic algorithms, both restored afterwards."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    before = torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     strict = torch.are_deterministic_algorithms_enabled()
     warn = torch.is_deterministic_algorithms_warn_only_enabled()
-    fill = memory.fill_uninitialized_memory  # type: ignore[attr-defined]
+    fill = torch_deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
     # Filling uninitialised memory costs time and does not affect determinism.
-    memory.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch_deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if threads is not None:
         torch.set_num_threads(threads)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads_before)
         torch.use_deterministic_algorithms(strict, warn_only=warn)
-        memory.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
+        torch_deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
 
 
 def environment_facts(device: torch.device) -> dict[str, Any]:
@@ -68,6 +68,6 @@ def environment_facts(device: torch.device) -> dict[str, Any]:
 def git_commit() -> str | None:
     """The git commit of this code, if it is in a repository."""
     with suppress(OSError, subprocess.SubprocessError):
-        words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-        return subprocess.run(words, capture_output=True, check=True, text=True, timeout=5).stdout.strip()
+        command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+        return subprocess.run(command, capture_output=True, check=True, text=True, timeout=5).stdout.strip()
     return None

@@ -55,15 +55,15 @@ def estimate(
     layout.for_training(bundle.model)
     with deterministic(training.threads):
         optimizer_step = OptimizerStep(bundle.model, task, training, hidden_size(bundle.spec))
-        step = _step(optimizer_step, training, budget, clock)
-        due = training.valid_every is not None
-        validation = _validation(bundle, task, 5 * budget, clock) if due else 0.0
+        step = _seconds_per_step(optimizer_step, training, budget, clock)
+        validates = training.valid_every is not None
+        validation = _seconds_per_validation(bundle, task, 5 * budget, clock) if validates else 0.0
     every = training.valid_every or training.steps
-    count = -(-training.steps // every) if due else 0
+    count = -(-training.steps // every) if validates else 0
     return Estimate(step, training.steps, validation, count, peak_memory())
 
 
-def _step(
+def _seconds_per_step(
     optimizer_step: OptimizerStep, training: Training, budget: float, clock: Callable[[], float]
 ) -> float:
     """The mean seconds of a step of the whole run. The first timed step is a warm-up and does not count.
@@ -75,55 +75,61 @@ def _step(
     optimizer_step.model.train()
     optimizer_step.run(1, state, lambda: False)
     seconds, sizes = list[float](), list[int]()
-    began = time.perf_counter()
-    for number in _spread(training.steps, MAX_TIMED_STEPS):
+    started = time.perf_counter()
+    for number in _spread_steps(training.steps, MAX_TIMED_STEPS):
         start = clock()
         optimizer_step.run(number, state, lambda: False)
         seconds.append(clock() - start)
-        sizes.append(_tokens(task, training, number))
-        if len(seconds) >= MIN_TIMED_STEPS and time.perf_counter() - began > budget:
+        sizes.append(_step_tokens(task, training, number))
+        if len(seconds) >= MIN_TIMED_STEPS and time.perf_counter() - started > budget:
             break
-    usual = fmean(_tokens(task, training, number) for number in _spread(training.steps, SIZED_STEPS))
-    each = sorted(took / size for took, size in zip(seconds, sizes, strict=True))
-    steady = each[: max(MIN_TIMED_STEPS, round(0.9 * len(each)))]  # without outliers: the machine may pause
-    return fmean(steady) * usual
+    tokens_per_step = fmean(
+        _step_tokens(task, training, number) for number in _spread_steps(training.steps, SIZED_STEPS)
+    )
+    per_token = sorted(took / size for took, size in zip(seconds, sizes, strict=True))
+    typical = per_token[
+        : max(MIN_TIMED_STEPS, round(0.9 * len(per_token)))
+    ]  # without outliers: the machine may pause
+    return fmean(typical) * tokens_per_step
 
 
-def _spread(steps: int, count: int) -> list[int]:
+def _spread_steps(steps: int, count: int) -> list[int]:
     """Step numbers spread over a run; so is every prefix of them (a golden-ratio sequence)."""
     golden = 0.6180339887498949
     return [1 + int(steps * (i * golden % 1)) for i in range(1, count + 1)]
 
 
-def _tokens(task: Task[Any], training: Training, step: int) -> int:
-    """The size of a step: the largest tensor of each of its batches."""
+def _step_tokens(task: Task[Any], training: Training, step: int) -> int:
+    """The padded tokens of a step, counted as the numbers in the largest tensor of each of its batches."""
     batches = (task.batch(step, part) for part in range(training.micro))
     sizes = ([x.numel() for x in vars(batch).values() if isinstance(x, torch.Tensor)] for batch in batches)
     return sum(max(numbers, default=1) for numbers in sizes)
 
 
-class _LateError(Exception):
+class _OverBudgetError(Exception):
     """A validation exceeded its budget."""
 
 
-def _validation(bundle: Bundle, task: Task[Any], budget: float, clock: Callable[[], float]) -> float | None:
+def _seconds_per_validation(
+    bundle: Bundle, task: Task[Any], budget: float, clock: Callable[[], float]
+) -> float | None:
     deadline = time.perf_counter() + budget
 
-    def look(*_: Any) -> None:
+    def check_deadline(*_: Any) -> None:
         if time.perf_counter() > deadline:
-            raise _LateError
+            raise _OverBudgetError
 
     model = bundle.model.eval()
     if isinstance(task, TextToText):
-        brief = copy(task)
-        brief.decode = _limited_to_reference_length(task.decode)
-        task = brief
-    hooks = [module.register_forward_pre_hook(look) for module in model.children()]
+        limited = copy(task)
+        limited.decode = _limited_to_reference_length(task.decode)
+        task = limited
+    hooks = [module.register_forward_pre_hook(check_deadline) for module in model.children()]
     start = clock()
     try:
         with torch.no_grad():
             task.score(model, "valid")
-    except _LateError:
+    except _OverBudgetError:
         return None
     finally:
         for hook in hooks:

@@ -25,7 +25,7 @@ def locked(folder: Path) -> Iterator[None]:
     with disk_errors(folder):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            descriptor, is_new, is_ours = _lock(folder / LOCK)
+            descriptor, is_new, is_ours = _acquire(folder / LOCK)
         except BaseException:
             _remove_empty(created)
             raise
@@ -33,7 +33,7 @@ def locked(folder: Path) -> Iterator[None]:
         if not is_ours:
             is_new = False
             owner = os.read(descriptor, 20).decode("ascii", "replace").strip() or "unknown"
-            message = f"another trainer is at work in {folder}: process {owner}"
+            message = f"another trainer is running in {folder}: process {owner}"
             raise TrainError(one_line(f"{message}; wait for it, or choose another folder"))
         with disk_errors(folder):
             os.ftruncate(descriptor, 0)
@@ -49,11 +49,11 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _lock(path: Path) -> tuple[int, bool, bool]:
-    """A descriptor of the lock file, whether this call made the file, and whether the lock is ours."""
+def _acquire(path: Path) -> tuple[int, bool, bool]:
+    """A descriptor of the lock file, whether this call created the file, and whether the lock is ours."""
     while True:
         descriptor, is_new = _open(path)
-        if not _take(descriptor):
+        if not _try_lock(descriptor):
             return descriptor, is_new, False
         # A failing process may have removed the file after we opened it: locking it would exclude nobody.
         if os.fstat(descriptor).st_nlink > 0 or sys.platform == "win32":
@@ -69,7 +69,7 @@ def _open(path: Path) -> tuple[int, bool]:
         return os.open(path, flags | os.O_CREAT, 0o644), False
 
 
-def _take(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     if sys.platform == "win32":  # no flock there
         return True
     import fcntl

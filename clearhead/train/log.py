@@ -25,7 +25,7 @@ class MetricsLog:
     def __init__(self, folder: Path, step: int) -> None:
         self.path = folder / METRICS_FILE
         with disk_errors(self.path):
-            _cut(self.path, step)
+            _truncate(self.path, step)
             self._file: IO[bytes] = self.path.open("ab")
 
     def write(self, record: Record) -> None:
@@ -63,21 +63,21 @@ def without_timing(record: Record) -> Record:
     return {key: value for key, value in record.items() if key != "speed"}
 
 
-def _cut(path: Path, step: int) -> None:
+def _truncate(path: Path, step: int) -> None:
     """Keep the lines up to a step; the file is replaced atomically."""
     if not os.path.lexists(path):
         return
-    whole = _bytes(path)
-    kept = b"".join(line for line in _whole_lines(whole) if json.loads(line)["step"] <= step)
-    if kept != whole:
+    data = _read_bytes(path)
+    kept = b"".join(line for line in _whole_lines(data) if json.loads(line)["step"] <= step)
+    if kept != data:
         write_file_atomically(path, kept)
 
 
 def _lines(path: Path) -> list[bytes]:
-    return _whole_lines(_bytes(path)) if path.exists() else []
+    return _whole_lines(_read_bytes(path)) if path.exists() else []
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     """Only regular files are read: a device may have no end."""
     with open_regular(path) as file:
         return file.read(os.fstat(file.fileno()).st_size)
@@ -85,7 +85,7 @@ def _bytes(path: Path) -> bytes:
 
 def _whole_lines(data: bytes) -> list[bytes]:
     """The complete lines before the first that is not a record."""
-    good: list[bytes] = []
+    complete: list[bytes] = []
     for line in data.splitlines(keepends=True):
         try:
             record = json.loads(line)
@@ -94,8 +94,8 @@ def _whole_lines(data: bytes) -> list[bytes]:
         is_record = isinstance(record, dict) and type(record.get("step")) is int
         if not line.endswith(b"\n") or not is_record:
             break
-        good.append(line)
-    return good
+        complete.append(line)
+    return complete
 
 
 def _are_scores(value: Any) -> bool:

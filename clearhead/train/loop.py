@@ -29,7 +29,7 @@ from .progress import Progress
 from .settings import Training
 from .signals import StopSignals
 
-FINISHED = ("steps", "patience")
+DONE_REASONS = ("steps", "patience")  # after any other reason the run can be resumed
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class TrainingLoop:
         self.width = hidden_size(bundle.spec)
         self.optimizer_step = OptimizerStep(self.model, task, training, self.width)
         self.ema = None if training.ema is None else Ema(self.model, training.ema)
-        self.began = time.monotonic()
+        self.start_time = time.monotonic()
         self.norms: deque[float] = deque(maxlen=100)  # recent gradient norms, for the checklist
         self.checkpointer = Checkpointer(bundle, self.optimizer_step, self.ema, folder, progress.warn)
         self.state = self.checkpointer.resume()
@@ -83,10 +83,10 @@ class TrainingLoop:
             reason = self._loop()
         finally:
             self.log.close()
-        if reason in FINISHED or reason == "time budget":
+        if reason in DONE_REASONS or reason == "time budget":
             self.checkpointer.publish(self.state)
         state = self.state
-        status: Literal["done", "stopped"] = "done" if reason in FINISHED else "stopped"
+        status: Literal["done", "stopped"] = "done" if reason in DONE_REASONS else "stopped"
         return TrainingResult(
             status, reason, self.folder, state.step, state.tokens, state.best, state.best_step
         )
@@ -99,13 +99,13 @@ class TrainingLoop:
             self.model.train()
             try:
                 metrics = self.optimizer_step.run(state.step + 1, state, lambda: bool(self._stop_reason()))
-            except NonFiniteError as bad:
-                raise self._training_stopped(bad) from None
+            except NonFiniteError as error:
+                raise self._stop_at_non_finite(error) from None
             if metrics is None:
                 self._save()
                 return self._stop_reason()
             self._finish_step(metrics, time.monotonic() - start)
-            requested = self.signals.wants_checkpoint()
+            requested = self.signals.take_save_request()
             due = self._is_due(training.save_every) or self._is_due(training.valid_every)
             if requested or due or self._end_reason():
                 self._save()
@@ -137,9 +137,9 @@ class TrainingLoop:
     def _stop_reason(self) -> str:
         """Why the run must stop early, or ""; asked between micro-batches."""
         budget = self.training.time_budget
-        if budget is not None and time.monotonic() - self.began >= budget:
+        if budget is not None and time.monotonic() - self.start_time >= budget:
             return "time budget"
-        return self.signals.name or ""
+        return self.signals.received or ""
 
     def _is_due(self, every: int | None) -> bool:
         """At every multiple of `every` steps, and at the last step."""
@@ -179,7 +179,7 @@ class TrainingLoop:
         )
         shown = " ".join(f"{name} {value:.4g}" for name, value in scores.items())
         for line in [f"step {state.step} valid {shown}{' (best)' if improved else ''}", *samples]:
-            self.progress.say(one_line(line))
+            self.progress.write(one_line(line))
 
     def _update_best(self, scores: Mapping[str, Any]) -> bool:
         """Update the best score and the patience counter; returns whether this is the best so far."""
@@ -202,12 +202,12 @@ class TrainingLoop:
         self.log.sync()  # so that no checkpoint is ahead of the log
         self.checkpointer.save(self.state)
 
-    def _training_stopped(self, bad: NonFiniteError) -> TrainingStopped:
+    def _stop_at_non_finite(self, error: NonFiniteError) -> TrainingStopped:
         step = self.state.step + 1
-        self._record({"step": step, "split": "failed", "tensor": bad.tensor, "value": str(bad.value)})
+        self._record({"step": step, "split": "failed", "tensor": error.tensor, "value": str(error.value)})
         self._save()
         checks = checklist(self.bundle, self.training, self.width, step, self.norms)
         where = f"the weights are those of step {step - 1}, saved in {self.folder}"
         advice = "; ".join(f"{name}: {value}" for name, value in checks.items())
-        message = one_line(f"step {step}: {bad.tensor} is {bad.value}; {where}. Look at {advice}")
-        return TrainingStopped(message, step=step, tensor=bad.tensor, checks=checks)
+        message = one_line(f"step {step}: {error.tensor} is {error.value}; {where}. Look at {advice}")
+        return TrainingStopped(message, step=step, tensor=error.tensor, checks=checks)

@@ -71,9 +71,9 @@ class SGD(Optimizer):
 
 def parameter_groups(model: nn.Module, decay: float) -> Groups:
     """Weight decay for matrices and embedding tables; none for norms, biases and other vectors."""
-    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    decayed = [p for name, p in trained if p.ndim >= 2 and not name.endswith("bias")]
-    undecayed = [p for name, p in trained if p.ndim < 2 or name.endswith("bias")]
+    trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    decayed = [p for name, p in trainable if p.ndim >= 2 and not name.endswith("bias")]
+    undecayed = [p for name, p in trainable if p.ndim < 2 or name.endswith("bias")]
     groups = [{"params": decayed, "weight_decay": decay}, {"params": undecayed, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 

@@ -20,7 +20,7 @@ from .determinism import seeded
 from .settings import Training
 from .state import TrainingState
 
-Halt = Callable[[], bool]
+ShouldStop = Callable[[], bool]  # asked before every micro-batch
 # Loss scaling for float16: its largest value, and the steps without overflow after which it doubles.
 MAX_LOSS_SCALE, SCALE_GROWTH_INTERVAL = 2.0**16, 2000
 
@@ -63,14 +63,18 @@ class OptimizerStep:
         if training.precision != "float32" and not torch.amp.is_autocast_available(self.device.type):
             raise TrainError(f"{self.device.type} cannot train in {training.precision}; choose float32")
 
-    def run(self, step: int, state: TrainingState, halt: Halt) -> StepMetrics | None:
-        """Compute gradients, clip them, update the weights. None if `halt` returned True, without changes."""
+    def run(self, step: int, state: TrainingState, should_stop: ShouldStop) -> StepMetrics | None:
+        """Compute gradients, clip them, update the weights. Nothing is changed, and None
+        returned, if `should_stop` returned True.
+        """
         while True:
-            loss_and_count = self.compute_gradients(step, state.scale, halt)
+            loss_and_count = self.compute_gradients(step, state.scale, should_stop)
             if loss_and_count is None:
                 return None
-            total = get_total_norm([p.grad for p in self._parameters_with_gradient() if p.grad is not None])
-            norm = float(total)
+            total_norm = get_total_norm(
+                [p.grad for p in self._parameters_with_gradient() if p.grad is not None]
+            )
+            norm = float(total_norm)
             if math.isfinite(norm):
                 break
             if not self.uses_loss_scale or state.scale <= 1:
@@ -78,7 +82,7 @@ class OptimizerStep:
             # Overflow in float16: the same batch again with half the loss scale. No batch is skipped.
             state.scale, state.steady, state.retried = state.scale / 2, 0, state.retried + 1
         if self.training.clip is not None:
-            clip_grads_with_norm_(self._parameters_with_gradient(), self.training.clip, total)
+            clip_grads_with_norm_(self._parameters_with_gradient(), self.training.clip, total_norm)
         lr = self.training.rate(self.width, step)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -90,9 +94,9 @@ class OptimizerStep:
         loss, targets = loss_and_count
         return StepMetrics(loss, lr, norm, targets)
 
-    def compute_gradients(self, step: int, scale: float, halt: Halt) -> tuple[float, int] | None:
+    def compute_gradients(self, step: int, scale: float, should_stop: ShouldStop) -> tuple[float, int] | None:
         """Accumulate the gradient of the mean loss over all micro-batches; returns that loss and the number
-        of targets, or None if `halt` returned True.
+        of targets, or None if `should_stop` returned True.
         """
         self.optimizer.zero_grad(set_to_none=True)
         batches = [self.task.batch(step, micro) for micro in range(self.training.micro)]
@@ -101,7 +105,7 @@ class OptimizerStep:
             raise TrainError(f"step {step} has no real target in any of its {len(batches)} batches")
         total = 0.0
         for micro, batch in enumerate(batches):
-            if halt():
+            if should_stop():
                 self.optimizer.zero_grad(set_to_none=True)
                 return None
             if batch.targets == 0:
@@ -133,8 +137,8 @@ class OptimizerStep:
         """The first parameter whose gradient is not finite, or the norm if only the norm overflowed."""
         for name, parameter in self.parameters.items():
             if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
-                odd = parameter.grad[~parameter.grad.isfinite()]
+                bad_values = parameter.grad[~parameter.grad.isfinite()]
                 self.optimizer.zero_grad(set_to_none=True)
-                return NonFiniteError(name, float(odd[0]))
+                return NonFiniteError(name, float(bad_values[0]))
         self.optimizer.zero_grad(set_to_none=True)
         return NonFiniteError("the norm of all gradients", norm)

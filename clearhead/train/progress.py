@@ -19,7 +19,7 @@ class Progress(Protocol):
 
     def start(self, step: int, steps: int) -> None: ...
     def step(self, record: Record) -> None: ...
-    def say(self, line: str) -> None:
+    def write(self, line: str) -> None:
         """A score or a sample: one line."""
 
     def warn(self, line: str) -> None:
@@ -34,7 +34,7 @@ class QuietProgress:
     def start(self, step: int, steps: int) -> None: ...
     def step(self, record: Record) -> None: ...
     def close(self) -> None: ...
-    def say(self, line: str) -> None:
+    def write(self, line: str) -> None:
         logging.getLogger("clearhead.train").info(line)
 
     def warn(self, line: str) -> None:
@@ -56,14 +56,14 @@ class LineProgress:
         step, steps = record["step"], self._clock.steps
         every = self._every or max(steps // 20, 1)
         if step % every == 0 or step in (self._clock.first + 1, steps):
-            self.say(self._clock.line(record))
+            self.write(self._clock.line(record))
 
-    def say(self, line: str) -> None:
+    def write(self, line: str) -> None:
         self._stream.write(line + "\n")
         self._stream.flush()
 
     def warn(self, line: str) -> None:
-        self.say(f"warning: {line}")
+        self.write(f"warning: {line}")
 
     def close(self) -> None: ...
 
@@ -86,11 +86,11 @@ class BarProgress:
     def step(self, record: Record) -> None:
         self._bar.update(self._task, completed=record["step"], description=self._clock.line(record))
 
-    def say(self, line: str) -> None:
+    def write(self, line: str) -> None:
         self._bar.console.print(line, markup=False, highlight=False)
 
     def warn(self, line: str) -> None:
-        self.say(f"warning: {line}")
+        self.write(f"warning: {line}")
 
     def close(self) -> None:
         self._bar.stop()
@@ -110,21 +110,22 @@ class EtaClock:
     def line(self, record: Record) -> str:
         """`step 200/400 loss 0.41 lr 3.0e-4 |g| 0.8 tok/s 9,100 eta 0:21`"""
         step = record["step"]
-        each = (time.monotonic() - self._began) / max(step - self.first, 1)
+        seconds_per_step = (time.monotonic() - self._began) / max(step - self.first, 1)
         speed = record["speed"]["tokens_per_second"]
+        eta = _duration(seconds_per_step * (self.steps - step))
         return (
-            f"step {step}/{self.steps} loss {record['loss']:.3g} lr {_short(record['lr'])} "
-            f"|g| {record['grad_norm']:.2g} tok/s {speed:,.0f} eta {_eta(each * (self.steps - step))}"
+            f"step {step}/{self.steps} loss {record['loss']:.3g} lr {_short_rate(record['lr'])} "
+            f"|g| {record['grad_norm']:.2g} tok/s {speed:,.0f} eta {eta}"
         )
 
 
-def _short(rate: float) -> str:
+def _short_rate(rate: float) -> str:
     """3.0e-4 rather than 3.0e-04."""
     digits, _, power = f"{rate:.1e}".partition("e")
     return f"{digits}e{int(power)}"
 
 
-def _eta(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

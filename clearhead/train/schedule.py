@@ -43,7 +43,7 @@ class Noam(Schedule):
         return float(self.factor * width**-0.5 * min(step**-0.5, step * warmup**-1.5))
 
     def check(self) -> None:
-        _need_warmup(self)
+        _check_warmup(self)
         if not 0 < self.factor < math.inf:
             raise SpecError(f"Noam.factor is {self.factor}; expected a number above 0")
 
@@ -59,7 +59,7 @@ class InverseSqrt(Schedule):
         return peak * min(step / warmup, math.sqrt(warmup / step))
 
     def check(self) -> None:
-        _need_warmup(self)
+        _check_warmup(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Cosine(Schedule):
         warmup = self.warmup_steps(steps)
         if step <= warmup:
             return peak * step / warmup
-        height = (1 + math.cos(math.pi * _done(step, warmup, steps))) / 2
+        height = (1 + math.cos(math.pi * _decay_progress(step, warmup, steps))) / 2
         return self.minimum + (peak - self.minimum) * height
 
 
@@ -88,7 +88,7 @@ class LinearDecay(Schedule):
         warmup = self.warmup_steps(steps)
         if step <= warmup:
             return peak * step / warmup
-        return peak + (self.minimum - peak) * _done(step, warmup, steps)
+        return peak + (self.minimum - peak) * _decay_progress(step, warmup, steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,20 +106,20 @@ SCHEDULES: dict[str, type[Schedule]] = {
     "noam": Noam,
     "inverse_sqrt": InverseSqrt,
     "cosine": Cosine,
-    "linear": LinearDecay,  # `Linear` would be taken for a kernel
+    "linear": LinearDecay,  # specs are registered by class name, and `Linear` is an attention kernel
     "constant": Constant,
 }
 
 
-def _done(step: int, warmup: int, steps: int) -> float:
-    """The fraction of the decay that is done, 0 to 1."""
+def _decay_progress(step: int, warmup: int, steps: int) -> float:
+    """The completed fraction of the decay, 0 to 1."""
     return min((step - warmup) / max(steps - warmup, 1), 1.0)
 
 
-def _need_warmup(schedule: Schedule) -> None:
+def _check_warmup(schedule: Schedule) -> None:
     Schedule.check(schedule)
     if schedule.warmup == 0:
         name = type(schedule).__name__
         raise SpecError(
-            f"{name}.warmup is 0; expected 1 or more steps, or a share such as 0.1: it falls from there"
+            f"{name}.warmup is 0; expected 1 or more steps, or a share such as 0.1: decay starts after them"
         )

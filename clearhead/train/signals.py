@@ -18,31 +18,31 @@ class StopSignals(AbstractContextManager["StopSignals"]):
     """
 
     def __init__(self) -> None:
-        self.name: str | None = None  # SIGINT or SIGTERM, once received
+        self.received: str | None = None  # SIGINT or SIGTERM, once received
         self._save = False
-        self._before: dict[int, Any] = {}
+        self._previous_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():  # only there may handlers be set
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._stop_requested)
+                self._previous_handlers[number] = signal.signal(number, self._on_stop)
             if SAVE_SIGNAL is not None:
-                self._before[SAVE_SIGNAL] = signal.signal(SAVE_SIGNAL, self._save_requested)
+                self._previous_handlers[SAVE_SIGNAL] = signal.signal(SAVE_SIGNAL, self._on_save)
         return self
 
-    def wants_checkpoint(self) -> bool:
-        """Whether a checkpoint was asked for since the last call."""
-        wanted, self._save = self._save, False
-        return wanted
+    def take_save_request(self) -> bool:
+        """Whether a checkpoint was requested since the last call; clears the request."""
+        requested, self._save = self._save, False
+        return requested
 
     def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    def _save_requested(self, number: int, frame: FrameType | None) -> None:
+    def _on_save(self, number: int, frame: FrameType | None) -> None:
         self._save = True
 
-    def _stop_requested(self, number: int, frame: FrameType | None) -> None:
-        if self.name is not None:
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
             raise KeyboardInterrupt(f"{signal.Signals(number).name} came a second time")
-        self.name = signal.Signals(number).name
+        self.received = signal.Signals(number).name

@@ -41,12 +41,14 @@ class TrainingState:
                 f"state.json has {sorted(data)}; expected {sorted(TrainingState.__dataclass_fields__)}"
             )
         for name, value in data.items():
-            if not _fits(name, value):
-                raise LoadError(f"state.json says {name} is {quoted(value)}, which no run can be at")
+            if not _is_valid(name, value):
+                raise LoadError(
+                    f"state.json says {name} is {quoted(value)}, which is impossible; the file is damaged"
+                )
         return TrainingState(**data)
 
 
-def _fits(name: str, value: Any) -> bool:
+def _is_valid(name: str, value: Any) -> bool:
     """Counts are ints from 0; scores and scales are finite floats; `best` may not be known yet."""
     if name in ("best", "best_step") and value is None:
         return True
@@ -70,7 +72,7 @@ def restore_optimizer(
 ) -> None:
     """The inverse of `optimizer_tensors`."""
     parameters = trainable_parameters(model)
-    wanted = _names_of_moments(optimizer)
+    expected = _state_keys(optimizer)
     restored: dict[str, set[str]] = {}
     for full, value in stored.items():
         name, _, key = full.removeprefix("optimizer.").rpartition("/")
@@ -79,7 +81,7 @@ def restore_optimizer(
         parameter = parameters[name]
         shape = () if key == "step" else parameter.shape
         dtype = torch.float32 if key == "step" else parameter.dtype
-        if key not in wanted or value.shape != shape or value.dtype != dtype:
+        if key not in expected or value.shape != shape or value.dtype != dtype:
             raise LoadError(
                 f"state.safetensors has {quoted(key)} of {name}, which this optimiser does not have"
             )
@@ -88,12 +90,12 @@ def restore_optimizer(
         device = value.device if value.ndim == 0 else parameter.device
         optimizer.state[parameter][key] = value.to(device, copy=True)
     for name, keys in restored.items():
-        if keys != wanted:
-            missing = ", ".join(sorted(wanted - keys))
+        if keys != expected:
+            missing = ", ".join(sorted(expected - keys))
             raise LoadError(f"state.safetensors lacks {missing} of {name}")
 
 
-def _names_of_moments(optimizer: torch.optim.Optimizer) -> set[str]:
+def _state_keys(optimizer: torch.optim.Optimizer) -> set[str]:
     """The keys of torch's optimizer state for a parameter that has had a gradient."""
     if isinstance(optimizer, torch.optim.SGD):
         return {"momentum_buffer"}
@@ -108,10 +110,10 @@ def ema_tensors(ema: Ema | None) -> Tensors:
 def load_weights(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Copy weights into a model; names and shapes must be all of its own or (EMA) the trainable ones."""
     own = dict(model.named_parameters())
-    wanted = [own.keys(), trainable_parameters(model).keys()]
-    if state.keys() not in wanted:
-        odd = sorted(set(state) ^ set(own))
-        raise LoadError(f"the checkpoint is of another model; first difference: {odd[0]}")
+    allowed = [own.keys(), trainable_parameters(model).keys()]
+    if state.keys() not in allowed:
+        different = sorted(set(state) ^ set(own))
+        raise LoadError(f"the checkpoint is of another model; first difference: {different[0]}")
     for name, x in state.items():
         if own[name].shape != x.shape:
             raise LoadError(f"{name} is {tuple(x.shape)} in the checkpoint and {tuple(own[name].shape)} here")

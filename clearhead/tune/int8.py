@@ -1,14 +1,14 @@
-"""Int8 layers: a float matrix in; a layer out that keeps it in a quarter of the memory and multiplies faster.
+"""Int8 layers: a float matrix in; a layer out that needs a quarter of the memory and multiplies faster.
 
-A weight is rounded to one of 255 steps of its output channel, an input to one of 255 steps of its own row.
-So a row's answer does not depend on its neighbours: alone and in a batch it is rounded alike. Inputs are
+Weights are quantized to 255 steps per output channel, inputs to 255 steps per row. The result for a row does
+not depend on the other rows of the batch. Inputs are quantized in one of three ways:
 
-    rounded  to steps on both sides of zero alike: the fewest calls where there are many rows
-    fitted   to steps between the row's least and greatest number: one call where there is one row
-    split    in two: what the rounding left over is multiplied, too, and nothing is lost
+    symmetric    steps on both sides of zero: the fewest torch calls for many rows
+    asymmetric   steps between the least and the greatest number of a row: one call for a single row
+    split        in two parts: the rounding error is quantized and multiplied as well, so nothing is lost
 
-The product is a private operator of torch. All that is known of it stands in this file; where it is missing
-(another kind of processor, another torch) the weights are multiplied as floats, and that is said once.
+The product is a private operator of torch, used in this file only. If it is missing (another processor or
+another version of torch), weights are converted to floats for each product, with one warning.
 Shape suffixes: B batch, T tokens, I inputs, O outputs, V vocabulary, D width.
 """
 
@@ -31,27 +31,27 @@ from ..errors import InputError
 # Without VNNI instructions the processor adds pairs of products in 16 bits; 7-bit inputs cannot overflow it.
 STEPS = 127 if torch.cpu._is_vnni_supported() else 63
 INT8_LEVELS = 2 * STEPS + 1
-LEAST = 1e-30  # a row of zeros is divided by this and stays zeros
+LEAST = 1e-30  # smallest divisor: a row of zeros stays zeros
 MUCH = 2**17  # numbers: half a megabyte, from which on writing them takes longer than reading them twice
 # Numbers that are tensors already: torch takes longer to wrap a Python number than to multiply a row by it.
 MANY, FINER = torch.tensor(float(STEPS)), torch.tensor(2.0 * STEPS)
 
-Inputs = Literal["rounded", "fitted", "split"]
+InputQuantization = Literal["symmetric", "asymmetric", "split"]
 
 
-def rounded(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
-    """int8 and a scale per row: their product is the matrix again, to within half a step."""
+def quantize_rows(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
+    """The int8 matrix and one scale per row; their product is the matrix, to within half a step."""
     top_O = weight_OI.abs().amax(1).float().clamp(min=LEAST)
     scale_O = top_O / 127
     return (weight_OI / scale_O[:, None]).round_().to(torch.int8).contiguous(), scale_O
 
 
-class Frozen(nn.Module):
-    """A layer of rounded weights. It answers; it cannot learn, and says so as soon as somebody tries."""
+class Int8Module(nn.Module):
+    """A layer with int8 weights, for inference only: switching it to training mode is an error."""
 
-    rounded_bytes: int = 0  # what its rounded weights, their scales and its bias take in memory
+    quantized_bytes: int = 0  # size of the int8 weights, their scales and the bias
 
-    def train(self, mode: bool = True) -> Frozen:  # noqa: FBT001, FBT002 (torch's own signature)
+    def train(self, mode: bool = True) -> Int8Module:  # noqa: FBT001, FBT002 (torch's own signature)
         if mode:
             raise InputError(
                 "an int8 model cannot be trained; load it without quantize, train, then quantize"
@@ -60,27 +60,27 @@ class Frozen(nn.Module):
         return self
 
 
-class Int8Linear(Frozen):
-    """Stands where a linear layer stood. `of` makes the quick one where this machine can, or the plain."""
+class Int8Linear(Int8Module):
+    """Replaces a linear layer. `of` returns the fast variant if this machine supports it."""
 
     bias: Tensor | None
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight_OI.shape
-        self.rounded_bytes = self.out_features * (self.in_features + (4 if bias_O is None else 8))
+        self.quantized_bytes = self.out_features * (self.in_features + (4 if bias_O is None else 8))
         self.register_buffer("bias", None if bias_O is None else bias_O.detach().float())
 
     @staticmethod
-    def of(weight_OI: Tensor, bias_O: Tensor | None, inputs: Inputs = "rounded") -> Int8Linear:
+    def of(weight_OI: Tensor, bias_O: Tensor | None, inputs: InputQuantization = "symmetric") -> Int8Linear:
         if weight_OI.device.type != "cpu" or not can_pack():
-            return _Plain(weight_OI.detach(), bias_O)
-        if inputs == "fitted":
-            return _Fitted(weight_OI.detach(), bias_O)
-        return _Packed(weight_OI.detach(), bias_O, inputs)
+            return _DequantizedLinear(weight_OI.detach(), bias_O)
+        if inputs == "asymmetric":
+            return _AsymmetricLinear(weight_OI.detach(), bias_O)
+        return _SymmetricLinear(weight_OI.detach(), bias_O, inputs)
 
     def forward(self, x_BTI: Tensor) -> Tensor:
-        x = x_BTI.detach() if x_BTI.requires_grad else x_BTI  # what was rounded has no gradient
+        x = x_BTI.detach() if x_BTI.requires_grad else x_BTI  # rounding has no gradient
         y = self.product(x if x.dtype == torch.float32 else x.float())
         return y if y.dtype == x.dtype else y.type_as(x)
 
@@ -91,39 +91,39 @@ class Int8Linear(Frozen):
         return f"{self.in_features}, {self.out_features}"
 
 
-class _Packed(Int8Linear):
-    """Int8 times int8. The matrix exists once, in the order the operator wants."""
+class _SymmetricLinear(Int8Linear):
+    """Int8 times int8, symmetric or split. The matrix is stored once, in the layout of the operator."""
 
-    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None, inputs: Inputs) -> None:
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None, inputs: InputQuantization) -> None:
         super().__init__(weight_OI, bias_O)
-        weight, scale_O = rounded(weight_OI)
+        weight, scale_O = quantize_rows(weight_OI)
         split = inputs == "split"
         self._matrix = _pack(weight, scale_O / STEPS if split else scale_O)
         self._multiply = _multiply_split if split else _multiply
 
     def product(self, x_BTI: Tensor) -> Tensor:
-        # At one row a step of Python costs as much as a tenth of the product: hence as few as possible. A row
-        # of zeros becomes 0/0, which the product rounds to some whole number, and that times zero is zero.
+        # For a single row each line of Python costs as much as a tenth of the product: use as few as
+        # possible. A row of zeros becomes 0/0, which is rounded to some integer, and that times zero is zero.
         top_BT1 = _top(x_BTI)
         y = self._multiply(x_BTI / top_BT1, self._matrix)
         return y.mul_(top_BT1) if self.bias is None else torch.addcmul(self.bias, y, top_BT1, out=y)
 
 
-class _Fitted(Int8Linear):
-    """Int8 times int8, with the steps of each row between its least and its greatest number."""
+class _AsymmetricLinear(Int8Linear):
+    """Int8 times int8, with the steps of each row fitted to its range."""
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
         super().__init__(weight_OI, bias_O)
-        weight, scale_O = rounded(weight_OI)
+        weight, scale_O = quantize_rows(weight_OI)
         self._matrix = _pack(weight, scale_O, self.bias)
-        self._sum_O = -weight.sum(1) * scale_O  # what one step of a row's zero point takes away
-        self.rounded_bytes += 4 * self.out_features
+        self._sum_O = -weight.sum(1) * scale_O  # correction per step of a row's zero point
+        self.quantized_bytes += 4 * self.out_features
 
     def product(self, x_BTI: Tensor) -> Tensor:
-        return fitted_product(x_BTI, self._matrix, self.bias, self._sum_O)
+        return asymmetric_product(x_BTI, self._matrix, self.bias, self._sum_O)
 
 
-def fitted_product(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Tensor) -> Tensor:
+def asymmetric_product(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Tensor) -> Tensor:
     """The product with the steps of each row fitted to its range.
 
     Its torch calls depend on the numbers in the input, so it must not be recorded call by call. It dispatches
@@ -131,22 +131,23 @@ def fitted_product(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Ten
     documented way to be captured as one call of a decode step (`clearhead/generate/replay/capture.py`).
     """
     if has_torch_function_unary(x_BTI):
-        dispatched: Tensor = handle_torch_function(fitted_product, (x_BTI,), x_BTI, matrix, bias_O, sum_O)
+        dispatched: Tensor = handle_torch_function(asymmetric_product, (x_BTI,), x_BTI, matrix, bias_O, sum_O)
         return dispatched
     if x_BTI.numel() > x_BTI.shape[-1]:
-        return _fit_rows(x_BTI, matrix, bias_O, sum_O)
+        return _asymmetric_rows(x_BTI, matrix, bias_O, sum_O)
     low, high = x_BTI.aminmax()
     least, most = min(low.item(), 0.0), max(high.item(), 0.0)
     step = max((most - least) / INT8_LEVELS, LEAST)
-    if math.isnan(step):  # there is no step to round to; the answer is no number either
-        return _fit_rows(x_BTI, matrix, bias_O, sum_O)
+    if math.isnan(step):  # the input has a NaN; so will the output
+        return _asymmetric_rows(x_BTI, matrix, bias_O, sum_O)
     return _call(x_BTI, step, round(-least / step), matrix)
 
 
-def _fit_rows(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Tensor) -> Tensor:
-    """As for one row, to the same whole numbers: the operator takes one step for all, so they are made here.
+def _asymmetric_rows(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Tensor) -> Tensor:
+    """As for a single row, with the same integers. The operator supports one step size for all rows, so the
+    rows are quantized here.
 
-    It multiplies and adds without rounding in between; float64 does the same.
+    The operator uses a fused multiply-add; float64 gives the same result.
     """
     low, high = x_BTI.amin(-1, keepdim=True).numpy(), x_BTI.amax(-1, keepdim=True).numpy()
     least, most = np.minimum(low, 0.0, dtype=np.float64), np.maximum(high, 0.0, dtype=np.float64)
@@ -155,21 +156,21 @@ def _fit_rows(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Tensor) 
     inverse = torch.from_numpy((np.float32(1) / step).astype(np.float64))
     whole = torch.addcmul(torch.from_numpy(zero), x_BTI.double(), inverse).float()
     y = _call(whole, 1.0, 0, matrix)
-    if bias_O is not None:  # the operator has added it, before the steps are counted
+    if bias_O is not None:  # the operator added it before the rows are rescaled
         y = y.sub_(bias_O)
     y = y.addcmul_(torch.from_numpy(zero.astype(np.float32)), sum_O).mul_(torch.from_numpy(step))
     return y if bias_O is None else y.add_(bias_O)
 
 
-class _Plain(Int8Linear):
-    """Int8 weights, made floats again for every product: small everywhere, quick nowhere."""
+class _DequantizedLinear(Int8Linear):
+    """Int8 weights, converted to floats for every product: saves memory on any machine, but no time."""
 
     weight: Tensor
     scale: Tensor
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
         super().__init__(weight_OI, bias_O)
-        weight, scale = rounded(weight_OI)
+        weight, scale = quantize_rows(weight_OI)
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
 
@@ -178,8 +179,8 @@ class _Plain(Int8Linear):
         return y if self.bias is None else y + self.bias
 
 
-class Int8Table(Frozen):
-    """Stands where an embedding stood: rows of int8, each with its scale."""
+class Int8Table(Int8Module):
+    """Replaces an embedding table: int8 rows, each with a scale."""
 
     weight: Tensor
     scale: Tensor
@@ -187,8 +188,8 @@ class Int8Table(Frozen):
     def __init__(self, weight_VD: Tensor) -> None:
         super().__init__()
         self.num_embeddings = len(weight_VD)
-        self.rounded_bytes = weight_VD.numel() + 4 * len(weight_VD)
-        weight, scale = rounded(weight_VD.detach())
+        self.quantized_bytes = weight_VD.numel() + 4 * len(weight_VD)
+        weight, scale = quantize_rows(weight_VD.detach())
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
 
@@ -198,25 +199,25 @@ class Int8Table(Frozen):
 
 @cache
 def can_pack() -> bool:
-    """Whether torch has the quick product here, and it still means what we think it means."""
+    """Whether torch has the int8 product on this machine, and it gives the expected result."""
     x, weight = torch.tensor([[-3.0, STEPS]]), torch.tensor([[1.0, 0.25], [-1.0, 1.0]])
     try:
-        answer = _multiply(x / STEPS, _pack(*rounded(weight))) * STEPS
+        answer = _multiply(x / STEPS, _pack(*quantize_rows(weight))) * STEPS
     except (RuntimeError, AttributeError, TypeError) as error:
         reason = str(error).strip().split("\n")[0][:100]
     else:
         if torch.allclose(answer, x @ weight.T, rtol=0.01):
             return True
-        reason = "it gave another product"
+        reason = "its result is wrong"
     logging.getLogger("clearhead.tune").warning(
-        "no quick int8 product on this machine (%s): weights are kept in int8 and multiplied as floats",
+        "no fast int8 product on this machine (%s): weights are stored in int8 and multiplied as floats",
         reason,
     )
     return False
 
 
 def _top(x_BTI: Tensor) -> Tensor:
-    """How large the largest number of each row is: in few steps for few rows, without a copy for many."""
+    """The largest absolute value of each row: few calls for few rows, no copy for many."""
     if x_BTI.numel() < MUCH:
         return x_BTI.abs().amax(-1, keepdim=True)
     return torch.maximum(x_BTI.amax(-1, keepdim=True), -x_BTI.amin(-1, keepdim=True))
@@ -225,29 +226,29 @@ def _top(x_BTI: Tensor) -> Tensor:
 def _pack(weight_OI: Tensor, scale_O: Tensor, bias_O: Tensor | None = None) -> Any:
     zeros_O = torch.zeros(len(scale_O), dtype=torch.long)
     with warnings.catch_warnings():
-        # torch means to retire these tensors; on that day `can_pack` says no, and its test is red.
+        # torch deprecates these tensors. When it removes them, `can_pack` returns False and its test fails.
         warnings.filterwarnings("ignore", message=".*quantize")
         matrix = torch._make_per_channel_quantized_tensor(weight_OI, scale_O.double(), zeros_O, 0)
     return torch.ops.quantized.linear_prepack(matrix, bias_O)
 
 
 def _multiply(parts_BTI: Tensor, matrix: Any, step: float = 1 / STEPS) -> Tensor:
-    """The product of numbers from -1 to 1, which the operator rounds to whole steps."""
+    """The product of inputs from -1 to 1, which the operator rounds to whole steps."""
     return _call(parts_BTI, step, STEPS + 1, matrix)
 
 
 def _call(x_BTI: Tensor, step: float, zero: int, matrix: Any) -> Tensor:
-    """The operator: whole steps from `-zero` on, times the matrix."""
-    # Without `_op` torch looks through the arguments for ten microseconds, a third of a product of one row.
+    """The operator: inputs rounded to multiples of `step`, with this zero point, times the matrix."""
+    # Without `_op`, parsing the arguments takes ten microseconds, a third of a product of one row.
     multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default._op
     answer: Tensor = multiply(x_BTI, step, zero, matrix)
     return answer
 
 
 def _multiply_split(parts_BTI: Tensor, matrix: Any) -> Tensor:
-    """Twice as many bits: the whole steps and, as more rows of the same product, what is left of each.
+    """Twice as many bits: the whole steps and, as further rows of the same product, the rounding errors.
 
-    Counted in steps, not in parts; the scales of this matrix make up for it.
+    The result is in steps, not in parts; the scales of this matrix account for that.
     """
     steps = parts_BTI.mul_(MANY)
     whole = steps.round()

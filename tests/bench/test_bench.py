@@ -8,7 +8,7 @@ import torch
 
 import clearhead as ch
 from clearhead.bench import timing
-from clearhead.bench.embed import Rated, ranked
+from clearhead.bench.embed import RatedPair, rank_correlation
 from clearhead.cli.main import main
 from clearhead.errors import InputError
 from clearhead.text.training import train_tokenizer
@@ -99,8 +99,8 @@ def test_rank_correlation_is_spearmans() -> None:
     vectors = torch.nn.functional.normalize(torch.randn(40, 8, generator=key), dim=-1)
     ratings = torch.randint(0, 5, (20,), generator=key).float().tolist()  # many ties
     names = [f"{i:02}" for i in range(40)]
-    pairs = [Rated(names[i], names[i + 20], rating) for i, rating in enumerate(ratings)]
-    found = ranked(lambda texts: torch.stack([vectors[names.index(text)] for text in texts]), pairs)
+    pairs = [RatedPair(names[i], names[i + 20], rating) for i, rating in enumerate(ratings)]
+    found = rank_correlation(lambda texts: torch.stack([vectors[names.index(text)] for text in texts]), pairs)
     likeness = (vectors[:20] * vectors[20:]).sum(-1)
     assert found == pytest.approx(100 * spearmanr(likeness.numpy(), ratings).statistic, abs=1e-4)
 
@@ -121,7 +121,7 @@ def test_turns_are_taken_in_rounds() -> None:
         (("bench", "decode", "--beams", "0"), "--beams is 0"),
         (("bench", "decode", "bert-base", "--rounds", "1"), "give a model that generates"),
         (("bench", "embed", "./nowhere"), "nothing to embed"),
-        (("bench", "embed", "./nowhere", "--pairs", "./nobody.tsv"), "no table of rated pairs"),
+        (("bench", "embed", "./nowhere", "--pairs", "./nobody.tsv"), "not a table of rated pairs"),
         (("bench", "walk"), "walk"),
     ],
 )  # fmt: skip

@@ -14,7 +14,7 @@ MISSING = installed(train.TRAIN_PEERS)[1]
 
 def test_a_batch_of_theirs_has_as_many_padded_tokens_as_ours() -> None:
     sizes = [(1 + i % 30, 1 + (7 * i) % 30) for i in range(1000)]
-    rows = train._fitting(sizes, 2000)
+    rows = train._rows_per_batch(sizes, 2000)
     key = torch.Generator().manual_seed(5)
     drawn = torch.randint(0, 1000, (200, rows), generator=key).tolist()
     padded = [rows * (max(sizes[i][0] for i in d) + max(sizes[i][1] for i in d)) for d in drawn]

@@ -13,7 +13,7 @@ from zoo import CHOICES, pair, single
 
 import clearhead as ch
 from clearhead import nn as cn
-from clearhead.bundle.edits import LONGEST_VALUE, edited, parse, written
+from clearhead.bundle.edits import LONGEST_VALUE, apply_edits, edits_as_text, parse
 from clearhead.cli.main import main
 from clearhead.errors import ClearheadError, LoadError, SpecError
 from clearhead.families import FAMILIES
@@ -91,11 +91,11 @@ def test_every_choice_written_down_can_be_read_again(name: str) -> None:
         assert parse(str(node)) == node
         assert parse(repr(node)) == node
     edit = {"Attention.kernel": kernels.Window(left=3), "Tower.depth": 2}
-    assert edited(single(), written(edit)) == edited(single(), edit)
+    assert apply_edits(single(), edits_as_text(edit)) == apply_edits(single(), edit)
 
 
 def test_an_edit_may_be_of_one_side() -> None:
-    spec = edited(pair(), {"encoder.Attention.kernel": "Linformer(rank=4)"})
+    spec = apply_edits(pair(), {"encoder.Attention.kernel": "Linformer(rank=4)"})
     assert spec.encoder.block.attention.kernel == kernels.Linformer(rank=4)
     assert spec.decoder == pair().decoder
     for edit, words in {
@@ -106,7 +106,7 @@ def test_an_edit_may_be_of_one_side() -> None:
         "Rope.theta": "there is no Rope to edit",
     }.items():
         with pytest.raises(SpecError, match=words):
-            edited(pair(), {edit: "1"})
+            apply_edits(pair(), {edit: "1"})
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -86,7 +86,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "another kin": (
         lambda f: change_config(f, model_type="zebra", stripes=7),
-        "most like GPT-2; new to that: stripes",
+        "most similar to GPT-2; new keys: stripes",
     ),
     "no type": (lambda f: change_config(f, model_type=None), "no model_type"),
     "another width": (

@@ -40,7 +40,7 @@ def test_rows_and_columns_are_aligned_for_wide_letters(
     monkeypatch.setattr("clearhead.cli.looking.rows.OUT.width", 200, raising=False)
     code, out, err = run(capsys, "writer", "你好 fox", "--layer", "0", "--head", "1")
     assert code == 0 and err == ""
-    matrix = out.split("head 1\n")[1].split("Attention shows")[0].rstrip("\n").splitlines()
+    matrix = out.split("head 1\n")[1].split("Attention weights show")[0].rstrip("\n").splitlines()
     assert len(matrix) == 1 + len(loaded["writer"].encode("你好 fox"))
     assert len({cell_len(line) for line in matrix}) == 1
     assert "read" in out and "好" in out and "not why" in out

@@ -77,7 +77,7 @@ def test_cross_attention_equals_torch_with_another_memory_width() -> None:
     copy(ours.out, theirs.out_proj.weight, theirs.out_proj.bias)
     x, memory = noise(2, 5, 24), noise(2, 9, 18, seed=1)
     everyone = view(cn.Everyone(), 2, 5, 9)
-    ctx = Context(view(cn.Causal(), 2, 5, 5), BoundPositions(), memory=memory, memory_view=everyone)
+    ctx = Context(view(cn.Causal(), 2, 5, 5), BoundPositions(), encoder_output=memory, encoder_view=everyone)
     assert_close(ours(x, ctx), theirs(x, memory, memory, need_weights=False)[0])
 
 
@@ -127,7 +127,7 @@ def test_a_block_equals_torch_decoder_layer(order: str) -> None:
     blocked = torch.ones(6, 6, dtype=torch.bool).triu(1)
     want = theirs(x, memory, tgt_mask=blocked, memory_key_padding_mask=~real)
     across = view(cn.Padding(real), 2, 6, 8)
-    ctx = Context(view(cn.Causal(), 2, 6, 6), BoundPositions(), memory=memory, memory_view=across)
+    ctx = Context(view(cn.Causal(), 2, 6, 6), BoundPositions(), encoder_output=memory, encoder_view=across)
     assert_close(ours(x, ctx), want)
 
 

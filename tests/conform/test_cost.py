@@ -27,7 +27,7 @@ from clearhead import nn as cn
 from clearhead.errors import SpecError, UnsupportedError
 from clearhead.families import FAMILIES
 from clearhead.lens.cost import Cost, cost
-from clearhead.lens.cost.total import whole
+from clearhead.lens.cost.total import model_cost
 from clearhead.nn.cost import CallShape
 from clearhead.nn.embed import Embed
 from clearhead.nn.feedforward import FeedForward
@@ -189,7 +189,7 @@ def storages(*tensors: torch.Tensor) -> set[int]:
 
 def held(spec: Model, said: Cost) -> int:
     """What is kept when the forward pass is over; a layer that is computed again comes on top later."""
-    return said.activations - max(side.recomputed for side in whole(spec, call(spec)).towers.values())
+    return said.activations - max(side.recomputed for side in model_cost(spec, call(spec)).towers.values())
 
 
 def test_only_these_kernels_have_no_decoder() -> None:
@@ -303,7 +303,7 @@ def test_a_cache_holds_as_many_bytes(name: str) -> None:
     cache = model.cache()
     with torch.no_grad():
         run(model, *texts, cache=cache)
-    kinds = [(layer.held, layer.cross, layer.state) for layer in cache.layers]
+    kinds = [(layer.kv, layer.cross_kv, layer.state) for layer in cache.layers]
     held = [x for kept in kinds for tensors in kept for x in tensors or ()]
     assert of(PLAIN[name]).cache == sum(x.numel() * x.element_size() for x in held)
 

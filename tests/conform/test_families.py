@@ -17,7 +17,7 @@ from torch import Tensor
 
 import clearhead as ch
 from clearhead import nn as cn
-from clearhead.families import FAMILIES, Family, named
+from clearhead.families import FAMILIES, Family, family_and_config
 from clearhead.spec import Spec
 from clearhead.weights import Ignore
 
@@ -179,7 +179,7 @@ def test_a_fresh_model_is_opened_by_the_reference(family: Family, tmp_path: Path
 @families
 def test_a_tiny_model_of_every_size_can_be_counted_and_written_as_json(family: Family) -> None:
     for name in family.sizes:
-        again, config = named(name)
+        again, config = family_and_config(name)
         assert again is family
         spec = family.spec(config, "tokens")
         assert spec.count() > 1000

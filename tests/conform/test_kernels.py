@@ -18,16 +18,15 @@ from clearhead.nn import kernels
 from clearhead.nn.kernels.features import CHUNK
 from clearhead.nn.kernels.performer import directions
 from clearhead.nn.kernels.sequences import sequences
-from clearhead.nn.kernels.softmax import attention_weights
-from clearhead.nn.kernels.window_blocks import window_blocks
+from clearhead.nn.kernels.softmax import attention_weights, window_blocks
 
 LONG = 2 * CHUNK + 40  # three chunks, the last one not full
 # Who meets whom in LSH attention depends on all tokens of a text; its own laws are in test_reformer.py.
 KERNELS = {name: spec for name, spec in KERNELS.items() if not isinstance(spec, cn.LSH)}
 every_kernel = pytest.mark.parametrize("spec", KERNELS.values(), ids=KERNELS)
-STATEFUL = {n: s for n, s in KERNELS.items() if s.build(2, 4).keeps == "state"}
+STATEFUL = {n: s for n, s in KERNELS.items() if s.build(2, 4).cache_kind == "state"}
 CAUSAL = {
-    n: s for n, s in KERNELS.items() if "causal" in s.build(2, 4).supports and not s.build(2, 4).foresight
+    n: s for n, s in KERNELS.items() if "causal" in s.build(2, 4).supports and not s.build(2, 4).looks_ahead
 }
 
 
@@ -77,7 +76,7 @@ def test_the_weights_shown_are_those_that_made_the_answer(spec: kernels.Attentio
         assert weights.shape == (2, 2, length, length)
         assert_close(weights @ v, out, tolerance=1e-9)
         real = asking(rule, length)[:, None, :, None].expand(2, 2, length, length)
-        if kernel.shares:
+        if kernel.is_normalised:
             assert_close(
                 weights.sum(-1)[real[..., 0]], torch.ones(int(real[..., 0].sum())).double(), tolerance=1e-9
             )
@@ -157,7 +156,7 @@ def test_a_window_by_blocks_equals_the_mask_of_that_name(rule: cn.Mask) -> None:
         start = LONG - newest
         over = view(rule, 2, newest, LONG, start)
         given = [x.requires_grad_() for x in (q[:, :, start:].clone(), k.clone(), v.clone())]
-        banded = over.under(cn.SlidingWindow(left, right))
+        banded = over.restrict(cn.SlidingWindow(left, right))
         assert (window_blocks(banded) is None) == (left > LONG)  # the blocks are really used
         for b in (None, bias[:, :, start:]):
             got = mix(kernels.Window(left=left, right=right), *given, over, bias=b)

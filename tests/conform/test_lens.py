@@ -32,7 +32,7 @@ def test_the_answer_and_the_weights_are_those_of_the_model(spec: Model) -> None:
         for layer in range(trace.layers(kind)):
             if trace.address(kind, layer) not in trace.record.calls:  # mixed in another way
                 assert f"{trace.address(kind, layer)}.pattern" not in record
-                with pytest.raises(ch.errors.InputError, match="has no attention to look at"):
+                with pytest.raises(ch.errors.InputError, match="has no attention weights"):
                     trace.attention(kind, layer, 0)
                 continue
             want = record[f"{trace.address(kind, layer)}.pattern"][0].float()
@@ -158,7 +158,7 @@ def test_an_activation_becomes_what_was_set() -> None:
         seen = cn.Recorder()
         ablate(model, set={site: value})(x, tap=seen.tap(site))
         assert_close(seen[site], want)
-    with pytest.raises(ch.errors.InputError, match="cannot take its place"):
+    with pytest.raises(ch.errors.InputError, match="cannot replace it"):
         ablate(model, set={site: torch.zeros(3, 3)})(x)
 
 

@@ -46,8 +46,8 @@ def test_same_numbers_as_the_reference(name: str, tmp_path: Path) -> None:
     length, width = bundle.config["mem_len"], bundle.config["d_model"]
     runs = {
         "whole": ([15], None),
-        "segments": ([5, 5, 5], model.memory(length)),
-        "zeros": ([5, 5, 5], model.memory(length).blank(2, width)),
+        "segments": ([5, 5, 5], model.segment_memory(length)),
+        "zeros": ([5, 5, 5], model.segment_memory(length).blank(2, width)),
     }
     if bundle.config["pre_lnorm"]:
         del runs["zeros"]  # a memory holds what attention read: a norm of zeros is not zeros
@@ -100,7 +100,7 @@ def test_segments_with_a_long_memory_equal_one_call(positions: Positions) -> Non
     model = single(causal=True, positions=positions).build(dtype=torch.float64)
     text, real = ids(2, 18), torch.ones(2, 18, dtype=torch.long)
     real[1, :2] = 0
-    memory = model.memory(18)
+    memory = model.segment_memory(18)
     lengths = [7, 1, 6, 4]
     parts = zip(text.split(lengths, 1), real.split(lengths, 1), strict=True)
     got = torch.cat([model(ids, flags, cache=memory) for ids, flags in parts], dim=1)
@@ -118,7 +118,7 @@ def test_a_memory_reaches_further_with_every_layer_and_no_further() -> None:
     two[0, 0] = (one[0, 0] + 1) % VOCAB
 
     def read(text: Tensor) -> list[Tensor]:
-        memory = model.memory(4)
+        memory = model.segment_memory(4)
         return [model(segment, cache=memory) for segment in text.split(4, dim=1)]
 
     changed = [not torch.equal(a, b) for a, b in zip(read(one), read(two), strict=True)]
@@ -130,7 +130,7 @@ def test_a_memory_reaches_further_with_every_layer_and_no_further() -> None:
 def test_no_gradient_flows_into_a_memory() -> None:
     model = single(causal=True, positions=cn.RelativeWaves()).build(dtype=torch.float64)
     first, second = torch.full((1, 4), 3), torch.full((1, 4), 5)
-    memory = model.memory(4)
+    memory = model.segment_memory(4)
     model(first, cache=memory)
     model(second, cache=memory)[:, -1, 5].sum().backward()
     grad = model.tower.embed.table.weight.grad
@@ -147,7 +147,7 @@ def test_recomputing_gives_the_same_gradients_with_a_memory() -> None:
         for recompute in (False, True)
     )
     for model in (plain, saving):
-        memory = model.memory(6)
+        memory = model.segment_memory(6)
         for segment in ids(2, 12).split(4, dim=1):
             model(segment, cache=memory).square().sum().backward()
     for one, two in zip(plain.parameters(), saving.parameters(), strict=True):
@@ -157,7 +157,7 @@ def test_recomputing_gives_the_same_gradients_with_a_memory() -> None:
 def test_a_memory_can_be_reordered_and_not_taken_back() -> None:
     model = single(causal=True, positions=cn.Alibi()).build(dtype=torch.float64)
     text, rows = ids(3, 8), torch.tensor([2, 0])
-    memory = model.memory(8)
+    memory = model.segment_memory(8)
     model(text[:, :4], cache=memory)
     memory.reorder(rows)
     assert_close(model(text[rows, 4:], cache=memory), model(text)[rows, 4:])
@@ -169,9 +169,9 @@ def test_a_memory_can_be_reordered_and_not_taken_back() -> None:
 
 def test_bad_memories_are_refused_in_one_sentence() -> None:
     with pytest.raises(UnsupportedError, match="Learned positions count from the start of a segment"):
-        single(causal=True).build().memory(4)
-    with pytest.raises(InputError, match="remembers nothing"):
-        single(causal=True, positions=cn.Alibi()).build().memory(0)
+        single(causal=True).build().segment_memory(4)
+    with pytest.raises(InputError, match="0 tokens long"):
+        single(causal=True, positions=cn.Alibi()).build().segment_memory(0)
     with pytest.raises(SpecError, match="farthest is 0"):
         cn.RelativeWaves(farthest=0)
 

@@ -72,7 +72,7 @@ def test_every_tap_site_exists_and_watching_changes_nothing(spec: Model) -> None
     patterns = {name: x for name, x in record.items() if name.endswith(".pattern")}
     assert patterns or not any(isinstance(n, cn.Attention) for n in spec.nodes())
     for name, x in patterns.items():
-        if model.get_submodule(name.removesuffix(".pattern")).kernel.shares:
+        if model.get_submodule(name.removesuffix(".pattern")).kernel.is_normalised:
             assert_close(x.sum(-1), torch.ones(x.shape[:-1]))
             assert bool((x >= 0).all())
 
@@ -120,7 +120,7 @@ def test_every_parameter_gets_gradient(spec: Model) -> None:
 
 
 def keeps_state(part: torch.nn.Module) -> bool:
-    return getattr(part, "keeps", "keys") == "state"
+    return getattr(part, "cache_kind", "keys") == "state"
 
 
 def _has_types(spec: Model) -> bool:

@@ -115,7 +115,7 @@ def test_multi_head_attention_and_its_weights(queries: int, keys: int, data: st.
     )
     slots, record = torch.arange(keys)[None], cn.Recorder()
     view = cn.View(cn.mask_adapters.from_allowed(allowed), 2, torch.arange(queries)[None], slots)
-    ctx = Context(view, BoundPositions(), memory=memory, memory_view=view, tap=record.tap())
+    ctx = Context(view, BoundPositions(), encoder_output=memory, encoder_view=view, tap=record.tap())
     assert_close(ours(x, ctx), torch.from_numpy(want))
     assert_close(record["pattern"], torch.from_numpy(pattern))
 
@@ -140,5 +140,5 @@ def test_the_backward_of_attention(queries: int, keys: int, seed: int) -> None:
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 @pytest.mark.parametrize("width", [8, 9])
 def test_positional_encodings(layout: str, width: int) -> None:
-    ours = cn.positions.waves(torch.arange(40)[None], width, cn.Sinusoidal(layout=layout))[0]
+    ours = cn.waves(torch.arange(40)[None], width, cn.Sinusoidal(layout=layout))[0]
     assert_close(ours, torch.from_numpy(primer.positional_encoding(40, width, layout=layout)))

@@ -11,7 +11,7 @@ from zoo import VOCAB, attention, block, ids, single
 
 from clearhead import nn as cn
 from clearhead.errors import InputError, SpecError, UnsupportedError
-from clearhead.nn.kernels.buckets import meet
+from clearhead.nn.kernels.buckets import hash_rounds
 
 
 def noise(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -32,7 +32,7 @@ def mix(spec: cn.AttentionKernel, q: Tensor, k: Tensor, v: Tensor, mask: cn.Mask
 
 def met(q: Tensor, k: Tensor, spec: cn.LSH) -> Tensor:
     """(N, H, T, T) how often each pair meets, by plain counting over chunks."""
-    rounds = meet(q, k, spec)
+    rounds = hash_rounds(q, k, spec)
     length = q.shape[2]
     count = torch.zeros(*q.shape[:2], length, length, dtype=torch.long)
     for n in range(len(q)):

@@ -18,7 +18,7 @@ from zoo import attention, block, ids, single
 from clearhead import nn as cn
 from clearhead.errors import InputError, SpecError, UnsupportedError
 from clearhead.nn.kernels import AttentionKernel
-from clearhead.nn.view import places
+from clearhead.nn.view import segment_positions
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Bird(cn.Mask):
         segment = rule.segments()
         segment = torch.zeros(2, length, dtype=torch.long) if segment is None else segment
         same = segment[:, :, None] == segment[:, None, :]
-        return Bird(block, places(segment), same.sum(-1))
+        return Bird(block, segment_positions(segment), same.sum(-1))
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         one, two = self.place_BK[b, q] // self.block, self.place_BK[b, k] // self.block
@@ -233,7 +233,7 @@ def test_global_tokens_come_with_the_call_and_no_local_rule_binds_them() -> None
     dense = cn.Padding(real) & (local | cn.Globals(flags))
     want = mix(cn.Softmax(), q, k, v, view(dense, 2, 30, 30))
     assert_close(mix(cn.Longformer(window=2), q, k, v, over), want)
-    assert_close(mix(cn.Softmax(), q, k, v, over.under(local)), want)
+    assert_close(mix(cn.Softmax(), q, k, v, over.restrict(local)), want)
     assert_close(
         mix(cn.Softmax(), q, k, v, over), mix(cn.Softmax(), q, k, v, view(cn.Padding(real), 2, 30, 30))
     )

@@ -132,7 +132,7 @@ def test_an_index_on_which_the_library_gives_up(tmp_path: Path, monkeypatch: pyt
 
     path = write(tmp_path / "x.parquet", pa.table({"text": [["a"], ["b"]]}))
     assert read_rows(path)[0] == {"text": ["a"]}
-    monkeypatch.setattr(parquet, "COUNT", "import os; os.abort()")
+    monkeypatch.setattr(parquet, "COUNT_SCRIPT", "import os; os.abort()")
     with pytest.raises(DataError, match="is not a parquet file: its index is damaged"):
         read_rows(path)
 

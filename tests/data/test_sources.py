@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data import read_rows, read_splits
+from clearhead.data import detect_schemas, read_rows, read_splits
 from clearhead.errors import DataError, InputError
 
 ROWS = [{"text": f"line {i} 你好", "label": "ab"[i % 2]} for i in range(7)]
@@ -190,3 +190,9 @@ def test_large_files_are_not_read_into_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert held < path.stat().st_size / 5
     assert source[19_999]["text"].startswith("19999 ")
+
+
+def test_rows_without_columns_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text("{}\n{}\n")
+    with pytest.raises(DataError, match=r"no columns|empty"):
+        detect_schemas(read_rows(tmp_path / "x.jsonl"))

@@ -94,30 +94,30 @@ def test_beams_share_what_was_heard() -> None:
     memory = model.encode(source, real)
     target = ids(6, 5, seed=3)
     shared = cn.Cache(model.spec.decoder.depth, 9)
-    one = model.decode(target, replace(memory, each=3), cache=shared)
+    one = model.decode(target, replace(memory, rows_per_source=3), cache=shared)
     rows = torch.arange(2).repeat_interleave(3)
     each = model.decode(target, model.encode(source[rows], real[rows]))
     torch.testing.assert_close(one.x_BTD, each.x_BTD, atol=1e-12, rtol=1e-12)
-    assert shared.layers[0].cross is not None and len(shared.layers[0].cross[0]) == 2
+    assert shared.layers[0].cross_kv is not None and len(shared.layers[0].cross_kv[0]) == 2
     with pytest.raises(InputError, match="2 rows, shared by 4 each, the target 6"):
-        model.decode(target, replace(memory, each=4))
+        model.decode(target, replace(memory, rows_per_source=4))
 
 
 def test_reordering_beams_does_not_touch_the_keys_of_the_source() -> None:
     cache = cn.Cache(1, 4)
-    cache.saw(torch.ones(4, 2, dtype=torch.bool))
+    cache.add_tokens(torch.ones(4, 2, dtype=torch.bool))
     layer = cache.layers[0]
     layer.append(torch.rand(4, 1, 2, 3), torch.rand(4, 1, 2, 3))
-    layer.cross = torch.rand(2, 1, 5, 3), torch.rand(2, 1, 5, 3)
-    before, kept = layer.cross, layer.held
+    layer.cross_kv = torch.rand(2, 1, 5, 3), torch.rand(2, 1, 5, 3)
+    before, kept = layer.cross_kv, layer.kv
     assert kept is not None
     wanted = kept[0][[1, 1, 2, 2]].clone()
     cache.reorder(torch.tensor([1, 1, 2, 2]), torch.tensor([0, 1]))
-    assert layer.cross is before
-    assert layer.held is not None and layer.held[0] is kept[0], "moved in place"
-    assert torch.equal(layer.held[0][:, :, :2], wanted[:, :, :2])
+    assert layer.cross_kv is before
+    assert layer.kv is not None and layer.kv[0] is kept[0], "moved in place"
+    assert torch.equal(layer.kv[0][:, :, :2], wanted[:, :, :2])
     cache.reorder(torch.tensor([2, 3]), torch.tensor([1]))
-    assert layer.cross is not None and torch.equal(layer.cross[0], before[0][1:])
+    assert layer.cross_kv is not None and torch.equal(layer.cross_kv[0], before[0][1:])
 
 
 def test_a_record_tells_every_hypothesis_and_its_fate() -> None:
@@ -258,8 +258,7 @@ def test_a_draft_changes_nothing(number: int, ahead: int) -> None:
 def test_a_good_draft_saves_calls() -> None:
     model = single(causal=True).build(dtype=torch.float64)
     calls = []
-    model.register_forward_hook(lambda *_: calls.append(1))
-    states, model.states = model.states, lambda *a, **k: (calls.append(1), states(*a, **k))[1]
+    model.tower.register_forward_hook(lambda *_: calls.append(1))
     twin = single(causal=True).build(dtype=torch.float64)
     says(model, Greedy(), draft=Draft(twin, 4), limit=21)
     assert len(calls) == 1 + 4  # the prompt, and four looks at five tokens each

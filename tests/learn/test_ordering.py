@@ -120,7 +120,7 @@ def test_in_a_terminal_it_asks_again(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     typed = iter(["x", "h", "6 5 4 3 2 1", "h", right_answer("encoder-layer")])
-    monkeypatch.setattr("clearhead.cli.ordering._asks", lambda: True)
+    monkeypatch.setattr("clearhead.cli.ordering._is_interactive", lambda: True)
     monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
     code, out, err = run(capsys, "encoder-layer")
     assert code == 0 and out.count("✗") == 1 and "✓" in out and "1 to 6" in err

@@ -158,7 +158,7 @@ def test_statistics_are_those_of_the_activation(tmp_path: Path) -> None:
     x = trace.activation("tower.blocks.1.ff.hidden")
     row = rows["tower.blocks.1.ff.hidden"]
     assert (row.mean, row.std) == pytest.approx((float(x.mean()), float(x.std())))
-    assert row.largest == float(x.abs().max()) and row.odd == 0 and row.shape == tuple(x.shape)
+    assert row.largest == float(x.abs().max()) and row.non_finite == 0 and row.shape == tuple(x.shape)
 
 
 @torch.no_grad()
@@ -173,7 +173,7 @@ def test_the_x_ray_adds_up_to_the_loss() -> None:
     total = sum(ray.loss for row in rays for ray in row if ray.loss is not None)
     assert total == pytest.approx(float(task.loss(model, batch)), rel=1e-5)
     for row, labels in zip(rays, batch.labels_BT.tolist(), strict=True):
-        assert [None if ray.wanted is None else ray.wanted.id for ray in row] == [
+        assert [None if ray.target is None else ray.target.id for ray in row] == [
             None if label == -100 else label for label in labels
         ]
     with pytest.raises(InputError, match="needs a batch with a label"):

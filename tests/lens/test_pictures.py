@@ -68,7 +68,7 @@ def test_every_position_scheme_has_a_picture(name: str) -> None:
     made = position_effects(scheme_named(name, 40, 64), length=40, width=64, heads=4)
     assert made.added_TD is not None or made.rotated_TE is not None or made.bias_HT is not None
     picture = pictures.position_picture(made)
-    assert picture.drawn("svg").startswith(b"<?xml")
+    assert picture.render("svg").startswith(b"<?xml")
     assert overlapping(picture) == []
 
 
@@ -103,7 +103,7 @@ def test_the_picture_of_the_notes_is_their_formula() -> None:
     "name", ["pair/order-post", "decoder/order-parallel", "encoder/pattern", "head/Labels"]
 )
 def test_any_spec_has_a_drawing_with_its_shapes(name: str) -> None:
-    drawn = pictures.architecture(EVERY[name], "A <model>").drawn("svg").decode()
+    drawn = pictures.architecture(EVERY[name], "A <model>").render("svg").decode()
     assert "(B, T, 24)" in drawn and "4 heads" in drawn and f"{EVERY[name].count():,} parameters" in drawn
     assert ("cross-attention" in drawn) == name.startswith("pair")
     # A decoder's own attention is masked, in a language model as in a translator; an encoder's is not.
@@ -123,11 +123,11 @@ def test_the_encoder_output_leaves_above_all_layers_of_the_encoder() -> None:
 def test_curves_and_gradients() -> None:
     records = [{"step": i, "loss": 3.0 / i, "grad_norm": 1.0, "lr": 0.1} for i in (1, 2, 3)]
     held = {"step": 3, "split": "valid", "scores": {"loss": 0.9}}
-    assert b"validation" in pictures.curves([*records, held]).drawn("svg")
+    assert b"validation" in pictures.curves([*records, held]).render("svg")
     with pytest.raises(InputError, match="nothing to draw"):
         pictures.curves([])
     strip = pictures.gradient_strip(Gradients(2.0, {}, {"a": 1.0, "b": 1.5, "c": 1e-9}))
-    assert b"vanishing" in strip.drawn("svg") and strip._repr_png_().startswith(b"\x89PNG")
+    assert b"vanishing" in strip.render("svg") and strip._repr_png_().startswith(b"\x89PNG")
 
 
 def test_one_byte_keeps_small_weights() -> None:
@@ -189,11 +189,11 @@ def test_a_page_of_144_heads_and_256_tokens_draws_each_head_at_once(tmp_path: Pa
         sheet.wait_for_function("document.documentElement.dataset.drawn")
         calls = sheet.evaluate("window.canvasCalls")
         sheet.locator("#overview").click(position={"x": 60, "y": 100})
-        said = sheet.locator("#said").inner_text()
+        said = sheet.locator("#summary").inner_text()
         sheet.locator("#overview").press("ArrowRight")
-        moved = sheet.locator("#said").inner_text()
+        moved = sheet.locator("#summary").inner_text()
         sheet.locator("#language").click()
-        chinese = sheet.locator("#said").inner_text()
+        chinese = sheet.locator("#summary").inner_text()
         browser.close()
     assert asked == [path.as_uri()] and wrong == []
     assert 0 < calls < 144 * 20, calls

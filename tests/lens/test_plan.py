@@ -15,14 +15,14 @@ from zoo import DECODERS, ENCODERS, PAIRS
 from clearhead import nn as cn
 from clearhead.cli.main import main
 from clearhead.errors import InputError
-from clearhead.families import SIZES, named
+from clearhead.families import SIZES, family_and_config
 from clearhead.lens.cost import cost
 from clearhead.lens.cost.complexity import TAPS, complexity_table, crossing
 from clearhead.lens.cost.layers import tower
 from clearhead.lens.cost.machine import step_time
 from clearhead.lens.cost.plan import Device, layouts, parse_layout, plan
 from clearhead.lens.cost.split import Job, Layout, share
-from clearhead.lens.cost.total import whole
+from clearhead.lens.cost.total import model_cost
 from clearhead.nn.cost import CallShape
 from clearhead.nn.model import Model
 
@@ -31,7 +31,7 @@ BIG = Device(memory=10**15)
 
 
 def spec(name: str) -> Model:
-    family, config = named(name)
+    family, config = family_and_config(name)
     return family.spec(config, "tokens")
 
 
@@ -102,7 +102,7 @@ def test_stages_hold_every_layer_once() -> None:
 def test_the_first_stage_keeps_a_part_for_every_stage_behind_it() -> None:
     """One forward, one backward (Narayanan 2019): a quarter of the layers, for four parts on their way."""
     model = spec("gpt2")
-    sides = whole(model, Job(batch=1, length=128, training=True).call(1)).towers["tower"]
+    sides = model_cost(model, Job(batch=1, length=128, training=True).call(1)).towers["tower"]
     layers, front = sum(layer.all.saved for layer in sides.blocks), sides.embed.saved + sides.positions.saved
     for batch, flight in ((1, 1), (2, 2), (4, 4), (16, 4)):
         job = Job(batch=batch, length=128, training=True)

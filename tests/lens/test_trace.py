@@ -103,7 +103,7 @@ def test_the_last_row_of_the_logit_lens_is_the_answer(tmp_path: Path) -> None:
         want = trace.answer.softmax(-1).topk(3)
         assert torch.equal(guesses.ids[-1], want.indices)
         assert_close(guesses.probabilities[-1], want.values)
-        assert len(guesses.labels) == len(trace.hidden()) == trace.record.depth(trace.reads) + 1
+        assert len(guesses.labels) == len(trace.hidden()) == trace.record.depth(trace.head_side) + 1
 
 
 def test_what_is_not_there_is_one_line(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_what_is_not_there_is_one_line(tmp_path: Path) -> None:
         (lambda: trace.attention(layer=0, head=4), "no head 4 in layer 0 of self attention; it has 4"),
         (lambda: trace.attention("cross"), "no 'cross' attention; it has self"),
         (lambda: trace.hidden(5), "no hidden layer 5"),
-        (lambda: trace.hidden(side="encoder"), "no 'encoder' here"),
+        (lambda: trace.hidden(side="encoder"), "has no 'encoder'"),
         (lambda: trace.activation("tower.blocks.0.ff.aut"), "did you mean 'tower.blocks.0.ff.out'"),
         (lambda: bundle.trace("word " * 80), "tokens, this model reads at most 48; shorten it"),
         (lambda: bundle.trace([]), "the text is empty"),
@@ -136,7 +136,7 @@ def test_a_file_that_is_no_trace_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="cannot be opened as a trace"):
         open_trace(tmp_path / "a.safetensors")
     ch.save(ch.build("gpt2", n_embd=16, n_layer=1, n_head=2, vocab_size=30), tmp_path / "m")
-    with pytest.raises(InputError, match="is no trace"):
+    with pytest.raises(InputError, match="is not a trace"):
         open_trace(tmp_path / "m" / "model.safetensors")
 
 

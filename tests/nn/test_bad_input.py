@@ -59,7 +59,7 @@ def cached(capacity: int | None = None, rows: int = 2) -> cn.Cache:
         (lambda: PAIR(ids(1, 3), ids(2, 3)), "the encoder output has 1 rows, the target 2"),
         (lambda: PAIR(ids(2, 3), ids(1, 3)), "the encoder output has 2 rows, the target 1"),
         (lambda: PAIR(ids(2, 3), ids(2, 3), torch.ones(2, 4)), "the mask is (2, 4), expected (2, 3)"),
-        (lambda: PAIR.decoder(ids(2, 3)), "call it with the encoder output"),
+        (lambda: PAIR.decoder(ids(2, 3)), "call it with encoder_output="),
     ],
 )
 def test_bad_input_is_one_clear_line(call, words: str) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from clearhead import nn as cn
 from clearhead.errors import InputError
 from clearhead.nn import check_mask, mask_adapters
-from clearhead.nn.view import places
+from clearhead.nn.view import segment_positions
 
 SIZE = 6
 
@@ -76,7 +76,7 @@ def test_a_rule_is_rendered_once_per_call() -> None:
     over = cn.View(Counting(), 1, slots, slots)
     for _ in range(3):
         assert over.dense is not None
-        assert over.under(cn.SlidingWindow(1)).dense is not None
+        assert over.restrict(cn.SlidingWindow(1)).dense is not None
     assert len(calls) == 2
 
 
@@ -88,7 +88,7 @@ def test_a_rule_is_rendered_once_per_call() -> None:
 def test_positions_count_the_real_tokens_of_each_text(lengths: list[int], left: int, right: int) -> None:
     row = [-1] * left + [n for n, size in enumerate(lengths) for _ in range(size)] + [-1] * right
     want = [0] * left + [i for size in lengths for i in range(size)]
-    got = places(torch.tensor([row]))[0].tolist()
+    got = segment_positions(torch.tensor([row]))[0].tolist()
     assert got[: len(want)] == want
     assert all(p >= 0 for p in got)
 
@@ -113,7 +113,7 @@ def test_two_rules_of_segments_part_a_row_wherever_either_does(data: st.DataObje
 
 
 def test_a_hole_in_the_padding_does_not_restart_a_text() -> None:
-    assert places(torch.tensor([[0, -1, 0, 0]]))[0].tolist() == [0, 0, 1, 2]
+    assert segment_positions(torch.tensor([[0, -1, 0, 0]]))[0].tolist() == [0, 0, 1, 2]
 
 
 TRIANGLE = torch.ones(4, 4).tril().bool()

@@ -54,7 +54,7 @@ class _Frames(Embedding):
         x: Tensor = self.project(frames_BTF)
         return x
 
-    def settle(self, x_BTD: Tensor) -> Tensor:
+    def finish(self, x_BTD: Tensor) -> Tensor:
         return x_BTD
 
 
@@ -72,9 +72,6 @@ class SideBySide(cn.Model):
 
     def assemble(self) -> cn.TransformerModel:
         return _SideBySide(self)
-
-    def starts(self) -> Init:
-        return self.init
 
 
 class _SideBySide(cn.TransformerModel):

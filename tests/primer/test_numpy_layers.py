@@ -232,7 +232,7 @@ def test_decoder_layer_equals_torch(order: primer.Order, activation: str) -> Non
         decoder_layer_of(layer),
         2,
         mask=~x_padded[:, None, None, :] & primer.causal_mask(5),
-        memory_mask=~memory_padded[:, None, None, :],
+        source_mask=~memory_padded[:, None, None, :],
         order=order,
         activation=getattr(primer, activation),
     )

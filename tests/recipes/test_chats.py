@@ -43,7 +43,7 @@ def test_what_the_assistant_says_is_learned_and_the_end_of_it() -> None:
 
 def test_a_template_that_rewrites_history_is_refused() -> None:
     words = tokenizer()
-    words.learn_chats("{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    words.set_chat_template("{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}")
     with pytest.raises(DataError, match="renders earlier messages differently"):
         encode_chats(words, CHATS)
 

@@ -221,7 +221,7 @@ def test_families_cost_what_the_library_says(page: Page) -> None:
         ("/api/steps", {"model": "DEMO", "text": "x", "layer": 99}, 400, "no head"),
         ("/api/steps", {"model": "DEMO", "text": "x", "off": ["soul"]}, 422, "off"),
         ("/api/models", {"path": "/no/such/folder"}, 400, "no folder"),
-        ("/api/models", {"path": "/usr"}, 400, "no model and no run"),
+        ("/api/models", {"path": "/usr"}, 400, "neither a model nor a run"),
         ("/api/models/dropped", {"name": "nowhere"}, 400, "type it"),
         ("/api/families/picture", {"name": "gtp2"}, 400, "gpt2"),
         ("/api/families/picture", {"name": "gpt2", "heads": 7}, 400, "not divisible"),
@@ -254,7 +254,7 @@ def test_heads_and_rows_that_are_not_there(page: Page, trace: Any, view: str) ->
 
 
 def test_a_trace_of_a_server_of_before_is_said_to_be_gone(page: Page) -> None:
-    assert "no longer kept" in page.get("/api/traces/0123456789abcdef/overview", 404).json()["error"]
+    assert "no longer in memory" in page.get("/api/traces/0123456789abcdef/overview", 404).json()["error"]
 
 
 def test_a_model_deleted_while_open_goes_on_answering(served: Served, page: Page, tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ def test_everyone_is_no_address() -> None:
         (["--port", "TAKEN"], "cannot listen"),
         (["--port", "99999"], "cannot listen"),
         (["/no/such/folder"], "no folder"),
-        ([str(Path(__file__).parent)], "no model and no run"),
+        ([str(Path(__file__).parent)], "neither a model nor a run"),
         (["--host", "0.0.0.0", "--key-file", "/no/such/file"], "cannot be read"),
     ],
 )

@@ -39,7 +39,7 @@ def writer(folder: Path, *, chat: bool = False) -> Path:
     bundle = ch.build("gpt2", **sizes)
     bundle.tokenizer = words
     if chat:
-        words.learn_chats(TEMPLATE)
+        words.set_chat_template(TEMPLATE)
     ch.save(bundle, folder)
     return folder
 

@@ -243,7 +243,9 @@ def test_a_token_that_is_markup_is_shown_as_text(open_page: Open, served: Served
     assert page.locator("img[src='x']").count() == 0
 
 
-@pytest.mark.parametrize("typed, said", [("/no/such/folder", "no folder"), ("runs", "no model and no run")])
+@pytest.mark.parametrize(
+    "typed, said", [("/no/such/folder", "no folder"), ("runs", "neither a model nor a run")]
+)
 def test_a_folder_that_is_no_model_is_said_and_the_page_goes_on(
     open_page: Open, served: Served, typed: str, said: str
 ) -> None:

@@ -178,7 +178,7 @@ def test_a_run_is_started_held_stopped_and_goes_on_exactly(tmp_path: Path) -> No
     assert runs.failure(entry) == ""
     steps = [record["step"] for record in read_log(entry.path) if "loss" in record]
     assert steps == list(range(1, 51))
-    assert runs._free("a-small-one").name == "a-small-one-2"  # the same name does not touch the first
+    assert runs._new_folder("a-small-one").name == "a-small-one-2"  # the same name does not touch the first
 
 
 def test_a_run_that_cannot_begin_says_why(tmp_path: Path) -> None:

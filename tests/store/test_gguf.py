@@ -225,7 +225,10 @@ def test_sentencepiece_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tokens", "words"),
     [
-        (lambda w: byte_tokens(w, "qwen2"), "cuts text as 'qwen2'; known: gpt-2, smollm, llama-bpe"),
+        (
+            lambda w: byte_tokens(w, "qwen2"),
+            "with the pre-tokenizer 'qwen2'; known: gpt-2, smollm, llama-bpe",
+        ),
         (lambda w: w.add_tokenizer_model("rwkv"), "a tokenizer of kind 'rwkv'; known: gpt2, llama"),
     ],
 )

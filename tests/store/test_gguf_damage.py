@@ -38,7 +38,7 @@ REFUSED = {
     "it has, unexpectedly, extra.weight": lambda w: w.add_tensor("extra.weight", np.zeros(4, np.float32)),
     "tokenizer.ggml.bos_token_id is 9999; its vocabulary ends at": lambda w: w.add_bos_token_id(9999),
     "its vocabulary has a token twice": lambda w: w.add_token_list(["a", "a"] * 225),
-    "its tokenizer has 461 tokens, its table of vectors has 450 rows": lambda w: lists(w, 461),
+    "its tokenizer has 461 tokens, its embedding table has 450 rows": lambda w: lists(w, 461),
     "its tokenizer is broken: ": lambda w: w.add_token_merges(["no such"]),
     "tokenizer.ggml.token_type is array([1, 1]": lambda w: w.add_token_types([1, 1]),
 }  # fmt: skip

@@ -97,11 +97,11 @@ def test_views_shared_memory_and_parameters(tmp_path: Path) -> None:
 
 def test_pieces_that_do_not_overlap_are_not_copied() -> None:
     q, k, v = torch.arange(24.0).reshape(6, 4).chunk(3)
-    ready = write_module._apart({"v": v, "q": q, "k": k, "same": k})
+    ready = write_module._without_shared_memory({"v": v, "q": q, "k": k, "same": k})
     assert [ready[name].data_ptr() for name in "qkv"] == [x.data_ptr() for x in (q, k, v)]
     assert ready["same"].data_ptr() != k.data_ptr()
     whole = torch.arange(24.0).reshape(6, 4)
-    ready = write_module._apart({"all": whole, "middle": whole[1:3], "last": whole[3:]})
+    ready = write_module._without_shared_memory({"all": whole, "middle": whole[1:3], "last": whole[3:]})
     stretches = sorted((x.data_ptr(), x.data_ptr() + x.nbytes) for x in ready.values())
     assert all(one[1] <= two[0] for one, two in pairwise(stretches))
 
@@ -169,8 +169,8 @@ def test_links_in_a_folder_are_replaced_not_written_through(tmp_path: Path) -> N
     ("change", "words"),
     [
         ({"folder": ""}, "is empty"),
-        ({"files": {"config.json": b""}}, "'config.json' cannot be saved as a further file"),
-        ({"files": {SINGLE: b""}}, "cannot be saved as a further file"),
+        ({"files": {"config.json": b""}}, "'config.json' cannot be saved as an additional file"),
+        ({"files": {SINGLE: b""}}, "cannot be saved as an additional file"),
         ({"files": {"../up": b""}}, "'../up' cannot be saved"),
         ({"files": {"/abs": b""}}, "'/abs' cannot be saved"),
         ({"files": {"a//b": b""}}, "'a//b' cannot be saved"),
@@ -296,7 +296,7 @@ def test_a_save_that_is_killed_leaves_the_old_model_or_the_new(
     """Killed: nobody restores or tidies. Old or new, never a mixture of tensors or of tensors and config.
     What cannot change in one instant, shards of the very same names or weights and another config, may leave
     a folder that is refused."""
-    monkeypatch.setattr(atomic, "_undo", lambda *_: None)
+    monkeypatch.setattr(atomic, "_restore", lambda *_: None)
     monkeypatch.setattr(shutil, "rmtree", lambda path, ignore_errors: None)
     seen = set()
     for _ in fail_at_each_step(tmp_path, sizes, OSError("killed"), config):

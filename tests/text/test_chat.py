@@ -82,7 +82,7 @@ def rendered(template: str, messages: Any) -> str:
 ATTRIBUTES = "is unsafe|undefined|SecurityError"
 HOSTILE = {
     "loops": ("{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
-              "{% endfor %}{% endfor %}{% endfor %}", "too much time or memory|did not end within"),
+              "{% endfor %}{% endfor %}{% endfor %}", "too much time or memory|did not finish within"),
     "range": ("{{ range(10**12) | list }}", "Range too big"),
     "text": ("{{ 'a' * 10**12 }}", "more memory"),
     "doubling": ("{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
@@ -106,7 +106,7 @@ def test_a_hostile_template_is_stopped_in_one_line(name: str, tmp_path: Path) ->
     with pytest.raises(LoadError, match=why) as error:
         rendered(template, [USER])
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
-    assert time.monotonic() - began < chat.DEADLINE + 5
+    assert time.monotonic() - began < chat.TIMEOUT + 5
 
 
 @pytest.mark.parametrize("inside", ["'{0.__class__}'.format(messages)", "messages | attr('__class__')"])
@@ -119,8 +119,8 @@ def test_a_template_that_only_waits_is_killed(monkeypatch: pytest.MonkeyPatch, t
     script = tmp_path / "sleeps.py"
     script.write_text("import time; time.sleep(60)")
     monkeypatch.setattr(chat, "SCRIPT", script)
-    monkeypatch.setattr(chat, "DEADLINE", 0.3)
-    with pytest.raises(LoadError, match=r"did not end within 0\.3 s"):
+    monkeypatch.setattr(chat, "TIMEOUT", 0.3)
+    with pytest.raises(LoadError, match=r"did not finish within 0\.3 s"):
         rendered(CHATML, [USER])
 
 
@@ -139,7 +139,7 @@ def test_the_caller_s_environment_is_not_seen(monkeypatch: pytest.MonkeyPatch, t
         ([], "a chat is a list of messages"),
         ([{"content": "no role"}], "a message is"),
         (["hello"], "a message is"),
-        ([{"role": "user", "content": object()}], "made of texts, numbers, lists"),
+        ([{"role": "user", "content": object()}], "consist of strings, numbers, lists"),
     ],
 )
 def test_messages_that_are_none_are_refused(messages: Any, why: str) -> None:

@@ -14,7 +14,7 @@ from hostile import NAMES, TEXTS, VALUES, Found, damage, judge, make_fifo_or_lin
 from safetensors.torch import load_file, save_file
 
 from clearhead.cli.main import main
-from clearhead.store.manifest import _text, seal
+from clearhead.store.manifest import _serialize, write_manifest
 from clearhead.train import checkpoints
 
 LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(12))
@@ -140,7 +140,7 @@ def spoil_manifest(chance: random.Random, run: Path) -> None:
         lambda: body.clear(),
     ]
     chance.choice(odd)()
-    path.write_bytes(_text(body) if chance.random() < 0.9 else json.dumps(value(chance)).encode())
+    path.write_bytes(_serialize(body) if chance.random() < 0.9 else json.dumps(value(chance)).encode())
 
 
 def spoil_log(chance: random.Random, run: Path) -> None:
@@ -199,7 +199,7 @@ def _newest(run: Path) -> Path:
 
 def _seal(path: Path) -> None:
     (path / "MANIFEST.json").unlink()
-    seal(path, [each.name for each in path.iterdir()], 4)
+    write_manifest(path, [each.name for each in path.iterdir()], 4)
 
 
 SPOIL: dict[str, Callable[[random.Random, Path], None]] = {

@@ -96,7 +96,7 @@ def test_killed_before_the_manifest_there_is_none_and_a_resumed_run_writes_it(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "seal", killed)
+        patch.setattr(checkpoint, "write_manifest", killed)
         with pytest.raises(KeyboardInterrupt):
             train(run)
     assert not (run / "MANIFEST.json").exists() and inspect(capsys, run)[0] == 0

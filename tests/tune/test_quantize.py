@@ -14,8 +14,8 @@ from clearhead.errors import InputError
 from clearhead.nn.attention import MultiHead
 from clearhead.nn.model import Model
 from clearhead.nn.tap import sites
-from clearhead.tune.fuse import Joint, Part, fuse
-from clearhead.tune.int8 import Frozen, Int8Linear
+from clearhead.tune.fuse import FusedLinear, FusedSlice, fuse
+from clearhead.tune.int8 import Int8Linear, Int8Module
 from clearhead.tune.quantize import is_quantized, quantize
 
 MODELS = pytest.mark.parametrize("spec", zoo.EVERY.values(), ids=list(zoo.EVERY))
@@ -51,9 +51,9 @@ def test_fused_layers_give_the_same_numbers(spec: Model) -> None:
     exact = answers(model)
     attending = [module for module in model.modules() if isinstance(module, MultiHead)]
     for module in list(model.modules()):
-        if together := getattr(module, "TOGETHER", ()):
+        if together := getattr(module, "FUSABLE", ()):
             fuse(module, together, lambda w, b: plain(w, b).double())
-    assert all(isinstance(module.k, Part) and isinstance(module.v, Part) for module in attending)
+    assert all(isinstance(module.k, FusedSlice) and isinstance(module.v, FusedSlice) for module in attending)
     torch.testing.assert_close(answers(model), exact, atol=1e-12, rtol=1e-12)
 
 
@@ -85,8 +85,8 @@ def test_a_cache_changes_next_to_nothing(seed: int) -> None:
 
 def test_a_part_is_never_stale() -> None:
     product = nn.Linear(4, 6)
-    joint = Joint(product, [2, 4])
-    one, two = Part(joint, 0), Part(joint, 1)
+    fused = FusedLinear(product, [2, 4])
+    one, two = FusedSlice(fused, 0), FusedSlice(fused, 1)
     with torch.no_grad():
         x, y = torch.ones(1, 4), torch.zeros(1, 4)
         assert torch.equal(one(x), product(x)[:, :2]) and torch.equal(two(y), product(y)[:, 2:])
@@ -131,7 +131,7 @@ def test_another_precision_is_refused(tmp_path: Path) -> None:
 
 def test_all_rounded_layers_are_of_one_kind() -> None:
     model = quantize(zoo.pair().build(), "int8")
-    assert all(isinstance(m, Frozen) for m in (model.head, model.encoder.embed.table))
+    assert all(isinstance(m, Int8Module) for m in (model.head, model.encoder.embed.table))
     assert model.encoder.embed.table is model.decoder.embed.table
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...bundle import load, spec_of
 from ...errors import InputError
-from ...families import FAMILIES, SIZES, named
+from ...families import FAMILIES, SIZES, family_and_config
 from ...lens import PositionEffects, effects_in_model, position_effects, scheme_named, sentence, shape
 from ...lens.pictures import architecture, position_picture
 from ...nn import Model
@@ -15,36 +15,38 @@ from ..console import OUT, print_json
 
 def show_positions(word: str, model: str | None, save: Path | None, *, json: bool) -> None:
     """A scheme at its defaults, 100 positions of width 512; `own` is the trained one of a model."""
-    found = _own(model) if word == "own" else position_effects(scheme_named(word, 100))
-    alike = found.similarity
+    effects = _effects_of_model(model) if word == "own" else position_effects(scheme_named(word, 100))
+    similarity = effects.similarity
     facts = {
-        "scheme": found.name,
-        "positions": None if found.added_TD is None else list(found.added_TD.shape),
-        "wavelengths": [round(w, 3) for w in found.wavelengths],
-        "similarity": None if alike is None else [round(x, 4) for x in alike.tolist()],
+        "scheme": effects.name,
+        "positions": None if effects.added_TD is None else list(effects.added_TD.shape),
+        "wavelengths": [round(w, 3) for w in effects.wavelengths],
+        "similarity": None if similarity is None else [round(x, 4) for x in similarity.tolist()],
         "bias": None
-        if found.bias_HT is None
-        else [[round(x, 4) for x in row] for row in found.bias_HT.tolist()],
+        if effects.bias_HT is None
+        else [[round(x, 4) for x in row] for row in effects.bias_HT.tolist()],
     }
-    path = position_picture(found).save(save) if save is not None else None
+    path = position_picture(effects).save(save) if save is not None else None
     if json:
         print_json({**facts, "saved": path})
         return
-    OUT.print(f"[bold]{found.name}[/]")
-    if found.wavelengths:
-        first, last = found.wavelengths[0], found.wavelengths[-1]
+    OUT.print(f"[bold]{effects.name}[/]")
+    if effects.wavelengths:
+        first, last = effects.wavelengths[0], effects.wavelengths[-1]
         OUT.print(
-            f"wavelengths    {first:.2f} to {last:,.0f} tokens, {len(found.wavelengths)} pairs of channels"
+            f"wavelengths    {first:.2f} to {last:,.0f} tokens, {len(effects.wavelengths)} pairs of channels"
         )
-    if alike is not None:
+    if similarity is not None:
         OUT.print(
             "similarity     "
             + " · ".join(
-                f"{d} apart {float(alike[d]):.2f}" for d in (1, 2, 4, 8, 16, 32, 64) if d < len(alike)
+                f"{d} apart {float(similarity[d]):.2f}"
+                for d in (1, 2, 4, 8, 16, 32, 64)
+                if d < len(similarity)
             )
         )
-    if found.bias_HT is not None:
-        for head, row in enumerate(found.bias_HT):
+    if effects.bias_HT is not None:
+        for head, row in enumerate(effects.bias_HT):
             at = [d for d in (0, 1, 4, 16, 64) if d < len(row)]
             OUT.print(f"bias head {head:<4} " + " · ".join(f"{d} back {float(row[d]) + 0.0:.2f}" for d in at))
     OUT.print(
@@ -53,13 +55,13 @@ def show_positions(word: str, model: str | None, save: Path | None, *, json: boo
     )
 
 
-def _own(model: str | None) -> PositionEffects:
+def _effects_of_model(model: str | None) -> PositionEffects:
     if model is None:
         raise InputError("own needs a model: clearhead look positions own FOLDER")
     bundle = load(model)
     stack = list(bundle.model.stacks.values())[-1]
     attention, spec = stack.spec.pattern[0].attention, stack.spec
-    width, (heads, head_dim) = spec.embed.inner(spec.width), attention.sizes(spec.width)
+    width, (heads, head_dim) = spec.embed.table_width(spec.width), attention.sizes(spec.width)
     return effects_in_model(
         stack.positions, spec.positions, length=100, width=width, heads=heads, head_dim=head_dim
     )
@@ -83,7 +85,7 @@ def show_architecture(what: str, save: Path | None, *, json: bool) -> None:
 
 def _spec(what: str) -> tuple[str, Model]:
     if what in {*SIZES, *FAMILIES} and not Path(what).exists():
-        family, config = named(what)
+        family, config = family_and_config(what)
         return what, spec_of(family, config, "tokens")
     bundle = load(what)
     return bundle.family.title if bundle.family else what, bundle.spec

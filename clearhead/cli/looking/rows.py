@@ -47,17 +47,17 @@ def tokens(trace: Trace) -> None:
 
 def weights(trace: Trace, kind: AttentionKind, layer: int, head: int | None, word: str | None) -> None:
     """The matrix where it fits the terminal, else the strongest links of every row."""
-    found = trace.attention(kind, layer, head)
-    matrix = found if head is not None else found.mean(0)
+    weights_HQK = trace.attention(kind, layer, head)
+    matrix = weights_HQK if head is not None else weights_HQK.mean(0)
     across, down = trace.labels(kind)[1], trace.labels(kind)[0]
     which = "all heads together" if head is None else f"head {head}"
     OUT.print(f"\n{kind} attention, layer {layer % trace.layers(kind)}, {which}", style="bold")
     if word is not None:
-        _one(matrix, word, down, across)
+        _print_token(matrix, word, down, across)
     elif NAME + CELL * len(across) <= OUT.width and len(down) <= 60:
-        _matrix(matrix, down, across)
+        _print_matrix(matrix, down, across)
     else:
-        _links(matrix, down, across, top=4)
+        _print_links(matrix, down, across, top=4)
     _caveat(trace, kind, layer % trace.layers(kind), head or 0)
 
 
@@ -65,16 +65,16 @@ def _caveat(trace: Trace, kind: AttentionKind, layer: int, head: int) -> None:
     OUT.print(CAVEAT.format(switch(trace, kind, layer, head)), style="dim", soft_wrap=False)
 
 
-def _one(matrix: Tensor, word: str, down: list[str], across: list[str]) -> None:
+def _print_token(matrix: Tensor, word: str, down: list[str], across: list[str]) -> None:
     """What one token attends to; and for a token of the source, what attends to it."""
-    at, is_row = place_of(word, down, across)
+    at, is_row = token_index(word, down, across)
     if is_row:
-        _links(matrix[at : at + 1], [down[at]], across, top=len(across))
+        _print_links(matrix[at : at + 1], [down[at]], across, top=len(across))
     else:
-        _links(matrix.T[at : at + 1], [across[at]], down, top=len(down), arrow="←")
+        _print_links(matrix.T[at : at + 1], [across[at]], down, top=len(down), arrow="←")
 
 
-def place_of(word: str, down: list[str], across: list[str]) -> tuple[int, bool]:
+def token_index(word: str, down: list[str], across: list[str]) -> tuple[int, bool]:
     """The last token with that text or index, and whether it is a query."""
     if word.isdigit() and int(word) < len(down):
         return int(word), True
@@ -84,56 +84,60 @@ def place_of(word: str, down: list[str], across: list[str]) -> tuple[int, bool]:
     raise InputError(f"no token is {word!r}; {nearest(word, {*down, *across})}")
 
 
-def _matrix(matrix: Tensor, down: list[str], across: list[str]) -> None:
-    OUT.print(" " * NAME + "".join(" " + _right(label, CELL - 1) for label in across), markup=False)
+def _print_matrix(matrix: Tensor, down: list[str], across: list[str]) -> None:
+    OUT.print(" " * NAME + "".join(" " + _align_right(label, CELL - 1) for label in across), markup=False)
     for label, row in zip(down, matrix.tolist(), strict=True):
-        line = Text(_right(label, NAME - 1) + " ")
+        line = Text(_align_right(label, NAME - 1) + " ")
         for value in row:
             shade = SHADES[min(int(math.sqrt(value) * len(SHADES)), len(SHADES) - 1)]
             line.append(f"{value:>{CELL}.2f}" if value >= 0.005 else " " * (CELL - 1) + "·", style=shade)
         OUT.print(line)
 
 
-def _links(matrix: Tensor, down: list[str], across: list[str], top: int, arrow: str = "→") -> None:
+def _print_links(matrix: Tensor, down: list[str], across: list[str], top: int, arrow: str = "→") -> None:
     wide = min(max(map(cell_len, down)), 20)
     for label, row in zip(down, matrix, strict=True):
         best = row.topk(min(top, len(across)))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         links = " · ".join(f"{across[k]} {value:.2f}" for k, value in pairs if value >= 0.005)
-        OUT.print(f"{_right(label, wide)} {arrow} {links}", markup=False)
+        OUT.print(f"{_align_right(label, wide)} {arrow} {links}", markup=False)
 
 
-def _right(label: str, cells: int) -> str:
+def _align_right(label: str, cells: int) -> str:
     """A label right-aligned in `cells` cells; wide characters take two."""
     short = label if cell_len(label) <= cells else set_cell_size(label, cells - 1).rstrip() + "…"
     return " " * max(cells - cell_len(short), 0) + short
 
 
-def print_answer(found: TopPredictions) -> None:
-    if found.said:
-        OUT.print(f"output {found.said}", markup=False)
-    if found.best:
-        OUT.print("next   " + " · ".join(f"{label} {p:.3f}" for label, p in found.best), markup=False)
+def print_answer(predictions: TopPredictions) -> None:
+    if predictions.said:
+        OUT.print(f"output {predictions.said}", markup=False)
+    if predictions.best:
+        OUT.print("next   " + " · ".join(f"{label} {p:.3f}" for label, p in predictions.best), markup=False)
 
 
-def before_and_after(found: Comparison, words: str) -> None:
+def before_and_after(comparison: Comparison, words: str) -> None:
     OUT.print(f"\nwithout {words}", style="bold", markup=False)
     listing = table("before", "", "after", "", right=(1, 3))
-    for i in range(max(len(found.before.best), len(found.after.best))):
+    for i in range(max(len(comparison.before.best), len(comparison.after.best))):
         cells: list[str] = []
-        for side in (found.before, found.after):
+        for side in (comparison.before, comparison.after):
             label, p = side.best[i] if i < len(side.best) else ("", math.nan)
             cells += [label.replace("[", "\\["), f"{p:.3f}" if label else ""]
         listing.add_row(*cells)
-    if found.before.best and found.before.said is None:
+    if comparison.before.best and comparison.before.said is None:
         OUT.print(listing)
-    for name, side in (("before", found.before), ("after", found.after)):
+    for name, side in (("before", comparison.before), ("after", comparison.after)):
         if side.said is not None:
             OUT.print(f"{name:<7}{side.said}", markup=False)
-    moved = "nothing moved" if found.moved == 0 else f"the answer moved by {found.moved:.3g} {found.unit}"
-    same = found.before.said is not None and found.before.said == found.after.said
-    if found.moved and same:
-        moved = f"the text is the same; its probabilities moved by {found.moved:.3g} {found.unit}"
+    moved = (
+        "nothing moved"
+        if comparison.moved == 0
+        else f"the answer moved by {comparison.moved:.3g} {comparison.unit}"
+    )
+    same = comparison.before.said is not None and comparison.before.said == comparison.after.said
+    if comparison.moved and same:
+        moved = f"the text is the same; its probabilities moved by {comparison.moved:.3g} {comparison.unit}"
     OUT.print(moved)
     if same and "mask" in words.split():
         OUT.print(
@@ -153,7 +157,7 @@ def generated_text(trace: Trace) -> str:
 
 def print_frames(trace: Trace) -> None:
     listing = table(
-        "step", "token", "p", "attends to (last layer)", "other candidates", right=(0, 2), whole=(1,)
+        "step", "token", "p", "attends to (last layer)", "other candidates", right=(0, 2), no_wrap=(1,)
     )
     for frame in trace.frames:
         looks = frame_facts(frame)["looks"]
@@ -215,20 +219,20 @@ def head_facts(trace: Trace, kind: AttentionKind) -> dict[str, Any]:
 
 
 def importance(trace: Trace, kind: AttentionKind, err: Console) -> None:
-    def tell(done: int, of: int) -> None:
+    def show_progress(done: int, of: int) -> None:
         err.print(f"layer {done} of {of}", end="\r" if err.is_terminal and done < of else "\n", style="dim")
 
-    found = head_importance(trace, kind, tell)
-    order = found.flatten().argsort(descending=True).tolist()
+    importance_LH = head_importance(trace, kind, show_progress)
+    order = importance_LH.flatten().argsort(descending=True).tolist()
     unit = "bits" if trace.info.has_head else "of the length of the states"
     OUT.print(f"\nhow much the output changes when a head is ablated ({unit})", style="bold")
-    largest = max(float(found.max()), 1e-12)
+    largest = max(float(importance_LH.max()), 1e-12)
     for place in order[:15]:
-        layer, head = divmod(place, found.shape[1])
-        value = float(found[layer, head])
+        layer, head = divmod(place, importance_LH.shape[1])
+        value = float(importance_LH[layer, head])
         name = switch(trace, kind, layer, head)
         OUT.print(f"{name:<18}{value:9.4f} {'█' * round(40 * value / largest)}")
-    _caveat(trace, kind, *divmod(order[0], found.shape[1]))
+    _caveat(trace, kind, *divmod(order[0], importance_LH.shape[1]))
 
 
 def importance_facts(trace: Trace, kind: AttentionKind) -> Any:
@@ -236,36 +240,36 @@ def importance_facts(trace: Trace, kind: AttentionKind) -> Any:
 
 
 def logits(trace: Trace) -> None:
-    found = trace.logit_lens()
-    read = (trace.target_tokens or trace.tokens) if found.ids.shape[1] > 1 else []
+    lens = trace.logit_lens()
+    read = (trace.target_tokens or trace.tokens) if lens.ids.shape[1] > 1 else []
     names = [token.label for token in read] or ["the whole text"]
     last = range(max(0, len(names) - 8), len(names))
     listing = table("", *(names[t].replace("[", "\\[") for t in last))
-    for layer in range(len(found.labels) - 1, -1, -1):
+    for layer in range(len(lens.labels) - 1, -1, -1):
         name = f"layer {layer - 1}" if layer else "embedding"
-        cells = [f"{found.labels[layer][t][0]} {float(found.probabilities[layer, t, 0]):.2f}" for t in last]
+        cells = [f"{lens.labels[layer][t][0]} {float(lens.probabilities[layer, t, 0]):.2f}" for t in last]
         listing.add_row(name, *(cell.replace("[", "\\[") for cell in cells))
     OUT.print(listing)
 
 
 def logit_facts(trace: Trace) -> dict[str, Any]:
-    found = trace.logit_lens()
-    return {"labels": found.labels, "probabilities": found.probabilities.tolist()}
+    lens = trace.logit_lens()
+    return {"labels": lens.labels, "probabilities": lens.probabilities.tolist()}
 
 
 def activations(trace: Trace) -> None:
     listing = table(
-        "activation", "shape", "mean", "spread", "largest", "zero", right=(2, 3, 4, 5), whole=(0,)
+        "activation", "shape", "mean", "spread", "largest", "zero", right=(2, 3, 4, 5), no_wrap=(0,)
     )
     for row in statistics(trace):
-        odd = f" [red]{row.odd} not finite[/]" if row.odd else ""
+        not_finite = f" [red]{row.non_finite} not finite[/]" if row.non_finite else ""
         shape = " x ".join(map(str, row.shape))
         listing.add_row(
             row.address,
             shape,
             f"{row.mean:.3f}",
             f"{row.std:.3f}",
-            f"{row.largest:.3g}{odd}",
+            f"{row.largest:.3g}{not_finite}",
             f"{row.zero:.0%}",
         )
     OUT.print(listing)

@@ -21,9 +21,9 @@ def show_curves(folder: str, save: Path | None, *, json: bool) -> None:
         raise InputError(f"{folder} has no metrics.jsonl; clearhead train --out creates a run folder")
     path = curve_picture(records, str(folder)).save(save) if save is not None else None
     steps = [r for r in records if "grad_norm" in r]
-    held = [r for r in records if r.get("split") == "valid"]
+    validations = [r for r in records if r.get("split") == "valid"]
     if json:
-        print_json({"steps": steps, "valid": held, "saved": path})
+        print_json({"steps": steps, "valid": validations, "saved": path})
         return
     rows = table("step", "loss", "|g|", "lr", "tokens/s", right=(0, 1, 2, 3, 4))
     every = max(1, -(-len(steps) // 12))
@@ -33,7 +33,7 @@ def show_curves(folder: str, save: Path | None, *, json: bool) -> None:
             f"{r['step']:,}", f"{r['loss']:.4g}", f"{r['grad_norm']:.3g}", f"{r['lr']:.2e}", f"{speed:,.0f}"
         )
     OUT.print(rows)
-    for r in held:
+    for r in validations:
         scores = " ".join(f"{name} {value:.4g}" for name, value in r["scores"].items())
         OUT.print(f"validation at step {r['step']:,}: {scores}", markup=False)
     OUT.print(f"saved {path}" if path else "plot them with --save curves.png", style=None if path else "dim")
@@ -41,34 +41,34 @@ def show_curves(folder: str, save: Path | None, *, json: bool) -> None:
 
 def show_gradients(folder: str, save: Path | None, *, json: bool) -> None:
     """The gradient of the run's first batch at its current weights, as training would compute it."""
-    prepared = _prepared(folder)
+    prepared = _prepare_run(folder)
     bundle, training = load(folder), prepared.run.train
     update = OptimizerStep(bundle.model.train(), prepared.task, training, hidden_size(bundle.spec))
     measured = update.compute_gradients(1, 1.0, lambda: False)
-    found = norms(bundle.model)
+    grads = norms(bundle.model)
     loss = float("nan") if measured is None else measured[0]
-    path = gradient_strip(found, f"{folder}: gradient norms").save(save) if save is not None else None
+    path = gradient_strip(grads, f"{folder}: gradient norms").save(save) if save is not None else None
     if json:
-        marks = {name: found.mark(name) for name in found.layers}
+        marks = {name: grads.mark(name) for name in grads.layers}
         print_json({
-            "loss": loss, "total": found.total, "clip": training.clip, "layers": found.layers,
-            "marks": {name: mark for name, mark in marks.items() if mark}, "parameters": found.parameters,
+            "loss": loss, "total": grads.total, "clip": training.clip, "layers": grads.layers,
+            "marks": {name: mark for name, mark in marks.items() if mark}, "parameters": grads.parameters,
             "saved": path,
         })  # fmt: skip
         return
-    rows = table("layer", "norm", "", "", right=(1,), whole=(0,))
-    largest = max(found.layers.values())
-    for name, norm in found.layers.items():
-        mark = found.mark(name)
+    rows = table("layer", "norm", "", "", right=(1,), no_wrap=(0,))
+    largest = max(grads.layers.values())
+    for name, norm in grads.layers.items():
+        mark = grads.mark(name)
         bar = "█" * max(1, round(30 * norm / largest)) if norm else ""
         rows.add_row(name, f"{norm:.3g}", bar, f"[red]{mark}[/]" if mark else "")
     OUT.print(rows)
     clipped = (
-        f", clipped to {training.clip}" if training.clip is not None and found.total > training.clip else ""
+        f", clipped to {training.clip}" if training.clip is not None and grads.total > training.clip else ""
     )
-    OUT.print(f"total {found.total:.4g}{clipped} · loss {loss:.4g}")
-    largest_names = sorted(found.parameters, key=lambda name: -found.parameters[name])[:5]
-    OUT.print("largest: " + ", ".join(f"{name} {found.parameters[name]:.3g}" for name in largest_names))
+    OUT.print(f"total {grads.total:.4g}{clipped} · loss {loss:.4g}")
+    largest_names = sorted(grads.parameters, key=lambda name: -grads.parameters[name])[:5]
+    OUT.print("largest: " + ", ".join(f"{name} {grads.parameters[name]:.3g}" for name in largest_names))
     OUT.print(f"saved {path}" if path else "plot it with --save gradients.png", style=None if path else "dim")
 
 
@@ -76,35 +76,40 @@ def show_loss(folder: str, save: Path | None, *, json: bool) -> None:
     """The first row of the run's first batch: inputs, targets, and the loss of each token."""
     if save is not None:
         raise InputError("loss by token is shown in the terminal or as --json; there is no picture of it")
-    prepared, bundle = _prepared(folder), load(folder)
+    prepared, bundle = _prepare_run(folder), load(folder)
     task = prepared.task
-    rays = token_losses(task.batch(1, 0), lambda batch: task.loss(bundle.model, batch), bundle.tokenizer)
+    losses = token_losses(task.batch(1, 0), lambda batch: task.loss(bundle.model, batch), bundle.tokenizer)
     if json:
         print_json(
             [
                 {
-                    "token": ray.token.label,
-                    "id": ray.token.id,
-                    "wanted": None if ray.wanted is None else ray.wanted.label,
-                    "loss": ray.loss,
+                    "token": token_loss.token.label,
+                    "id": token_loss.token.id,
+                    "wanted": None if token_loss.target is None else token_loss.target.label,
+                    "loss": token_loss.loss,
                 }
-                for ray in rays
+                for token_loss in losses
             ]
         )
         return
     rows = table("input", "target", "loss", "", right=(2,))
-    for ray in rays:
-        if ray.wanted is None or ray.loss is None:
-            rows.add_row(f"[dim]{_safe(ray.token.label)}[/]", "[dim]not learned[/]", "", "")
+    for token_loss in losses:
+        if token_loss.target is None or token_loss.loss is None:
+            rows.add_row(f"[dim]{_escape(token_loss.token.label)}[/]", "[dim]not learned[/]", "", "")
         else:
-            bar = "█" * min(round(4 * ray.loss), 40)
-            rows.add_row(_safe(ray.token.label), _safe(ray.wanted.label), f"{ray.loss:.3f}", bar)
+            bar = "█" * min(round(4 * token_loss.loss), 40)
+            rows.add_row(
+                _escape(token_loss.token.label),
+                _escape(token_loss.target.label),
+                f"{token_loss.loss:.3f}",
+                bar,
+            )
     OUT.print(rows)
-    learned = [ray.loss for ray in rays if ray.loss is not None]
-    OUT.print(f"{len(learned)} of {len(rays)} tokens carry loss, {sum(learned):.4g} in all")
+    learned = [token_loss.loss for token_loss in losses if token_loss.loss is not None]
+    OUT.print(f"{len(learned)} of {len(losses)} tokens carry loss, {sum(learned):.4g} in all")
 
 
-def _prepared(folder: str) -> PreparedRun:
+def _prepare_run(folder: str) -> PreparedRun:
     path = Path(folder) / SETTINGS_FILE
     if not path.is_file():
         raise InputError(
@@ -113,5 +118,5 @@ def _prepared(folder: str) -> PreparedRun:
     return prepare(load_run(str(path)))
 
 
-def _safe(label: str) -> str:
+def _escape(label: str) -> str:
     return label.replace("[", "\\[")

@@ -15,7 +15,7 @@ object in both (padding that grows, a running state), or an integer that changed
 
 A Python function whose calls depend on the numbers in a tensor must not be recorded call by call. The hook
 for it is torch's own protocol: dispatched through `torch.overrides.handle_torch_function`, the function is
-one call of the recording. `fitted_product` in `clearhead/tune/int8.py` does that.
+one call of the recording. `asymmetric_product` in `clearhead/tune/int8.py` does that.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ ReplayFn = Callable[[Tensor, int], Tensor]  # the new ids, and how many steps af
 WRITERS = frozenset(
     {"__setitem__", "__set__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv"))}
 )
-UNWRAPPED_OPERATORS: dict[Any, Any] = {
-    F.layer_norm: torch.layer_norm
-}  # the same operator without torch's Python wrapper
+# The same operator without torch's Python wrapper.
+UNWRAPPED_OPERATORS: dict[Any, Any] = {F.layer_norm: torch.layer_norm}
 
 
 class StepsDifferError(Exception):
@@ -251,9 +250,8 @@ def _needed(lines: Sequence[_Line], output: int) -> list[_Line]:
             if line.text is None:
                 raise StepsDifferError
             kept.append(line)
-            wanted.difference_update(
-                line.makes
-            )  # read backwards, the first line to a tensor is the direct one
+            # Read backwards, the first line that makes a tensor is the direct one (a single view).
+            wanted.difference_update(line.makes)
             wanted.update(line.reads)
     return kept[::-1]
 

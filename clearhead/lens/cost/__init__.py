@@ -1,4 +1,4 @@
-"""Cost totals: a spec and how it is called in; parameters, FLOPs and bytes out. Each part says its own."""
+"""Cost estimates: a spec and the shape of a call in; parameters, FLOPs and bytes out."""
 
 from .complexity import TAPS, LayerComplexity, complexity_table, crossing
 from .machine import Time, measure, step_time

@@ -1,7 +1,7 @@
-"""The cost of a block and of a tower, put together from what their parts say.
+"""The cost of a block and of a tower, summed over their parts.
 
-The hidden states between two sub-layers are kept once, by the sub-layer that reads them; a block counts them
-where they are read.
+The hidden states between two sub-layers are saved once for the backward pass; they are counted in the
+sub-layer that reads them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from ...spec import Dims
 
 @dataclass(frozen=True)
 class BlockCost:
-    """One layer in two halves: norms and dropouts on the hidden states, and the inside of its sub-layers.
+    """One layer in two parts: norms and dropout on the hidden states, and the inside of its sub-layers.
 
-    Tensor parallelism divides the inside; the hidden states are whole on each device.
+    Tensor parallelism splits the inside; each device has the complete hidden states.
     """
 
     stream: PartCost
     inside: PartCost
     steps: int  # sub-layers
-    last: int  # the operations of the last product, where recomputing stops before it
+    last: int  # FLOPs of the last matrix product, if recomputation stops before it
 
     @property
     def all(self) -> PartCost:
@@ -32,30 +32,30 @@ class BlockCost:
 def block(
     spec: Block,
     shape: HiddenShape,
-    memory: HiddenShape | None,
+    encoder: HiddenShape | None,
     *,
     causal: bool,
     positions: PositionCost,
     whole: bool = False,
 ) -> BlockCost:
-    """Every sub-layer keeps two tensors of hidden states: what its norm is given, and what the norm gives.
+    """The cost of one block. Every sub-layer saves the input and the output of its norm.
 
-    `whole` blocks are recomputed to their end.
+    `whole`: the block is recomputed to its end.
     """
     steps = [spec.attention.cost(shape, causal=causal, positions=positions), spec.feedforward.cost(shape)]
     if spec.cross is not None:
-        assert memory is not None
-        steps.insert(1, spec.cross.cross_cost(shape, memory))
+        assert encoder is not None
+        steps.insert(1, spec.cross.cross_cost(shape, encoder))
     stream, norm = shape.bytes, spec.norm.cost(shape)
-    around = norm + PartCost(saved=shape.dropout_bytes(shape.vectors * shape.width, spec.dropout))
+    norm_and_dropout = norm + PartCost(saved=shape.dropout_bytes(shape.vectors * shape.width, spec.dropout))
     if spec.order == "parallel":  # all sub-layers read the same states
-        outside = (around + PartCost(saved=stream)).times(len(steps)) + PartCost(saved=stream)
+        outside = (norm_and_dropout + PartCost(saved=stream)).times(len(steps)) + PartCost(saved=stream)
     elif spec.order == "sandwich":
-        outside = (around + norm + PartCost(saved=3 * stream)).times(len(steps))
+        outside = (norm_and_dropout + norm + PartCost(saved=3 * stream)).times(len(steps))
     else:
-        outside = (around + PartCost(saved=2 * stream)).times(len(steps))
+        outside = (norm_and_dropout + PartCost(saved=2 * stream)).times(len(steps))
     inside = sum(steps[1:], steps[0])
-    return BlockCost(outside, inside, len(steps), 0 if whole else _last(spec, shape))
+    return BlockCost(outside, inside, len(steps), 0 if whole else _skipped_flops(spec, shape))
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ class TowerCost:
     positions: PartCost
     blocks: tuple[BlockCost, ...]
     norm: PartCost
-    stream: int  # bytes of the stream between two layers
-    bias: int  # bytes of a bias that all layers share
-    distinct: int | None
-    streams: int | None = None  # kept between layers that are computed again; None: none is
+    stream: int  # bytes of the residual stream between two layers
+    bias: int  # bytes of a position bias that all layers share
+    distinct: int | None  # layers with weights of their own; None: all
+    streams: int | None = None  # streams saved with recomputation; None: nothing is recomputed
 
     @property
     def recompute(self) -> bool:
@@ -78,13 +78,13 @@ class TowerCost:
     @property
     def parameters(self) -> dict[str, int]:
         own = self.distinct or len(self.blocks)
-        counted = {
+        counts = {
             "embed": self.embed.parameters,
             "positions": self.positions.parameters,
             "blocks": sum(layer.all.parameters for layer in self.blocks[:: len(self.blocks) // own]),
             "norm": self.norm.parameters,
         }
-        return {name: count for name, count in counted.items() if count}
+        return {name: count for name, count in counts.items() if count}
 
     @property
     def flops(self) -> int:
@@ -92,13 +92,13 @@ class TowerCost:
 
     @property
     def backward(self) -> int:
-        """A tower that recomputes goes through its blocks once more, up to the last tensor it needs."""
+        """FLOPs of the backward pass, including those of recomputation."""
         again = sum(layer.all.flops - layer.last for layer in self.blocks) if self.recompute else 0
         return again + sum(cost.backward for cost in self._all)
 
     @property
     def saved(self) -> int:
-        """Bytes kept when the forward pass is over."""
+        """Bytes saved for the backward pass."""
         outside = self.embed.saved + self.positions.saved + self.norm.saved
         if self.streams is not None:
             return outside + self.bias + self.stream * self.streams
@@ -106,7 +106,7 @@ class TowerCost:
 
     @property
     def recomputed(self) -> int:
-        """Bytes that come on top while one block is computed again."""
+        """Additional bytes while one block is recomputed."""
         return max(layer.all.saved for layer in self.blocks) - self.stream if self.recompute else 0
 
     @property
@@ -114,18 +114,20 @@ class TowerCost:
         return (self.embed, self.positions, *(layer.all for layer in self.blocks), self.norm)
 
 
-def tower(spec: Tower, call: CallShape, memory: HiddenShape | None = None) -> TowerCost:
-    """`call.length` is that of this tower; a decoder reads the encoder output, `memory`, too."""
+def tower(spec: Tower, call: CallShape, encoder: HiddenShape | None = None) -> TowerCost:
+    """The cost of a tower. `call.length` is its own length; `encoder` is the encoder output of a decoder."""
     heads, head_dim = spec.pattern[0].attention.sizes(spec.width)
     dims = Dims(width=spec.width, depth=spec.depth, heads=heads, head_dim=head_dim, causal=spec.causal)
     shape, whole = call.hidden(spec.width), spec.residual == "reversible"
-    positions = spec.positions.cost(replace(shape, width=spec.embed.inner(spec.width)), dims)
+    positions = spec.positions.cost(replace(shape, width=spec.embed.table_width(spec.width)), dims)
     costs = [
-        block(b, shape, memory, causal=spec.causal, positions=positions, whole=whole) for b in spec.pattern
+        block(b, shape, encoder, causal=spec.causal, positions=positions, whole=whole) for b in spec.pattern
     ]
-    # Shared layers are made of the first places of the pattern, as the tower builds them.
+    # Layers that share weights take the first blocks of the pattern, as when the tower is built.
     own = spec.distinct or spec.depth
     order = [(i * own // spec.depth) % len(costs) for i in range(spec.depth)]
+    # A reversible tower recomputes from its last two streams, others from the input of each layer.
+    streams = 2 if spec.residual == "reversible" else spec.depth if spec.recompute else None
     norm, out = PartCost(), replace(shape, width=spec.out_width)
     if spec.last_norm is not None:
         norm = spec.last_norm.cost(out) + PartCost(saved=out.bytes)
@@ -137,19 +139,12 @@ def tower(spec: Tower, call: CallShape, memory: HiddenShape | None = None) -> To
         stream=shape.bytes,
         bias=positions.shared_bias,
         distinct=spec.distinct,
-        streams=_streams(spec),
+        streams=streams,
     )
 
 
-def _streams(spec: Tower) -> int | None:
-    """A reversible tower recomputes from the last two streams; another keeps the input of each layer."""
-    if spec.residual == "reversible":
-        return 2
-    return spec.depth if spec.recompute else None
-
-
-def _last(spec: Block, shape: HiddenShape) -> int:
-    """Where nothing behind the last product is kept, recomputing a block stops before it."""
-    kept_behind = spec.order in ("post", "sandwich") or spec.dropout > 0
+def _skipped_flops(spec: Block, shape: HiddenShape) -> int:
+    """Recomputation stops before the last product, unless something after it is saved."""
+    saved_after = spec.order in ("post", "sandwich") or spec.dropout > 0
     hidden = getattr(spec.feedforward, "hidden", 0)
-    return 0 if kept_behind else linear_cost(shape.vectors, hidden, shape.width, bias=False).flops
+    return 0 if saved_after else linear_cost(shape.vectors, hidden, shape.width, bias=False).flops

@@ -1,12 +1,12 @@
-"""This machine's speed: a spec and how it is used in; the seconds of a step here out. Nothing is built whole.
+"""Step time on this machine: a spec and the shape of a call in; the seconds of one step out.
 
-Layers of a tower cost alike, so a model of one layer and one of two are timed at the real width, rows and
-length: their difference is a layer. What is too large to be timed is taken at the speed of matrix products.
+The whole model is not built. All layers of a tower cost the same, so models of one and of two layers are
+timed at full width, batch size and length; the difference is the time of a layer. If they do not fit in
+memory, the time is estimated from the speed of matrix products.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,37 +14,38 @@ from statistics import median
 
 import torch
 
+from ...malloc import available_memory
 from ...nn import CallShape, Model
 from .total import Cost, cost
 
 Clock = Callable[[], float]
 SIDE = 1024  # of the square matrices that are multiplied
-COPY_BYTES = 64_000_000  # bytes that are copied: more than a processor's own memory
+COPY_BYTES = 64_000_000  # size of a copy: larger than the caches of a processor
 
 
 @dataclass(frozen=True)
 class Speed:
-    flops: float  # operations a second in matrix products
-    bandwidth: float  # bytes a second, read and written
+    flops: float  # FLOP/s in matrix products
+    bandwidth: float  # bytes per second, read and written
 
 
 @dataclass(frozen=True)
 class Time:
-    """The seconds of one step, and how they were found."""
+    """The seconds of one step, and how they were measured."""
 
     seconds: float
-    timed: bool  # by layers of the model itself; otherwise by matrix products alone
+    timed: bool  # with layers of the model; otherwise estimated from matrix products
     speed: Speed
     flops: int
 
     @property
     def share(self) -> float:
-        """How much of the speed of matrix products is reached."""
+        """FLOP/s of the step relative to those of matrix products."""
         return self.flops / self.seconds / self.speed.flops
 
 
 def measure(clock: Clock = time.perf_counter) -> Speed:
-    """Matrix products of a size that suits every processor, and copies that none keeps to itself."""
+    """Measure the speed of matrix products and of copies in main memory."""
     a, b = torch.ones(SIDE, SIDE), torch.ones(SIDE, SIDE)
     product = _seconds(lambda: torch.mm(a, b), clock)
     source, target = torch.ones(COPY_BYTES // 4), torch.empty(COPY_BYTES // 4)
@@ -53,34 +54,29 @@ def measure(clock: Clock = time.perf_counter) -> Speed:
 
 
 def step_time(spec: Model, usage: CallShape, clock: Clock = time.perf_counter) -> Time:
-    """The seconds of a training step of AdamW, or of one forward pass."""
-    speed, whole = measure(clock), _cost(spec, usage)
-    flops = whole.training_flops if usage.training else whole.flops
-    deep = _of_depth(spec, 2)
-    if not _has_room(_cost(deep, usage)):
+    """The seconds of a training step with AdamW, or of one forward pass."""
+    speed, total = measure(clock), _cost(spec, usage)
+    flops = total.training_flops if usage.training else total.flops
+    free_memory = available_memory()
+    if free_memory is not None and _cost(_with_depth(spec, 2), usage).memory >= free_memory / 2:
         return Time(flops / speed.flops, timed=False, speed=speed, flops=flops)
-    one, two = (_timed(_of_depth(spec, depth), usage, clock) for depth in (1, 2))
+    one, two = (_measure_step(_with_depth(spec, depth), usage, clock) for depth in (1, 2))
     layers = sum(side.depth for side in spec.towers.values()) / len(spec.towers)
     seconds = one + max(two - one, 0.0) * (layers - 1)
     return Time(seconds, timed=True, speed=speed, flops=flops)
 
 
-def _of_depth(spec: Model, depth: int) -> Model:
-    """The same model with towers of so many layers, each with weights of its own."""
-    short = {name: replace(t, depth=depth, distinct=None) for name, t in spec.tower_fields.items()}
-    return replace(spec, **short)
-
-
-def _has_room(needed: Cost) -> bool:
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return needed.memory < free / 2
+def _with_depth(spec: Model, depth: int) -> Model:
+    """The same model with towers of `depth` layers that share no weights."""
+    towers = {name: replace(t, depth=depth, distinct=None) for name, t in spec.tower_fields.items()}
+    return replace(spec, **towers)
 
 
 def _cost(spec: Model, usage: CallShape) -> Cost:
     return cost(spec, batch=usage.batch, length=usage.length, target=usage.target, training=usage.training)
 
 
-def _timed(spec: Model, usage: CallShape, clock: Clock) -> float:
+def _measure_step(spec: Model, usage: CallShape, clock: Clock) -> float:
     model = spec.build()
     key = torch.Generator().manual_seed(0)
     lengths = (usage.length, usage.target or usage.length)
@@ -95,8 +91,8 @@ def _timed(spec: Model, usage: CallShape, clock: Clock) -> float:
     model.train()
 
     def step() -> None:
-        answer = model(*inputs)
-        answer.logsumexp(-1).sum().backward()
+        output = model(*inputs)
+        output.logsumexp(-1).sum().backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
@@ -105,14 +101,14 @@ def _timed(spec: Model, usage: CallShape, clock: Clock) -> float:
 
 
 def _seconds(work: Callable[[], object], clock: Clock, least: int = 5, budget: float = 1.0) -> float:
-    """The median of some calls; the first one warms up."""
+    """The median time of a call after one warm-up call; slow calls are repeated less often."""
     work()
-    took: list[float] = []
+    times: list[float] = []
     began = time.perf_counter()
-    while len(took) < least or time.perf_counter() - began < budget / 4:
+    while len(times) < least or time.perf_counter() - began < budget / 4:
         start = clock()
         work()
-        took.append(clock() - start)
-        if time.perf_counter() - began > budget and len(took) >= 3:
+        times.append(clock() - start)
+        if time.perf_counter() - began > budget and len(times) >= 3:
             break
-    return median(took)
+    return median(times)

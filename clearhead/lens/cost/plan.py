@@ -1,4 +1,4 @@
-"""Plans: a job, some devices and their memory in; the layouts there are, and the best that fits, out."""
+"""Parallelism plans: a job and a number of devices in; layouts, and the fastest one that fits, out."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ...errors import InputError, nearest
 from ...nn import Attention, Model, Tower
 from .split import Job, Layout, Share, check_layout, share
 
-NODE = 8  # devices of one machine; tensor splits beyond it do not pay
-USABLE_MEMORY = 0.9  # of a device's memory; the rest is work space
+NODE = 8  # devices per machine; tensor parallelism across machines is too slow
+USABLE_MEMORY = 0.9  # share of a device's memory; the rest is workspace
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """What is assumed of one device."""
+    """The assumed memory and speed of one device."""
 
     memory: int  # bytes
-    flops: float = 150e12  # operations a second that are really reached
-    link: float = 50e9  # bytes a second to its neighbours
+    flops: float = 150e12  # FLOP/s reached in practice
+    link: float = 50e9  # bytes per second to other devices
 
     def fits(self, part: Share) -> bool:
         return part.memory <= USABLE_MEMORY * self.memory
@@ -30,30 +30,30 @@ class Device:
 
 @dataclass(frozen=True)
 class Plan:
-    rows: tuple[Share, ...]  # one for each way of splitting
-    best: Share | None  # the quickest that fits
+    rows: tuple[Share, ...]  # one per layout
+    best: Share | None  # the fastest that fits
 
 
 def plan(spec: Model, job: Job, devices: int, device: Device, only: Layout | None = None) -> Plan:
-    """Every pure way of splitting, and the quickest mixture that fits."""
+    """Each kind of parallelism by itself, and the fastest combination that fits."""
     if devices < 1:
         raise InputError(f"devices is {devices}; expected 1 or more")
     if only is not None:
         check_layout(spec, job, only)
         row = best_rows(spec, job, only, device)
         return Plan((row,), row if device.fits(row) else None)
-    found = [best_rows(spec, job, layout, device) for layout in layouts(spec, job, devices)]
-    fitting = [row for row in found if device.fits(row)]
+    candidates = [best_rows(spec, job, layout, device) for layout in layouts(spec, job, devices)]
+    fitting = [row for row in candidates if device.fits(row)]
     best = min(fitting, key=device.seconds, default=None)
-    rows = [_pick(found, want, device) for want in _pure(job, devices)]
-    shown = [row for row in rows if row is not None]
-    if best is not None and best not in shown:
-        shown.append(best)
-    return Plan(tuple(shown), best)
+    matches = [_select(candidates, sizes) for sizes in _pure_layouts(job, devices)]
+    rows = [row for row in matches if row is not None]
+    if best is not None and best not in rows:
+        rows.append(best)
+    return Plan(tuple(rows), best)
 
 
 def layouts(spec: Model, job: Job, devices: int) -> Iterator[Layout]:
-    """Every layout of so many devices that can be."""
+    """Every possible layout on this number of devices."""
     heads = [a.kv_heads or a.heads for a in spec.nodes() if isinstance(a, Attention)]
     depth = sum(t.depth for t in spec.nodes() if isinstance(t, Tower))
     for tensor in _divisors(devices):
@@ -63,7 +63,7 @@ def layouts(spec: Model, job: Job, devices: int) -> Iterator[Layout]:
             data = devices // tensor // pipeline
             if pipeline > depth or depth % pipeline or data > job.batch:
                 continue
-            # Gradients and weights that are spread do not go together with a pipeline's many parts.
+            # ZeRO 2 and 3 would communicate for every micro-batch of a pipeline.
             levels = [0] if data == 1 or not job.training else [0, 1] if pipeline > 1 else [0, 1, 2, 3]
             for zero in levels:
                 plain = Layout(data=data, tensor=tensor, pipeline=pipeline, zero=zero)
@@ -73,17 +73,17 @@ def layouts(spec: Model, job: Job, devices: int) -> Iterator[Layout]:
 
 
 def best_rows(spec: Model, job: Job, layout: Layout, device: Device) -> Share:
-    """The same layout with as many rows at once as is quickest and fits; one at a time if nothing fits."""
+    """A layout with the micro-batch size that is fastest and fits; size 1 if none fits."""
     group = -(-job.batch // layout.data)
     sizes = [n for n in (2**i for i in range(group.bit_length())) if n <= group]
-    # A group's rows must fill the pipeline, so the sizes that matter are the small ones.
-    found = [share(spec, job, layout, rows) for rows in sizes]
-    fitting = [row for row in found if device.fits(row)]
-    return min(fitting, key=device.seconds) if fitting else found[0]
+    # Powers of two; small sizes matter most, because many micro-batches keep a pipeline busy.
+    candidates = [share(spec, job, layout, rows) for rows in sizes]
+    fitting = [row for row in candidates if device.fits(row)]
+    return min(fitting, key=device.seconds) if fitting else candidates[0]
 
 
 def parse_layout(words: str, devices: int) -> Layout:
-    """`data=128,tensor=8,zero=1,recompute` as a layout; data is what is left where it is not given."""
+    """`data=128,tensor=8,zero=1,recompute` as a layout; without `data`, the remaining devices."""
     given: dict[str, int] = {}
     for word in words.replace(" ", "").split(","):
         name, sign, value = word.partition("=")
@@ -109,28 +109,27 @@ def parse_layout(words: str, devices: int) -> Layout:
     return layout
 
 
-def _pure(job: Job, devices: int) -> list[dict[str, int]]:
-    """The ways of splitting that people know by name, each alone."""
+def _pure_layouts(job: Job, devices: int) -> list[dict[str, int]]:
+    """Data (with each ZeRO level), tensor and pipeline parallelism alone; -1 is the largest possible size."""
     if devices == 1:
         return [{}]
-    ways: list[dict[str, int]] = [
-        {"data": devices, "zero": zero} for zero in ((0, 1, 2, 3) if job.training else (0,))
-    ]
+    levels = (0, 1, 2, 3) if job.training else (0,)
     return [
-        *ways,
+        *({"data": devices, "zero": zero} for zero in levels),
         {"tensor": min(NODE, devices), "pipeline": 1, "zero": 0},
         {"tensor": 1, "pipeline": -1, "zero": 0},
     ]
 
 
-def _pick(found: list[Share], want: dict[str, int], device: Device) -> Share | None:
-    """The row that is wanted; -1 wants the most there is. Fitting ones first, then the least memory."""
-    rows = [row for row in found if all(getattr(row.layout, k) == v for k, v in want.items() if v >= 0)]
-    for name in (k for k, v in want.items() if v < 0):
-        most = max((getattr(row.layout, name) for row in rows), default=1)
-        rows = [row for row in rows if getattr(row.layout, name) == most and most > 1]
-    plain = [row for row in rows if not row.layout.recompute]
-    return min(plain or rows, key=lambda row: row.memory, default=None)
+def _select(candidates: list[Share], sizes: dict[str, int]) -> Share | None:
+    """The candidate of these sizes with the least memory, without recomputation if possible."""
+    fixed = {name: size for name, size in sizes.items() if size >= 0}
+    rows = [r for r in candidates if all(getattr(r.layout, name) == size for name, size in fixed.items())]
+    for name in (name for name in sizes if name not in fixed):
+        largest = max((getattr(row.layout, name) for row in rows), default=1)
+        rows = [row for row in rows if getattr(row.layout, name) == largest and largest > 1]
+    simple = [row for row in rows if not row.layout.recompute]
+    return min(simple or rows, key=lambda row: row.memory, default=None)
 
 
 def _divisors(number: int) -> list[int]:

@@ -1,4 +1,5 @@
-"""The cost of a whole model: a spec and a call in, one value with every count out. Nothing is built."""
+"""The cost of a whole model: a spec and the shape of a call in; one value with all counts out. No weights
+are allocated."""
 
 from __future__ import annotations
 
@@ -14,20 +15,20 @@ MOMENTS = 2  # Adam keeps two numbers for each parameter, in float32
 
 @dataclass(frozen=True)
 class Cost:
-    """What one call of a model costs. Bytes of what a call does not need are zero."""
+    """The cost of one call of a model. Memory that the call does not need is zero."""
 
     batch: int
     length: int
     training: bool
     parts: dict[str, int]  # parameters by part
     flops: int  # of one forward pass
-    training_flops: int  # forwards and backwards
-    weights: int  # bytes, as all that follow
+    training_flops: int  # forward and backward pass
+    weights: int  # in bytes, like all below
     gradients: int
     optimizer: int
-    activations: int  # kept for the backward pass, at their largest
-    answer: int  # logits: of the last token or, in training, of all, with their logarithms and gradient
-    cache: int  # keys and values of a decoding run that has reached this length
+    activations: int  # saved for the backward pass, at the peak
+    answer: int  # logits of the last token; in training of all tokens, with log-probabilities and gradient
+    cache: int  # KV cache of decoding at this length
 
     @property
     def parameters(self) -> int:
@@ -35,7 +36,7 @@ class Cost:
 
     @property
     def memory(self) -> int:
-        """Bytes all together: of a training step, or of decoding up to this length."""
+        """Total bytes of a training step, or of decoding up to this length."""
         if not self.training:
             return self.weights + self.cache + self.answer
         return self.weights + self.gradients + self.optimizer + self.activations + self.answer
@@ -45,13 +46,13 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Whole:
-    """The cost of a model by its towers, and of its head."""
+class ModelCost:
+    """The cost of each tower and of the head."""
 
     towers: dict[str, TowerCost]
     head: PartCost
-    shared: int = 0  # parameters that stand in two towers and exist once
-    second: int = 0  # parameters of a second head, which a call does not use
+    shared: int = 0  # parameters of an embedding that two towers share
+    second: int = 0  # parameters of a second head, which the call does not use
 
     @property
     def flops(self) -> int:
@@ -62,7 +63,7 @@ class Whole:
         return self.head.backward + sum(side.backward for side in self.towers.values())
 
 
-def whole(spec: Model, call: CallShape) -> Whole:
+def model_cost(spec: Model, call: CallShape) -> ModelCost:
     """The cost of every part of a model in one call."""
     source, last = spec.source_tower, _last_call(spec, call)
     output = None if source is None else call.hidden(source.width)
@@ -71,14 +72,18 @@ def whole(spec: Model, call: CallShape) -> Whole:
         for name, side in spec.tower_fields.items()
     }
     head = _head(spec.head, spec.head_tower, last)
-    if output is not None:  # the encoder output is kept once, for the keys and values of all layers
+    if output is not None:  # the encoder output is saved once, for the keys and values of all layers
         head += PartCost(saved=output.bytes)
-    shared = _table(spec.head_tower) if spec.shared else 0
-    return Whole(sides, head, shared, second=_head(spec.second, spec.head_tower, call).parameters)
+    shared = 0
+    if spec.shared:
+        embed = spec.head_tower.embed
+        assert isinstance(embed, Tokens)
+        shared = embed.vocab * embed.table_width(spec.head_tower.width)
+    return ModelCost(sides, head, shared, second=_head(spec.second, spec.head_tower, call).parameters)
 
 
 def _last_call(spec: Model, call: CallShape) -> CallShape:
-    """As the tower that the head reads is called: with the target, if the source has its own tower."""
+    """The shape of the call of the last tower: with the target length in an encoder-decoder."""
     return replace(call, length=call.target or call.length) if spec.is_encoder_decoder else call
 
 
@@ -92,38 +97,39 @@ def cost(
     number: int = 4,
     device: DeviceType = "cpu",
 ) -> Cost:
-    """`target` is the length of the second text of a pair; `number` the bytes of one number."""
+    """Estimate the cost of one call. `target` is the decoder length of an encoder-decoder, `number` the bytes
+    per number."""
     for name, given in (("batch", batch), ("length", length), ("target", target)):
         if given is not None and given < 1:
             raise InputError(f"{name} is {given}; expected 1 or more")
     call = CallShape(
         batch=batch, length=length, target=target, training=training, number=number, device=device
     )
-    parts = whole(spec, replace(call, training=True))
-    counted = _parts(parts)
-    total = sum(counted.values())
-    learning = parts.flops + parts.backward
-    kept = parts.head.saved + sum(side.saved for side in parts.towers.values())
-    peak = kept + max(side.recomputed for side in parts.towers.values())
+    training_cost = model_cost(spec, replace(call, training=True))
+    parts = _parameters_by_part(training_cost)
+    total = sum(parts.values())
+    saved = training_cost.head.saved + sum(side.saved for side in training_cost.towers.values())
+    # At the peak one block is being recomputed.
+    peak = saved + max(side.recomputed for side in training_cost.towers.values())
     return Cost(
         batch=batch,
         length=length,
         training=training,
-        parts=counted,
-        flops=parts.flops if training else whole(spec, call).flops,
-        training_flops=learning,
+        parts=parts,
+        flops=training_cost.flops if training else model_cost(spec, call).flops,
+        training_flops=training_cost.flops + training_cost.backward,
         weights=number * total,
         gradients=number * total if training else 0,
-        # In half precision the optimiser has the weights in float32, too.
+        # In half precision the optimiser keeps another copy of the weights in float32.
         optimizer=4 * (MOMENTS + (number < 4)) * total if training else 0,
         activations=peak if training else 0,
-        answer=answered(spec, call),
+        answer=logits_bytes(spec, call),
         cache=number * cached_numbers(spec, batch=batch, length=length, target=target),
     )
 
 
-def answered(spec: Model, call: CallShape) -> int:
-    """Bytes of logits: of the last token while decoding, of all for a loss, with logarithms and gradient."""
+def logits_bytes(spec: Model, call: CallShape) -> int:
+    """Bytes of the logits; in training also of their log-probabilities and gradients in float32."""
     last = _last_call(spec, call)
     shape = replace(last, length=last.length if call.training else 1).hidden(spec.head_tower.out_width)
     numbers = shape.vectors * shape.width if spec.head is None else spec.head.outputs(shape)
@@ -131,40 +137,35 @@ def answered(spec: Model, call: CallShape) -> int:
 
 
 def cached_numbers(spec: Model, *, batch: int, length: int, target: int | None = None) -> int:
-    """How many numbers a decoding run of this length has cached: keys and values of both sides."""
+    """Size of the KV cache at this length, in numbers; includes the keys and values of cross-attention."""
     if not spec.decodes:
         return 0
     side, own = spec.head_tower, (target or length) if spec.is_encoder_decoder else length
-    kept = 0
+    cached = 0
     for i in range(side.depth):
-        here = side.pattern[i % len(side.pattern)]
-        if isinstance(here.attention, Attention):
-            kept += here.attention.kernel.cached(here.attention.call_shape(side.width, batch, 1, own))
+        block = side.pattern[i % len(side.pattern)]
+        if isinstance(block.attention, Attention):
+            cached += block.attention.kernel.cached(block.attention.call_shape(side.width, batch, 1, own))
         else:
-            kept += batch * here.attention.state(side.width)
-        if here.cross is not None:  # of the encoder output, keys and values are cached whatever the kernel
-            at = here.cross.call_shape(side.width, batch, 1, length)
-            kept += AttentionKernel.cached(here.cross.kernel, at)
-    return kept
+            cached += batch * block.attention.state(side.width)
+        if block.cross is not None:  # keys and values of the encoder output are cached with any kernel
+            call = block.cross.call_shape(side.width, batch, 1, length)
+            cached += AttentionKernel.cached(block.cross.kernel, call)
+    return cached
 
 
 def _head(head: Head | None, side: Tower, call: CallShape) -> PartCost:
     return PartCost() if head is None else head.cost(call.hidden(side.out_width), side.embed, side.width)
 
 
-def _table(side: Tower) -> int:
-    assert isinstance(side.embed, Tokens)
-    return side.embed.vocab * side.embed.inner(side.width)
-
-
-def _parts(whole: Whole) -> dict[str, int]:
-    """By part of the model, a shared table where it stands first: in the encoder."""
-    counted = {
+def _parameters_by_part(total: ModelCost) -> dict[str, int]:
+    """Parameters by part of the model. A shared embedding counts in the encoder."""
+    counts = {
         f"{side}.{part}": count
-        for side, tower_cost in whole.towers.items()
+        for side, tower_cost in total.towers.items()
         for part, count in tower_cost.parameters.items()
     }
-    if whole.shared:
-        counted["decoder.embed"] -= whole.shared
-    counted |= {"head": whole.head.parameters, "second": whole.second}
-    return {part: count for part, count in counted.items() if count}
+    if total.shared:
+        counts["decoder.embed"] -= total.shared
+    counts |= {"head": total.head.parameters, "second": total.second}
+    return {part: count for part, count in counts.items() if count}

@@ -1,4 +1,4 @@
-"""One page: a trace in; a single HTML file out that needs no network, no server and no library."""
+"""Trace pages: a trace in; a self-contained interactive HTML file out, without network access."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from ..trace_data import TraceData
 
 HERE = Path(__file__).parent
 CAVEAT_ZH = (
-    "注意力只显示一个头看向哪里,并不解释模型为什么这样回答:权重高的可能无关紧要,权重低的可能起决定作用。"
-    "关掉一个头(--without {}),看看答案变不变。"
+    "注意力权重只显示一个头关注哪里,并不解释模型为什么这样回答:权重高的可能无关紧要,权重低的可能起决定作用。"
+    "消融一个头(--without {}),看看答案是否改变。"
 )
 
 
 def page(
     trace: TraceData, kind: AttentionKind | None = None, layer: int | None = None, head: int | None = None
 ) -> str:
-    """The page as text, opened at one head. Weights are one byte each, packed; see `bytes_of`."""
+    """The HTML of the page, opened at one head. Weights are compressed to one byte each; see `bytes_of`."""
     kind = kind or trace.kinds[-1]
-    at = (-1 if layer is None else layer) % trace.layers(kind)
+    number = (-1 if layer is None else layer) % trace.layers(kind)
     data = {
-        "start": {"kind": kind, "layer": at, "head": head or 0},
+        "start": {"kind": kind, "layer": number, "head": head or 0},
         "title": trace.info.title,
         "kinds": {kind: _kind(trace, kind) for kind in trace.kinds},
-        "guesses": _guesses(trace),
+        "lens": _logit_lens(trace),
         "caveat": {
             "en": CAVEAT.format(switch(trace, trace.kinds[-1], "LAYER", "HEAD")),
             "zh": CAVEAT_ZH.format(switch(trace, trace.kinds[-1], "层", "头")),
         },
     }
-    encoded = json.dumps(data, ensure_ascii=False).replace(
-        "<", "\\u003c"
-    )  # so that no text can end the script
+    # "<" is escaped, so that no text can end the script element.
+    encoded = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     template = (HERE / "page.html").read_text(encoding="utf-8")
     script = (HERE / "page.js").read_text(encoding="utf-8")
     title = html.escape(f"{trace.info.title} · attention")
@@ -48,7 +47,7 @@ def page(
 
 
 def notebook(trace: TraceData) -> str:
-    """The page in a frame of its own, so that several live in one notebook."""
+    """The page in an iframe, so that a notebook can show several."""
     inner = html.escape(page(trace), quote=True)
     return (
         f'<iframe srcdoc="{inner}" style="width:100%;height:720px;border:0" sandbox="allow-scripts"></iframe>'
@@ -56,7 +55,7 @@ def notebook(trace: TraceData) -> str:
 
 
 def bytes_of(weights: Tensor) -> bytes:
-    """One byte per weight: 255 times its square root, so that small weights keep their digits."""
+    """One byte per weight: 255 times its square root, so that small weights keep their precision."""
     packed: bytes = (weights.clamp(0, 1).sqrt() * 255).round().byte().numpy().tobytes()
     return packed
 
@@ -77,11 +76,12 @@ def _kind(trace: TraceData, kind: AttentionKind) -> dict[str, Any]:
     }
 
 
-def _guesses(trace: TraceData) -> dict[str, Any] | None:
-    """The logit lens as a table, where the model guesses at every token."""
-    found = trace.guesses()
-    read = trace.target_tokens or trace.tokens
-    if found is None or found.ids.shape[1] != len(read):
+def _logit_lens(trace: TraceData) -> dict[str, Any] | None:
+    """The logit lens as a table, if the model predicts something at every token."""
+    lens = trace.logit_lens_or_none()
+    tokens = trace.target_tokens or trace.tokens
+    if lens is None or lens.ids.shape[1] != len(tokens):
         return None
-    chances = [[[round(p, 3) for p in row] for row in layer] for layer in found.probabilities.tolist()]
-    return {"tokens": [token.label for token in read], "labels": found.labels, "chances": chances}
+    probabilities = [[[round(p, 3) for p in row] for row in layer] for layer in lens.probabilities.tolist()]
+    labels = [token.label for token in tokens]
+    return {"tokens": labels, "labels": lens.labels, "probabilities": probabilities}

@@ -1,11 +1,11 @@
 "use strict";
-// One trace: an overview of all heads, the matrix of one, the text shaded by where one token looks.
-// A weight is one byte, 255 times its square root; packed with gzip, written as base64.
+// One trace: an overview of all heads, the matrix of one, and the text shaded by what one token attends to.
+// A weight is one byte, 255 times its square root; compressed with gzip and encoded as base64.
 const began = performance.now();
 const data = JSON.parse(document.getElementById("data").textContent);
-const WORDS = {
-  en: { sink: "hide the first token", overview: "Every head of every layer. Click one, or use the arrow keys.", words: "Where the chosen token looks", lens: "Logit lens: what each layer would have said", head: "layer {l}, head {h}", self: "self-attention", decoder: "decoder self-attention", cross: "cross-attention", embedding: "embedding", layer: "layer", other: "中文" },
-  zh: { sink: "隐藏第一个 token", overview: "每一层的每一个头。点击选择,或用方向键。", words: "所选 token 看向哪里", lens: "Logit lens:每一层会说什么", head: "第 {l} 层,第 {h} 头", self: "自注意力", decoder: "解码器自注意力", cross: "交叉注意力", embedding: "词嵌入", layer: "层", other: "English" },
+const MESSAGES = {
+  en: { sink: "hide the first token", overview: "Every head of every layer. Click one, or use the arrow keys.", words: "What the selected token attends to", lens: "Logit lens: what each layer would predict", head: "layer {l}, head {h}", self: "self-attention", decoder: "decoder self-attention", cross: "cross-attention", embedding: "embedding", layer: "layer", other: "中文" },
+  zh: { sink: "隐藏第一个 token", overview: "每一层的每一个头。点击选择,或用方向键。", words: "所选 token 关注哪里", lens: "Logit lens:每一层会预测什么", head: "第 {l} 层,第 {h} 头", self: "自注意力", decoder: "解码器自注意力", cross: "交叉注意力", embedding: "词嵌入", layer: "层", other: "English" },
 };
 const $ = (id) => document.getElementById(id);
 const dark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -23,18 +23,18 @@ async function unpack(text) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-const kind = () => data.kinds[state.kind];
-const say = (key) => WORDS[state.language][key];
+const currentKind = () => data.kinds[state.kind];
+const message = (key) => MESSAGES[state.language][key];
 const first = () => (state.sink ? 1 : 0);
 
 function head(layer, which) {
-  const k = kind(), size = k.rows.length * k.columns.length;
+  const k = currentKind(), size = k.rows.length * k.columns.length;
   return weights[state.kind].subarray((layer * k.heads + which) * size, (layer * k.heads + which + 1) * size);
 }
 
-// The weights of one row as numbers; without the first token they are brought back to a sum of one.
+// The weights of one row as numbers; without the first token they are normalised to a sum of one.
 function rowOf(bytes, row) {
-  const n = kind().columns.length, values = new Float32Array(n);
+  const n = currentKind().columns.length, values = new Float32Array(n);
   let sum = 0;
   for (let k = first(); k < n; k++) { values[k] = (bytes[row * n + k] / 255) ** 2; if (state.sink) sum += values[k]; }
   if (state.sink && sum > 0) for (let k = 1; k < n; k++) values[k] /= sum;
@@ -48,8 +48,8 @@ function pixels(context, width, height, paint) {
 }
 
 function drawOverview() {
-  const k = kind(), canvas = $("overview"), room = Math.min(canvas.parentElement.clientWidth, 620);
-  const cell = Math.max(14, Math.floor(room / k.heads)), inner = cell - 3;
+  const k = currentKind(), canvas = $("overview"), available = Math.min(canvas.parentElement.clientWidth, 620);
+  const cell = Math.max(14, Math.floor(available / k.heads)), inner = cell - 3;
   canvas.width = cell * k.heads; canvas.height = cell * k.layers;
   const context = canvas.getContext("2d"), Q = k.rows.length, K = k.columns.length, width = canvas.width;
   pixels(context, width, canvas.height, (put) => {
@@ -59,7 +59,7 @@ function drawOverview() {
         const q0 = Math.floor(y * Q / inner), q1 = Math.max(q0 + 1, Math.floor((y + 1) * Q / inner));
         for (let x = 0; x < inner; x++) {
           const k0 = Math.floor(x * K / inner), k1 = Math.max(k0 + 1, Math.floor((x + 1) * K / inner));
-          let most = 0; // the strongest of the weights that share this point: a thin line must not vanish
+          let most = 0; // the largest weight of this pixel, so that thin lines stay visible
           for (let q = q0; q < q1; q++) for (let c = k0; c < k1; c++) if (bytes[q * K + c] > most && c >= first()) most = bytes[q * K + c];
           put((l * cell + y) * width + h * cell + x, most);
         }
@@ -70,15 +70,15 @@ function drawOverview() {
   context.strokeStyle = getComputedStyle(document.body).getPropertyValue("--accent");
   context.lineWidth = 2;
   context.strokeRect(state.head * cell - 0.5, state.layer * cell - 0.5, inner + 1, inner + 1);
-  canvas.setAttribute("aria-label", `${say(state.kind)}: ${k.layers} × ${k.heads}`);
+  canvas.setAttribute("aria-label", `${message(state.kind)}: ${k.layers} × ${k.heads}`);
 }
 
 function drawMatrix() {
-  const k = kind(), canvas = $("matrix"), Q = k.rows.length, K = k.columns.length, scale = devicePixelRatio || 1;
-  const room = Math.min(canvas.parentElement.clientWidth - 52, 900), few = Math.max(Q, K) <= 64;
-  const left = few ? 96 : 8, above = few ? 84 : 8;
-  const cell = few ? Math.max(7, Math.min(26, Math.floor((room - left) / K))) : Math.max(1, (room - left) / Math.max(K, Q));
-  const width = left + cell * K + (few ? 52 : 0), height = above + cell * Q;
+  const k = currentKind(), canvas = $("matrix"), Q = k.rows.length, K = k.columns.length, scale = devicePixelRatio || 1;
+  const available = Math.min(canvas.parentElement.clientWidth - 52, 900), labelled = Math.max(Q, K) <= 64;
+  const left = labelled ? 96 : 8, above = labelled ? 84 : 8;
+  const cell = labelled ? Math.max(7, Math.min(26, Math.floor((available - left) / K))) : Math.max(1, (available - left) / Math.max(K, Q));
+  const width = left + cell * K + (labelled ? 52 : 0), height = above + cell * Q;
   canvas.width = width * scale; canvas.height = height * scale;
   canvas.style.width = `${width}px`;
   const context = canvas.getContext("2d"), bytes = head(state.layer, state.head), buffer = document.createElement("canvas");
@@ -93,7 +93,7 @@ function drawMatrix() {
   const style = getComputedStyle(document.body), ink = style.getPropertyValue("--ink"), accent = style.getPropertyValue("--accent");
   context.strokeStyle = accent;
   context.strokeRect(left, above + state.row * cell, cell * K, cell);
-  if (few) {
+  if (labelled) {
     context.font = `${Math.min(13, cell)}px system-ui, "Noto Sans CJK SC", sans-serif`;
     context.textBaseline = "middle";
     context.textAlign = "right";
@@ -108,11 +108,11 @@ function drawMatrix() {
       context.restore();
     });
   }
-  canvas.setAttribute("aria-label", say("head").replace("{l}", state.layer).replace("{h}", state.head));
+  canvas.setAttribute("aria-label", message("head").replace("{l}", state.layer).replace("{h}", state.head));
 }
 
 function drawText() {
-  const k = kind(), box = $("text"), row = rowOf(head(state.layer, state.head), state.row), same = state.kind !== "cross";
+  const k = currentKind(), box = $("text"), row = rowOf(head(state.layer, state.head), state.row), same = state.kind !== "cross";
   const tint = LUT.at(-1).join(",");
   box.replaceChildren(...k.columns.map(([label, special], c) => {
     const span = document.createElement("span");
@@ -125,26 +125,26 @@ function drawText() {
   }));
 }
 
-function drawSaid() {
-  const k = kind(), row = rowOf(head(state.layer, state.head), state.row), role = k.roles[state.layer][state.head];
-  const order = [...row.keys()].sort((a, b) => row[b] - row[a]).slice(0, 3), name = say("head").replace("{l}", state.layer).replace("{h}", state.head);
-  const said = $("said"), strong = document.createElement("b");
+function drawSummary() {
+  const k = currentKind(), row = rowOf(head(state.layer, state.head), state.row), role = k.roles[state.layer][state.head];
+  const order = [...row.keys()].sort((a, b) => row[b] - row[a]).slice(0, 3), name = message("head").replace("{l}", state.layer).replace("{h}", state.head);
+  const summary = $("summary"), strong = document.createElement("b");
   strong.textContent = `${name}${role ? " · " + role : ""}`;
-  const shown = state.column >= 0 ? [state.column] : order;
-  const links = shown.map((c) => `${k.rows[state.row][0]} → ${k.columns[c][0]} ${row[c].toFixed(3)}`).join(" · ");
-  said.replaceChildren(strong, document.createTextNode("   " + links));
+  const columns = state.column >= 0 ? [state.column] : order;
+  const links = columns.map((c) => `${k.rows[state.row][0]} → ${k.columns[c][0]} ${row[c].toFixed(3)}`).join(" · ");
+  summary.replaceChildren(strong, document.createTextNode("   " + links));
 }
 
-function drawGuesses() {
-  const g = data.guesses;
+function drawLens() {
+  const g = data.lens;
   $("lens").hidden = !g;
   if (!g) return;
-  const table = $("guesses"), rows = [];
+  const table = $("lens-table"), rows = [];
   for (let l = g.labels.length - 1; l >= 0; l--) {
     const tr = document.createElement("tr"), th = document.createElement("th");
-    th.textContent = l ? `${say("layer")} ${l - 1}` : say("embedding");
+    th.textContent = l ? `${message("layer")} ${l - 1}` : message("embedding");
     tr.append(th, ...g.labels[l].map((labels, t) => {
-      const td = document.createElement("td"), p = g.chances[l][t];
+      const td = document.createElement("td"), p = g.probabilities[l][t];
       td.textContent = labels[0];
       td.title = labels.map((label, i) => `${label} ${p[i]}`).join("\n");
       td.style.background = `rgba(${LUT.at(-1).join(",")},${(0.55 * p[0]).toFixed(3)})`;
@@ -157,18 +157,18 @@ function drawGuesses() {
   table.replaceChildren(...rows, foot);
 }
 
-function drawWords() {
+function drawLabels() {
   document.documentElement.lang = state.language;
-  for (const element of document.querySelectorAll("[data-say]")) element.textContent = say(element.dataset.say);
+  for (const element of document.querySelectorAll("[data-text]")) element.textContent = message(element.dataset.text);
   $("title").textContent = data.title;
   $("caveat").textContent = data.caveat[state.language];
-  $("language").textContent = say("other");
+  $("language").textContent = message("other");
   $("kinds").replaceChildren(...Object.keys(data.kinds).map((name) => {
     const button = document.createElement("button");
     button.type = "button";
-    button.textContent = say(name);
+    button.textContent = message(name);
     button.setAttribute("aria-pressed", name === state.kind);
-    button.onclick = () => { choose({ kind: name, layer: 0, head: 0, row: 0, column: -1 }); drawWords(); };
+    button.onclick = () => { choose({ kind: name, layer: 0, head: 0, row: 0, column: -1 }); drawLabels(); };
     return button;
   }));
 }
@@ -176,18 +176,18 @@ function drawWords() {
 function choose(change) {
   const before = { ...state };
   Object.assign(state, change);
-  const k = kind();
+  const k = currentKind();
   state.layer = (state.layer + k.layers) % k.layers;
   state.head = (state.head + k.heads) % k.heads;
   state.row = Math.max(0, Math.min(state.row, k.rows.length - 1));
   if (["kind", "layer", "head", "sink"].some((name) => before[name] !== state[name])) drawOverview();
-  drawMatrix(); drawText(); drawSaid();
+  drawMatrix(); drawText(); drawSummary();
 }
 
-function listen() {
+function addListeners() {
   $("overview").onclick = (event) => {
     const box = event.target.getBoundingClientRect(), cell = event.target.dataset.cell * box.width / event.target.width;
-    choose({ head: Math.min(Math.floor((event.clientX - box.left) / cell), kind().heads - 1), layer: Math.min(Math.floor((event.clientY - box.top) / cell), kind().layers - 1) });
+    choose({ head: Math.min(Math.floor((event.clientX - box.left) / cell), currentKind().heads - 1), layer: Math.min(Math.floor((event.clientY - box.top) / cell), currentKind().layers - 1) });
   };
   $("overview").onkeydown = (event) => {
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
@@ -196,7 +196,7 @@ function listen() {
   $("matrix").onmousemove = (event) => {
     const box = event.target.getBoundingClientRect(), [left, above, cell] = JSON.parse(event.target.dataset.box), zoom = box.width / parseFloat(event.target.style.width);
     const row = Math.floor(((event.clientY - box.top) / zoom - above) / cell), column = Math.floor(((event.clientX - box.left) / zoom - left) / cell);
-    if (row >= 0 && row < kind().rows.length && column >= 0 && column < kind().columns.length && (row !== state.row || column !== state.column)) choose({ row, column });
+    if (row >= 0 && row < currentKind().rows.length && column >= 0 && column < currentKind().columns.length && (row !== state.row || column !== state.column)) choose({ row, column });
   };
   $("matrix").onmouseleave = () => choose({ column: -1 });
   $("matrix").onkeydown = (event) => {
@@ -204,12 +204,12 @@ function listen() {
     if (step) { event.preventDefault(); choose({ row: state.row + step, column: -1 }); }
   };
   $("sink").onchange = (event) => choose({ sink: event.target.checked });
-  $("language").onclick = () => { state.language = state.language === "en" ? "zh" : "en"; drawWords(); drawGuesses(); choose({}); };
+  $("language").onclick = () => { state.language = state.language === "en" ? "zh" : "en"; drawLabels(); drawLens(); choose({}); };
   addEventListener("resize", () => { drawOverview(); choose({}); });
 }
 
 (async () => {
   for (const [name, k] of Object.entries(data.kinds)) { weights[name] = await unpack(k.weights); k.weights = null; }
-  drawWords(); drawOverview(); choose({}); drawGuesses(); listen();
+  drawLabels(); drawOverview(); choose({}); drawLens(); addListeners();
   document.documentElement.dataset.drawn = Math.round(performance.now() - began);
 })();

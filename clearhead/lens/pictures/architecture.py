@@ -1,4 +1,4 @@
-"""The architecture of any spec: towers as stacks of boxes, data going up, with the shapes that pass."""
+"""Architecture diagrams of any spec: towers as stacks of boxes from bottom to top, with tensor shapes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .canvas import FAINT, INK, Picture, picture
 FILL = {"embed": "#fde8cf", "place": "#fdf3d8", "attn": "#dbe9f7", "cross": "#e5def4", "ff": "#dff0df",
         "norm": "#f1f1ec", "head": "#f7dede"}  # fmt: skip
 WIDE, HIGH, STEP, APART = 3.6, 0.5, 0.8, 5.9
-ABOVE = 0.5  # from the last box of the encoder to the line that leads over to the decoder
+ABOVE = 0.5  # from the last box of the encoder to the line to the decoder
 PURPLE = "#7a5cc0"
 HEADS: dict[type[Head], str] = {
     TokenHead: "output projection", Labels: "classification head", Tags: "token classification head",
@@ -41,11 +41,11 @@ HEADS: dict[type[Head], str] = {
 class Box:
     kind: str
     text: str
-    shape: str = ""  # what leaves it
+    shape: str = ""  # of the output
 
 
 def architecture(spec: Model, title: str = "") -> Picture:
-    """Encoder left, decoder right. Shapes: B texts, S source tokens, T tokens."""
+    """Encoder on the left, decoder on the right. Shapes: B texts, S source tokens, T tokens."""
     sides = spec.towers
     last = list(sides)[-1]
     head = getattr(spec, "head", None)
@@ -57,7 +57,7 @@ def architecture(spec: Model, title: str = "") -> Picture:
             length = "S" if tower is spec.source_tower else "T"
             ends[side] = _tower(axes, column * APART, side, tower, head if side == last else None, length)
         if spec.is_encoder_decoder:
-            _memory(axes, ends["encoder"][0], ends["decoder"][1])
+            _encoder_output(axes, ends["encoder"][0], ends["decoder"][1])
         axes.set_xlim(-WIDE / 2 - 0.6, (len(sides) - 1) * APART + WIDE / 2 + 1.5)
         axes.set_ylim(-1.0, tallest * STEP + 0.6)
         axes.set_aspect("equal")
@@ -68,7 +68,7 @@ def architecture(spec: Model, title: str = "") -> Picture:
 
 
 def layer(block: Block, shape: str, *, masked: bool = False) -> list[Box]:
-    """One layer from below: its sub-layers in order, with the norms where they stand."""
+    """The boxes of one layer from bottom to top: sub-layers and norms in their order."""
     parts = [Box("attn", f"{'masked ' if masked else ''}self-attention\n{_heads(block.attention)}")]
     if block.cross is not None:
         parts.append(Box("cross", f"cross-attention\n{_heads(block.cross)}"))
@@ -108,7 +108,7 @@ def _heads(attention: TokenMixer) -> str:
 
 def _below(tower: Tower, length: str) -> list[Box]:
     vocab = f"\n{tower.embed.vocab:,} tokens" if isinstance(tower.embed, Tokens | Adaptive) else ""
-    stack = [Box("embed", f"embedding{vocab}", f"(B, {length}, {tower.embed.inner(tower.width)})")]
+    stack = [Box("embed", f"embedding{vocab}", f"(B, {length}, {tower.embed.table_width(tower.width)})")]
     if not isinstance(tower.positions, NoPositions):
         stack.append(Box("place", f"positions: {describe_positions(tower.positions)}"))
     return stack
@@ -124,39 +124,39 @@ def _above(tower: Tower, head: Any) -> list[Box]:
     return stack
 
 
-def shown(tower: Tower) -> tuple[list[Block], str]:
-    """The layers worth drawing, and how often they come: one turn of the pattern, or every kind once."""
-    whole = [tower.pattern[i % len(tower.pattern)] for i in range(tower.depth)]
+def distinct_layers(tower: Tower) -> tuple[list[Block], str]:
+    """The layers to draw and a note on their number: one period of the pattern, or each kind once."""
+    layers = [tower.pattern[i % len(tower.pattern)] for i in range(tower.depth)]
     for period in (1, 2, 3):
-        if tower.depth % period == 0 and whole == whole[:period] * (tower.depth // period):
-            return whole[:period], f"× {tower.depth // period}"
-    kinds = list(dict.fromkeys(whole))
+        if tower.depth % period == 0 and layers == layers[:period] * (tower.depth // period):
+            return layers[:period], f"× {tower.depth // period}"
+    kinds = list(dict.fromkeys(layers))
     return kinds[:3], f"{tower.depth} layers of {len(kinds)} kinds"
 
 
 def _height(tower: Tower, head: Any) -> float:
-    inner = sum(len(layer(block, "")) for block in shown(tower)[0])
+    inner = sum(len(layer(block, "")) for block in distinct_layers(tower)[0])
     return len(_below(tower, "T")) + inner + len(_above(tower, head)) + 0.6
 
 
 def _tower(
     axes: Any, x: float, side: str, tower: Tower, head: Any, length: str
 ) -> tuple[tuple[float, float], tuple[float, float] | None]:
-    """Draw a tower; give the top of its last box, and where its cross-attention is."""
+    """Draw a tower; returns the top of its last box and the position of its cross-attention."""
     from matplotlib.patches import FancyBboxPatch
 
     shape, y, cross = f"(B, {length}, {tower.width})", 0.0, None
     axes.text(x, -0.62, f"{side}: ids (B, {length})", ha="center", va="center", fontsize=9, color=INK)
     for box in _below(tower, length):
         y = _box(axes, x, y, box)
-    blocks, times = shown(tower)
+    blocks, times = distinct_layers(tower)
     bottom = begin = y - 0.12
     for block in blocks:
         for box in layer(block, shape, masked=tower.causal):
             if box.kind == "cross":
                 cross = (x - WIDE / 2, y + HIGH / 2)
-            if box.shape:  # here the stream that went around is added
-                _around(axes, x, begin, y + HIGH / 2)
+            if box.shape:  # the residual connection ends here
+                _residual(axes, x, begin, y + HIGH / 2)
                 begin = y + HIGH + 0.1
             y = _box(axes, x, y, box)
     axes.add_patch(FancyBboxPatch(
@@ -174,7 +174,7 @@ def _tower(
 
 
 def _box(axes: Any, x: float, y: float, box: Box) -> float:
-    """One box and the arrow into it; gives where the next one begins."""
+    """Draw a box and the arrow to it; returns the bottom of the next one."""
     from matplotlib.patches import FancyBboxPatch
 
     axes.add_patch(FancyBboxPatch(
@@ -189,16 +189,16 @@ def _box(axes: Any, x: float, y: float, box: Box) -> float:
     return y + STEP
 
 
-def _around(axes: Any, x: float, start: float, end: float) -> None:
-    """The residual stream, past a sub-layer."""
+def _residual(axes: Any, x: float, start: float, end: float) -> None:
+    """The line of a residual connection around a sub-layer."""
     side = x + WIDE / 2 + 0.1
     axes.plot([x, side, side], [start, start, end], color=INK, linewidth=0.6)
     arrow = {"arrowstyle": "-|>", "color": INK, "lw": 0.6}
     axes.annotate("", (x + WIDE / 2, end), (side, end), arrowprops=arrow)
 
 
-def _memory(axes: Any, start: tuple[float, float], end: tuple[float, float] | None) -> None:
-    """The way from the encoder's output, above all its layers, to the cross-attention of every layer."""
+def _encoder_output(axes: Any, start: tuple[float, float], end: tuple[float, float] | None) -> None:
+    """The line from the top of the encoder to the cross-attention of the decoder."""
     if end is None:
         return
     turn, high = end[0] - 0.75, start[1] + ABOVE

@@ -1,7 +1,7 @@
-"""The canvas of all pictures: sizes and axes in, a figure with fonts for every script out, and its file.
+"""The base of all pictures: a matplotlib figure with shared style and fonts, and how it is saved.
 
-No global state of the plotting library is read or changed. In an SVG words stay text; in a PNG or PDF they
-need a font of this machine.
+Global state of matplotlib is neither read nor changed. In an SVG file labels stay text; for PNG and PDF this
+machine needs fonts for their scripts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INK, FAINT, ACCENT, BLUE = "#1f2933", "#9aa5b1", "#c2410c", "#2563a8"
 
 
 class Picture:
-    """A figure that can be saved, and that shows itself in a notebook."""
+    """A figure that can be saved and is displayed in notebooks."""
 
     def __init__(self, figure: Figure) -> None:
         self.figure = figure
@@ -36,41 +36,44 @@ class Picture:
     def save(self, path: str | Path) -> Path:
         path = Path(path)
         if path.suffix.lower() not in PICTURE_SUFFIXES:
-            raise InputError(f"a picture is .png, .svg or .pdf; given {path.name}")
+            raise InputError(f"a picture can be saved as .png, .svg or .pdf; given {path.name}")
         if not path.parent.is_dir():
             raise InputError(f"there is no folder {path.parent} to save {path.name} in")
         try:
-            path.write_bytes(self.drawn(path.suffix.lower()[1:]))
+            path.write_bytes(self.render(path.suffix.lower()[1:]))
         except OSError as error:
             raise SaveError(f"{path} cannot be written: {error.strerror}") from None
         return path
 
-    def drawn(self, kind: str) -> bytes:
-        """The bytes of a png, svg or pdf; the same picture gives the same bytes."""
-        page, stamp = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    def render(self, kind: str) -> bytes:
+        """The bytes of a png, svg or pdf. Without dates, equal pictures give equal bytes."""
+        buffer, metadata = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
         with settings(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.figure.savefig(
-                page, format=kind, dpi=150, bbox_inches="tight", pad_inches=0.15, metadata=stamp.get(kind, {})
+                buffer,
+                format=kind,
+                dpi=150,
+                bbox_inches="tight",
+                pad_inches=0.15,
+                metadata=metadata.get(kind, {}),
             )
-        if kind != "svg" and any("missing from" in str(w.message) for w in caught):
-            self._refuse_boxes(caught)
-        return page.getvalue()
-
-    def _refuse_boxes(self, caught: Sequence[warnings.WarningMessage]) -> None:
-        """A letter without a font is drawn as an empty box: rather no picture than that, where it matters."""
+        # Characters without a font would be empty boxes; for Chinese that would be the whole label.
         missing = [str(w.message) for w in caught if "missing from" in str(w.message)]
-        if chinese_font() is None and any("CJK" in line for line in missing):
-            raise InputError(f"no font of this machine has the Chinese letters of this picture; {INSTALL}")
+        if kind != "svg" and any("CJK" in line for line in missing) and chinese_font() is None:
+            raise InputError(
+                f"this machine has no font with the Chinese characters of this picture; {INSTALL}"
+            )
+        return buffer.getvalue()
 
     def _repr_png_(self) -> bytes:
-        return self.drawn("png")
+        return self.render("png")
 
 
 def picture(
     width: float, height: float, draw: Callable[..., None], rows: int = 1, columns: int = 1, **layout: Any
 ) -> Picture:
-    """A picture of `rows` x `columns` axes, handed to `draw(figure, axes)`."""
+    """A picture with `rows` x `columns` axes, filled in by `draw(figure, axes)`."""
     _need_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -84,6 +87,7 @@ def picture(
 
 @contextmanager
 def settings() -> Iterator[None]:
+    """The style of all pictures, for the duration of a `with` block."""
     import matplotlib
 
     fonts = [name for name in ("DejaVu Sans", chinese_font()) if name]
@@ -97,21 +101,21 @@ def settings() -> Iterator[None]:
 
 @cache
 def chinese_font() -> str | None:
-    """A font on this machine that has Chinese letters, if there is one."""
+    """An installed font with Chinese characters, if there is one."""
     _need_matplotlib()
     from matplotlib import font_manager
 
     manager = font_manager.fontManager
-    there = {font.name for font in manager.ttflist}
-    if there.isdisjoint(CJK_FONTS):
-        # Its list is a cache, from before somebody installed a font on our advice: look at the disk again.
+    names = {font.name for font in manager.ttflist}
+    if names.isdisjoint(CJK_FONTS):
+        # matplotlib caches its list of fonts; a font installed since then is only found on disk.
         known = {font.fname for font in manager.ttflist}
         for path in font_manager.findSystemFonts():
             if path not in known:
-                with suppress(OSError, RuntimeError):  # a file that is no font
+                with suppress(OSError, RuntimeError):  # not a valid font file
                     manager.addfont(path)
-        there = {font.name for font in manager.ttflist}
-    return next((name for name in CJK_FONTS if name in there), None)
+        names = {font.name for font in manager.ttflist}
+    return next((name for name in CJK_FONTS if name in names), None)
 
 
 def _need_matplotlib() -> None:
@@ -129,25 +133,25 @@ def plain(axes: Any) -> None:
 
 
 def powers(axes: Any) -> None:
-    """A logarithmic scale with plain numbers: words are never read as formulas here, nor are these."""
+    """A logarithmic y axis with plain numbers; math text is disabled in `settings`."""
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_minor_formatter(lambda value, _: "")
 
 
 def light(axes: Any) -> None:
-    """A quiet grid, and no box around it."""
+    """A light grid, without the top and right borders."""
     axes.grid(alpha=0.25, linewidth=0.5)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 
 
-def words(axes: Any, rows: Sequence[str], columns: Sequence[str], size: float = 9) -> None:
-    """Words at both sides of a matrix; with many of them, only as many as can be read."""
-    for labels, ticks, turned in ((columns, axes.set_xticks, True), (rows, axes.set_yticks, False)):
+def token_ticks(axes: Any, rows: Sequence[str], columns: Sequence[str], size: float = 9) -> None:
+    """Label the rows and columns of a matrix with tokens; at most 64 labels per axis."""
+    for labels, ticks, rotate in ((columns, axes.set_xticks, True), (rows, axes.set_yticks, False)):
         every = max(1, -(-len(labels) // 64))
         at = range(0, len(labels), every)
-        style = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if turned else {}
+        style = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if rotate else {}
         ticks(list(at), [short_label(labels[i]) for i in at], fontsize=size, **style)
     plain(axes)
 

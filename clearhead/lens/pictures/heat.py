@@ -1,4 +1,4 @@
-"""Matrices: one heat map, two side by side, or a grid of all heads."""
+"""Matrices: heat maps, a grid of all heads, one number per head, and the logit lens as a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from .canvas import Picture, picture, plain, words
+from ..logit_lens import LogitLens
+from .canvas import INK, Picture, picture, plain, short_label, token_ticks
 
 
 def heat_map(
@@ -20,7 +21,7 @@ def heat_map(
     top: float | None = 1.0,
     label: str = "weight",
 ) -> Picture:
-    """Rows look at columns."""
+    """A heat map of attention weights: rows are queries, columns are keys."""
 
     def draw(figure: Any, axes: Any) -> None:
         image = _matrix(axes, weights_QK, rows, columns, colours, top)
@@ -36,7 +37,7 @@ def heat_map(
 def side_by_side(
     one_QK: Tensor, two_QK: Tensor, rows: Sequence[str], columns: Sequence[str], titles: tuple[str, str]
 ) -> Picture:
-    """Two heads, or one head before and after a change, on the same words."""
+    """Two heads, or one head before and after a change, over the same tokens."""
 
     def draw(figure: Any, axes: Any) -> None:
         for at, weights, title in zip(axes, (one_QK, two_QK), titles, strict=True):
@@ -49,7 +50,7 @@ def side_by_side(
 
 
 def head_grid(weights_LHQK: Tensor, title: str = "", marks: Sequence[Sequence[str]] = ()) -> Picture:
-    """Every head of every layer as a thumbnail; `marks` may name what each does."""
+    """Every head of every layer as a thumbnail; `marks` are captions, such as the roles of the heads."""
     depth, heads = weights_LHQK.shape[:2]
 
     def draw(figure: Any, axes: Any) -> None:
@@ -96,15 +97,44 @@ def table_of_heads(values_LH: Tensor, title: str, label: str, colours: str = "Bl
     return picture(max(0.42 * heads + 2.2, 5.2), 0.42 * depth + 1.4, draw)
 
 
+def logit_lens_table(
+    lens: LogitLens, tokens: Sequence[str], title: str = "", answers: Sequence[str] = ()
+) -> Picture:
+    """The most likely token after each layer, darker with higher probability; `answers` are shown on top."""
+    layers, count = lens.ids.shape[:2]
+
+    def draw(figure: Any, axes: Any) -> None:
+        probabilities = lens.probabilities[:, :, 0].flip(0).numpy()
+        axes.imshow(probabilities, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        for i in range(layers):
+            for t in range(count):
+                value, label = probabilities[i][t], lens.labels[layers - 1 - i][t][0]
+                axes.text(t, i, short_label(label, 10), ha="center", va="center", fontsize=8,
+                          color="white" if value > 0.55 else INK)  # fmt: skip
+        names = ["embedding", *(f"layer {i}" for i in range(layers - 1))]
+        axes.set_yticks(range(layers), names[::-1], fontsize=8)
+        axes.set_xticks(range(count), [short_label(token) for token in tokens], fontsize=9)
+        axes.set_xlabel("prediction after this token")
+        if answers:
+            top = axes.secondary_xaxis("top")
+            top.set_xticks(range(count), [short_label(answer) for answer in answers], fontsize=9)
+            top.tick_params(length=0)
+            top.spines["top"].set_visible(False)
+        plain(axes)
+        axes.set_title(title, pad=14)
+
+    return picture(max(0.72 * count + 1.5, 4), 0.34 * layers + 1.3, draw)
+
+
 def _matrix(
     axes: Any, weights: Tensor, rows: Sequence[str], columns: Sequence[str], colours: str, top: float | None
 ) -> Any:
     low = 0.0 if top is not None else None
     image = axes.imshow(weights.float().numpy(), cmap=colours, vmin=low, vmax=top, aspect="equal")
-    words(axes, rows, columns, 9 if max(len(rows), len(columns)) <= 40 else 6)
+    token_ticks(axes, rows, columns, 9 if max(len(rows), len(columns)) <= 40 else 6)
     return image
 
 
 def _cell(count: int) -> float:
-    """Inches for one token: readable when there are few, a picture of sensible size when there are many."""
+    """Inches per token: readable labels for short texts, a limited total size for long ones."""
     return 0.36 if count <= 24 else max(9.0 / count, 0.012)

@@ -1,4 +1,4 @@
-"""Lines between words: arcs from one word, two columns of words, the alignment of two sentences."""
+"""Lines between tokens: arcs from one token, two columns of tokens, the alignment of two texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .canvas import ACCENT, BLUE, FAINT, INK, Picture, picture, plain, short_lab
 
 
 def arcs(weights_K: Tensor, tokens: Sequence[str], query: int, title: str = "") -> Picture:
-    """Where one word looks: arcs to the others, as thick as their weight."""
+    """What one token attends to: arcs to the others, with the weight as line width."""
     from matplotlib.patches import FancyArrowPatch
 
     at = _spread(tokens)
@@ -44,7 +44,7 @@ def arcs(weights_K: Tensor, tokens: Sequence[str], query: int, title: str = "") 
 
 
 def bipartite(weights_QK: Tensor, rows: Sequence[str], columns: Sequence[str], title: str = "") -> Picture:
-    """Who looks (left) at whom (right); the width of a line is its weight."""
+    """Queries on the left, keys on the right; the width of a line is its weight."""
 
     def draw(figure: Any, axes: Any) -> None:
         strongest = max(float(weights_QK.max()), 1e-9)
@@ -68,7 +68,7 @@ def bipartite(weights_QK: Tensor, rows: Sequence[str], columns: Sequence[str], t
 
 
 def aligned(weights_QK: Tensor, target: Sequence[str], source: Sequence[str], title: str = "") -> Picture:
-    """Two sentences, one above the other, joined where the decoder looked; and the matrix beneath."""
+    """Source and target connected by lines for large cross-attention weights, and the matrix below."""
 
     def draw(figure: Any, axes: Any) -> None:
         top, grid = axes
@@ -110,7 +110,7 @@ def aligned(weights_QK: Tensor, target: Sequence[str], source: Sequence[str], ti
 
 
 def _spread(tokens: Sequence[str]) -> list[float]:
-    """Places on a line: every word gets the room its letters need, wide letters twice as much."""
+    """Positions on a line: each token gets the width of its text; Chinese characters count double."""
     from rich.cells import cell_len
 
     at, edge = [], 0.0

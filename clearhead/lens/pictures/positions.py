@@ -1,4 +1,4 @@
-"""Position schemes as pictures: what they add or turn, their wavelengths, likeness by distance, bias."""
+"""Pictures of position schemes: what they add or rotate, wavelengths, similarity by distance, and bias."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from .canvas import BLUE, INK, Picture, light, picture, powers
 
 
 def position_picture(effects: PositionEffects, title: str = "") -> Picture:
-    """As many panels as the scheme has something to show."""
+    """One panel per effect that the scheme has."""
     panels: list[tuple[Callable[[Any, Any, PositionEffects], None], float]] = []
     if effects.added_TD is not None or effects.rotated_TE is not None:
         panels.append((_matrix, 5.8))
     if effects.wavelengths:
         panels.append((_waves, 3.8))
     if effects.similarity is not None:
-        panels.append((_likeness, 3.8))
+        panels.append((_similarity, 3.8))
     if effects.bias_HT is not None:
         panels.append((_bias, 4.6))
     if not panels:
-        raise InputError(f"{effects.name} says nothing about positions: there is nothing to draw")
+        raise InputError(f"{effects.name} has no effect on positions; there is nothing to draw")
 
     def draw(figure: Any, axes: Any) -> None:
         for at, (panel, _) in zip(axes[0], panels, strict=True):
             panel(figure, at, effects)
         figure.suptitle(title or f"Positional Encoding Visualization · {effects.name}", y=1.02, fontsize=12)
-        figure.subplots_adjust(wspace=0.7)  # the numbers of the colour bar stand between two panels
+        figure.subplots_adjust(wspace=0.7)  # room for the numbers of the colour bar
 
     widths = [width for _, width in panels]
     return picture(
@@ -44,7 +44,7 @@ def _matrix(figure: Any, axes: Any, effects: PositionEffects) -> None:
     axes.set_xlabel("Dimension")
     axes.set_ylabel("Position")
     axes.set_title(
-        "added to the stream" if effects.added_TD is not None else "what a vector of ones turns into"
+        "added to the embeddings" if effects.added_TD is not None else "a vector of ones after rotation"
     )
     figure.colorbar(image, ax=axes, fraction=0.05, pad=0.03).outline.set_visible(False)
 
@@ -62,13 +62,13 @@ def _waves(figure: Any, axes: Any, effects: PositionEffects) -> None:
     light(axes)
 
 
-def _likeness(figure: Any, axes: Any, effects: PositionEffects) -> None:
+def _similarity(figure: Any, axes: Any, effects: PositionEffects) -> None:
     assert effects.similarity is not None
     axes.plot(effects.similarity.numpy(), color=BLUE)
     axes.axhline(0, color=INK, linewidth=0.4)
-    axes.set_title("likeness by distance")
+    axes.set_title("similarity by distance")
     axes.set_xlabel("tokens apart")
-    axes.set_ylabel("mean cosine")
+    axes.set_ylabel("mean cosine similarity")
     light(axes)
 
 

@@ -1,4 +1,4 @@
-"""The tree of a beam search: branches in, one column per step out; what was pruned is faint."""
+"""The tree of a beam search: one column per step, pruned branches in grey."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ STATUS_COLOURS = {"kept": BLUE, "finished": ACCENT, "pruned": FAINT}
 
 
 def beam_tree(branches: Sequence[Branch], title: str = "") -> Picture:
-    """Branches that go on stand above those that do not; the number is the sum of log-probabilities."""
-    rows, height = _places(branches)
+    """Longer hypotheses are above shorter ones; the numbers are sums of log-probabilities."""
+    rows, height = _rows(branches)
     steps = max(branch.step for branch in branches) + 1
-    at = {branch.id: branch for branch in branches}
+    by_id = {branch.id: branch for branch in branches}
 
     def draw(figure: Any, axes: Any) -> None:
         for branch in branches:
             x, y = branch.step + 1, -rows[branch.id]
-            parent = at.get(branch.parent)
+            parent = by_id.get(branch.parent)
             x0, y0 = (parent.step + 1, -rows[parent.id]) if parent else (0, 0)
             colour = STATUS_COLOURS[branch.fate]
             axes.plot([x0 + 0.28, x - 0.3], [y0, y], color=colour, linewidth=1.4, zorder=1,
@@ -41,9 +41,12 @@ def beam_tree(branches: Sequence[Branch], title: str = "") -> Picture:
     return picture(1.05 * steps + 1.2, 0.42 * height + 1.2, draw)
 
 
-def _places(branches: Sequence[Branch]) -> tuple[dict[int, int], int]:
-    """The row of every branch. A hypothesis runs straight on in its best continuation; such runs are packed,
-    the best on top, long ones before short ones, so that no two share a place."""
+def _rows(branches: Sequence[Branch]) -> tuple[dict[int, int], int]:
+    """The row of every branch, and the number of rows.
+
+    A branch and its best continuations form a run in one row. Runs are placed one after another in the first
+    row that is free, the best first, then by length and score.
+    """
     best: dict[int, Branch] = {}
     for branch in sorted(branches, key=lambda b: b.score):
         best[branch.parent] = branch

@@ -9,11 +9,10 @@ from .longformer import Longformer
 from .lsh import LSH
 from .nystrom import Nystrom
 from .performer import Performer
-from .softmax import Softmax, SoftmaxKernel
+from .softmax import Softmax, SoftmaxKernel, width_of
 from .summary import Summary
 from .tiled import Tiled
 from .window import Window
-from .window_blocks import width_of
 
 __all__ = [
     "LSH", "AttentionCall", "AttentionKernel", "BigBird", "Chunks", "Kernel", "Linear", "Linformer",

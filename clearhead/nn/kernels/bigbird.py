@@ -31,14 +31,14 @@ from .sequences import sequence_slots
 
 @dataclass(frozen=True, kw_only=True)
 class BigBird(AttentionKernel):
-    """The random blocks depend on `seed` and the length of a text; layers differ by their seed."""
+    """Block-sparse attention. Random blocks depend on `seed` and the length; each layer has its own seed."""
 
     block: BlockLength = 64
     random: Amount = 3
     seed: int = 0
     longest: int = 4096  # the length of the plan in the paper
-    resting: Literal["drawn", "first"] = "drawn"  # "first": outside of training the first block stands in for
-    # every random one, and counts that often more (as `transformers` does)
+    # Random blocks outside of training: "drawn" as in training, or always the "first" (`transformers`).
+    resting: Literal["drawn", "first"] = "drawn"
     full_until: Amount = 0  # texts of up to this many tokens use full attention
     dropout: Rate = 0.0
 
@@ -59,12 +59,12 @@ class BigBird(AttentionKernel):
         keys = (5 + self.random) * self.block
         found = Sparse(middle, self.block, keys, lists=at.heads).cost(at, self.dropout)
         found += Sparse(1, ends, at.keys).cost(at, self.dropout)
-        return found + costs.answer(at)
+        return found + costs.output_copy(at)
 
 
 class _BigBird(BlockKernel):
     supports = frozenset({"mask", "bias", "pattern"})
-    why: ClassVar[dict[Need, str]] = {
+    reasons: ClassVar[dict[Need, str]] = {
         "causal": "every new token changes which blocks are the last ones and the random ones",
         "uneven": "every new token changes which blocks are the last ones and the random ones",
     }
@@ -74,7 +74,7 @@ class _BigBird(BlockKernel):
         self.spec = spec
 
     def blocks(self, view: View, heads: int) -> Sequence[Blocks]:
-        """The global tokens, and the blocks in the middle of the texts with their lists."""
+        """The global tokens (both ends of each text), and the middle blocks with their lists of keys."""
         if view.globals_BK is not None:
             raise UnsupportedError("BigBird attention has global blocks of its own; it takes no Global mask")
         rows = [[self._text(text.cpu().numpy(), heads) for text in row] for row in sequence_slots(view)]
@@ -89,6 +89,7 @@ class _BigBird(BlockKernel):
                 q[b, first : first + len(middle)], k[b, :, first : first + len(middle)] = middle, lists
                 ends[b, 0, wide : wide + len(both_ends)] = both_ends
                 first, wide = first + len(middle), wide + len(both_ends)
+        # Rows have different numbers of blocks: -1 marks unused slots.
         at = view.k_pos.device
         everyone = torch.arange(view.keys, device=at)[None, None, None]
         places = [torch.from_numpy(x).to(at) for x in (q, k, ends)]

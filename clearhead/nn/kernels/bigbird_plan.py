@@ -1,6 +1,6 @@
-"""BigBird's random blocks: sizes and a seed in, the extra blocks that each block looks at out.
+"""BigBird's random blocks: sizes and a seed in, the random blocks that each block attends to out.
 
-The random numbers are those of the original code, in its order, so that a checkpoint gets the blocks it was
+Random numbers are drawn as in the original code, in its order, so that a checkpoint gets the blocks it was
 trained with: texts of 1024, 3072 and 4096 tokens have their own plan, all others use the first blocks.
 Shape suffixes: H heads, C middle blocks (all but the first and the last), R random blocks.
 """
@@ -26,7 +26,7 @@ def random_blocks(blocks: int, size: int, heads: int, count: int, seed: int, lon
 
 
 def _paper(blocks: int, size: int, count: int, draw: np.random.RandomState) -> Ints:
-    """One head: any block but both ends and the neighbours; near the last also those, as published."""
+    """One head: any block but both ends and the neighbours; near the end also those, as published."""
     middle = np.arange(1, blocks - 1)
     last = 1024 // size - 1 if 2 * size < 1024 else blocks - 1
     rows = np.full((blocks - 2, count), -1)
@@ -46,7 +46,7 @@ def _paper(blocks: int, size: int, count: int, draw: np.random.RandomState) -> I
 
 
 def _planned(blocks: int, heads: int, count: int, draw: np.random.RandomState) -> Ints:
-    """All heads: a number of blocks from each stretch of the text."""
+    """All heads: a number of blocks from each of two ranges of the text, as in the original code."""
     rows = np.full((heads, blocks, count), -1)
     if 2 * count + 5 < blocks:
         ends, counts = (2 * count + 5, blocks), (count, 0)
@@ -54,6 +54,7 @@ def _planned(blocks: int, heads: int, count: int, draw: np.random.RandomState) -
         ends, counts = (count + 5, blocks), (count // 2, count - count // 2)
     else:
         ends, counts = (blocks, blocks), (count, 0)
+    # Rows are in two ranges, and each draws from both: first the columns `near`, then `far`.
     near, far = slice(0, counts[0]), slice(counts[0], count)
     for (top, bottom), (start, end), where in (
         ((1, ends[0]), (0, ends[0]), near),
@@ -71,7 +72,7 @@ def _planned(blocks: int, heads: int, count: int, draw: np.random.RandomState) -
 
 
 def _row(i: int, start: int, end: int, count: int, draw: np.random.RandomState) -> Ints:
-    """Blocks of a stretch that block `i` does not see anyway."""
+    """Random blocks of a range, without those that block `i` attends to anyway."""
     seen = {i - 1, i, i + 1, 0, end - 1}
     seen |= {end - 2} if i == 1 else set()
     seen |= {1} if i == end - 2 else set()

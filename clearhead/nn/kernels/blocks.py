@@ -1,7 +1,7 @@
-"""Softmax attention over few keys: blocks of queries and, for each, a list of keys in; weighted values out.
+"""Block-sparse softmax attention: blocks of queries, each with a list of keys, in; weighted values out.
 
-A sparse kernel lists which keys a block of queries attends to; everything else happens here, once. The mask
-of the call is evaluated for those pairs only, so that no tensor of all pairs is ever made.
+A sparse kernel lists the keys that each block of queries attends to; everything else is done here. The mask
+of the call is evaluated for those pairs only, so that no tensor of all pairs is allocated.
 Shape suffixes: B batch, H query heads, G key/value heads, C blocks, W queries of a block, S keys of a block,
 Q queries, K keys, E head width (of keys or of values).
 """
@@ -26,8 +26,8 @@ class Blocks:
     """Which slots each block attends to; -1 where there is none. Query slots count from the first query."""
 
     q_BCW: Tensor  # (1 or B, C, W)
-    k_BHCS: Tensor  # (1 or B, 1 or H, C, S); a slot that stands in a list twice counts twice
-    near: Tensor | None = None  # what the kernel's own rule allows of them; broadcasts to (B, H, C, W, S)
+    k_BHCS: Tensor  # (1 or B, 1 or H, C, S); a slot that is listed twice counts twice
+    near: Tensor | None = None  # pairs that the kernel's own rule allows; broadcasts to (B, H, C, W, S)
 
     def attend(self, call: AttentionCall, dropout: float = 0.0, into: Tensor | None = None) -> Tensor:
         """The weighted values, by torch's fused call: every block is a row of its batch.
@@ -48,7 +48,7 @@ class Blocks:
             enable_gqa=q.shape[1] != k.shape[1],
         )
         mixed = mixed.reshape(len(q), -1, *mixed.shape[1:]).transpose(1, 2)
-        return self._home(mixed, call.q_BHQE.shape[2], into)
+        return self._scatter(mixed, call.q_BHQE.shape[2], into)
 
     def pattern(self, call: AttentionCall, into: Tensor | None = None) -> Tensor:
         """The weights as one (B, H, Q, K) matrix, zero outside the lists. Only for taps: it is dense."""
@@ -62,10 +62,10 @@ class Blocks:
         weights = scores.masked_fill(blocked, lowest).softmax(dim=-1).masked_fill(blocked, 0.0)
         columns = self.k_BHCS.clamp(min=0)[..., None, :].expand(weights.shape)
         dense = weights.new_zeros(*weights.shape[:-1], k_BGKE.shape[2]).scatter_add(-1, columns, weights)
-        return self._home(dense.type_as(q_BHQE), q_BHQE.shape[2], into)
+        return self._scatter(dense.type_as(q_BHQE), q_BHQE.shape[2], into)
 
     def _allowed(self, view: View) -> Tensor:
-        """(1 or B, 1 or H, C, W, S): what the lists, the kernel's rule and the mask of the call all allow."""
+        """(1 or B, 1 or H, C, W, S): what lists, kernel rule and the mask of the call allow."""
         q, k = self.q_BCW[:, None, :, :, None], self.k_BHCS[..., None, :]
         allowed = (k >= 0) & (q >= 0)
         if self.near is not None:
@@ -89,8 +89,8 @@ class Blocks:
         shape = [max(pair) for pair in zip(rows.shape[:-1], columns.shape[:-1], strict=True)]
         return rows.expand(*shape, -1).gather(-1, columns.expand(*shape, -1))
 
-    def _home(self, x_BHCWE: Tensor, queries: int, into_BHQE: Tensor | None) -> Tensor:
-        """Rows back in the order of the queries; `into` holds the output for the queries of no block."""
+    def _scatter(self, x_BHCWE: Tensor, queries: int, into_BHQE: Tensor | None) -> Tensor:
+        """Rows in the order of the queries; `into` holds the output for queries that are in no block."""
         x_BHNE, at_BN = x_BHCWE.flatten(2, 3), self.q_BCW.flatten(1)
         if into_BHQE is None:  # every query is in some block, the same one in every row
             return x_BHNE[:, :, at_BN[0].masked_fill(at_BN[0] < 0, queries).argsort()[:queries]]
@@ -102,7 +102,7 @@ class Blocks:
 
 
 class BlockKernel(Kernel):
-    """A kernel that is defined by its blocks; a query of no block gets zeros."""
+    """Base of the kernels that only define blocks; a query that is in no block gets zeros."""
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class BlockKernel(Kernel):
 
 
 def _rows(x_BHCWE: Tensor) -> Tensor:
-    """(B * C, H, W, E): what is one block to us is one row of a batch to torch."""
+    """(B * C, H, W, E): every block becomes one row of the batch for torch's fused call."""
     return x_BHCWE.transpose(1, 2).flatten(0, 1)
 
 

@@ -1,7 +1,7 @@
-"""Chunks of a row and their neighbours. And Reformer's local attention (Kitaev 2020), which is made of them.
+"""Chunked local attention (Reformer, Kitaev 2020), and the functions for chunks that LSH attention shares.
 
-A text is cut into chunks; each attends to itself, `before` chunks back and `after` ahead. They stand in a
-ring, so the first looks back at the last, as in the reference; under a causal mask that has no effect.
+A text is cut into chunks; each attends to itself, `before` chunks back and `after` ahead. The order is
+circular: the first chunk looks back at the last, as in the reference; under a causal mask this has no effect.
 Shape suffixes: B batch, H heads, T tokens of a text, C chunks, W tokens of a chunk, S keys of a chunk,
 K keys, E head width.
 """
@@ -29,7 +29,7 @@ from .sequences import sequence_slots
 
 @dataclass(frozen=True, kw_only=True)
 class Chunks(AttentionKernel):
-    """Tokens see their own chunk and some beside it. `multiple` fills texts up to a multiple of it."""
+    """Tokens attend to their own chunk and its neighbours. Texts are padded to a multiple of `multiple`."""
 
     chunk: BlockLength = 64
     before: Amount = 1
@@ -49,8 +49,8 @@ class Chunks(AttentionKernel):
         """The chunks of one text."""
         size = self.chunk if at.queries <= self.chunk else self.multiple or self.chunk
         count = -(-at.queries // size) * size // self.chunk
-        keys = self.chunk * (1 + sum(reach(count, self.before, self.after)))
-        return Sparse(count, self.chunk, keys).cost(at, self.dropout) + costs.answer(at)
+        keys = self.chunk * (1 + sum(neighbour_range(count, self.before, self.after)))
+        return Sparse(count, self.chunk, keys).cost(at, self.dropout) + costs.output_copy(at)
 
 
 class _Chunks(BlockKernel):
@@ -69,26 +69,26 @@ class _Chunks(BlockKernel):
             for row in rows
         ]
         q_BCW, k_BCS = (torch.stack(part).to(view.k_pos.device) for part in zip(*filled, strict=True))
-        q_BCW = (q_BCW - view.start).clamp(min=-1)  # cached tokens are no queries
+        q_BCW = (q_BCW - view.start).clamp(min=-1)  # cached tokens are not queries
         q_BCW = q_BCW.masked_fill(q_BCW >= view.queries, -1)
         asking = (q_BCW >= 0).flatten(2).any(-1).any(0)
         return [Blocks(q_BCW[:, asking], k_BCS[:, None, asking])]
 
     def _text(self, slots_T: Tensor) -> tuple[Tensor, Tensor]:
-        """The chunks of one text (C, W), and what each looks at (C, S)."""
+        """The chunks of one text (C, W), and the keys of each (C, S)."""
         size = self.spec.chunk if len(slots_T) <= self.spec.chunk else self.spec.multiple or self.spec.chunk
         q_CW = F.pad(slots_T, (0, -len(slots_T) % size), value=-1).reshape(-1, self.spec.chunk)
-        return q_CW, beside(q_CW, self.spec.before, self.spec.after)
+        return q_CW, with_neighbours(q_CW, self.spec.before, self.spec.after)
 
 
-def beside(x_CW: Tensor, before: int, after: int) -> Tensor:
-    """(..., C, S): each chunk with those beside it, in a ring; no chunk twice, however small the ring."""
-    before, after = reach(x_CW.shape[-2], before, after)
+def with_neighbours(x_CW: Tensor, before: int, after: int) -> Tensor:
+    """(..., C, S): each chunk with its neighbours, in circular order; no chunk is listed twice."""
+    before, after = neighbour_range(x_CW.shape[-2], before, after)
     return torch.cat([x_CW.roll(-i, dims=-2) for i in range(-before, after + 1)], dim=-1)
 
 
-def reach(count: int, before: int, after: int) -> tuple[int, int]:
-    """How many chunks back and ahead there are to look at, in a ring of `count` chunks."""
+def neighbour_range(count: int, before: int, after: int) -> tuple[int, int]:
+    """How many chunks back and ahead there are, in a circle of `count` chunks."""
     before = min(before, count - 1)
     return before, min(after, count - 1 - before)
 
@@ -102,7 +102,7 @@ def check_chunks(name: str, chunk: int, multiple: int | None) -> None:
 
 
 def _filled(parts: list[Tensor], count: int, width: int) -> Tensor:
-    """The parts under each other, filled up with -1."""
+    """The parts concatenated, and padded with -1."""
     whole = torch.full((count, width), -1)
     start = 0
     for part in parts:

@@ -34,7 +34,7 @@ class Dense:
         return not plain and not dropped and at.value_dim == at.head_dim
 
     def _kept_by_plain(self, at: AttentionShape) -> int:
-        """Queries and keys times their scale, values, answer; and (Q, K) per head: weights, dropout twice."""
+        """Scaled queries and keys, values, output; and per head (Q, K): weights, and dropout twice."""
         rows, pairs = at.batch * at.heads, at.queries * at.keys
         vectors = rows * (at.queries + at.keys) * (at.head_dim + at.value_dim)
         squares = 1 + 2 * (self.dropout > 0) + self.cap
@@ -52,12 +52,12 @@ def _learns(at: AttentionShape) -> bool:
 
 
 def _kept_by_fused(at: AttentionShape) -> int:
-    """Queries, keys, values and answer as they are, one sum per query, and a rendered mask as numbers."""
+    """Queries, keys, values and output, one sum per query, and a rendered mask in the dtype of the scores."""
     asking = at.batch * at.heads * at.queries
     offered = at.batch * at.kv_heads * at.keys
     vectors = (asking + offered) * (at.head_dim + at.value_dim)
     mask = at.queries * at.keys if at.rule == "mask" and at.bias == "none" else 0
-    again = asking * at.value_dim if at.joined else 0  # copied from their order into the stream's
+    again = asking * at.value_dim if at.joined else 0  # copied to the order of the hidden states
     return at.number * (vectors + mask + again) + 4 * asking
 
 
@@ -69,7 +69,7 @@ class Sparse:
     queries: int
     keys: int
     lists: int = 1
-    into: bool = True  # whether the answer is written into another one
+    into: bool = True  # whether the output is written into another one
 
     def cost(self, at: AttentionShape, dropout: float) -> PartCost:
         if self.blocks * self.queries == 0:
@@ -81,7 +81,7 @@ class Sparse:
         return Dense(dropout).cost(one) + PartCost(saved=self._kept(at, rows, dropout) if at.training else 0)
 
     def _kept(self, at: AttentionShape, rows: int, dropout: float) -> int:
-        """The mask as numbers, where it goes into the fused call; slots, of keys and again of values."""
+        """The mask as numbers, if the fused call is used; and the slots, of keys and again of values."""
         lists = self.lists if at.bias == "none" else at.heads
         pairs = rows * self.queries * self.keys * lists if Dense(dropout).is_fused(at) else 0
         answer = rows * at.heads * self.queries * at.value_dim if self.into else 0
@@ -89,13 +89,13 @@ class Sparse:
         return at.number * (pairs + answer) + INDEX_BYTES * slots + self._kept_of_bias(at)
 
     def _kept_of_bias(self, at: AttentionShape) -> int:
-        """Of one that learns: all it says of the queries, to pick their keys from, and the mask as flags."""
+        """For a learned bias: its rows for the queries, to gather from, and the mask as flags."""
         if not _learns(at):
             return 0
         rows, asking = at.batch if at.bias == "content" else 1, self.blocks * self.queries
         return at.number * rows * at.heads * asking * at.keys + asking * self.keys * self.lists
 
 
-def answer(at: AttentionShape) -> PartCost:
-    """An answer that is copied once more on its way to the stream."""
+def output_copy(at: AttentionShape) -> PartCost:
+    """The output copied once more, from block order to token order."""
     return PartCost(saved=at.number * at.batch * at.heads * at.queries * at.value_dim if at.training else 0)

@@ -26,13 +26,13 @@ CHUNK = 128  # tokens; larger ones make fewer steps and more pairs
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Positive features times exp(log): their size apart, so that large ones do not overflow."""
+    """Positive features times exp(log). The scale is kept as a logarithm so that it cannot overflow."""
 
     x_RHTF: Tensor
-    log_RHT1: Tensor  # never has a gradient: what it takes from one side it gives to the other
+    log_RHT1: Tensor  # has no gradient: the scale cancels out
 
-    def only(self, real_RT: Tensor) -> Features:
-        """Tokens that are not there have no features."""
+    def masked(self, real_RT: Tensor) -> Features:
+        """The features with those of padding set to zero."""
         gone = ~real_RT[:, None, :, None]
         lowest = torch.finfo(self.log_RHT1.dtype).min / 4
         return Features(self.x_RHTF.masked_fill(gone, 0.0), self.log_RHT1.masked_fill(gone, lowest))
@@ -46,7 +46,7 @@ class Features:
 
 
 def sums_cost(at: AttentionShape, features: int) -> PartCost:
-    """The sums and what is read from them; what the features themselves keep is counted by who makes them.
+    """The cost of the sums and of the outputs; that of the features is counted by the kernel.
 
     In a decoder the first sum is empty and the last is not used, so neither has a gradient.
     """
@@ -72,10 +72,10 @@ class FeatureKernel(PerSequenceKernel):
     """Base of linear attention and Performer, which differ in their feature maps."""
 
     supports = frozenset({"causal", "padding", "documents", "uneven", "pattern"})
-    keeps = "state"
+    cache_kind = "state"
 
     def features(self, q_RHQE: Tensor, k_RHKE: Tensor, scale: float) -> tuple[Tensor, Features]:
-        """Of queries and of keys. A factor common to all features of one query does not matter."""
+        """Features of queries and of keys. A common factor of the features of one query cancels out."""
         raise NotImplementedError
 
     def attend_rows(
@@ -83,11 +83,11 @@ class FeatureKernel(PerSequenceKernel):
     ) -> Tensor:
         (q, k), v = self.features(q_RHQE, k_RHKE, scale), _with_one(v_RHKE)
         if info.real_RK is not None:
-            k = k.only(info.real_RK)
+            k = k.masked(info.real_RK)
         if info.causal:
-            return _divided(_scan(q, k, v, _nothing(k, v))[0])
+            return _normalise(_scan(q, k, v, _initial_state(k, v))[0])
         top = k.log_RHT1.amax(2, keepdim=True)
-        return _divided(q @ (k.scaled(top).mT @ v))
+        return _normalise(q @ (k.scaled(top).mT @ v))
 
     def attend_step(self, call: AttentionCall, state: State | None) -> tuple[Tensor, State]:
         """The output for new tokens after all that the state has seen, and the state with them in it."""
@@ -101,31 +101,31 @@ class FeatureKernel(PerSequenceKernel):
         (q, k), v = self.features(widen(call.q_BHQE), k_BHTE, call.scale), _with_one(v_BHTE)
         number_BK = view.mask.segments()
         if number_BK is not None:
-            k = k.only(number_BK[:, view.start :] >= 0)
-        out, state = _scan(q, k, v, _nothing(k, v) if state is None else state)
-        return _divided(out).type_as(call.q_BHQE), state
+            k = k.masked(number_BK[:, view.start :] >= 0)
+        out, state = _scan(q, k, v, _initial_state(k, v) if state is None else state)
+        return _normalise(out).type_as(call.q_BHQE), state
 
 
 def _scan(q_RHTF: Tensor, k: Features, v_RHTE: Tensor, state: State) -> tuple[Tensor, State]:
-    """Causal: over a text chunk by chunk, with the sum of all that came before.
+    """Causal attention chunk by chunk, with the sum over all earlier chunks.
 
-    The state is the sum of features times values and the log of its scale: the largest seen so far.
+    The state is the sum of features times values, and the logarithm of its scale (the largest so far).
     """
     total, top = state
-    answers = []
+    outputs = []
     queries, values = torch.split(q_RHTF, CHUNK, 2), torch.split(v_RHTE, CHUNK, 2)
     for q, keys, v in zip(queries, k.chunks(), values, strict=True):
         highest = torch.maximum(keys.log_RHT1.cummax(2).values, top)  # as each query of the chunk knows it
         fade = (keys.log_RHT1.mT - highest).clamp(max=0).exp()
         near = ((q @ keys.x_RHTF.mT) * fade).tril() @ v
-        answers.append(near + (q @ total) * (top - highest).exp())
+        outputs.append(near + (q @ total) * (top - highest).exp())
         last = highest[:, :, -1:]
         total = total * (top - last).exp() + keys.scaled(last).mT @ v
         top = last
-    return torch.cat(answers, dim=2), (total, top)
+    return torch.cat(outputs, dim=2), (total, top)
 
 
-def _nothing(k: Features, v_RHTE: Tensor) -> State:
+def _initial_state(k: Features, v_RHTE: Tensor) -> State:
     rows, heads, _, count = k.x_RHTF.shape
     lowest = torch.finfo(v_RHTE.dtype).min / 4
     return v_RHTE.new_zeros(rows, heads, count, v_RHTE.shape[-1]), v_RHTE.new_full(
@@ -134,10 +134,10 @@ def _nothing(k: Features, v_RHTE: Tensor) -> State:
 
 
 def _with_one(v_RHTE: Tensor) -> Tensor:
-    """A one behind each value: its sum is what the others are divided by."""
+    """Append a one to each value: its weighted sum is the denominator."""
     return torch.cat([v_RHTE, torch.ones_like(v_RHTE[..., :1])], dim=-1)
 
 
-def _divided(sums_RHTE: Tensor) -> Tensor:
+def _normalise(sums_RHTE: Tensor) -> Tensor:
     """Where the sum is zero, or cannot be distinguished from zero, the output is zero."""
     return sums_RHTE[..., :-1] / sums_RHTE[..., -1:].clamp(min=torch.finfo(sums_RHTE.dtype).tiny * 1e6)

@@ -13,7 +13,7 @@ from .blocks import Blocks
 
 
 def globals_of(view: View, always: tuple[int, ...]) -> Tensor | None:
-    """(1 or B, K) flags of the global tokens: those of the mask, and `always` some positions of each text."""
+    """(1 or B, K) flags of the global tokens: those of the mask, and the positions `always` of each text."""
     wide_BK = view.globals_BK
     for position in always:
         here = view.k_pos == position
@@ -23,7 +23,7 @@ def globals_of(view: View, always: tuple[int, ...]) -> Tensor | None:
 
 
 def global_block(view: View, wide_BK: Tensor | None) -> Blocks | None:
-    """The queries of global tokens as one block over all keys; `None` where there are none."""
+    """The queries of global tokens as one block over all keys; `None` if there are none."""
     if wide_BK is None:
         return None
     wide_BQ = wide_BK[:, view.start : view.start + view.queries]
@@ -35,7 +35,7 @@ def global_block(view: View, wide_BK: Tensor | None) -> Blocks | None:
 
 
 def slots_of(flags_BK: Tensor) -> Tensor:
-    """(1 or B, N): where the flags are, -1 behind the last in rows that have fewer."""
+    """(1 or B, N): the indices of the flags, padded with -1 in rows that have fewer."""
     count_B = flags_BK.sum(1)
     slots = torch.argsort(~flags_BK, dim=1, stable=True)[:, : int(count_B.max())]
     return slots.masked_fill(torch.arange(slots.shape[1], device=slots.device) >= count_B[:, None], -1)

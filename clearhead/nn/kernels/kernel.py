@@ -21,7 +21,7 @@ from ...errors import UnsupportedError
 from ...spec import Spec
 from ..cache import State
 from ..cost import AttentionShape, PartCost
-from ..counted import counted
+from ..counting import count_cost
 from ..masks import Causal, Everyone
 from ..tap import OFF, Recorder, Tap
 from ..view import Outline, View
@@ -71,7 +71,7 @@ class AttentionCall:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RecordedCall(AttentionCall):
-    """A call and its kernel: enough to compute later which weights it used."""
+    """A call and its kernel, so that the attention weights can be computed later."""
 
     kernel: Kernel
 
@@ -86,11 +86,11 @@ class Kernel(nn.Module):
     name: str  # as messages and trace files call it: the class name without underscore and suffix
 
     supports: ClassVar[frozenset[Need]]
-    keeps: ClassVar[Literal["keys", "state"]] = "keys"  # what a cache holds for it between two calls
-    foresight: ClassVar[bool] = False  # True: later tokens influence which pairs are computed at all (LSH)
+    cache_kind: ClassVar[Literal["keys", "state"]] = "keys"  # what a cache holds for it between two calls
+    looks_ahead: ClassVar[bool] = False  # True: later tokens influence which pairs are computed (LSH)
     is_replayable: ClassVar[bool] = False  # True: decode steps make the same torch calls, only sizes differ
-    why: ClassVar[dict[Need, str]] = {}  # the reason why something is not supported, where it helps
-    shares: bool = True  # whether the weights of a query are non-negative and sum to one
+    reasons: ClassVar[dict[Need, str]] = {}  # why something is not supported, for error messages
+    is_normalised: bool = True  # whether the weights of a query are non-negative and sum to one
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -100,7 +100,7 @@ class Kernel(nn.Module):
         """(B, H, Q, E), with the heads of the queries."""
         self.require(needs(call.view, call.bias, tap, call.second))
         if tap is not OFF:
-            tap.hears(RecordedCall(**{**vars(call), "kernel": self}))
+            tap.record_call(RecordedCall(**{**vars(call), "kernel": self}))
         return self.attend(call, tap)
 
     def attend(self, call: AttentionCall, tap: Tap) -> Tensor:
@@ -126,10 +126,10 @@ class Kernel(nn.Module):
         unmet = needs - self.supports - (MASKS if "mask" in self.supports else frozenset())
         if unmet:
             instead = "choose another kernel, or Softmax, which can"
-            refuse(f"{self.name} attention", unmet, self.why, instead)
+            raise_unsupported(f"{self.name} attention", unmet, self.reasons, instead)
 
     def pattern(self, call: AttentionCall, heads: slice = ALL) -> Tensor:
-        """(B, H, Q, K): the weights of some heads, or those that the output amounts to."""
+        """(B, H, Q, K): the attention weights of some heads, or the weights that the output implies."""
         seen = Recorder()
         self(call, seen.tap("pattern"))
         return seen["pattern"][:, heads]
@@ -138,13 +138,13 @@ class Kernel(nn.Module):
 class AttentionKernel(Spec):
     """The spec of a kernel: which algorithm computes attention."""
 
-    one_text: ClassVar[bool] = False  # it counts distances within a text, so it cannot be cross-attention
+    one_text: ClassVar[bool] = False  # True: works within one text only, so not for cross-attention
 
     def build(self, heads: int, head_dim: int) -> Kernel:
         raise NotImplementedError
 
     def cost(self, at: AttentionShape) -> PartCost:
-        """What one call costs: a formula (`nn/cost.py` explains how to write one) or, as here, counted."""
+        """The cost of one call: a formula (`nn/cost.py` explains how to write one) or, as here, measured."""
         return _counted(self, at)
 
     def cached(self, at: AttentionShape) -> int:
@@ -163,7 +163,7 @@ def _counted(spec: AttentionKernel, at: AttentionShape) -> PartCost:
         (at.batch, at.kv_heads, at.keys, at.value_dim),
     ]
     run = lambda kernel, q, k, v: kernel(AttentionCall(q, k, v, view))  # noqa: E731
-    return counted(
+    return count_cost(
         spec,
         lambda: spec.build(at.heads, at.head_dim),
         run,
@@ -183,20 +183,20 @@ def replaced_output(tap: Tap, plain_BHQK: Tensor, v_BGKE: Tensor, dropout: float
     seen = tap("pattern", plain_BHQK)
     if seen is plain_BHQK:
         return None
-    return weighed(seen, v_BGKE, dropout)
+    return apply_weights(seen, v_BGKE, dropout)
 
 
-def weighed(weights_BHQK: Tensor, v_BGKE: Tensor, dropout: float = 0.0) -> Tensor:
+def apply_weights(weights_BHQK: Tensor, v_BGKE: Tensor, dropout: float = 0.0) -> Tensor:
     """Weights times values; several query heads may share a value head."""
     groups = weights_BHQK.shape[1] // v_BGKE.shape[1]
     return F.dropout(weights_BHQK, dropout) @ v_BGKE.repeat_interleave(groups, dim=1)
 
 
-def refuse(who: str, unmet: AbstractSet[Need], why: dict[Need, str], instead: str) -> None:
+def raise_unsupported(who: str, unmet: AbstractSet[Need], reasons: dict[Need, str], instead: str) -> None:
     """Raise a one-line error if a requirement is not supported."""
     if unmet:
         wording = " and ".join(NEEDS[need] for need in sorted(unmet))
-        reason = "; ".join(why[need] for need in sorted(unmet) if need in why)
+        reason = "; ".join(reasons[need] for need in sorted(unmet) if need in reasons)
         raise UnsupportedError(f"{who} cannot take {wording}{f' ({reason})' if reason else ''}; {instead}")
 
 

@@ -2,8 +2,7 @@
 
     softmax(q (E'k)' * scale) (F'v),     E and F learned, one row for each position up to `length`
 
-The implied weight of a token is what its row of F gives it of each projected value: it may be
-negative, and the weights of a query need not sum to one.
+The implied weights of tokens may be negative, and those of a query need not sum to one.
 A projected key depends on the whole text: there is no causal form.
 Shape suffixes: R texts, H heads, Q queries, K keys, P projected keys, E head width.
 """
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from ...errors import InputError
 from ...spec import Count, Directions
 from ..cost import AttentionShape, PartCost, matmul_cost
-from ..layers import Spread
+from ..layers import InitDistribution
 from .kernel import AttentionKernel, Kernel
 from .per_sequence import PerSequenceKernel, RowInfo, kept_per_row
 
@@ -38,12 +37,12 @@ class Linformer(AttentionKernel):
     def cost(self, at: AttentionShape) -> PartCost:
         """Keys and values are projected, then attention runs over few of them."""
         rows, both = at.batch * at.heads, at.head_dim + at.value_dim
-        pressed = matmul_cost(rows, self.rank, at.keys, both)
+        projection_cost = matmul_cost(rows, self.rank, at.keys, both)
         scores_cost = matmul_cost(rows, at.queries, self.rank, both)
         sets = {"kv": 1, "heads": 2, "none": 2 * at.heads}[self.share]
         numbers = both * (at.keys + self.rank + at.queries) + at.queries * self.rank
         return (
-            pressed
+            projection_cost
             + scores_cost
             + kept_per_row(at, numbers)
             + PartCost(parameters=sets * self.length * self.rank)
@@ -52,15 +51,15 @@ class Linformer(AttentionKernel):
 
 class _Linformer(PerSequenceKernel):
     supports = frozenset({"padding", "documents", "uneven", "pattern"})
-    why: ClassVar = {
+    reasons: ClassVar = {
         "causal": "its keys are mixtures of the whole text, so that early words would see late ones"
     }
-    shares = False
+    is_normalised = False
 
     def __init__(self, spec: Linformer, heads: int) -> None:
         super().__init__()
         shape = (heads if spec.share == "none" else 1, spec.length, spec.rank)
-        self.first = Spread((3 * spec.rank) ** -0.5, uniform=True)
+        self.init_distribution = InitDistribution((3 * spec.rank) ** -0.5, uniform=True)
         self.k = nn.Parameter(torch.empty(shape))
         self.v = self.k if spec.share == "kv" else nn.Parameter(torch.empty(shape))
 

@@ -27,7 +27,7 @@ from . import costs
 from .blocks import Blocks
 from .costs import Sparse
 from .global_tokens import global_block, globals_of, of_queries, slots_of
-from .kernel import AttentionCall, AttentionKernel, Kernel, weighed
+from .kernel import AttentionCall, AttentionKernel, Kernel, apply_weights
 
 SMALLEST_BLOCK = 32  # queries of a block, at least: small products cost more than the pairs they save
 
@@ -62,7 +62,7 @@ class Longformer(AttentionKernel):
         keys = block + 2 * window + wide
         near = Sparse(dilation * each, block, keys, into=False).cost(at, self.dropout)
         found = near + Sparse(1, wide, at.keys).cost(at, self.dropout)
-        return found + costs.answer(at)
+        return found + costs.output_copy(at)
 
 
 class _Longformer(Kernel):
@@ -83,7 +83,7 @@ class _Longformer(Kernel):
             plain = everyone.pattern(second, into=plain) if everyone else plain
             seen = tap("pattern", plain)
             if seen is not plain:
-                mixed, wide = (weighed(seen, v, dropout) for v in (call.v_BHKE, second.v_BHKE))
+                mixed, wide = (apply_weights(seen, v, dropout) for v in (call.v_BHKE, second.v_BHKE))
                 return mixed if wide_BK is None else torch.where(of_queries(wide_BK, view), wide, mixed)
         mixed = local.attend(call, dropout)
         return everyone.attend(second, dropout, into=mixed) if everyone else mixed

@@ -26,7 +26,7 @@ from ...spec import Amount, BlockLength, Rate, Repeats
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
-from .buckets import Rounds, meet
+from .buckets import Rounds, hash_rounds
 from .chunks import check_chunks
 from .kernel import AttentionCall, AttentionKernel, Kernel, Need, replaced_output
 from .sequences import EqualLength, by_length
@@ -34,7 +34,7 @@ from .sequences import EqualLength, by_length
 
 @dataclass(frozen=True, kw_only=True)
 class LSH(AttentionKernel):
-    """`buckets` None: about two for each chunk of a text. Several, (16, 32), hash by each and combine."""
+    """`buckets` None: about two per chunk. Several numbers, (16, 32), combine several hashes."""
 
     chunk: BlockLength = 64
     rounds: Repeats = 4
@@ -65,8 +65,8 @@ class LSH(AttentionKernel):
 
 class _LSH(Kernel):
     supports = frozenset({"causal", "mask", "bias", "pattern"})
-    foresight = True
-    why: ClassVar[dict[Need, str]] = {"uneven": "a new token would be sorted among the earlier ones"}
+    looks_ahead = True
+    reasons: ClassVar[dict[Need, str]] = {"uneven": "a new token would be sorted among the earlier ones"}
 
     def __init__(self, spec: LSH) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class _LSH(Kernel):
         plain = q_BHQE.new_zeros(*q_BHQE.shape[:3], view.keys) if tap.wants("pattern") else None
         for group in by_length(view):
             q, k, v = (group.take(x) for x in (q_BHQE, k_BHKE, v_BHKE))
-            rounds = meet(q.detach(), k.detach(), self.spec)
+            rounds = hash_rounds(q.detach(), k.detach(), self.spec)
             scores, own = rounds.queries(widen(q)) @ rounds.keys(widen(k)).mT * scale, None
             if self.spec.itself == "seen":
                 own = (widen(q) * widen(k)).sum(-1, keepdim=True) * scale
@@ -91,10 +91,12 @@ class _LSH(Kernel):
                 scores = scores + rounds.pairs(bias_BHQK, group)
                 own = None if own is None else own + group.diagonal(bias_BHQK)
             weights, own = (w.type_as(v) for w in self._weights(scores, own, rounds, group, view))
-            mix_NHTE = rounds.home(F.dropout(weights, dropout) @ rounds.keys(v)) + F.dropout(own, dropout) * v
+            mix_NHTE = (
+                rounds.unsort(F.dropout(weights, dropout) @ rounds.keys(v)) + F.dropout(own, dropout) * v
+            )
             mixed = group.put(mixed, mix_NHTE)
             if plain is not None:
-                seen = rounds.spread(weights, group.slot_NT, view.keys)
+                seen = rounds.dense(weights, group.slot_NT, view.keys)
                 mine = group.slot_NT[:, None, :, None].expand(-1, heads, -1, -1)
                 plain = group.put(plain, seen.scatter_add(-1, mine, own))
         answer = None if plain is None else replaced_output(tap, plain, v_BHKE, dropout)
@@ -103,38 +105,38 @@ class _LSH(Kernel):
     def _weights(
         self, scores: Tensor, own_NHT1: Tensor | None, rounds: Rounds, group: EqualLength, view: View
     ) -> tuple[Tensor, Tensor]:
-        """(N, H, R, C, W, S) of the pairs that meet, (N, H, T, 1) of each token with itself: one in all."""
+        """Weights (N, H, R, C, W, S) of the pairs in a chunk, and (N, H, T, 1) of each token with itself."""
         if rounds.times is not None:
             scores = scores - rounds.times.to(scores.dtype).log()
         blocked, lonely_NHRT1 = self._blocked(rounds, group, view)
         lowest = torch.finfo(scores.dtype).min
         scores = scores.masked_fill(blocked, lowest)
         total = scores.logsumexp(dim=-1, keepdim=True)
-        # The weight of each round for a token, and of the token for itself.
-        says = rounds.home_rounds(total).masked_fill(lonely_NHRT1, lowest)
-        share = says.softmax(dim=2)
-        own = torch.zeros_like(says[:, :, 0])
+        # Rounds are combined by a softmax over their totals, and the token itself if it counts separately.
+        total_NHRT1 = rounds.unsort_rounds(total).masked_fill(lonely_NHRT1, lowest)
+        share = total_NHRT1.softmax(dim=2)
+        own = torch.zeros_like(total_NHRT1[:, :, 0])
         if own_NHT1 is not None:
             slot_NHT = group.slot_NT[:, None]
             allowed = view.allows(slot_NHT, slot_NHT, group.row_N)
             own_NHT1 = own_NHT1 if allowed is None else own_NHT1.masked_fill(~allowed[..., None], lowest)
             share, own = (
-                torch.cat([says, own_NHT1[:, :, None]], dim=2).softmax(dim=2).tensor_split([-1], dim=2)
+                torch.cat([total_NHRT1, own_NHT1[:, :, None]], dim=2).softmax(dim=2).tensor_split([-1], dim=2)
             )
             own = own[:, :, 0] if allowed is None else own[:, :, 0].masked_fill(~allowed[..., None], 0.0)
         weights = (scores - total).exp() * rounds.queries_by_round(share)
         return weights.masked_fill(blocked, 0.0), own
 
     def _blocked(self, rounds: Rounds, group: EqualLength, view: View) -> tuple[Tensor, Tensor]:
-        """Which pairs are not seen, and in which rounds a token has no key though it does in others."""
+        """The pairs without weight, and the rounds in which a token has no key but has some in others."""
         mine, theirs = rounds.q_NHRCW[..., None], rounds.k_NHRCS[..., None, :]
         q_slot, k_slot = (rounds.slots(group.slot_NT, x) for x in (rounds.q_NHRCW, rounds.k_NHRCS))
         length = group.slot_NT.shape[1]
         blocked = (theirs >= length) | (mine >= length)
         allowed = view.allows(q_slot[..., None], k_slot[..., None, :], group.row_N)
         blocked = blocked if allowed is None else blocked | ~allowed
-        if self.spec.itself == "seen":  # once, beside the rounds
+        if self.spec.itself == "seen":  # counted once, separately from the rounds
             return blocked | (mine == theirs), torch.zeros((), dtype=torch.bool, device=blocked.device)
         company = ~(blocked | (mine == theirs)).all(-1, keepdim=True)
-        by_round = rounds.home_rounds(company)
+        by_round = rounds.unsort_rounds(company)
         return blocked | ((mine == theirs) & company), ~by_round & by_round.any(2, keepdim=True)

@@ -40,17 +40,17 @@ class Nystrom(AttentionKernel):
         mix = matmul_cost(rows, few, n, at.value_dim).times(2) + matmul_cost(rows, few, few, at.value_dim)
         numbers = 4 * n * few + n * (2 * at.head_dim + 2 * at.value_dim)
         numbers += 4 * few * at.head_dim + (5 * self.iterations + 3) * few**2
-        # Which tokens a landmark stands for has no gradient.
+        # The assignment of tokens to landmarks has no gradient.
         return means + PartCost(backward=-means.flops) + scores + inverse + mix + kept_per_row(at, numbers)
 
 
 class _Nystrom(PerSequenceKernel):
     supports = frozenset({"padding", "documents", "pattern"})
-    why: ClassVar = {
+    reasons: ClassVar = {
         "causal": "its landmarks are means over the whole text, so that early words would see late ones",
         "uneven": "its landmarks divide one text",
     }
-    shares = False
+    is_normalised = False
 
     def __init__(self, spec: Nystrom) -> None:
         super().__init__()
@@ -70,13 +70,13 @@ class _Nystrom(PerSequenceKernel):
         to_landmarks = _softmax(q_RHTE @ k_RHME.mT * scale, there_RM)
         among = _softmax(q_RHME @ k_RHME.mT * scale, there_RM)
         from_landmarks = _softmax(q_RHME @ k_RHTE.mT * scale, real_RT)
-        # A landmark that no token has is alone with itself: it changes no inverse.
+        # An unused landmark (short texts) becomes a row of the identity, which does not change the inverse.
         alone = torch.diag_embed((~there_RM).type_as(among))[:, None]
         among = torch.where(there_RM[:, None, :, None], among, alone)
         return to_landmarks @ (self._inverse(among) @ (from_landmarks @ v_RHTE))
 
     def _members(self, real_RT: Tensor) -> Tensor:
-        """(R, M, T): which tokens each landmark stands for. Parts of equal length; a short text has fewer."""
+        """(R, M, T): the tokens of each landmark. Parts of equal length; short texts have fewer landmarks."""
         length_R1 = real_RT.sum(1, keepdim=True)
         count_R1 = length_R1.clamp(max=self.spec.landmarks)
         token_T = torch.arange(real_RT.shape[1], device=real_RT.device)
@@ -87,7 +87,7 @@ class _Nystrom(PerSequenceKernel):
 
     def _inverse(self, a_RHMM: Tensor) -> Tensor:
         eye = torch.eye(a_RHMM.shape[-1], dtype=a_RHMM.dtype, device=a_RHMM.device)
-        # Rows of a softmax sum to one; the largest column keeps the first guess within reach.
+        # Rows of a softmax sum to one, so dividing by the largest column sum makes the iteration converge.
         z = a_RHMM.mT / a_RHMM.sum(-2, keepdim=True).amax(-1, keepdim=True)
         for _ in range(self.spec.iterations):
             az = a_RHMM @ z

@@ -1,8 +1,7 @@
-"""Kernels that work on whole sequences: each text of a batch is given to them as a row of its own.
+"""Base of the kernels that work on whole sequences: each text of a batch becomes a row of its own.
 
-They need not handle padding or packing, and they need not compute the weights that their output amounts to:
-an output that is linear in the values *is* a matrix times the values, and with the identity as values it is
-that matrix.
+Such a kernel does not handle padding or packing, nor does it compute attention weights: its output is linear
+in the values, that is, a matrix times the values. With the identity as values, the output is that matrix.
 Shape suffixes: B batch, R rows (sequences), H heads, Q queries, K keys, E head width.
 """
 
@@ -22,7 +21,7 @@ from .sequences import sequences
 
 @dataclass(frozen=True, eq=False)
 class RowInfo:
-    """What a kernel may need to know about its rows."""
+    """What a kernel knows about its rows."""
 
     causal: bool
     before: Tensor | int  # how many keys of a row precede its first query: an int, or one for each row
@@ -38,7 +37,7 @@ class PerSequenceKernel(Kernel):
     def attend_rows(
         self, q_RHQE: Tensor, k_RHKE: Tensor, v_RHKE: Tensor, *, info: RowInfo, scale: float
     ) -> Tensor:
-        """Attention within each row. Behind the end of a row keys and values are zeros, outputs unused."""
+        """Attention within each row. After the end of a row, keys and values are zeros and outputs unused."""
         raise NotImplementedError
 
     def attend(self, call: AttentionCall, tap: Tap) -> Tensor:

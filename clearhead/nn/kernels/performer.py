@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...spec import Directions
 from ..cost import AttentionShape, PartCost, matmul_cost
-from ..draw import generator
+from ..layers import generator
 from .features import FeatureKernel, Features, sums_cost
 from .kernel import AttentionKernel, Kernel
 from .per_sequence import kept_per_row
@@ -64,9 +64,8 @@ class _Performer(FeatureKernel):
         """(F, E), one set for all heads."""
         count, width = self.spec.features, like.shape[-1]
         if self.training and self.spec.redraw:
-            drawn = int(
-                torch.randint(2**62, ())
-            )  # from the generator of dropout, so that a step can be repeated exactly
+            # From the generator that dropout uses, so that a step can be repeated exactly.
+            drawn = int(torch.randint(2**62, ()))
             return directions(count, width, generator(drawn, "performer")).to(like)
         return _fixed(count, width, self.spec.seed, like.dtype, like.device)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..masks import Across
+from ..masks import CrossDocuments
 from ..view import View
 
 
@@ -116,12 +116,12 @@ def by_length(view: View) -> list[EqualLength]:
 def _numbers(view: View) -> tuple[Tensor, Tensor] | None:
     """The number of the sequence that each query and each key belongs to; below zero: to none."""
     for part in view.mask.parts():
-        if isinstance(part, Across):
+        if isinstance(part, CrossDocuments):
             return part.query_BQ[:, view.start : view.start + view.queries], part.key_BK
     number_BK = view.mask.segments()
     if number_BK is None:
         return None
-    if view.across:  # padding of the encoder output says nothing about the queries
+    if view.is_cross:  # padding of the encoder output says nothing about the queries
         return number_BK.new_zeros(len(number_BK), view.queries), number_BK.clamp(max=0)
     return number_BK[:, view.start : view.start + view.queries], number_BK
 

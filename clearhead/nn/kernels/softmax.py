@@ -2,7 +2,9 @@
 
     softmax(q k' * scale + bias, where allowed) v
 
-A query that may attend to nothing gets zeros, with zero gradient.
+A query that may attend to nothing gets zeros, with zero gradient. Under a window, neighbouring queries share
+most of their keys: a block of queries is computed with all keys that any of them may attend to, so that n
+tokens with a window of w cost n * w pairs, not n * n.
 Shape suffixes: B batch, H heads, Q queries, K keys, E head width.
 """
 
@@ -16,12 +18,15 @@ from torch import Tensor, nn
 
 from ...spec import Positive, Rate
 from ..cost import AttentionShape, PartCost
-from ..norm import capped, widen
+from ..norm import soft_cap, widen
 from ..tap import Tap
+from ..view import View
 from . import costs
+from .blocks import Blocks
 from .costs import Dense, Sparse
-from .kernel import ALL, AttentionCall, AttentionKernel, Kernel, replaced_output, weighed
-from .window_blocks import width_of, window_blocks
+from .kernel import ALL, AttentionCall, AttentionKernel, Kernel, apply_weights, replaced_output
+
+SMALLEST_WIDTH = 64  # queries of a block, at least: small products cost more than the pairs they save
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +40,7 @@ class SoftmaxSpec(AttentionKernel):
     sink: bool = False
 
     def cost(self, at: AttentionShape) -> PartCost:
-        """Of a window, blocks of queries and all keys that any of them may see; otherwise all pairs."""
+        """With a window, blocks of queries and the keys any of them may attend to; otherwise all pairs."""
         dense = Dense(self.dropout, cap=self.cap is not None, sink=self.sink)
         if at.window is None or self.cap is not None or self.sink:
             return dense.cost(at)
@@ -44,7 +49,7 @@ class SoftmaxSpec(AttentionKernel):
         if width is None:
             return dense.cost(at)
         blocks = Sparse(-(-at.queries // width), width, left + width + right, into=False)
-        return blocks.cost(at, self.dropout) + costs.answer(at)
+        return blocks.cost(at, self.dropout) + costs.output_copy(at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,15 +68,15 @@ class SoftmaxKernel(Kernel):
         super().__init__()
         self.cap, self.dropout = spec.cap, spec.dropout
         self.sink = nn.Parameter(torch.empty(heads)) if spec.sink else None
-        self.is_plain = spec.cap is not None or spec.sink  # the fused call can do neither
-        self.shares = not spec.sink
+        self.is_plain = spec.cap is not None or spec.sink  # the fused call supports neither
+        self.is_normalised = not spec.sink
 
     def attend(self, call: AttentionCall, tap: Tap) -> Tensor:
         p = self.dropout if self.training else 0.0
         if self.is_plain or tap.wants("pattern"):
             plain = attention_weights(call, cap=self.cap, sink_H=self.sink)
             if self.is_plain:
-                return weighed(tap("pattern", plain), call.v_BHKE, p)
+                return apply_weights(tap("pattern", plain), call.v_BHKE, p)
             if (answer := replaced_output(tap, plain, call.v_BHKE, p)) is not None:
                 return answer
         view, bias = call.view, call.bias
@@ -83,7 +88,7 @@ class SoftmaxKernel(Kernel):
             call.q_BHQE,
             call.k_BHKE,
             call.v_BHKE,
-            None if is_causal else view.biased(bias),
+            None if is_causal else view.attn_mask(bias),
             dropout_p=p,
             is_causal=is_causal,
             scale=call.scale,
@@ -102,15 +107,38 @@ class SoftmaxKernel(Kernel):
         return attention_weights(some, cap=self.cap, sink_H=sink)
 
 
+def width_of(left: int, right: int, queries: int, keys: int) -> int | None:
+    """How many queries form a block; `None` if their keys would be most of the text."""
+    width = min(max(left + right, SMALLEST_WIDTH), queries)
+    return None if 2 * (left + width + right) > keys else width
+
+
+def window_blocks(view: View) -> Blocks | None:
+    """The blocks of a view with a window; `None` without one, or if it covers most of the text."""
+    if view.outline.window is None or view.is_cross:
+        return None
+    left, right = view.outline.window
+    right = 0 if view.outline.causal else right
+    queries, device = view.queries, view.k_pos.device
+    width = width_of(left, right, queries, view.keys)
+    if width is None:
+        return None
+    first_C1 = torch.arange(0, queries, width, device=device)[:, None]
+    q_CW = first_C1 + torch.arange(width, device=device)
+    k_CS = first_C1 + view.start + torch.arange(-left, width + right, device=device)
+    inside = (k_CS >= 0) & (k_CS < view.keys)
+    return Blocks(q_CW.masked_fill(q_CW >= queries, -1)[None], k_CS.masked_fill(~inside, -1)[None, None])
+
+
 def attention_weights(
     call: AttentionCall, *, cap: float | None = None, sink_H: Tensor | None = None
 ) -> Tensor:
-    """The textbook formula as far as the weights, before dropout: (B, H, Q, K).
+    """The attention weights by the textbook formula, before dropout: (B, H, Q, K).
 
     Rows sum to one; with a sink, to one minus its weight.
     """
     k_BHKE = call.k_BHKE.repeat_interleave(call.heads_per_kv, dim=1)
-    scores_BHQK = capped(widen(call.q_BHQE) @ widen(k_BHKE).mT * call.scale, cap)
+    scores_BHQK = soft_cap(widen(call.q_BHQE) @ widen(k_BHKE).mT * call.scale, cap)
     if call.bias is not None:
         scores_BHQK = scores_BHQK + call.bias
     allowed = call.view.dense

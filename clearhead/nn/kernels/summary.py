@@ -1,8 +1,8 @@
-"""Summary attention: the tokens of the own block one by one, every other block as a summary.
+"""Summary attention: a query attends to the tokens of its own block, and to one summary of each other block.
 
-Near tokens individually, far ones by block. A block is seen through the mean of
-its keys, with the weight of all its tokens, and gives the mean of its values; blocks of one token are full
-attention. A decoder sees the blocks before its own. Work grows with length times (block + length / block).
+The summary of a block is the mean of its keys and the mean of its values, weighted by its number of tokens;
+with blocks of one token this is full attention. In a decoder only earlier blocks are visible. Work grows with
+length times (block + length / block).
 Shape suffixes: R texts, H heads, Q queries, K keys, E head width, S tokens of a block, N blocks of the text,
 M blocks that have queries.
 """
@@ -56,11 +56,13 @@ class _Summary(PerSequenceKernel):
         real_RK = info.real_RK
         if real_RK is None:
             real_RK = torch.ones(rows, keys, dtype=torch.bool, device=k_RHKE.device)
+        # Keys and values by block, and their means over the real tokens.
         real_RNS = _blocks(real_RK[:, None, :, None], size)[:, 0, ..., 0]
         k_RHNSE, v_RHNSE = _blocks(k_RHKE, size), _blocks(v_RHKE, size)
         count_RN = real_RNS.sum(-1).type_as(q_RHQE)
         mean_k, mean_v = (x.sum(3) / count_RN.clamp(min=1)[:, None, :, None] for x in (k_RHNSE, v_RHNSE))
 
+        # Scores with the tokens of the query's own block.
         lead_R, mine_RM, q_RHMSE = self._queries(q_RHQE, info, real_RNS.shape[1])
         row_R1 = torch.arange(rows, device=mine_RM.device)[:, None]
         own_k, own_v = (x[row_R1, :, mine_RM].transpose(1, 2) for x in (k_RHNSE, v_RHNSE))
@@ -68,11 +70,13 @@ class _Summary(PerSequenceKernel):
         seen = real_RNS[row_R1, mine_RM][:, None, :, None]
         near = _blocked(near, seen.expand_as(near).tril() if info.causal else seen)
 
+        # Scores with the summaries of the other blocks; log(count) gives each the weight of all its tokens.
         far = q_RHMSE @ mean_k[:, :, None].mT * scale + count_RN.clamp(min=1).log()[:, None, None, None]
         block_N = torch.arange(real_RNS.shape[1], device=mine_RM.device)
         other = block_N < mine_RM[..., None] if info.causal else block_N != mine_RM[..., None]
         far = _blocked(far, (other & (count_RN > 0)[:, None])[:, None, :, None])
 
+        # One softmax over both, and the outputs back in the order of the queries.
         weights = torch.cat([near, far], dim=-1).softmax(dim=-1)
         near, far = weights[..., :size], weights[..., size:]
         mixed = (near @ own_v + far @ mean_v[:, :, None]).flatten(2, 3)
@@ -80,7 +84,7 @@ class _Summary(PerSequenceKernel):
         return mixed.transpose(1, 2)[row_R1, place_RQ].transpose(1, 2)
 
     def _queries(self, q_RHQE: Tensor, info: RowInfo, blocks: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries by block: where the first stands in its block, the numbers of the blocks, the queries."""
+        """Queries by block: the offset of the first in its block, the block numbers, and the queries."""
         rows, _, queries, _ = q_RHQE.shape
         before_R = torch.as_tensor(info.before, device=q_RHQE.device).expand(rows)
         lead_R = before_R % self.block
@@ -95,7 +99,7 @@ class _Summary(PerSequenceKernel):
 
 
 def _blocks(x_RHKE: Tensor, size: int) -> Tensor:
-    """(R, H, K, E) -> (R, H, N, S, E), the last block filled up with zeros."""
+    """(R, H, K, E) -> (R, H, N, S, E), the last block padded with zeros."""
     filled = F.pad(x_RHKE, (0, 0, 0, -x_RHKE.shape[2] % size))
     return filled.reshape(*filled.shape[:2], -1, size, filled.shape[-1])
 

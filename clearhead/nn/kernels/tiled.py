@@ -86,11 +86,14 @@ class _Tiled(Kernel):
         lowest = torch.finfo(q.dtype).min
         most = q.new_full((*q.shape[:3], 1), lowest)
         total, mixed = torch.zeros_like(most), q.new_zeros(*q.shape[:3], v_BHKE.shape[-1])
+        b = torch.arange(view.batch, device=q.device)[:, None, None, None]
         slots = torch.arange(k_BHKE.shape[2], device=q.device)
         pieces = (torch.split(x, self.tile, dim) for x, dim in ((k_BHKE, 2), (v_BHKE, 2), (slots, 0)))
         for k, v, slot_C in zip(*pieces, strict=True):
             scores_BHRC = q @ widen(k).mT * scale
-            allowed = _allowed(view, slot_R, slot_C)
+            allowed = view.mask.allows(
+                b, torch.zeros_like(b), slot_R[None, None, :, None], slot_C[None, None, None, :]
+            )
             larger = torch.maximum(
                 most, scores_BHRC.masked_fill(~allowed, lowest).amax(-1, keepdim=True)
             ).detach()
@@ -101,9 +104,3 @@ class _Tiled(Kernel):
             most = larger
         # A query that may attend to nothing has a total of zero, and a mix of zeros.
         return (mixed / total.masked_fill(total == 0, 1.0)).type_as(q_BHRE)
-
-
-def _allowed(view: View, slot_R: Tensor, slot_C: Tensor) -> Tensor:
-    """The rule over one tile, (1 or B, 1 or H, R, C)."""
-    b = torch.arange(view.batch, device=slot_R.device)[:, None, None, None]
-    return view.mask.allows(b, torch.zeros_like(b), slot_R[None, None, :, None], slot_C[None, None, None, :])

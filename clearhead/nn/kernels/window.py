@@ -48,9 +48,9 @@ class _Window(SoftmaxKernel):
         self.rule = masks.SlidingWindow(spec.left, spec.left if spec.right is None else spec.right)
 
     def pattern(self, call: AttentionCall, heads: slice = ALL) -> Tensor:
-        return super().pattern(replace(call, view=call.view.under(self.rule)), heads)
+        return super().pattern(replace(call, view=call.view.restrict(self.rule)), heads)
 
     def attend(self, call: AttentionCall, tap: Tap) -> Tensor:
         if call.view.globals_BK is not None:
             raise UnsupportedError("Window attention has no global tokens; Longformer attention has")
-        return super().attend(replace(call, view=call.view.under(self.rule)), tap)
+        return super().attend(replace(call, view=call.view.restrict(self.rule)), tap)

@@ -2,7 +2,7 @@
 
 from .adaptive import Adaptive, AdaptiveHead
 from .axial import Axial
-from .memory import Memory
 from .relative import RelativeWaves
+from .segment_memory import SegmentMemory
 
-__all__ = ["Adaptive", "AdaptiveHead", "Axial", "Memory", "RelativeWaves"]
+__all__ = ["Adaptive", "AdaptiveHead", "Axial", "SegmentMemory", "RelativeWaves"]

@@ -54,7 +54,7 @@ class Adaptive(Embed):
     def sizes(self) -> tuple[int, ...]:
         return tuple(b - a for a, b in pairwise(self.edges))
 
-    def tables(self, width: int) -> tuple[int, ...]:
+    def table_widths(self, width: int) -> tuple[int, ...]:
         return tuple(self.inner_width // self.shrink**i for i in range(len(self.sizes)))
 
     def projected(self, width: int) -> bool:
@@ -72,7 +72,7 @@ class Adaptive(Embed):
         vectors, width = shape.vectors, shape.width
         flags = vectors * (len(self.sizes) - 1)
         cost = PartCost(saved=shape.dropout_bytes(vectors * width, self.dropout) + flags)
-        for size, narrow in zip(self.sizes, self.tables(width), strict=True):
+        for size, narrow in zip(self.sizes, self.table_widths(width), strict=True):
             cost += PartCost(parameters=narrow * size, saved=INDEX_BYTES * vectors)
             if self.projected(width):
                 cost += linear_cost(vectors, narrow, width, bias=False)
@@ -84,7 +84,7 @@ class AdaptiveEmbedding(Embedding):
     def __init__(self, spec: Adaptive, width: int) -> None:
         super().__init__()
         self.spec = spec
-        self.edges, widths = spec.edges, spec.tables(width)
+        self.edges, widths = spec.edges, spec.table_widths(width)
         self.tables = nn.ModuleList(EmbeddingTable(n, w) for n, w in zip(spec.sizes, widths, strict=True))
         ways = widths if spec.projected(width) else ()
         self.projects = nn.ModuleList(LinearLayer(w, width, bias=False) for w in ways)
@@ -104,11 +104,11 @@ class AdaptiveEmbedding(Embedding):
         assert x is not None
         return x * self.spec.scale
 
-    def settle(self, x_BTD: Tensor) -> Tensor:
-        settled: Tensor = self.dropout(x_BTD)
-        return settled
+    def finish(self, x_BTD: Tensor) -> Tensor:
+        dropped: Tensor = self.dropout(x_BTD)
+        return dropped
 
-    def shared(self) -> tuple[Band, ...]:
+    def tied_weights(self) -> tuple[Band, ...]:
         projects = list(self.projects.parameters())
         tables: list[Tensor] = list(self.tables.parameters())
         if self.spec.shrink == 1:  # one table, cut up for the head
@@ -129,7 +129,7 @@ class AdaptiveHead(WordHead):
     def check(self) -> None:
         _check_cutoffs(self.vocab, self.cutoffs)
 
-    def fits(self, embed: Embed, table_width: int, width: int) -> None:
+    def check_embedding(self, embed: Embed, table_width: int, width: int) -> None:
         fit = isinstance(embed, Tokens) and (embed.vocab, table_width, None) == (
             self.vocab,
             width,
@@ -152,7 +152,7 @@ class AdaptiveHead(WordHead):
         cost += linear_cost(vectors, shape.width, inner, bias=False) if projected else PartCost()
         cost += linear_cost(vectors, inner, further, bias=True) if further else PartCost()
         kept = shape.width + projected * inner + further + self.vocab
-        tables = embed.tables(width)
+        tables = embed.table_widths(width)
         for i, (first, end) in enumerate(pairwise(edges[1:]), start=1):
             # One table may be cut up for all bands.
             narrow = tables[min(i, len(tables) - 1)] if projected else shape.width
@@ -175,7 +175,9 @@ class _AdaptiveHead(nn.Module):
         self.further = LinearLayer(inner, further) if further else None
 
     def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table: Tensor | tuple[Band, ...]) -> Tensor:
-        bands = table if isinstance(table, tuple) else self._cut(table)
+        bands = (
+            table if isinstance(table, tuple) else tuple((table[a:b], None) for a, b in pairwise(self.edges))
+        )
         inner = x_BTD if self.first is None else self.first(x_BTD)
         head = F.linear(inner, bands[0][0], self.biases[0])
         if self.further is None:
@@ -187,9 +189,6 @@ class _AdaptiveHead(nn.Module):
             within = F.linear(narrow, table_VF, self.biases[i]).log_softmax(-1)
             words.append(chosen[..., self.edges[1] + i - 1, None] + within)
         return torch.cat(words, dim=-1)
-
-    def _cut(self, table_VD: Tensor) -> tuple[Band, ...]:
-        return tuple((table_VD[a:b], None) for a, b in pairwise(self.edges))
 
 
 def _check_cutoffs(vocab: int, cutoffs: tuple[int, ...]) -> None:

@@ -29,7 +29,7 @@ def run_reversible(blocks: Sequence[BlockModule], x_BTD: Tensor, contexts: Seque
     if watched or not torch.is_grad_enabled():
         one = two = x_BTD
         for block, ctx in zip(blocks, contexts, strict=True):
-            one, two = block.reversible(one, two, ctx)
+            one, two = block.forward_reversible(one, two, ctx)
     else:
         work = _Work(blocks, contexts)
         apply: Any = _TwoStreams.apply
@@ -58,9 +58,9 @@ class _TwoStreams(torch.autograd.Function):
                 if block.training:
                     work.random.append(torch.get_rng_state())
                 if read is not None:
-                    one = one + block.inner(name, read, ctx)
+                    one = one + block.sublayer(name, read, ctx)
                 else:
-                    two = two + block.inner(name, one, ctx)
+                    two = two + block.sublayer(name, one, ctx)
         fx.work = work
         fx.save_for_backward(one, two)
         return one, two
@@ -88,10 +88,10 @@ def _again(
     random: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """One sub-layer recomputed: its output for `read`, and the gradient of that."""
-    wanted = [p for p in block.parts(name) if p.requires_grad]
+    wanted = [p for p in block.sublayer_parameters(name) if p.requires_grad]
     with torch.enable_grad(), _drawn_from(random):
         read = read.detach().requires_grad_()
-        made = block.inner(name, read, ctx)
+        made = block.sublayer(name, read, ctx)
     into, *shares = torch.autograd.grad(made, [read, *wanted], grad, allow_unused=True)
     for parameter, share in zip(wanted, shares, strict=True):
         if share is not None:

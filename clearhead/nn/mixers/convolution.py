@@ -17,7 +17,7 @@ from ...errors import SpecError
 from ..attention import TokenMixer
 from ..cache import State
 from ..cost import HiddenShape, PartCost, PositionCost, linear_cost, matmul_cost
-from ..layers import Spread
+from ..layers import InitDistribution
 from .sequential import SequentialMixer, at_end
 
 
@@ -48,7 +48,7 @@ class Convolution(TokenMixer):
 class _Conv(nn.Conv1d):
     def __init__(self, width: int, size: int) -> None:
         super().__init__(width, 2 * width, size)
-        self.first = Spread((width * size) ** -0.5)
+        self.init_distribution = InitDistribution((width * size) ** -0.5)
 
     def reset_parameters(self) -> None:
         """Left empty on purpose: see layers.py."""

@@ -18,7 +18,7 @@ from ..attention import TokenMixer
 from ..cache import State
 from ..cost import HiddenShape, PartCost, PositionCost, linear_cost, matmul_cost
 from ..kernels.kernel import Need
-from ..layers import Spread
+from ..layers import InitDistribution
 from .sequential import SequentialMixer
 
 GATES = {"lstm": 4, "gru": 3}
@@ -99,18 +99,18 @@ def _padded(size: int) -> int:
 
 
 class _LSTM(nn.LSTM):
-    first: Spread
+    init_distribution: InitDistribution
 
     def reset_parameters(self) -> None:
         """Left empty on purpose: see layers.py. torch initialises both cells with this range."""
-        self.first = Spread((3 * self.hidden_size) ** -0.5, uniform=True)
+        self.init_distribution = InitDistribution((3 * self.hidden_size) ** -0.5, uniform=True)
 
 
 class _GRU(nn.GRU):
-    first: Spread
+    init_distribution: InitDistribution
 
     def reset_parameters(self) -> None:
-        self.first = Spread((3 * self.hidden_size) ** -0.5, uniform=True)
+        self.init_distribution = InitDistribution((3 * self.hidden_size) ** -0.5, uniform=True)
 
 
 class _Recurrent(SequentialMixer):

@@ -16,7 +16,7 @@ from ...errors import UnsupportedError
 from ..attention import TokenMixerModule
 from ..cache import State
 from ..context import Context
-from ..kernels.kernel import Need, needs, refuse
+from ..kernels.kernel import Need, needs, raise_unsupported
 from ..kernels.sequences import sequences
 from ..layers import LinearLayer
 from ..tap import OFF
@@ -26,7 +26,7 @@ from ..view import View
 class SequentialMixer(TokenMixerModule):
     SITES = ("mix", "out")
     supports: ClassVar[frozenset[Need]] = frozenset({"causal", "padding", "documents"})
-    keeps: ClassVar[str] = "state"
+    cache_kind: ClassVar[str] = "state"
 
     def __init__(self, inner: int, width: int) -> None:
         super().__init__()
@@ -39,7 +39,9 @@ class SequentialMixer(TokenMixerModule):
         raise NotImplementedError
 
     def require(self, needs: AbstractSet[Need]) -> None:
-        refuse(type(self).__name__.lstrip("_"), needs - self.supports, {}, "choose Attention, which can")
+        raise_unsupported(
+            type(self).__name__.lstrip("_"), needs - self.supports, {}, "choose Attention, which can"
+        )
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         self.require(needs(ctx.view, None, OFF) - {"uneven"})

@@ -30,15 +30,15 @@ def combine_heads(x_BHTE: Array) -> Array:
 
 
 def multi_head_attention(
-    query: Array, memory: Array, weights: Attention, heads: int, mask: Mask | None = None
+    query: Array, source: Array, weights: Attention, heads: int, mask: Mask | None = None
 ) -> tuple[Array, Array]:
-    """Queries from query (B, Q, D), keys and values from memory (B, K, D) -> (B, Q, D) and (B, H, Q, K).
+    """Queries from query (B, Q, D), keys and values from source (B, K, D) -> (B, Q, D) and (B, H, Q, K).
 
-    Self-attention: memory is query. Cross-attention: memory is the encoder output.
+    Self-attention: source is query. Cross-attention: source is the encoder output.
     """
     q_BHQE = split_heads(linear(query, weights.q), heads)
-    k_BHKE = split_heads(linear(memory, weights.k), heads)
-    v_BHKE = split_heads(linear(memory, weights.v), heads)
+    k_BHKE = split_heads(linear(source, weights.k), heads)
+    v_BHKE = split_heads(linear(source, weights.v), heads)
     mixed_BHQE, weights_BHQK = scaled_dot_product_attention(q_BHQE, k_BHKE, v_BHKE, mask)
     return linear(combine_heads(mixed_BHQE), weights.out), weights_BHQK
 

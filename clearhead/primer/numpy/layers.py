@@ -68,11 +68,11 @@ def encoder_layer(
 
 def decoder_layer(
     x_BTD: Array,
-    memory_BKD: Array,
+    encoder_output_BKD: Array,
     weights: DecoderLayer,
     heads: int,
     mask: Mask | None = None,
-    memory_mask: Mask | None = None,
+    source_mask: Mask | None = None,
     order: Order = "post",
     activation: Activation = relu,
 ) -> Array:
@@ -81,7 +81,7 @@ def decoder_layer(
     x_BTD = _residual(x_BTD, lambda x: multi_head_attention(x, x, attn, heads, mask)[0], attn_norm, order)
     x_BTD = _residual(
         x_BTD,
-        lambda x: multi_head_attention(x, memory_BKD, cross, heads, memory_mask)[0],
+        lambda x: multi_head_attention(x, encoder_output_BKD, cross, heads, source_mask)[0],
         cross_norm,
         order,
     )

@@ -44,15 +44,17 @@ def transformer(
     source_mask = padding_mask(source, pad)
     target_mask = padding_mask(target, pad) & causal_mask(target.shape[1])
 
-    memory_BKD = _embed(source, weights.source_embedding, pad)
+    encoder_output_BKD = _embed(source, weights.source_embedding, pad)
     for encoder in weights.encoder:
-        memory_BKD = encoder_layer(memory_BKD, encoder, heads, source_mask, order, activation)
+        encoder_output_BKD = encoder_layer(encoder_output_BKD, encoder, heads, source_mask, order, activation)
     if weights.encoder_norm is not None:
-        memory_BKD = layer_norm(memory_BKD, *weights.encoder_norm)
+        encoder_output_BKD = layer_norm(encoder_output_BKD, *weights.encoder_norm)
 
     x_BTD = _embed(target, weights.target_embedding, pad)
     for decoder in weights.decoder:
-        x_BTD = decoder_layer(x_BTD, memory_BKD, decoder, heads, target_mask, source_mask, order, activation)
+        x_BTD = decoder_layer(
+            x_BTD, encoder_output_BKD, decoder, heads, target_mask, source_mask, order, activation
+        )
     if weights.decoder_norm is not None:
         x_BTD = layer_norm(x_BTD, *weights.decoder_norm)
     return linear(x_BTD, weights.head)

@@ -28,14 +28,14 @@ def context(
     x_BTD: Tensor,
     rule: Mask | None = None,
     *,
-    memory_BKD: Tensor | None = None,
-    memory_rule: Mask | None = None,
+    encoder_output_BKD: Tensor | None = None,
+    source_rule: Mask | None = None,
     tap: Tap = OFF,
 ) -> Context:
     """What a block needs besides its stream. No positions here: they are already added to the stream."""
     batch, length = x_BTD.shape[:2]
     here = view(rule or Everyone(), batch, length, length, x_BTD.device)
-    if memory_BKD is None:
+    if encoder_output_BKD is None:
         return Context(here, BoundPositions(), tap=tap)
-    there = view(memory_rule or Everyone(), batch, length, memory_BKD.shape[1], x_BTD.device)
-    return Context(here, BoundPositions(), memory=memory_BKD, memory_view=there, tap=tap)
+    there = view(source_rule or Everyone(), batch, length, encoder_output_BKD.shape[1], x_BTD.device)
+    return Context(here, BoundPositions(), encoder_output=encoder_output_BKD, encoder_view=there, tap=tap)

@@ -110,8 +110,12 @@ def _arrive(device: torch.device) -> Any:
     def move(block: nn.Module, given: tuple[Tensor, Context]) -> tuple[Tensor, Context]:
         x_BTD, ctx = given
         there = replace(ctx, view=_moved(ctx.view, device))
-        if ctx.memory is not None and ctx.memory_view is not None:
-            there = replace(there, memory=ctx.memory.to(device), memory_view=_moved(ctx.memory_view, device))
+        if ctx.encoder_output is not None and ctx.encoder_view is not None:
+            there = replace(
+                there,
+                encoder_output=ctx.encoder_output.to(device),
+                encoder_view=_moved(ctx.encoder_view, device),
+            )
         return x_BTD.to(device), there
 
     return move
@@ -121,5 +125,10 @@ def _moved(view: View, device: torch.device) -> View:
     """The same view on another device; its rule is moved as a mask tensor."""
     rule: Mask = Everyone() if view.dense is None else Given(view.dense.to(device))
     return replace(
-        view, mask=rule, q_pos=view.q_pos.to(device), k_pos=view.k_pos.to(device), _under={}, _biased={}
+        view,
+        mask=rule,
+        q_pos=view.q_pos.to(device),
+        k_pos=view.k_pos.to(device),
+        _restricted={},
+        _attn_masks={},
     )

@@ -245,7 +245,9 @@ class _DecoderLayer(_Layer):
         source = at_attention(src_mask, batch=batch, queries=length, keys=keys, of_source=True)
         seen = Patterns()
         tap = seen.tap() if return_attention else OFF
-        ctx = context(x_BTD, self._ruled(rule), memory_BKD=encoder_output, memory_rule=source, tap=tap)
+        ctx = context(
+            x_BTD, self._ruled(rule), encoder_output_BKD=encoder_output, source_rule=source, tap=tap
+        )
         out: Tensor = self.inner(x_BTD, ctx)
         return DecoderOutput(out, seen["cross.pattern"]) if return_attention else out
 

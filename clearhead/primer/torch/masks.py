@@ -69,7 +69,7 @@ def at_attention(mask: MaskLike, *, batch: int, queries: int, keys: int, of_sour
     """Any of these masks as a rule over (batch, queries, keys). `of_source`: (batch, keys) is padding."""
     if mask is None or isinstance(mask, Mask):
         rule = Everyone() if mask is None else mask
-        rule.fit(batch, queries, keys)
+        rule.check_shape(batch, queries, keys)
         return rule
     allowed = _four(mask, batch, queries, keys, of_source=of_source)
     return Given(allowed.expand(*allowed.shape[:2], queries, keys))

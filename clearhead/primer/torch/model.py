@@ -172,8 +172,8 @@ class Transformer(nn.Module):
     ) -> Tensor | tuple[Tensor, Attentions]:
         seen = Patterns()
         tap = seen.tap() if return_attention else OFF
-        memory = self._encode(src, src_mask, tap)
-        logits = self.inner.read(self._decode(tgt, memory, tgt_mask, tap))
+        encoder_output = self._encode(src, src_mask, tap)
+        logits = self.inner.read(self._decode(tgt, encoder_output, tgt_mask, tap))
         return (logits, self._attentions(seen)) if return_attention else logits
 
     def encode(self, src: Tensor, src_mask: MaskLike = None) -> Tensor:
@@ -184,7 +184,8 @@ class Transformer(nn.Module):
         self, tgt: Tensor, enc_output: Tensor, src_mask: MaskLike = None, tgt_mask: MaskLike = None
     ) -> Tensor:
         """Target ids and the encoder's states -> states (B, T, D)."""
-        return self._decode(tgt, self._memory(enc_output, src_mask), tgt_mask, OFF).x_BTD
+        source = States(enc_output, masks.at_source(src_mask, *enc_output.shape[:2]).segments())
+        return self._decode(tgt, source, tgt_mask, OFF).x_BTD
 
     @property
     def output_linear(self) -> nn.Linear:
@@ -236,11 +237,8 @@ class Transformer(nn.Module):
     def _encode(self, src: Tensor, src_mask: MaskLike, tap: Tap) -> States:
         return self.inner.encode(src, masks.at_source(src_mask, *src.shape), tap=tap)
 
-    def _decode(self, tgt: Tensor, memory: States, tgt_mask: MaskLike, tap: Tap) -> States:
-        return self.inner.decode(tgt, memory, masks.at_target(tgt_mask, *tgt.shape), tap=tap)
-
-    def _memory(self, enc_output: Tensor, src_mask: MaskLike) -> States:
-        return States(enc_output, masks.at_source(src_mask, *enc_output.shape[:2]).segments())
+    def _decode(self, tgt: Tensor, encoder_output: States, tgt_mask: MaskLike, tap: Tap) -> States:
+        return self.inner.decode(tgt, encoder_output, masks.at_target(tgt_mask, *tgt.shape), tap=tap)
 
     def _attentions(self, seen: Patterns) -> Attentions:
         def layers(side: str, part: str, depth: int) -> tuple[Tensor, ...]:

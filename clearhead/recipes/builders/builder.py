@@ -35,12 +35,12 @@ class TaskBuilder:
 
 
 def special_ids(tokenizer: Tokenizer) -> SpecialIds:
-    def number(name: str, otherwise: int) -> int:
+    def id_of(name: str, default: int) -> int:
         special = getattr(tokenizer, name)
-        return special.id if special is not None else otherwise
+        return special.id if special is not None else default
 
     return SpecialIds(
-        pad=number("pad", DEFAULT_PAD), start=number("bos", DEFAULT_BOS), end=number("eos", DEFAULT_EOS)
+        pad=id_of("pad", DEFAULT_PAD), start=id_of("bos", DEFAULT_BOS), end=id_of("eos", DEFAULT_EOS)
     )
 
 

@@ -8,16 +8,16 @@ from ...data import Row
 from ...errors import DataError
 from ...text import PLAIN_TEMPLATE, Message, Tokenizer
 
-Flagged = tuple[list[int], list[int]]  # ids, and 1 for each id that is to be learned
+FlaggedIds = tuple[list[int], list[int]]  # ids, and 1 for each id that is to be learned
 
 
-def encode_chats(tokenizer: Tokenizer, rows: Sequence[Row]) -> list[Flagged]:
+def encode_chats(tokenizer: Tokenizer, rows: Sequence[Row]) -> list[FlaggedIds]:
     """Chats rendered by the tokenizer's template. A tokenizer without one is given the plain template."""
     if tokenizer.chat_template is None:
-        tokenizer.learn_chats(PLAIN_TEMPLATE)
+        tokenizer.set_chat_template(PLAIN_TEMPLATE)
     prefixes = [prefix for row in rows for prefix in _prefixes(row["messages"])]
     texts = iter(tokenizer.chats(prefixes))  # all at once: templates are rendered in a process of its own
-    return [_flagged(tokenizer, row["messages"], texts) for row in rows]
+    return [_encode_chat(tokenizer, row["messages"], texts) for row in rows]
 
 
 def _prefixes(messages: Sequence[Message]) -> Iterator[tuple[Sequence[Message], bool]]:
@@ -28,7 +28,7 @@ def _prefixes(messages: Sequence[Message]) -> Iterator[tuple[Sequence[Message], 
             yield messages[: i + 1], False
 
 
-def _flagged(tokenizer: Tokenizer, messages: Sequence[Message], texts: Iterator[str]) -> Flagged:
+def _encode_chat(tokenizer: Tokenizer, messages: Sequence[Message], texts: Iterator[str]) -> FlaggedIds:
     ids: list[int] = []
     flags: list[int] = []
     rendered = ""  # the chat so far

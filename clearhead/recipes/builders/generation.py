@@ -32,13 +32,18 @@ from .chats import encode_chats
 
 def build_translate(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
     ids = special_ids(tokenizer)
-    one, two = ("src", "tgt") if rows.schema.form == "pair" else ("prompt", "completion")
+    source_column, target_column = ("src", "tgt") if rows.schema.form == "pair" else ("prompt", "completion")
     splits: dict[str, list[TextPair]] = {}
     for name, split in rows.splits.items():
         # Without special tokens: the task adds the start and end tokens.
-        sides = (encode_all(tokenizer, [row[side] for row in split], specials=False) for side in (one, two))
-        written = [row[two] for row in split]
-        pairs = [TextPair(source, target, text) for source, target, text in zip(*sides, written, strict=True)]
+        sides = (
+            encode_all(tokenizer, [row[column] for row in split], specials=False)
+            for column in (source_column, target_column)
+        )
+        references = [row[target_column] for row in split]
+        pairs = [
+            TextPair(source, target, text) for source, target, text in zip(*sides, references, strict=True)
+        ]
         if run.data.truncate == "source":
             pairs = _truncated(pairs, run.data.length - 1, name, notes)
         kept = [p for p in pairs if max(len(p.source), len(p.target)) < run.data.length]
@@ -56,9 +61,9 @@ def build_translate(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: 
 
 def _truncated(pairs: list[TextPair], length: int, split: str, notes: list[str]) -> list[TextPair]:
     """Sources cut to `length` tokens, with room for the end token."""
-    long = sum(len(pair.source) > length for pair in pairs)
-    if long:
-        notes.append(f"{split}: {long:,} of {len(pairs):,} sources cut to {length} tokens")
+    too_long = sum(len(pair.source) > length for pair in pairs)
+    if too_long:
+        notes.append(f"{split}: {too_long:,} of {len(pairs):,} sources cut to {length} tokens")
     return [replace(pair, source=pair.source[:length]) for pair in pairs]
 
 
@@ -66,26 +71,28 @@ def build_denoise(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: li
     """BART: each time a text is used, one of the five kinds of noise is applied to it."""
     mask = tokenizer.mask.id if tokenizer.mask else DEFAULT_MASK
 
-    def damage(text: Sequence[int], draw: Random) -> tuple[list[int], list[int]]:
-        kind = list(NOISES)[int(draw.random() * len(NOISES))]
-        return NOISES[kind](text, draw, mask, 0.3), list(text)
+    def corrupt(text: Sequence[int], rng: Random) -> tuple[list[int], list[int]]:
+        kind = list(NOISES)[int(rng.random() * len(NOISES))]
+        return NOISES[kind](text, rng, mask, 0.3), list(text)
 
-    return _repair(run, rows, tokenizer, damage)
+    return _build_denoising(run, rows, tokenizer, corrupt)
 
 
 def build_spans(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
     """T5: spans are replaced by sentinels, which are the last hundred ids of the vocabulary."""
     vocab = tokenizer.vocab
     sentinels = range(vocab + 99, vocab - 1, -1)
-    repair = _repair(run, rows, tokenizer, lambda text, draw: drop_spans(text, draw, sentinels=sentinels))
-    return BuiltTask(repair.task, "tokens", {**repair.config, "vocab_size": vocab + 100}, repair.generation)
+    built = _build_denoising(
+        run, rows, tokenizer, lambda text, rng: drop_spans(text, rng, sentinels=sentinels)
+    )
+    return BuiltTask(built.task, "tokens", {**built.config, "vocab_size": vocab + 100}, built.generation)
 
 
-def _repair(
+def _build_denoising(
     run: RunConfig,
     rows: Dataset,
     tokenizer: Tokenizer,
-    damage: Callable[[Sequence[int], Random], tuple[list[int], list[int]]],
+    corrupt: Callable[[Sequence[int], Random], tuple[list[int], list[int]]],
 ) -> BuiltTask:
     ids = special_ids(tokenizer)
     splits = {
@@ -99,7 +106,7 @@ def _repair(
         splits,
         ids=ids,
         tokens=run.data.tokens,
-        corrupt=damage,
+        corrupt=corrupt,
         smoothing=run.data.smoothing,
         **common_arguments(run, rows),
     )
@@ -107,7 +114,7 @@ def _repair(
 
 
 def build_causal(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
-    splits, trained = _continued(rows, tokenizer)
+    splits, trained = _encode_with_targets(rows, tokenizer)
     task = CausalLM(
         splits,
         length=run.data.length,
@@ -123,9 +130,9 @@ def build_causal(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: lis
 Split = dict[str, list[list[int]]]
 
 
-def _continued(rows: Dataset, tokenizer: Tokenizer) -> tuple[Split, Split | None]:
-    """The texts as ids, and which of them are learned: all of a plain text (None), the completion of a
-    prompt, the assistant's messages of a chat.
+def _encode_with_targets(rows: Dataset, tokenizer: Tokenizer) -> tuple[Split, Split | None]:
+    """The texts as ids, and which of these are training targets: all of a plain text (None), the completion
+    of a prompt, the assistant's messages of a chat.
     """
     if rows.schema.form == "text":
         texts = {name: [row["text"] for row in split] for name, split in rows.splits.items()}
@@ -137,10 +144,12 @@ def _continued(rows: Dataset, tokenizer: Tokenizer) -> tuple[Split, Split | None
             flagged = encode_chats(tokenizer, split)
             splits[name], trained[name] = [ids for ids, _ in flagged], [flags for _, flags in flagged]
         return splits, trained
-    one, two = ("src", "tgt") if rows.schema.form == "pair" else ("prompt", "completion")
+    source_column, target_column = ("src", "tgt") if rows.schema.form == "pair" else ("prompt", "completion")
     end = special_ids(tokenizer).end
     for name, split in rows.splits.items():
-        sides = [encode_all(tokenizer, [row[side] for row in split]) for side in (one, two)]
+        sides = [
+            encode_all(tokenizer, [row[column] for row in split]) for column in (source_column, target_column)
+        ]
         pairs = list(zip(*sides, strict=True))
         splits[name] = [[*prompt, *completion, end] for prompt, completion in pairs]
         trained[name] = [[0] * len(prompt) + [1] * (len(completion) + 1) for prompt, completion in pairs]
@@ -155,8 +164,8 @@ def _pair_config(tokenizer: Tokenizer) -> dict[str, Any]:
 def _generation(run: RunConfig, ids: SpecialIds) -> dict[str, Any]:
     ids_by_name = {"pad_token_id": ids.pad, "eos_token_id": ids.end, "decoder_start_token_id": ids.start}
     # A model trained on truncated sources also truncates them when it generates.
-    long = {"truncate_source": True} if run.data.truncate == "source" else {}
-    return {**ids_by_name, **long, "max_length": run.data.length}
+    truncation = {"truncate_source": True} if run.data.truncate == "source" else {}
+    return {**ids_by_name, **truncation, "max_length": run.data.length}
 
 
 def _decode(
@@ -172,9 +181,10 @@ def _decode(
 
 def _continue_text(model: TransformerModel, ids: list[int], *, tokenizer: Tokenizer, length: int) -> str:
     """The first tokens of a text and a sampled continuation."""
-    begin = ids[: min(16, length // 4)]
-    heat = (Temperature(0.8),)
-    limit = min(80, length - len(begin))
-    run = generate(model, Prompt(torch.tensor([begin])), strategy=Sample(), filters=heat, limit=limit)
+    prompt = ids[: min(16, length // 4)]
+    limit = min(80, length - len(prompt))
+    run = generate(
+        model, Prompt(torch.tensor([prompt])), strategy=Sample(), filters=(Temperature(0.8),), limit=limit
+    )
     continuation = run.finish()[0][0].text_ids
-    return f"{tokenizer.decode(begin)} … {tokenizer.decode(continuation)}"
+    return f"{tokenizer.decode(prompt)} … {tokenizer.decode(continuation)}"

@@ -38,7 +38,7 @@ def build_masked(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: lis
     splits = {name: cut_into_pieces(tokenizer, split, run.data.length) for name, split in rows.splits.items()}
     task = MaskedLM(
         splits,
-        hide=_hide(run, tokenizer),
+        hide=_token_masking(run, tokenizer),
         pad=special_ids(tokenizer).pad,
         tokens=run.data.tokens,
         **common_arguments(run, rows),
@@ -49,8 +49,8 @@ def build_masked(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: lis
 def build_pretrain(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
     """BERT's two objectives: masked words, and whether the second text follows the first."""
     splits = {}
-    for split, given in rows.splits.items():
-        chapters = _chapters([sentences(row["text"]) for row in given])
+    for split, split_rows in rows.splits.items():
+        chapters = _chapters([sentences(row["text"]) for row in split_rows])
         ids = [[list(tokenizer.encode(s, specials=False).ids) for s in chapter] for chapter in chapters]
         splits[split] = sentence_pairs(ids, length=run.data.length - 3, seed=run.train.seed)
     ends = (tokenizer.cls or tokenizer.bos, tokenizer.sep or tokenizer.eos)
@@ -60,7 +60,7 @@ def build_pretrain(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: l
         )
     task = BertPretraining(
         splits,
-        hide=_hide(run, tokenizer),
+        hide=_token_masking(run, tokenizer),
         pad=special_ids(tokenizer).pad,
         start=ends[0].id,
         end=ends[1].id,
@@ -78,7 +78,7 @@ def _chapters(texts: list[list[str]]) -> list[list[str]]:
     return [text[at : at + size] for text in texts for at in range(0, len(text), size)]
 
 
-def _hide(run: RunConfig, tokenizer: Tokenizer) -> TokenMasking:
+def _token_masking(run: RunConfig, tokenizer: Tokenizer) -> TokenMasking:
     return TokenMasking(
         mask=tokenizer.mask.id if tokenizer.mask else DEFAULT_MASK,
         vocab=tokenizer.vocab,
@@ -89,11 +89,13 @@ def _hide(run: RunConfig, tokenizer: Tokenizer) -> TokenMasking:
 
 
 def build_classify(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
-    names = _known("label", (str(row["label"]) for row in rows.splits["train"]), rows.labels)
+    names = _number_labels("label", (str(row["label"]) for row in rows.splits["train"]), rows.labels)
     splits = {}
-    for split, given in rows.splits.items():
-        texts = _cut(encode_all(tokenizer, [row["text"] for row in given]), run.data.length, split, notes)
-        labels = [_number(names, str(row["label"]), "label", split) for row in given]
+    for split, split_rows in rows.splits.items():
+        texts = _truncate(
+            encode_all(tokenizer, [row["text"] for row in split_rows]), run.data.length, split, notes
+        )
+        labels = [_label_index(names, str(row["label"]), "label", split) for row in split_rows]
         splits[split] = [LabelledExample(ids, label) for ids, label in zip(texts, labels, strict=True)]
     task = TextClassification(
         splits,
@@ -106,10 +108,10 @@ def build_classify(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: l
 
 
 def build_tag(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
-    names = _known("tag", (t for row in rows.splits["train"] for t in row["tags"]), rows.labels)
+    names = _number_labels("tag", (t for row in rows.splits["train"] for t in row["tags"]), rows.labels)
     splits = {}
-    for split, given in rows.splits.items():
-        splits[split] = [_tagged(tokenizer, row, names, run.data.length, split) for row in given]
+    for split, split_rows in rows.splits.items():
+        splits[split] = [_tagged_example(tokenizer, row, names, run.data.length, split) for row in split_rows]
     task = TokenClassification(
         splits, names=list(names), pad=special_ids(tokenizer).pad, tokens=run.data.tokens,
         smoothing=run.data.smoothing, **common_arguments(run, rows),
@@ -124,11 +126,11 @@ def _label_config(names: Iterable[str]) -> dict[str, Any]:
 
 def build_answer(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
     splits: dict[str, list[QAExample]] = {}
-    for split, given in rows.splits.items():
-        examples = [_qa_example(tokenizer, row, run.data.length) for row in given]
+    for split, split_rows in rows.splits.items():
+        examples = [_qa_example(tokenizer, row, run.data.length) for row in split_rows]
         splits[split] = [example for example in examples if example is not None]
-        if lost := len(examples) - len(splits[split]):
-            notes.append(f"{split}: {lost:,} rows left out, no answer within {run.data.length} tokens")
+        if dropped := len(examples) - len(splits[split]):
+            notes.append(f"{split}: {dropped:,} rows left out, no answer within {run.data.length} tokens")
     task = QuestionAnswering(
         splits, pad=special_ids(tokenizer).pad, tokens=run.data.tokens, **common_arguments(run, rows)
     )
@@ -142,18 +144,18 @@ def _qa_example(tokenizer: Tokenizer, row: Row, length: int) -> QAExample | None
     encoding = tokenizer.encode(row["question"], row["context"])
     pieces = list(encoding.tokens)[:length]
     spans = [(p.start, p.end) if p.side == 1 and not p.special else None for p in pieces]
-    begin = row["answers"][0]["start"]
-    end = begin + len(row["answers"][0]["text"])
-    inside = [i for i, span in enumerate(spans) if span and span[0] < end and span[1] > begin]
-    whole = [span for span in spans if span]
-    if not inside or whole[-1][1] < end:
+    start = row["answers"][0]["start"]
+    end = start + len(row["answers"][0]["text"])
+    inside = [i for i, span in enumerate(spans) if span and span[0] < end and span[1] > start]
+    context_spans = [span for span in spans if span]
+    if not inside or context_spans[-1][1] < end:
         return None
-    texts = [one["text"] for one in row["answers"]]
+    texts = [answer["text"] for answer in row["answers"]]
     ids, types = list(encoding.ids)[:length], list(encoding.types)[:length]
     return QAExample(ids, types, spans, row["context"], texts, inside[0], inside[-1])
 
 
-def _tagged(
+def _tagged_example(
     tokenizer: Tokenizer, row: Row, names: Mapping[str, int], length: int, split: str
 ) -> TaggedExample:
     """The first piece of each word carries its tag; special tokens and later pieces are ignored."""
@@ -164,33 +166,33 @@ def _tagged(
             tokenizer.unk.id if tokenizer.unk else 0
         ]
         ids += pieces
-        tags += [_number(names, name, "tag", split), *[IGNORE_INDEX] * (len(pieces) - 1)]
+        tags += [_label_index(names, name, "tag", split), *[IGNORE_INDEX] * (len(pieces) - 1)]
     end = [tokenizer.sep.id] if tokenizer.sep else []
     return TaggedExample(ids[: length - 1] + end, tags[: length - 1] + [IGNORE_INDEX] * len(end))
 
 
-def _cut(texts: list[list[int]], length: int, split: str, notes: list[str]) -> list[list[int]]:
-    long = sum(len(ids) > length for ids in texts)
-    if long:
-        notes.append(f"{split}: {long:,} texts cut to {length} tokens")
+def _truncate(texts: list[list[int]], length: int, split: str, notes: list[str]) -> list[list[int]]:
+    too_long = sum(len(ids) > length for ids in texts)
+    if too_long:
+        notes.append(f"{split}: {too_long:,} texts cut to {length} tokens")
     return [ids[: length - 1] + ids[-1:] if len(ids) > length else ids for ids in texts]
 
 
-def _known(what: str, names: Iterable[str], learned: Sequence[str]) -> dict[str, int]:
+def _number_labels(what: str, names: Iterable[str], model_labels: Sequence[str]) -> dict[str, int]:
     """Names numbered as the loaded model numbers them, if it has names, else in alphabetical order."""
     distinct = sorted(set(names))
     if len(distinct) < 2:
         raise DataError(f"the training rows have {len(distinct)} kind of {what}; expected two or more")
-    new = [name for name in distinct if name not in learned] if learned else []
+    new = [name for name in distinct if name not in model_labels] if model_labels else []
     if new:
         raise DataError(
             f"the training rows have the {what} {quoted(new[0])}, and the model to fine-tune knows "
-            f"{shortened(', '.join(learned), 80)}; rename them in the file, or train a new model"
+            f"{shortened(', '.join(model_labels), 80)}; rename them in the file, or train a new model"
         )
-    return {name: i for i, name in enumerate(learned or distinct)}
+    return {name: i for i, name in enumerate(model_labels or distinct)}
 
 
-def _number(names: Mapping[str, int], name: str, what: str, split: str) -> int:
+def _label_index(names: Mapping[str, int], name: str, what: str, split: str) -> int:
     if name not in names:
         raise DataError(f"the split {split!r} has the {what} {name!r}, which no training row has")
     return names[name]

@@ -1,1 +1,1 @@
-"""Routes: each file makes the routes of one screen from a Studio."""
+"""Routes: each module defines the routes of one screen."""

@@ -1,4 +1,4 @@
-"""Families: how they descend, each as a picture with its costs, and what turns one into another."""
+"""Families: their lineage, diagrams with costs, and the differences between two of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from ...bundle import spec_of
 from ...errors import InputError
-from ...families import FAMILIES, Family, named
+from ...families import FAMILIES, Family, family_and_config
 from ...lens import describe_positions, differences, shape
 from ...lens.cost import cost
 from ...nn import Attention, FeedForward, Model, Tower
@@ -19,7 +19,7 @@ SizeName = Annotated[str, Field(min_length=1, max_length=60)]
 
 
 class Sliders(BaseModel):
-    """A named size, changed: how deep, how wide, how many heads; and a call to count."""
+    """Changes to a named size (depth, width, heads), and the call whose cost is estimated."""
 
     name: SizeName
     depth: int | None = Field(default=None, ge=1, le=256)
@@ -46,9 +46,9 @@ def routes(studio: Studio) -> APIRouter:
 
     @router.post("/families/picture")
     def picture(sliders: Sliders) -> dict[str, Any]:
-        """The spec as boxes, and what a call of it costs. Nothing is built."""
+        """The spec as boxes, and the cost of a call. No weights are allocated."""
         family, spec = _spec(sliders.name)
-        changed = _changed(spec, sliders)
+        changed = _apply_sliders(spec, sliders)
         total = cost(changed, batch=sliders.batch, length=sliders.length, training=sliders.training)
         sides = {side: _tower(tower) for side, tower in changed.towers.items()}
         first = next(iter(changed.towers.values()))
@@ -64,9 +64,9 @@ def routes(studio: Studio) -> APIRouter:
         }
 
     @router.post("/families/diff")
-    def diff(two: ComparedSizes) -> dict[str, Any]:
-        """Which choices differ, and what each alone does to the first."""
-        (_, one), (_, other) = _spec(two.one), _spec(two.two)
+    def diff(sizes: ComparedSizes) -> dict[str, Any]:
+        """Which choices differ, and the cost of the first spec with each one changed."""
+        (_, one), (_, two) = _spec(sizes.one), _spec(sizes.two)
         rows = [
             {
                 "place": change.places[0],
@@ -76,10 +76,10 @@ def routes(studio: Studio) -> APIRouter:
                 "parameters": None if change.cost is None else change.cost.parameters,
                 "flops": None if change.cost is None else change.cost.flops,
             }
-            for change in differences(one, other, two.length)
+            for change in differences(one, two, sizes.length)
         ]
-        totals = [cost(spec, length=two.length) for spec in (one, other)]
-        return {"changes": rows, "before": totals[0].to_dict(), "after": totals[1].to_dict()}
+        before, after = (cost(spec, length=sizes.length) for spec in (one, two))
+        return {"changes": rows, "before": before.to_dict(), "after": after.to_dict()}
 
     return router
 
@@ -97,28 +97,26 @@ def _row(family: Family) -> dict[str, Any]:
 
 
 def _spec(name: str) -> tuple[Family, Model]:
-    family, config = named(name)
+    family, config = family_and_config(name)
     return family, spec_of(family, config, "tokens")
 
 
-def _changed(spec: Model, sliders: Sliders) -> Model:
-    """Edits of the tree; sizes that do not fit together are said in one line by the spec itself."""
-    changes: list[tuple[Any, dict[str, Any]]] = []
-    tower = {
-        name: getattr(sliders, name) for name in ("depth", "width") if getattr(sliders, name) is not None
-    }
-    changes += [(Tower, tower)] if tower else []
-    changes += [(Attention, {"heads": sliders.heads, "kv_heads": None})] if sliders.heads is not None else []
-    for kind, change in changes:
-        spec = spec.edit(kind, **change)
+def _apply_sliders(spec: Model, sliders: Sliders) -> Model:
+    """Apply the sliders; the spec raises an error for sizes that do not fit together."""
+    sizes = {"depth": sliders.depth, "width": sliders.width}
+    sizes = {name: size for name, size in sizes.items() if size is not None}
+    if sizes:
+        spec = spec.edit(Tower, **sizes)
+    if sliders.heads is not None:
+        spec = spec.edit(Attention, heads=sliders.heads, kv_heads=None)
     if sliders.hidden is not None:
         kinds = {
             type(node) for node in spec.nodes() if isinstance(node, FeedForward) and hasattr(node, "hidden")
         }
         if not kinds:
             raise InputError("this family has no hidden width to change")
-        for each in kinds:
-            spec = spec.edit(each, hidden=sliders.hidden)
+        for kind in kinds:
+            spec = spec.edit(kind, hidden=sliders.hidden)
     return spec
 
 

@@ -24,7 +24,7 @@ def routes(studio: Studio) -> APIRouter:
 
     @router.post("/generate")
     def stream(request: GenerateRequest) -> StreamingResponse:
-        """Server-sent events: `token` for each new one, then `done`."""
+        """Server-sent events: `token` for each new token, then `done`."""
         with queue.slot():
             bundle = studio.registry.bundle(request.model)
             run = start_decoding(bundle, request)
@@ -32,7 +32,7 @@ def routes(studio: Studio) -> APIRouter:
 
     @router.post("/beams")
     def beams(request: GenerateRequest) -> dict[str, Any]:
-        """Every hypothesis that was looked at, pruned ones included, and the answers, best first."""
+        """Every hypothesis, including pruned ones, and the finished ones, best first."""
         with queue.slot():
             bundle = studio.registry.bundle(request.model)
             began = time.perf_counter()
@@ -54,8 +54,8 @@ def routes(studio: Studio) -> APIRouter:
 
 
 def _events(studio: Studio, bundle: Bundle, run: Decoding, request: GenerateRequest) -> Iterator[str]:
-    """A slot is taken for every token, so that other requests get theirs in between, and a client that has
-    disconnected holds none."""
+    """Each token takes a slot of its own, so that other requests can run in between, and a disconnected
+    client does not hold one."""
     began, ids, steps = time.perf_counter(), [], iter(run)
     try:
         while True:
@@ -64,7 +64,7 @@ def _events(studio: Studio, bundle: Bundle, run: Decoding, request: GenerateRequ
             if step is None:
                 break
             ids.append(int(step.tokens_R[0]))
-            yield _event("token", _told(bundle, step, ids, forced=len(ids) <= len(request.forced)))
+            yield _event("token", _token_event(bundle, step, ids, forced=len(ids) <= len(request.forced)))
     except ClearheadError as error:
         yield _event("error", {"error": one_line(str(error))})
         return
@@ -76,7 +76,8 @@ def _events(studio: Studio, bundle: Bundle, run: Decoding, request: GenerateRequ
     )
 
 
-def _told(bundle: Bundle, step: Step, ids: list[int], *, forced: bool) -> dict[str, Any]:
+def _token_event(bundle: Bundle, step: Step, ids: list[int], *, forced: bool) -> dict[str, Any]:
+    """A new token with its probability and the most likely alternatives."""
     assert step.alternatives is not None
     others = zip(step.alternatives[0][0].tolist(), step.alternatives[1][0].tolist(), strict=True)
     return {

@@ -1,4 +1,4 @@
-"""Home: what was found, and opening what the user names."""
+"""Home: the list of models and runs, and opening a model by its path."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..run_status import status
 from ..studio import Studio
 
 
-class Opening(BaseModel):
+class OpenRequest(BaseModel):
     path: str = Field(min_length=1, max_length=4096)
 
 
-class Dropped(BaseModel):
-    """A folder dropped on the page: browsers tell its name, not where it is."""
+class DroppedFolder(BaseModel):
+    """A folder dropped on the page: browsers reveal its name, but not its path."""
 
     name: str = Field(min_length=1, max_length=255)
 
@@ -32,23 +32,23 @@ def routes(studio: Studio) -> APIRouter:
     @router.get("/home")
     def home() -> dict[str, Any]:
         registry.scan()
-        # What is at work comes first, the example last; otherwise as they were opened or found.
+        # Active runs first, the example last; otherwise in the order of registration.
         cards = sorted((_card(studio, entry) for entry in registry.entries()), key=_rank)
         return {"version": __version__, "folder": str(registry.home), "cards": cards, "recipes": RECIPES}
 
     @router.post("/models")
-    def open_model(opening: Opening) -> dict[str, Any]:
-        entry = registry.put(opening.path)
+    def open_model(request: OpenRequest) -> dict[str, Any]:
+        entry = registry.put(request.path)
         return _facts(studio, entry)
 
     @router.post("/models/dropped")
-    def dropped(folder: Dropped) -> dict[str, Any]:
+    def dropped(folder: DroppedFolder) -> dict[str, Any]:
         registry.scan()
         for entry in registry.entries():
             if entry.path.name == folder.name:
                 return _facts(studio, entry)
         raise LoadError(
-            one_line(f"{folder.name} is not in {registry.home}; a browser hides the path: type it")
+            one_line(f"{folder.name} is not in {registry.home}; browsers do not reveal the path, so type it")
         )
 
     @router.get("/models/{id}")

@@ -14,13 +14,13 @@ from ..run_status import events, read_settings, status
 from ..studio import Studio
 
 
-class Starting(BaseModel):
+class StartRequest(BaseModel):
     recipe: str = Field(min_length=1, max_length=60)
     name: str = Field(default="", max_length=60)
     settings: dict[str, Annotated[str, Field(max_length=1000)]] = Field(default={}, max_length=50)
 
 
-class Ordered(BaseModel):
+class OrderRequest(BaseModel):
     order: Literal["pause", "go on", "save", "stop"]
 
 
@@ -32,34 +32,34 @@ def routes(studio: Studio) -> APIRouter:
         return [_recipe(name) for name in RECIPES]
 
     @router.post("/runs")
-    def start(starting: Starting) -> dict[str, Any]:
-        entry = runs.start(starting.recipe, starting.name, starting.settings)
+    def start(request: StartRequest) -> dict[str, Any]:
+        entry = runs.start(request.recipe, request.name, request.settings)
         return {"id": entry.id, "name": entry.name, "where": registry.where(entry)}
 
     @router.get("/runs/{id}")
     def about(id: str) -> dict[str, Any]:
         entry = registry.find(id)
-        points = registry.checkpoints(entry)
+        checkpoints = registry.checkpoints(entry)
         return {
             "id": id,
             "name": entry.name,
             "where": registry.where(entry),
             "settings": read_settings(entry.path),
-            "model": id if entry.is_model else points[-1]["id"] if points else None,
-            "checkpoints": points,
+            "model": id if entry.is_model else checkpoints[-1]["id"] if checkpoints else None,
+            "checkpoints": checkpoints,
             "failure": runs.failure(entry),
             **status(entry.path, starting=runs.starting(entry)),
         }
 
     @router.get("/runs/{id}/records")
     def records(id: str) -> list[dict[str, Any]]:
-        """All of a run at once, to lay beside another."""
+        """All records of a run, to compare it with another."""
         return read_log(registry.find(id).path)
 
     @router.post("/runs/{id}/order")
-    def order(id: str, ordered: Ordered) -> dict[str, Any]:
+    def order(id: str, request: OrderRequest) -> dict[str, Any]:
         entry = registry.find(id)
-        runs.order(entry, ordered.order)
+        runs.order(entry, request.order)
         registry.forget(id)
         return status(entry.path, starting=runs.starting(entry))
 

@@ -1,4 +1,4 @@
-"""Step by step: the lesson of attention with the numbers of the user's own model."""
+"""Step by step: the attention lesson with the numbers of the user's own model."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from ..logit_lens import lens_cell, lens_window
 from ..studio import Studio
 from ..wire import binary_response, export_trace, thumbnail_size, thumbnails, to_root_bytes, to_safetensors
 
-MAX_TRACE_TOKENS = 2048  # beyond it the weights of one layer alone fill a gigabyte
+MAX_TRACE_TOKENS = 2048  # for longer texts the weights of one layer alone can exceed a gigabyte
 Index = Annotated[int, Query(ge=0, le=1_000_000)]
 
 
@@ -29,12 +29,12 @@ class TraceRequest(BaseModel):
     model: str = Field(min_length=1, max_length=120)
     text: str = Field(min_length=1, max_length=100_000)
     target: str | None = Field(default=None, max_length=100_000)
-    target_ids: list[TokenId] | None = Field(default=None, max_length=2048)  # an answer token by token
-    vocabulary: str | None = Field(default=None, max_length=64)  # the one `target_ids` are of
+    target_ids: list[TokenId] | None = Field(default=None, max_length=2048)  # the answer as token ids
+    vocabulary: str | None = Field(default=None, max_length=64)  # the vocabulary of `target_ids`
     chat: bool = False  # the text is a message; the checkpoint's template writes the prompt
     edit: str | None = Field(default=None, max_length=200)  # another kernel, such as Window(left=4)
     generate: bool = False
-    timed: bool = False  # also measure an unwatched pass
+    timed: bool = False  # also time a forward pass without recording
     max_new: int = Field(default=32, ge=1, le=256)
 
 
@@ -53,15 +53,15 @@ def routes(studio: Studio) -> APIRouter:
             bundle = studio.registry.bundle(request.model, request.edit)
             began = time.perf_counter()
             cached = queue.cache(traced(bundle, request), request.model_dump(), began)
-            facts = {**about(bundle, cached), "own": _own(bundle, cached)}
-            return {**facts, "seconds": _pass(bundle, cached.trace)} if request.timed else facts
+            facts = {**about(bundle, cached), "own": _own_answer(bundle, cached)}
+            return {**facts, "seconds": _forward_seconds(bundle, cached.trace)} if request.timed else facts
 
     @router.get("/{id}/overview")
     def overview(id: str, kind: AttentionKind = "self") -> Response:
         """Every head as a thumbnail, and its scores."""
         cached = queue.trace(id)
         with queue.slot():
-            return binary_response(_once(cached, ("overview", kind), lambda: _overview(cached.trace, kind)))
+            return binary_response(_cached_overview(cached, kind))
 
     @router.get("/{id}/head")
     def head(id: str, layer: Index, head: Index, kind: AttentionKind = "self") -> Response:
@@ -77,20 +77,20 @@ def routes(studio: Studio) -> APIRouter:
         cached = queue.trace(id)
         with queue.slot():
             weights = cached.trace.attention(kind, layer, head)
-            return binary_response(to_safetensors(row=weights[_within("row", q, len(weights))].half()))
+            return binary_response(to_safetensors(row=weights[_check_index("row", q, len(weights))].half()))
 
     @router.get("/{id}/cell")
     def cell(
         id: str, layer: Index, head: Index, q: Index, k: Index, kind: AttentionKind = "self"
     ) -> dict[str, Any]:
-        """One weight, taken apart."""
+        """One weight: query, key, score, scale, bias and mask."""
         cached = queue.trace(id)
         with queue.slot():
             return _cell(cached.trace, kind, layer, head, q, k)
 
     @router.get("/{id}/lens")
     def lens(id: str, start: Index = 0, count: Annotated[int, Query(ge=1, le=64)] = 12) -> dict[str, Any]:
-        """What each layer would have said, for a window of positions."""
+        """What each layer would predict, for a window of positions."""
         cached = queue.trace(id)
         with queue.slot():
             return lens_window(cached, start, count)
@@ -103,7 +103,7 @@ def routes(studio: Studio) -> APIRouter:
 
     @router.post("/{id}/without")
     def without(id: str, head: HeadRequest) -> dict[str, Any]:
-        """The answer with one head switched off."""
+        """The answer with one head ablated."""
         cached = queue.trace(id)
         with queue.slot():
             bundle = studio.registry.bundle(cached.request["model"], cached.request["edit"])
@@ -125,24 +125,25 @@ def routes(studio: Studio) -> APIRouter:
 
 
 def traced(bundle: Bundle, request: TraceRequest) -> Trace:
-    """One text, with an answer that was given as words or as tokens, or with the model's own."""
-    _fits(bundle, request)
+    """Trace a text with a given answer (text or token ids) or with one the model generates."""
+    _check_length(bundle, request)
     if request.vocabulary and request.target_ids and request.vocabulary != vocabulary(bundle):
-        raise InputError("these token ids are of another vocabulary; give the answer as text")
+        raise InputError("these token ids belong to another vocabulary; give the answer as text")
     if request.chat:
         return _traced_chat(bundle, request)
     if request.target_ids and bundle.spec.is_encoder_decoder:
-        framed = bundle.trace(request.text, max_new_tokens=1).input  # as this model's texts begin and end
-        assert framed.target_ids is not None
-        return bundle.trace(list(framed.ids), [*framed.target_ids[: framed.prompt], *request.target_ids])
+        # A short trace gives the special tokens that this model puts around texts.
+        short = bundle.trace(request.text, max_new_tokens=1).input
+        assert short.target_ids is not None
+        return bundle.trace(list(short.ids), [*short.target_ids[: short.prompt], *request.target_ids])
     target = request.target_ids or request.target or None
     if bundle.spec.is_encoder_decoder and not bundle.spec.generates:
-        target = bundle.encode(request.target or request.text)  # without a head it reads and says nothing
+        target = bundle.encode(request.target or request.text)  # without a head nothing can be generated
     return bundle.trace(request.text, target, generate=request.generate, max_new_tokens=request.max_new)
 
 
 def _traced_chat(bundle: Bundle, request: TraceRequest) -> Trace:
-    """The message as the template writes it, and an answer behind it, where there is one."""
+    """Trace a message in the chat template of the checkpoint, followed by the answer, if there is one."""
     ids = text_generator(bundle, {}).encode_prompts([as_chat(request.text)])[0]
     if bundle.spec.is_encoder_decoder:
         raise InputError("chat templates are for models that continue a text; leave `chat` out")
@@ -174,7 +175,7 @@ def about(bundle: Bundle, cached: CachedTrace) -> dict[str, Any]:
 
 
 def _has_lens(trace: Trace) -> bool:
-    """Whether the head can read every layer: one token is tried, and the lens refuses what it cannot."""
+    """Whether the logit lens works for this model; tried on one token."""
     try:
         logit_lens(trace.needs_model("the lens"), trace.hidden(0)[None, :1], None, 1)
     except InputError:
@@ -212,27 +213,27 @@ def _answer(bundle: Bundle, cached: CachedTrace) -> str:
     return ""
 
 
-def _own(bundle: Bundle, cached: CachedTrace) -> str:
+def _own_answer(bundle: Bundle, cached: CachedTrace) -> str:
     """What the model generates by itself, even if the target of the trace was given."""
-    given = cached.request["target"] or cached.request["target_ids"]
-    if not given or not bundle.spec.is_encoder_decoder:
+    has_target = cached.request["target"] or cached.request["target_ids"]
+    if not has_target or not bundle.spec.is_encoder_decoder:
         return _answer(bundle, cached)
     return str(bundle.generate(cached.request["text"], max_new_tokens=cached.request["max_new"]))
 
 
 @torch.inference_mode()
-def _pass(bundle: Bundle, trace: Trace) -> float:
+def _forward_seconds(bundle: Bundle, trace: Trace) -> float:
     """Seconds of one forward pass over these tokens without recording; the best of three."""
     inputs, options = trace.input.arguments(trace.answer.device)
-    taken = []
+    times = []
     for _ in range(3):
         began = time.perf_counter()
         bundle.model(*inputs, **options)
-        taken.append(time.perf_counter() - began)
-    return min(taken)
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
-def _fits(bundle: Bundle, request: TraceRequest) -> None:
+def _check_length(bundle: Bundle, request: TraceRequest) -> None:
     count = len(bundle.encode(request.text)) + (len(bundle.encode(request.target)) if request.target else 0)
     if count > MAX_TRACE_TOKENS:
         raise InputError(
@@ -240,20 +241,21 @@ def _fits(bundle: Bundle, request: TraceRequest) -> None:
         )
 
 
-def _within(what: str, number: int, count: int) -> int:
+def _check_index(what: str, number: int, count: int) -> int:
     if number >= count:
         raise InputError(f"there is no {what} {number}; there are {count}, from 0")
     return number
 
 
-def _once(cached: CachedTrace, key: Any, make: Any) -> bytes:
+def _cached_overview(cached: CachedTrace, kind: AttentionKind) -> bytes:
+    key = ("overview", kind)
     if key not in cached.parts:
-        cached.parts[key] = make()
-    content: bytes = cached.parts[key]
-    return content
+        cached.parts[key] = _overview(cached.trace, kind)
+    return cached.parts[key]
 
 
 def _overview(trace: Trace, kind: AttentionKind) -> bytes:
+    """Thumbnails and scores of all heads as safetensors; scores that are all NaN are left out."""
     layers, heads = trace.layers(kind), trace.heads(kind)
     size = thumbnail_size(layers * heads)
     thumbs = [thumbnails(trace.attention(kind, layer), size) for layer in range(layers)]
@@ -265,7 +267,7 @@ def _overview(trace: Trace, kind: AttentionKind) -> bytes:
 
 def _cell(trace: Trace, kind: AttentionKind, layer: int, head: int, q: int, k: int) -> dict[str, Any]:
     steps = trace.steps(kind, layer, head)
-    q, k = _within("row", q, len(steps.q_QE)), _within("column", k, len(steps.k_KE))
+    q, k = _check_index("row", q, len(steps.q_QE)), _check_index("column", k, len(steps.k_KE))
     dot = float(steps.scores[q, k])
     return {
         "q": steps.q_QE[q].float().tolist(),

@@ -1,4 +1,4 @@
-"""Their words in config.json as ours: activations, rotary scaling, heads, layers that differ."""
+"""What several families share: activations, rotary scaling, heads and layer types of a config.json."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def rope(c: Config, fraction: float = 1.0) -> Rope:
     return Rope(theta=theta, fraction=fraction, stretch=STRETCHES[kind](c, parameters))
 
 
-def _trained(c: Config, parameters: dict[str, Any]) -> int:
+def _trained_length(c: Config, parameters: dict[str, Any]) -> int:
     return int(parameters.get("original_max_position_embeddings") or c["max_position_embeddings"])
 
 
@@ -66,7 +66,7 @@ def _yarn(c: Config, parameters: dict[str, Any]) -> Stretch:
         raise SpecError("rope_parameters with mscale (DeepSeek's YaRN) are not known here")
     return Yarn(
         factor=float(parameters["factor"]),
-        length=_trained(c, parameters),
+        length=_trained_length(c, parameters),
         fast=float(parameters.get("beta_fast") or 32),
         slow=float(parameters.get("beta_slow") or 1),
         rounded=bool(parameters.get("truncate", True)),
@@ -82,29 +82,29 @@ STRETCHES: dict[str, Callable[[Config, dict[str, Any]], Stretch]] = {
     "yarn": _yarn,
     "llama3": lambda c, parameters: Llama3(
         factor=float(parameters["factor"]),
-        length=_trained(c, parameters),
+        length=_trained_length(c, parameters),
         low=float(parameters["low_freq_factor"]),
         high=float(parameters["high_freq_factor"]),
     ),
 }
 
 
-def layered(block: Block, c: Config, window: int | None) -> Block | tuple[Block, ...]:
+def blocks_by_layer_type(block: Block, c: Config, window: int | None) -> Block | tuple[Block, ...]:
     """A block for every layer, where `layer_types` gives some layers a sliding window."""
     if not window:
         return block
     # Theirs counts the token itself, ours only the tokens before it.
-    near = block.edit(Attention, window=(window - 1, 0))
+    sliding = block.edit(Attention, window=(window - 1, 0))
     kinds = c.get("layer_types") or ["sliding_attention"] * c["num_hidden_layers"]
-    each = tuple(near if kind == "sliding_attention" else block for kind in kinds)
-    return each[0] if len(set(each)) == 1 else each
+    blocks = tuple(sliding if kind == "sliding_attention" else block for kind in kinds)
+    return blocks[0] if len(set(blocks)) == 1 else blocks
 
 
 def encoder_head(c: Config, task: HeadKind, norm: Norm, pooler: Transform) -> Head | None:
     """The heads of BERT-like models; `pooler` is between the first token and the labels."""
     act = activation(c.get("head_act", c["hidden_act"]))
-    drop = c.get("classifier_dropout")
-    dropout = float(c.get("hidden_dropout_prob", 0.0) if drop is None else drop)
+    explicit = c.get("classifier_dropout")
+    dropout = float(c.get("hidden_dropout_prob", 0.0) if explicit is None else explicit)
     heads: dict[HeadKind, Head | None] = {
         "hidden": None,
         "tokens": TokenHead(
@@ -131,17 +131,17 @@ def decoder_head(c: Config, task: HeadKind, tokens: TokenHead) -> Head | None:
     return heads[task]
 
 
-def decoder_head_rows(c: Config, task: HeadKind, theirs: str) -> Table:
+def decoder_head_rules(c: Config, task: HeadKind, theirs: str) -> Table:
     if task == "labels":
         return (Name("score.weight", "head.project.weight"),)
     tied = task != "tokens" or c["tie_word_embeddings"]
     return (Alias(theirs, "tower.embed.table.weight") if tied else Name(theirs, "head.weight"),)
 
 
-def encoder_head_rows(c: Config, task: HeadKind, names: Mapping[str, str]) -> Table:
+def encoder_head_rules(c: Config, task: HeadKind, names: Mapping[str, str]) -> Table:
     """`names` are theirs for: dense, norm, bias, decoder (masked words); pooler, classifier, pair, span.
 
-    What belongs to a head that this model does not have is known and kept, not used.
+    Tensors of a head that this model does not have are kept for export, not used.
     """
     words = {"dense": "head.transform.dense.{p}", "norm": "head.transform.norm.{p}", "bias": "head.bias"}
     pooled = {"pooler": "head.transform.dense.{p}"}
@@ -155,13 +155,13 @@ def encoder_head_rows(c: Config, task: HeadKind, names: Mapping[str, str]) -> Ta
         "tags": {"classifier": "head.project.{p}"},
         "span": {"span": "head.project.{p}"},
     }
-    rows: list[WeightRule] = [Name(names[part], ours) for part, ours in used[task].items()]
+    rules: list[WeightRule] = [Name(names[part], ours) for part, ours in used[task].items()]
     if "bias" in used[task]:
         bias = names["decoder"].replace("weight", "bias")
         tied = c["tie_word_embeddings"]
         table = "tower.embed.table.weight"
-        rows.append(Alias(names["decoder"], table) if tied else Name(names["decoder"], "head.weight"))
-        rows.append(Alias(bias, "head.bias"))
-    taken = {row.theirs for row in rows}
-    rest = {name for name in names.values() if name not in taken}
-    return (*rows, *(Ignore(name, "a part of another head") for name in sorted(rest)))
+        rules.append(Alias(names["decoder"], table) if tied else Name(names["decoder"], "head.weight"))
+        rules.append(Alias(bias, "head.bias"))
+    used_names = {rule.theirs for rule in rules}
+    unused = {name for name in names.values() if name not in used_names}
+    return (*rules, *(Ignore(name, "a part of another head") for name in sorted(unused)))

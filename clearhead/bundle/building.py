@@ -1,4 +1,4 @@
-"""Fresh bundles: a spec, or the name of a family or size and its config, in; first weights out."""
+"""Building: a spec, or the name of a family or size and its config, in; a bundle with initial weights out."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import torch
 
 from ..errors import SpecError, nearest, quoted
-from ..families import Config, Family, HeadKind, named
+from ..families import Config, Family, HeadKind, family_and_config
 from ..nn import Model, TransformerModel
 from ..tune import layout
 from .bundle import Bundle
-from .edits import edited, given, written
+from .edits import apply_edits, check_edits, edits_as_text
 
-EXTRA = "clearhead."  # before the names of tensors that the family itself does not have
+EXTRA = "clearhead."  # prefix of tensors that only an edited model has
 
-# Keys that any config may have: labels, and the tokens that stand for no text.
+# Keys that any config may have: labels and special tokens.
 ANYWHERE = {
     "id2label", "label2id", "num_labels", "pad_token_id", "bos_token_id", "eos_token_id",
     "decoder_start_token_id", "forced_eos_token_id",
@@ -33,34 +33,36 @@ def build(
     edit: Mapping[str, Any] | None = None,
     **config: Any,
 ) -> Bundle:
-    """`build("bert", hidden_size=64)`, `build("gpt2-medium")` or `build(spec)`: one seed, one model.
+    """`build("bert", hidden_size=64)`, `build("gpt2-medium")` or `build(spec)`, initialised with `seed`.
 
-    `edit` changes what the family builds: {"Attention.kernel": "Linear"}.
+    `edit` changes the spec of the family: {"Attention.kernel": "Linear"}.
     """
     if isinstance(what, Model):
-        what = edited(what, given(edit))
+        what = apply_edits(what, check_edits(edit))
         if config:
             raise SpecError(f"a spec takes no config; given {', '.join(config)}: edit the spec instead")
-        return Bundle(what, _first_weights(what, seed, dtype, device))
+        return Bundle(what, _initialised(what, seed, dtype, device))
     if not isinstance(what, str):
         raise SpecError(f"expected a spec, or the name of a family or size; given {quoted(what)}")
-    family, full = configured(what, config)
-    spec = edited(spec_of(family, full, task), given(edit))
+    family, full = config_for(what, config)
+    spec = apply_edits(spec_of(family, full, task), check_edits(edit))
     stored = {**full, "model_type": family.key, "architectures": [family.architectures[task]]}
     stored["dtype"] = str(dtype).removeprefix("torch.")
-    model = _first_weights(spec, seed, dtype, device)
-    return Bundle(spec, model, family=family, task=task, config=stored, edits=written(given(edit)))
+    model = _initialised(spec, seed, dtype, device)
+    return Bundle(
+        spec, model, family=family, task=task, config=stored, edits=edits_as_text(check_edits(edit))
+    )
 
 
-def _first_weights(spec: Model, seed: int, dtype: torch.dtype, device: str) -> TransformerModel:
+def _initialised(spec: Model, seed: int, dtype: torch.dtype, device: str) -> TransformerModel:
     model = spec.build(seed=seed, dtype=dtype, device=device)
-    layout.for_inference(model)  # as `load` does: what is built answers as what is saved and loaded
+    layout.for_inference(model)  # as `load` does, so that saving and loading changes no bit of the output
     return model
 
 
-def configured(name: str, changes: dict[str, Any]) -> tuple[Family, Config]:
-    """A named family or size with some keys changed; a key it does not have is refused."""
-    family, full = named(name)
+def config_for(name: str, changes: dict[str, Any]) -> tuple[Family, Config]:
+    """The config of a named family or size with some keys changed; unknown keys are an error."""
+    family, full = family_and_config(name)
     known = {*full, *ANYWHERE}
     for key in changes:
         if key not in known:
@@ -75,7 +77,7 @@ def spec_of(family: Family, config: Config, task: HeadKind) -> Model:
     return family.spec(config, task)
 
 
-def added(plain: Model, edited: Model) -> list[str]:
-    """The parameters that an edited model has and the family's own has not."""
+def added_parameters(plain: Model, edited: Model) -> list[str]:
+    """The parameters that only the edited model has."""
     known = {name for name, _ in plain.empty().named_parameters()}
     return [name for name, _ in edited.empty().named_parameters() if name not in known]

@@ -1,9 +1,9 @@
-"""Segment memory (Transformer-XL, Dai 2019): the states that each layer read in earlier segments.
+"""Segment memory (Transformer-XL, Dai 2019): the inputs of each attention layer in earlier segments.
 
-A cache keeps keys and values, for decoding. A memory keeps states, for reading a long text by segments: later
-ones attend to them, keys and values are computed again, and no gradient flows into them.
+A cache keeps keys and values, for decoding. A segment memory keeps hidden states, for processing a long text
+segment by segment: later segments attend to them, with keys and values computed anew and no gradient.
 
-    memory = model.memory(length=64)
+    memory = model.segment_memory(length=64)
     for segment in text_BT.split(32, dim=1):
         logits = model(segment, cache=memory)
 
@@ -20,23 +20,23 @@ from ..cache import KV, Cache, LayerCache
 
 
 class LayerMemory(LayerCache):
-    """One layer: the states of earlier segments, and those of the present one until the next begins."""
+    """One layer: the states of earlier segments, and those of the current one until the next one starts."""
 
     def __init__(self) -> None:
         super().__init__(capacity=None)
         self.past_BKD: Tensor | None = None
         self._now_BTD: Tensor | None = None
 
-    def recall(self, x_BTD: Tensor) -> Tensor:
-        """The states of earlier segments, followed by `x`. A second call in one segment gives the same."""
+    def kv_inputs(self, x_BTD: Tensor) -> Tensor:
+        """The states of earlier segments, followed by `x`. Further calls in a segment do the same."""
         self._now_BTD = x_BTD.detach()
         return x_BTD if self.past_BKD is None else torch.cat([self.past_BKD, x_BTD], dim=1)
 
     def append(self, k_BHTE: Tensor, v_BHTE: Tensor) -> KV:
-        return k_BHTE, v_BHTE  # they already cover what was recalled
+        return k_BHTE, v_BHTE  # they already include those of the memory
 
-    def settle(self, length: int) -> None:
-        """The current segment becomes part of the memory; only `limit` tokens are kept."""
+    def end_segment(self, length: int) -> None:
+        """Move the current segment into the memory, and keep the last `length` tokens."""
         if self._now_BTD is not None:
             both = [self._now_BTD] if self.past_BKD is None else [self.past_BKD, self._now_BTD]
             self.past_BKD, self._now_BTD = torch.cat(both, dim=1)[:, -length:], None
@@ -47,31 +47,31 @@ class LayerMemory(LayerCache):
         self._now_BTD = None if self._now_BTD is None else self._now_BTD[rows]
 
 
-class Memory(Cache):
+class SegmentMemory(Cache):
     """Memory of earlier segments: at most `limit` tokens. Pass it to each call of a text."""
 
     def __init__(self, depth: int, limit: int) -> None:
         if limit < 1:
-            raise InputError(f"a memory of {limit} tokens remembers nothing; give 1 or more")
+            raise InputError(f"the segment memory is {limit} tokens long, expected 1 or more")
         super().__init__(depth)
         self.limit = limit
         self.memories = [LayerMemory() for _ in range(depth)]
         self.layers = list(self.memories)
 
-    def blank(self, batch: int, width: int, dtype: torch.dtype = torch.float32) -> Memory:
-        """Begin with states of zeros, as `transformers` does where the paper begins with nothing.
+    def blank(self, batch: int, width: int, dtype: torch.dtype = torch.float32) -> SegmentMemory:
+        """Start with states of zeros, as `transformers` does; the paper starts without any.
 
-        Zeros are what attention reads: with norms in front, theirs were zeros before the norm.
+        The zeros are the input of attention. In a pre-norm model, those of `transformers` precede the norm.
         """
         for layer in self.memories:
             layer.past_BKD = torch.zeros(batch, self.limit, width, dtype=dtype)
         self.real_BK = torch.ones(batch, self.limit, dtype=torch.bool)
         return self
 
-    def saw(self, real_BT: Tensor) -> None:
+    def add_tokens(self, real_BT: Tensor) -> None:
         for layer in self.memories:
-            layer.settle(self.limit)
-        super().saw(real_BT)
+            layer.end_segment(self.limit)
+        super().add_tokens(real_BT)
         assert self.real_BK is not None
         self.real_BK = self.real_BK[:, -self.limit :]
 

@@ -1,7 +1,7 @@
-"""Counting: a module in; what a call costs out, by running it on torch's meta device.
+"""Counting costs: a module in; the cost of a call out, measured by running it on torch's meta device.
 
-The meta device has shapes and no memory: a call takes a moment, and shows which products are computed and
-what autograd keeps. For spec kinds that have no formula of their own.
+The meta device computes shapes only, so a call is fast; torch's FLOP counter and autograd's hooks still see
+it. For kinds of specs that have no formula of their own.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Counted = Literal["here", "elsewhere"]
 FLOAT_BY_BYTES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 
 
-class Saved:
-    """Which storages autograd keeps, each once."""
+class SavedTensors:
+    """The storages that autograd saves for the backward pass, each counted once."""
 
     def __init__(self) -> None:
         self.bytes: dict[int, int] = {}
-        self._alive: list[Tensor] = []  # a storage that is freed could give its number to another
+        self._alive: list[Tensor] = []  # a freed storage could pass its address on to another
 
     def keep(self, x: Tensor) -> Tensor:
         self.bytes[x.untyped_storage()._cdata] = x.untyped_storage().nbytes()
@@ -45,7 +45,7 @@ class Saved:
         return sum(size for storage, size in self.bytes.items() if storage not in gone)
 
 
-def counted(
+def count_cost(
     spec: Spec,
     build: Callable[[], ModuleT],
     run: Callable[..., Tensor | Sequence[Tensor]],
@@ -58,11 +58,12 @@ def counted(
 ) -> PartCost:
     """The cost of `run(module, *inputs)`, with inputs of these shapes.
 
-    Bytes are those of the tensors that autograd keeps. Parameters do not count, nor do tensors in `without`.
-    Inputs count "here", or "elsewhere": then the caller has counted them as kept, so an input that is not
-    kept is subtracted. Outputs count "here" in any case, "elsewhere", or here where they are "saved".
+    Bytes are those of the tensors that autograd saves, without parameters and the tensors in `without`.
+    `inputs_count`: "here" counts inputs that are saved; "elsewhere" means the caller has counted all inputs
+    as saved, so those that are not are subtracted. `outputs_count`: always ("here"), never ("elsewhere"), or
+    only those that are "saved".
     """
-    forward, both, saved = FlopCounterMode(display=False), FlopCounterMode(display=False), Saved()
+    forward, both, saved = FlopCounterMode(display=False), FlopCounterMode(display=False), SavedTensors()
     try:
         module, inputs = on_meta(build, shapes, at)
         with both, torch.random.fork_rng(devices=[]):
@@ -74,8 +75,8 @@ def counted(
                 torch.autograd.backward(learned)
     except ClearheadError:
         raise
-    except RuntimeError as error:  # it reads values, and there are none
-        raise unknown(spec) from error
+    except RuntimeError as error:  # it reads values, which a meta tensor does not have
+        raise unknown_cost(spec) from error
     if outputs_count == "here":
         for x in outputs:
             saved.keep(x)
@@ -100,7 +101,7 @@ def on_meta(
         return module, [torch.empty(shape, dtype=dtype).requires_grad_() for shape in shapes]
 
 
-def unknown(spec: Spec) -> UnsupportedError:
+def unknown_cost(spec: Spec) -> UnsupportedError:
     name = type(spec).__name__
     return UnsupportedError(
         f"the cost of {name} is unknown: it has no formula, and it cannot be counted without real inputs "
@@ -108,9 +109,9 @@ def unknown(spec: Spec) -> UnsupportedError:
     )
 
 
-def counted_positions(spec: Positions, shape: HiddenShape, dims: Dims) -> PositionCost:
-    """The cost of a scheme without a formula: two layers cost more than one by what a layer costs."""
-    real = counted(spec, lambda: spec.build(dims, shape.width), lambda scheme: [], [], shape)
+def count_position_cost(spec: Positions, shape: HiddenShape, dims: Dims) -> PositionCost:
+    """The cost of a position scheme without a formula: that of a layer is the difference of two and one."""
+    real = count_cost(spec, lambda: spec.build(dims, shape.width), lambda scheme: [], [], shape)
     dims = replace(dims, depth=max(dims.depth, 2))
     one, two = (_of_layers(spec, shape, dims, count) for count in (1, 2))
     flops, backward, saved = two.flops - one.flops, two.backward - one.backward, two.saved - one.saved
@@ -138,20 +139,20 @@ def _of_layers(spec: Positions, shape: HiddenShape, dims: Dims, count: int) -> P
             outputs += [q, k]
             if bias is None:
                 continue
-            # A kernel keeps a fixed bias, joined with the mask; of a learned one it keeps what it made.
+            # A kernel saves a fixed bias merged with the mask; for a learned one, the result of the merge.
             outputs.append(bias)
             if not bias.requires_grad:
-                joined = view.biased(bias)
+                joined = view.attn_mask(bias)
                 assert joined is not None
                 outputs[-1] = joined * joined.new_ones(()).requires_grad_()
         return outputs
 
     sizes = [(shape.batch, shape.length, shape.width), *[heads] * (2 * count)]
-    return counted(spec, lambda: spec.build(dims, shape.width), run, sizes, shape, inputs_count="here")
+    return count_cost(spec, lambda: spec.build(dims, shape.width), run, sizes, shape, inputs_count="here")
 
 
 def _effect(spec: Positions, shape: HiddenShape, dims: Dims) -> tuple[Bias, int, bool]:
-    """What a scheme adds to the scores, the bytes of that, and whether rotated queries are another layout."""
+    """The kind of bias a scheme adds to the scores, its bytes, and whether rotation changes the layout."""
     heads = (shape.batch, shape.length, dims.heads, dims.head_dim)
     scheme, (q, k) = on_meta(lambda: spec.build(dims, shape.width), [heads] * 2, shape)
     q, k, bound = q.transpose(1, 2), k.transpose(1, 2), scheme.bind(_view(shape, dims))
@@ -162,14 +163,10 @@ def _effect(spec: Positions, shape: HiddenShape, dims: Dims) -> tuple[Bias, int,
         return "none", 0, joined
     differentiable = bound.bias(0, rotated, k)
     kind: Bias = "learned" if bias.requires_grad else "fixed"
-    if differentiable is not None and differentiable.requires_grad and _depends(differentiable, (q, k)):
-        kind = "content"
+    if differentiable is not None and differentiable.requires_grad:
+        grads = torch.autograd.grad(differentiable.sum(), (q, k), allow_unused=True)
+        kind = "content" if any(grad is not None for grad in grads) else kind
     return kind, bias.numel() * shape.number, joined
-
-
-def _depends(x: Tensor, given: tuple[Tensor, ...]) -> bool:
-    grads = torch.autograd.grad(x.sum(), given, allow_unused=True)
-    return any(grad is not None for grad in grads)
 
 
 def _view(shape: HiddenShape, dims: Dims) -> View:
