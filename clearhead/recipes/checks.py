@@ -11,7 +11,7 @@ from ..errors import InputError, nearest, quoted
 # Smallest and largest value; the largest are far beyond any real run and far below an overflow.
 RANGES: Mapping[str, tuple[float, float]] = {
     "length": (1, 10**6), "tokens": (1, 10**9), "rows": (1, 10**6), "vocab": (1, 10**7),
-    "smoothing": (0, 0.999),
+    "smoothing": (0, 0.999), "batch_size": (1, 10**6), "epochs": (0.001, 10**6),
 }  # fmt: skip
 TYPE_WORDS = {
     str: "text",
@@ -39,7 +39,9 @@ def check_settings(name: str, settings: object) -> None:
             expected = nearest(value, choices) if choices else f"expected {_describe_type(hint)}"
             raise InputError(f"{name}.{key} is {quoted(value)}; {expected}")
         lowest, highest = RANGES.get(key, (None, None))
-        if lowest is not None and highest is not None and not lowest <= value <= highest:
+        if value is None or lowest is None or highest is None:
+            continue
+        if not lowest <= value <= highest:
             raise InputError(f"{name}.{key} is {quoted(value)}; expected {lowest:,} to {highest:,}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -61,9 +62,20 @@ def prepare(run: RunConfig, progress: Callable[[str], None] = lambda line: None)
     if base is not None:
         run = _fine_tuned(_limit_length(run, base, notes), base, notes)
     built = builder.build(run, rows, tokenizer, notes)
+    run = _steps_of_epochs(run, built, notes)
     if base is None:
         return PreparedRun(run, rows, _new_model(run, tokenizer, built, notes), built.task, tuple(notes))
     return PreparedRun(run, rows, _with_head(run, base, built, notes), built.task, tuple(notes))
+
+
+def _steps_of_epochs(run: RunConfig, built: builders.BuiltTask, notes: list[str]) -> RunConfig:
+    """`train.steps` from `data.epochs`, if that is set."""
+    if run.data.epochs is None:
+        return run
+    each: float = built.task.steps_per_epoch  # type: ignore[attr-defined]  # of every task that is built here
+    steps = max(math.ceil(run.data.epochs * each), 1)
+    notes.append(f"{run.data.epochs:g} epochs of {each:,.4g} steps: {steps:,} steps")
+    return replace(run, train=replace(run.train, steps=steps))
 
 
 def _stored_labels(run: RunConfig, base: Bundle, rows: Dataset) -> tuple[str, ...]:

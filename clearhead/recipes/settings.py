@@ -32,6 +32,22 @@ TASKS: dict[str, tuple[str, ...]] = {
     "tag": ("tags",),
     "answer": ("answer",),
 }
+FINE_TUNING_EPOCHS = 3
+# Short names of settings, and those that other libraries have for them.
+SYNONYMS = {
+    "epochs": "data.epochs", "num_train_epochs": "data.epochs",
+    "steps": "train.steps", "max_steps": "train.steps",
+    "lr": "train.lr", "learning_rate": "train.lr",
+    "batch_size": "data.batch_size", "per_device_train_batch_size": "data.batch_size",
+    "max_length": "data.length", "max_seq_length": "data.length",
+    "warmup": "train.schedule.warmup", "warmup_steps": "train.schedule.warmup",
+    "warmup_ratio": "train.schedule.warmup",
+    "early_stop": "train.patience", "patience": "train.patience",
+    "gradient_accumulation_steps": "train.micro", "accumulate": "train.micro",
+    "eval_steps": "train.valid_every", "save_steps": "train.save_every",
+    "label_smoothing": "data.smoothing", "precision": "train.precision", "valid": "data.valid",
+    "weight_decay": "train.optimizer.decay",
+}  # fmt: skip
 SETTINGS_FILE = "settings.yaml"  # in the folder of a run
 PRESETS = files("clearhead.recipes") / "presets"
 RECIPES = sorted(path.name.removesuffix(".yaml") for path in PRESETS.iterdir() if path.name.endswith(".yaml"))
@@ -48,6 +64,8 @@ class DataConfig:
     length: int = 64  # longest text in tokens; for causal models the length of a row
     truncate: Literal["none", "source"] = "none"  # pairs with a longer source: dropped, or truncated
     tokens: int = 2000  # tokens per batch, padding included
+    batch_size: int | None = None  # rows per batch, instead of a number of tokens
+    epochs: float | None = None  # passes over the training rows; sets train.steps
     rows: int = 12  # rows per batch, for causal models
     smoothing: float = 0.0  # label smoothing
     augment: dict[str, Any] | None = None  # perturbed copies of rows: copies, delete, swap, letters, ...
@@ -92,13 +110,18 @@ class RunConfig:
 def load_run(recipe: str, arguments: Sequence[str] = (), *, fine_tune: bool = False) -> RunConfig:
     """`recipe` is a preset or a YAML file; `arguments` are `--train.lr 3e-4` or `train.lr=3e-4`.
 
-    With `fine_tune` the learning rate of a preset, which is for fresh models, is left open: `prepare` chooses
-    one for the checkpoint.
+    With `fine_tune` the learning rate and the steps of a preset, which are for fresh models, are left open:
+    `prepare` chooses a rate for the checkpoint, and trains a few epochs.
     """
     tree = _read_recipe(recipe)
     if fine_tune and recipe in RECIPES:
         tree.get("train", {}).pop("lr", None)
-    for name, value in overrides(arguments).items():
+    given = overrides(arguments)
+    if fine_tune and recipe in RECIPES and not {"train.steps", "data.epochs"} & given.keys():
+        _set(tree, ["data", "epochs"], FINE_TUNING_EPOCHS)
+    if "train.steps" in given and "data.epochs" not in given:
+        _set(tree, ["data", "epochs"], None)
+    for name, value in given.items():
         _set(tree, name.split("."), value)
     return _parse_run(tree)
 
@@ -122,8 +145,10 @@ def overrides(arguments: Sequence[str]) -> dict[str, Any]:
             if not word.startswith("--") or not remaining:
                 raise InputError(f"{word!r} is not a setting; expected --train.lr 3e-4 or train.lr=3e-4")
             value = remaining.pop(0)
+        name = SYNONYMS.get(name.replace("-", "_"), name)
         if "." not in name:
-            raise InputError(f"unknown option {word!r}; settings are dotted, such as --train.steps 500")
+            hint = nearest(name.replace("-", "_"), SYNONYMS)
+            raise InputError(f"unknown option {word!r}; {hint}; settings are dotted: --train.steps 500")
         values[name] = parse_value(value, name)
     return values
 

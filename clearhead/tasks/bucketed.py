@@ -21,7 +21,8 @@ E = TypeVar("E")
 class BucketedTask(ABC, Generic[E, B]):
     """`splits` are examples by name, "train" among them; `tokens` is the padded size of a batch.
 
-    `parts` is how many batches make one step of the trainer (its `micro`).
+    `rows` limits the rows of a batch, too. `parts` is how many batches make one step of the trainer (its
+    `micro`).
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class BucketedTask(ABC, Generic[E, B]):
         splits: Mapping[str, Sequence[E]],
         *,
         tokens: int,
+        rows: int | None = None,
         seed: int = 0,
         parts: int = 1,
         smoothing: Smoothing | None = None,
@@ -40,7 +42,7 @@ class BucketedTask(ABC, Generic[E, B]):
         self.splits, self.parts, self.seed = splits, parts, seed
         self.smoothing = smoothing or Smoothing()
         self._plans = {
-            name: Buckets([self.size(example) for example in examples], tokens=tokens, seed=seed)
+            name: Buckets([self.size(example) for example in examples], tokens=tokens, rows=rows, seed=seed)
             for name, examples in splits.items()
         }
         # Saved with a run and compared when it is resumed, so names and texts must stay as they are.
@@ -50,6 +52,8 @@ class BucketedTask(ABC, Generic[E, B]):
             "parts": str(parts),
             "smoothing": str(self.smoothing),
         }
+        if rows is not None:
+            settings["rows"] = str(rows)
         self.fingerprint = {**settings, **(fingerprint or {})}
 
     @abstractmethod
@@ -67,6 +71,10 @@ class BucketedTask(ABC, Generic[E, B]):
     @abstractmethod
     def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
         """The scores of this task besides its loss."""
+
+    @property
+    def steps_per_epoch(self) -> float:
+        return len(self._plans["train"]) / self.parts
 
     def batch(self, step: int, micro: int) -> B:
         number = (step - 1) * self.parts + micro + 1

@@ -68,10 +68,17 @@ class CausalLM:
     def better(self) -> Better:
         return Better("loss", larger=False)
 
+    @property
+    def steps_per_epoch(self) -> float:
+        return self._batches_per_epoch / self.parts
+
+    @property
+    def _batches_per_epoch(self) -> int:
+        return -(-len(self._plan("train", 0)) // self.rows)
+
     def batch(self, step: int, micro: int) -> PackedBatch:
         number = (step - 1) * self.parts + micro
-        each = -(-len(self._plan("train", 0)) // self.rows)
-        epoch, inside = divmod(number, each)
+        epoch, inside = divmod(number, self._batches_per_epoch)
         rows = self._plan("train", epoch)[inside * self.rows : (inside + 1) * self.rows]
         return self._tensors("train", rows)
 

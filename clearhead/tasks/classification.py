@@ -54,6 +54,7 @@ class _Labelling(BucketedTask[X, LabelBatch]):
         *,
         pad: int,
         tokens: int,
+        rows: int | None = None,
         names: Sequence[str] = (),
         seed: int = 0,
         parts: int = 1,
@@ -64,6 +65,7 @@ class _Labelling(BucketedTask[X, LabelBatch]):
         super().__init__(
             splits,
             tokens=tokens,
+            rows=rows,
             seed=seed,
             parts=parts,
             smoothing=Smoothing(smoothing),

@@ -64,13 +64,14 @@ class MaskedLM(BucketedTask[TokenIds, MaskedBatch]):
         hide: TokenMasking,
         pad: int,
         tokens: int,
+        rows: int | None = None,
         seed: int = 0,
         parts: int = 1,
         fingerprint: Mapping[str, str] | None = None,
     ) -> None:
         self.hide, self.pad = hide, pad
         settings = {"hide": str(hide.masking), **(fingerprint or {})}
-        super().__init__(splits, tokens=tokens, seed=seed, parts=parts, fingerprint=settings)
+        super().__init__(splits, tokens=tokens, rows=rows, seed=seed, parts=parts, fingerprint=settings)
 
     @property
     def better(self) -> Better:
@@ -120,13 +121,14 @@ class BertPretraining(BucketedTask[SentencePair, PretrainingBatch]):
         start: int,
         end: int,
         tokens: int,
+        rows: int | None = None,
         seed: int = 0,
         parts: int = 1,
         fingerprint: Mapping[str, str] | None = None,
     ) -> None:
         self.hide, self.pad, self.start, self.end = hide, pad, start, end
         settings = {"hide": str(hide.masking), **(fingerprint or {})}
-        super().__init__(splits, tokens=tokens, seed=seed, parts=parts, fingerprint=settings)
+        super().__init__(splits, tokens=tokens, rows=rows, seed=seed, parts=parts, fingerprint=settings)
         words = [len(pair.first) + len(pair.second) for pair in splits["train"]]
         self.weight = hide.share * sum(words) / len(words)
 

@@ -52,12 +52,13 @@ class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
         *,
         pad: int,
         tokens: int,
+        rows: int | None = None,
         seed: int = 0,
         parts: int = 1,
         fingerprint: Mapping[str, str] | None = None,
     ) -> None:
         self.pad = pad
-        super().__init__(splits, tokens=tokens, seed=seed, parts=parts, fingerprint=fingerprint)
+        super().__init__(splits, tokens=tokens, rows=rows, seed=seed, parts=parts, fingerprint=fingerprint)
 
     @property
     def better(self) -> Better:

@@ -61,6 +61,7 @@ class TextToText(BucketedTask[TextPair, PairBatch]):
         *,
         ids: SpecialIds,
         tokens: int,
+        rows: int | None = None,
         text: Callable[[Sequence[int]], str] | None = None,
         decode: Decode | None = None,
         language: str = "en",
@@ -73,7 +74,13 @@ class TextToText(BucketedTask[TextPair, PairBatch]):
         self.ids, self.text, self.decode, self.language, self.corrupt = ids, text, decode, language, corrupt
         spread = Smoothing(smoothing, unreal=(ids.pad,))
         super().__init__(
-            splits, tokens=tokens, seed=seed, parts=parts, smoothing=spread, fingerprint=fingerprint
+            splits,
+            tokens=tokens,
+            rows=rows,
+            seed=seed,
+            parts=parts,
+            smoothing=spread,
+            fingerprint=fingerprint,
         )
 
     @property

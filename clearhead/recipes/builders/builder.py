@@ -62,6 +62,13 @@ def common_arguments(run: RunConfig, rows: Dataset) -> dict[str, Any]:
     return {"seed": run.train.seed, "parts": run.train.micro, "fingerprint": rows.hashes}
 
 
+def batch_limits(run: RunConfig) -> dict[str, Any]:
+    """How large a batch may be: in padded tokens, or in rows."""
+    if run.data.batch_size is None:
+        return {"tokens": run.data.tokens}
+    return {"tokens": 2 * run.data.batch_size * run.data.length, "rows": run.data.batch_size}
+
+
 def cut_into_pieces(
     tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, specials: bool = True
 ) -> list[list[int]]:

@@ -21,6 +21,7 @@ from ..settings import RunConfig
 from .builder import (
     DEFAULT_MASK,
     BuiltTask,
+    batch_limits,
     common_arguments,
     config_of,
     cut_into_pieces,
@@ -53,7 +54,7 @@ def build_translate(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: 
             )
         splits[name] = kept
     task = TextToText(
-        splits, ids=ids, tokens=run.data.tokens, text=tokenizer.decode, decode=partial(_decode, ids=ids),
+        splits, ids=ids, **batch_limits(run), text=tokenizer.decode, decode=partial(_decode, ids=ids),
         language=run.data.language, smoothing=run.data.smoothing, **common_arguments(run, rows),
     )  # fmt: skip
     return BuiltTask(task, "tokens", _pair_config(tokenizer), _generation(run, ids))
@@ -105,7 +106,7 @@ def _build_denoising(
     task = TextToText(
         splits,
         ids=ids,
-        tokens=run.data.tokens,
+        **batch_limits(run),
         corrupt=corrupt,
         smoothing=run.data.smoothing,
         **common_arguments(run, rows),
@@ -118,7 +119,7 @@ def build_causal(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: lis
     task = CausalLM(
         splits,
         length=run.data.length,
-        rows=run.data.rows,
+        rows=run.data.batch_size or run.data.rows,
         pad=special_ids(tokenizer).pad,
         trained=trained,
         continue_text=partial(_continue_text, tokenizer=tokenizer, length=run.data.length),

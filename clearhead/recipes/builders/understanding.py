@@ -24,6 +24,7 @@ from ..settings import RunConfig
 from .builder import (
     DEFAULT_MASK,
     BuiltTask,
+    batch_limits,
     common_arguments,
     config_of,
     cut_into_pieces,
@@ -40,7 +41,7 @@ def build_masked(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: lis
         splits,
         hide=_token_masking(run, tokenizer),
         pad=special_ids(tokenizer).pad,
-        tokens=run.data.tokens,
+        **batch_limits(run),
         **common_arguments(run, rows),
     )
     return BuiltTask(task, "tokens", config_of(tokenizer))
@@ -64,7 +65,7 @@ def build_pretrain(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: l
         pad=special_ids(tokenizer).pad,
         start=ends[0].id,
         end=ends[1].id,
-        tokens=run.data.tokens,
+        **batch_limits(run),
         **common_arguments(run, rows),
     )
     return BuiltTask(task, "pretrain", config_of(tokenizer))
@@ -100,7 +101,7 @@ def build_classify(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: l
     task = TextClassification(
         splits,
         pad=special_ids(tokenizer).pad,
-        tokens=run.data.tokens,
+        **batch_limits(run),
         smoothing=run.data.smoothing,
         **common_arguments(run, rows),
     )
@@ -113,7 +114,7 @@ def build_tag(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[s
     for split, split_rows in rows.splits.items():
         splits[split] = [_tagged_example(tokenizer, row, names, run.data.length, split) for row in split_rows]
     task = TokenClassification(
-        splits, names=list(names), pad=special_ids(tokenizer).pad, tokens=run.data.tokens,
+        splits, names=list(names), pad=special_ids(tokenizer).pad, **batch_limits(run),
         smoothing=run.data.smoothing, **common_arguments(run, rows),
     )  # fmt: skip
     return BuiltTask(task, "tags", config_of(tokenizer) | _label_config(names))
@@ -132,7 +133,7 @@ def build_answer(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: lis
         if dropped := len(examples) - len(splits[split]):
             notes.append(f"{split}: {dropped:,} rows left out, no answer within {run.data.length} tokens")
     task = QuestionAnswering(
-        splits, pad=special_ids(tokenizer).pad, tokens=run.data.tokens, **common_arguments(run, rows)
+        splits, pad=special_ids(tokenizer).pad, **batch_limits(run), **common_arguments(run, rows)
     )
     return BuiltTask(task, "span", config_of(tokenizer) | _label_config(("first", "last")))
 
