@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as jsonlib
 import sys
 from dataclasses import replace
 from datetime import timedelta
@@ -100,17 +101,18 @@ def _with_initial_model(run: RunConfig, folder: str | None, edit: Edits) -> RunC
 def _new_run(words: tuple[str, ...], out: str | None, from_: str | None) -> tuple[RunConfig, Path]:
     from ..recipes import RECIPES, SETTINGS_FILE, load_run
 
-    plain = list(takewhile(lambda word: not word.startswith("--") and "=" not in word, words[:2]))
+    plain = list(takewhile(lambda word: not word.startswith("--") and "=" not in word, words[:3]))
     if not plain and from_ is not None and (Path(from_) / SETTINGS_FILE).is_file():
         run = load_run(str(Path(from_) / SETTINGS_FILE), words)  # as it was trained
         return run, Path(out or f"runs/{Path(from_).name}-again")
     if not plain:
         raise InputError(f"name a recipe: {', '.join(RECIPES)} (clearhead train --list describes them)")
     settings = list(words[len(plain) :])
-    if len(plain) == 2:
-        settings.insert(0, f"data.source={plain[1]}")
-    name = Path(plain[0]).stem
-    return load_run(plain[0], settings, fine_tune=from_ is not None), Path(out or f"runs/{name}")
+    if len(plain) > 1:  # one file, or two parallel ones
+        files = [jsonlib.dumps(file) for file in plain[1:]]
+        settings.insert(0, f"data.source={files[0] if len(files) == 1 else '[' + ', '.join(files) + ']'}")
+    run = load_run(plain[0], settings, fine_tune=from_ is not None)
+    return run.with_absolute_paths(), Path(out or f"runs/{Path(plain[0]).stem}")
 
 
 def _existing_run(folder: str, words: tuple[str, ...]) -> tuple[RunConfig, Path]:
@@ -131,7 +133,7 @@ def _list(*, json: bool) -> None:
         return
     listing = table("recipe", "task", "data", "model", "steps", right=(4,), no_wrap=(0,))
     for name, run in runs.items():
-        source = run.data.source or "your file"
+        source = str(run.data.source or "your file")
         listing.add_row(name, run.about, source, str(run.model.get("family")), f"{run.train.steps:,}")
     OUT.print(listing)
 
@@ -139,7 +141,8 @@ def _list(*, json: bool) -> None:
 def _print_plan(prepared: PreparedRun, folder: Path) -> None:
     run, bundle = prepared.run, prepared.bundle
     rows = " · ".join(f"{len(split):,} {name}" for name, split in prepared.rows.splits.items())
-    ERR.print(f"data       {run.data.source} · {prepared.rows.schema} · {rows}", markup=False)
+    source = run.data.source if isinstance(run.data.source, str) else ", ".join(run.data.source or ())
+    ERR.print(f"data       {source} · {prepared.rows.schema} · {rows}", markup=False)
     for note in prepared.notes:
         ERR.print(f"           {note}", markup=False)
     vocabulary = f" · {bundle.tokenizer.vocab:,} tokens" if bundle.tokenizer else ""

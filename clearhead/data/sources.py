@@ -46,8 +46,11 @@ def read_splits(source: FileName | Sequence[FileName]) -> dict[str, Source]:
 
 
 def _combine(paths: Sequence[Path]) -> Source:
-    """Parallel files, if their names differ only in the language; else files one after another."""
-    if len(paths) > 1 and len({_stem(path) for path in paths}) == 1 and not any(map(_has_format, paths)):
+    """Parallel files, if their names differ in the language alone or end in two; else one after another."""
+    suffixes = {suffix_of(path.name) for path in paths}
+    two_languages = len(paths) == len(suffixes) == 2 and all(map(is_language_code, suffixes))
+    same_stem = len(paths) > 1 and len({_stem(path) for path in paths}) == 1
+    if (same_stem or two_languages) and not any(map(_has_format, paths)):
         return ParallelSource({suffix_of(path.name): read_text(File(path)) for path in paths})
     sources = [read_source(File(path)) for path in paths]
     return sources[0] if len(sources) == 1 else ConcatenatedSource(sources)

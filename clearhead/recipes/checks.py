@@ -18,6 +18,7 @@ TYPE_WORDS = {
     int: "a whole number",
     float: "a number",
     dict: "keys and values",
+    list: "a list",
     NoneType: "nothing",
 }
 
@@ -51,6 +52,8 @@ def _has_type(value: Any, hint: Any) -> bool:
         return any(_has_type(value, option) for option in arguments)
     if origin is Literal:
         return isinstance(value, str) and value in arguments
+    if origin is list:
+        return isinstance(value, list) and all(_has_type(item, arguments[0]) for item in value)
     if origin is dict:
         return isinstance(value, dict) and all(_has_type(item, arguments[1]) for item in value.values())
     if hint is Any:

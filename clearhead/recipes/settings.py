@@ -7,7 +7,7 @@ and run again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Literal
@@ -57,7 +57,7 @@ RECIPES = sorted(path.name.removesuffix(".yaml") for path in PRESETS.iterdir() i
 class DataConfig:
     """Where the rows come from, and how they are truncated and batched."""
 
-    source: str | None = None  # a file, parallel files, a folder, or a built-in corpus
+    source: str | list[str] | None = None  # a file, two parallel files, a folder, or a built-in corpus
     valid: str | None = None  # a validation file; None: a split of the source, or every 20th row
     map: dict[str, str] | None = None  # role: column
     language: str = "en"  # of the targets, for BLEU
@@ -93,6 +93,14 @@ class RunConfig:
     model: dict[str, Any] = field(default_factory=dict)
     train: Training = field(default_factory=lambda: Training(steps=1000))
 
+    def with_absolute_paths(self) -> RunConfig:
+        """The same run with files under their full names, so that it can be resumed from any folder."""
+        data = self.data
+        source = [_absolute(each) for each in data.source] if isinstance(data.source, list) else data.source
+        source = _absolute(source) if isinstance(source, str) else source
+        valid = None if data.valid is None else _absolute(data.valid)
+        return replace(self, data=replace(data, source=source, valid=valid))
+
     def to_dict(self) -> dict[str, Any]:
         plain = {"task": self.task, "about": self.about, "data": asdict(self.data)}
         return {
@@ -105,6 +113,11 @@ class RunConfig:
     def to_yaml(self) -> str:
         text: str = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
         return text
+
+
+def _absolute(name: str) -> str:
+    """The full name of a file; the name of a built-in corpus as it is."""
+    return str(Path(name).resolve()) if Path(name).exists() else name
 
 
 def load_run(recipe: str, arguments: Sequence[str] = (), *, fine_tune: bool = False) -> RunConfig:

@@ -403,3 +403,18 @@ def test_commands_to_copy_are_quoted(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = " ".join(capsys.readouterr().out.split())
     words = shlex.split(out.partition("use ")[2])
     assert words[-3:] == ["predict", str(folder / "run"), "a text"]
+
+
+def test_two_files_in_a_row_and_a_run_that_is_used_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.en").write_text("".join(f"dog number {i} runs\n" for i in range(60)))
+    (tmp_path / "b.de").write_text("".join(f"Hund Nummer {i} rennt\n" for i in range(60)))
+    monkeypatch.chdir(tmp_path)
+    small = ["--model.d_model=16", "--model.encoder_ffn_dim=24", "--model.decoder_ffn_dim=24"]
+    run("train", "translate", "a.en", "b.de", "--steps", "2", *small, "--out", "run")
+    kept = load_run(str(tmp_path / "run" / "settings.yaml"))
+    assert kept.data.source == [str(tmp_path / "a.en"), str(tmp_path / "b.de")]
+    monkeypatch.chdir("/")
+    run("eval", str(tmp_path / "run"))
+    run("train", "--resume", str(tmp_path / "run"))
