@@ -43,5 +43,7 @@ def _decoder(bundle: BundleParts) -> Tower:
     found = decoder_of(bundle.spec)
     if found is None:
         name = bundle.family.title if bundle.family else "this model"
-        raise InputError(f"{name} cannot generate text; it {INSTEAD[bundle.task]}")
+        kind = "hidden" if bundle.spec.head is None else bundle.task
+        instead = f"; it {INSTEAD[kind]}" if kind in INSTEAD else ""
+        raise InputError(f"{name} cannot generate text{instead}")
     return found[0]

@@ -42,7 +42,7 @@ def trace(
 
 def _trace(bundle: BundleParts, fed: TraceInput) -> Trace:
     for ids, tower in zip((fed.ids, fed.target_ids), bundle.spec.towers.values(), strict=False):
-        length, limit = len(ids or ()), tower.max_length
+        length, limit = 0 if ids is None else len(ids), tower.max_length
         if limit is not None and length > limit:
             raise InputError(f"the text is {length} tokens, this model reads at most {limit}; shorten it")
     title = bundle.family.title if bundle.family else type(bundle.spec).__name__
@@ -57,6 +57,11 @@ def _single(bundle: BundleParts, text: Text, target: Text | None) -> TraceInput:
         types = both.types if getattr(tower.embed, "types", 0) else None
         return TraceInput(both.ids, of_encoding(both, tokenizer), types)
     ids, tokens = _encode(bundle, text)
+    sides = list(bundle.spec.towers)
+    if len(sides) > 1:  # towers side by side: each has its own input
+        if target is None:
+            raise InputError(f"this model takes an input for each of {', '.join(sides)}; give both")
+        return TraceInput(ids, tokens, None, *_encode(bundle, target))
     if target is None:
         return TraceInput(ids, tokens)
     more, words = _encode(bundle, target, specials=False)
@@ -81,7 +86,12 @@ def _pair(bundle: BundleParts, text: Text, target: Text | None) -> TraceInput:
     )
 
 
-def _encode(bundle: BundleParts, text: Text, *, specials: bool = True) -> tuple[list[int], list[Token]]:
+def _encode(
+    bundle: BundleParts, text: Text, *, specials: bool = True
+) -> tuple[list[int] | Tensor, list[Token]]:
+    if isinstance(text, Tensor) and text.is_floating_point():  # frames or pixels: one vector per token
+        frames = text[0] if text.ndim == 3 else text
+        return frames, of_ids(range(len(frames)), None)
     if isinstance(text, str):
         tokenizer = bundle._tokenizer("a text")
         encoding = tokenizer.encode(text, specials=specials)

@@ -42,7 +42,8 @@ def evaluate(
         scores = dict(prepared.task.score(model, split))
     rows = len(prepared.rows.splits[split])
     if json:
-        print_json({"run": run, "file": file, "split": split, "rows": rows, "scores": scores})
+        of_run = None if file else split
+        print_json({"run": run, "file": file, "split": of_run, "rows": rows, "scores": scores})
         return
     OUT.print(f"{file or split} · {rows:,} rows")
     for name, value in scores.items():

@@ -88,7 +88,7 @@ def plan(
         }
         print_json(facts | ({"here": asdict(timing) | {"share": timing.share}} if timing else {}))
         return
-    _print_cost(what, total, dtype)
+    _print_cost(what, total, dtype, decodes=spec.decodes)
     if timing is not None:
         _print_timing(timing, job)
     if devices > 1 or only:
@@ -118,8 +118,8 @@ def _size(word: str) -> int:
     return int(number)
 
 
-def _print_cost(what: str, total: Cost, precision: str) -> None:
-    doing = "training" if total.training else "decoding"
+def _print_cost(what: str, total: Cost, precision: str, *, decodes: bool) -> None:
+    doing = "training" if total.training else "decoding" if decodes else "one forward pass"
     rows = f"{total.batch:,} row{'s' if total.batch > 1 else ''} of {total.length:,} tokens"
     OUT.print(f"[bold]{what}[/] · {total.parameters:,} parameters · {doing}, {rows}, {precision}")
     forward = f"{amount(total.flops)}FLOP forward"

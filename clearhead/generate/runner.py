@@ -171,13 +171,14 @@ class DecoderRunner(Runner):
 def left_padded(ids_BT: Tensor, mask_BT: Tensor | None) -> tuple[Tensor, Tensor]:
     """All padding on the left, so that new tokens follow real ones; all-padding columns are dropped.
 
-    Positions count real tokens only, so moving the padding changes no number.
+    Positions count real tokens only, so moving the padding changes no number. An encoder may also take
+    frames, (batch, length, ...), in place of ids.
     """
-    if ids_BT.ndim != 2 or 0 in ids_BT.shape:
+    if ids_BT.ndim < 2 or 0 in ids_BT.shape:
         raise InputError(f"ids must be (batch, length) with at least one token; given {tuple(ids_BT.shape)}")
     if mask_BT is None:
-        return ids_BT, torch.ones_like(ids_BT, dtype=torch.bool)
-    if mask_BT.shape != ids_BT.shape:
+        return ids_BT, torch.ones(ids_BT.shape[:2], dtype=torch.bool, device=ids_BT.device)
+    if mask_BT.shape != ids_BT.shape[:2]:
         raise InputError(
             f"the mask is {tuple(mask_BT.shape)}, the ids {tuple(ids_BT.shape)}; expected the same"
         )
@@ -186,4 +187,5 @@ def left_padded(ids_BT: Tensor, mask_BT: Tensor | None) -> tuple[Tensor, Tensor]
         raise InputError("a row of the prompt has no real token; every mask row needs a 1")
     order = real.long().argsort(dim=1, stable=True)
     first = ids_BT.shape[1] - int(real.sum(1).max())
-    return ids_BT.gather(1, order)[:, first:], real.gather(1, order)[:, first:]
+    rows = torch.arange(len(ids_BT), device=ids_BT.device)[:, None]
+    return ids_BT[rows, order][:, first:], real.gather(1, order)[:, first:]

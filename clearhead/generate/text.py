@@ -269,6 +269,8 @@ class TextGenerator:
     ) -> Decoding:
         settings, device = self.settings, next(self.model.parameters()).device
         strategy = self._seeded(requests)
+        if alternatives < 0:
+            raise InputError(f"alternatives is {alternatives}; expected 0 or more")
         if alternatives and isinstance(strategy, Beam):
             raise InputError("beam search has no alternatives; record=True reports every hypothesis it tried")
         lengths, start = real_BT.sum(1).tolist(), None

@@ -8,7 +8,7 @@ tensors and JSON, so opening it runs no code from it.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from .tokens import Token
 from .trace_data import TraceData
 
 FORMAT = "clearhead-trace-1"
+INPUT_FIELDS = ("ids", "target_ids")
 LARGEST_ANSWER = 4_000_000  # numbers; of larger outputs only the most likely predictions are stored
 
 
@@ -52,8 +53,7 @@ def write_trace(trace: TraceData, path: Path) -> Path:
         "about": {
             "title": info.title, "kinds": info.kinds, "speaks": info.generates, "has_head": info.has_head,
         },
-        "fed": asdict(trace_input)
-        | {"tokens": trace_input.tokens, "target_tokens": trace_input.target_tokens},
+        "fed": _pack_input(trace_input, tensors),
         "calls": {address: _pack_call(address, call, tensors) for address, call in record.calls.items()},
     }  # fmt: skip
     lens = trace.logit_lens_or_none(top=10)
@@ -67,6 +67,15 @@ def write_trace(trace: TraceData, path: Path) -> Path:
     except (OSError, SafetensorError) as error:
         raise SaveError(f"{path} cannot be written: {error}") from None
     return path
+
+
+def _pack_input(trace_input: TraceInput, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The input for the header; frames and pixels are tensors of the file."""
+    entry = {f.name: getattr(trace_input, f.name) for f in fields(trace_input)}
+    for name in INPUT_FIELDS:
+        if isinstance(entry[name], Tensor):
+            tensors[f"input/{name}"], entry[name] = entry[name], None
+    return entry
 
 
 def _pack_call(address: str, call: RecordedCall, tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -105,6 +114,7 @@ def read_trace(path: str | Path) -> tuple[TraceInput, ForwardRecord, ModelInfo, 
             about["title"], about["kinds"], generates=about["speaks"], has_head=about["has_head"]
         )
         calls = {address: _unpack_call(address, entry, tensors) for address, entry in header["calls"].items()}
+        trace_input |= {name: tensors[f"input/{name}"] for name in INPUT_FIELDS if f"input/{name}" in tensors}
         tokens = {
             side: trace_input[side] and [Token(*t) for t in trace_input[side]]
             for side in ("tokens", "target_tokens")

@@ -54,6 +54,11 @@ def scheme_named(word: str, length: int = 100, width: int = 512) -> Positions:
         "widths": (width // 2, width - width // 2),
     }
     needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    if unknown := [name for name in needed if name not in sizes]:
+        raise InputError(
+            f"{kind.__name__} needs {', '.join(unknown)}, which has no default: draw it from Python, "
+            f"lens.position_effects({kind.__name__}({unknown[0]}=...))"
+        )
     scheme = kind(**{name: sizes[name] for name in needed})
     assert isinstance(scheme, Positions)
     return scheme

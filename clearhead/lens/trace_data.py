@@ -121,7 +121,8 @@ class TraceData:
     @property
     def head_side(self) -> str:
         """The side whose last hidden states are the input of the head."""
-        return "decoder" if "decoder" in self.info.kinds else next(iter(self.record.streams)).split(".")[0]
+        sides = [name.split(".")[0] for name in self.record.streams]
+        return "decoder" if "decoder" in sides else sides[-1]
 
     def logit_lens(self, top: int = 5, positions: slice = EVERY) -> LogitLens:
         """Predictions after each layer: the model's last norm and head, applied to the residual stream.

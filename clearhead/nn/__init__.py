@@ -7,11 +7,11 @@ from .cache import KV, Cache, is_identity
 from .context import Context, States
 from .cost import CallShape, DeviceType, HiddenShape, PartCost, PositionCost, linear_cost, matmul_cost
 from .doctor import check_mask
-from .embed import TokenEmbedding, Tokens
+from .embed import Embed, Embedding, TokenEmbedding, Tokens
 from .encoder_decoder import EncoderDecoder, EncoderDecoderModel
 from .feedforward import MLP, Activation, FeedForward, Gated
 from .heads import Head, TokenHead, TokenLogits, Transform, WordHead
-from .init import FanIn, Normal, ResidualNormal, Xavier, initialise
+from .init import FanIn, Init, Normal, ResidualNormal, Xavier, initialise
 from .kernels import (
     LSH,
     AttentionCall,
@@ -60,7 +60,7 @@ __all__ = [
     "Globals", "View", "mask_adapters", "check_mask",
     # running, recording, extending
     "Cache", "SegmentMemory", "Tap", "OFF", "Recorder", "sites", "Kernel", "AttentionKernel", "AttentionCall",
-    "TokenMixer", "Positions", "PositionScheme", "BoundPositions",
+    "TokenMixer", "Positions", "PositionScheme", "BoundPositions", "Embed", "Embedding", "Init",
     # for the other packages
     "MultiHead", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "is_identity", "Context",
     "States", "CallShape", "DeviceType", "HiddenShape", "PartCost", "PositionCost", "linear_cost",

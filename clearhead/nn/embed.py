@@ -8,6 +8,7 @@ Shape suffixes: B batch, T tokens, D width.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,8 @@ class Embed(Spec):
 
     def build(self, width: int) -> Embedding:
         raise NotImplementedError
+
+    reads_ids: ClassVar[bool] = False  # whether its inputs are token ids, so that its outputs can be fed back
 
     def example(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
         """A random input of this size."""
@@ -61,6 +64,8 @@ class Embedding(nn.Module):
 @dataclass(frozen=True, kw_only=True)
 class Tokens(Embed):
     """A table of vectors, one per id; `types` adds a second one for segments (BERT)."""
+
+    reads_ids: ClassVar[bool] = True
 
     vocab: Count
     types: Amount = 0

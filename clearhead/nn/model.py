@@ -72,7 +72,7 @@ class Model(Spec):
     @property
     def generates(self) -> bool:
         """Whether it generates text token by token."""
-        return self.decodes and isinstance(self.head, WordHead)
+        return self.decodes and self.head_tower.embed.reads_ids and isinstance(self.head, WordHead)
 
     @property
     def max_length(self) -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..bundle import Bundle
-from ..lens import AttentionKind, Trace, ablate, of_ids, trace_ids
+from ..lens import AttentionKind, Trace, ablate, attention_addresses, of_ids, trace_ids
 
 TOP_PREDICTIONS = 6
 
@@ -26,8 +26,8 @@ def top_predictions(trace: Trace, top: int = TOP_PREDICTIONS) -> list[dict[str, 
 
 def without_head(bundle: Bundle, trace: Trace, kind: AttentionKind, layer: int, head: int) -> dict[str, Any]:
     """The same tokens through the model with one head ablated, and what that model generates by itself."""
-    side = {"self": "encoder.", "decoder": "decoder.", "cross": "cross."}[kind]
-    word = f"{side if bundle.spec.is_encoder_decoder else ''}head:{layer}.{head}"
+    stack = "cross" if kind == "cross" else attention_addresses(bundle.model)[kind].split(".")[0]
+    word = f"head:{layer}.{head}" if len(bundle.spec.towers) == 1 else f"{stack}.head:{layer}.{head}"
     ablated = replace(bundle, model=ablate(bundle.model, [word]))
     after = trace_ids(ablated.model, trace.input, tokenizer=bundle.tokenizer)
     before, output = top_predictions(trace), decoded_target(bundle, trace)

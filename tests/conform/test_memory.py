@@ -10,7 +10,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tolerance import assert_close
 from torch import Tensor
-from zoo import VOCAB, ids, single, tower
+from zoo import VOCAB, ids, sample, single, tower
 
 import clearhead as ch
 from clearhead import nn as cn
@@ -90,7 +90,7 @@ def test_a_short_answer_is_the_same_with_and_without_replay(name: str, tmp_path:
     assert torch.equal(bundle.model(found[0])[:, 5:-1].argmax(-1), found[0][:, 6:])
 
 
-RELATIVE = {n: k() for n, k in Positions.kinds().items() if k.relative}
+RELATIVE = {n: sample(k) for n, k in Positions.kinds().items() if k.relative}
 relative = pytest.mark.parametrize("positions", RELATIVE.values(), ids=RELATIVE)
 
 

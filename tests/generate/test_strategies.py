@@ -365,3 +365,10 @@ def test_a_kernel_that_cannot_be_cached_reads_everything_again(strategy: Strateg
                 assert logprob == pytest.approx(float(chances[token]), abs=1e-9)
     twin = Draft(model, 3)
     assert says(model, Greedy(), draft=twin, limit=9) == says(model, Greedy(), limit=9)
+
+
+def test_the_last_position_is_a_clear_error_in_every_way_to_run() -> None:
+    """Axial positions count by rows and columns; a replayed step must not run past them."""
+    model = single(causal=True, positions=cn.Axial(shape=(4, 8), widths=(14, 10))).build()
+    with pytest.raises(InputError, match="longer than 32"):
+        says(model, Greedy(), limit=60)

@@ -18,6 +18,8 @@ from clearhead.bundle import Bundle
 from clearhead.certify.invariances import alone
 from clearhead.certify.sample import SampleBatch
 from clearhead.errors import InputError
+from clearhead.generate import Prompt, generate
+from clearhead.lens import open_trace
 from clearhead.lens.ablate import ablate
 from clearhead.lens.cost import cost
 from clearhead.lens.describe import sentence
@@ -160,3 +162,39 @@ def test_nothing_outside_asks_for_the_kind_of_a_model() -> None:
             if names & KINDS:
                 hits.append(f"{module}:{getattr(node, 'lineno', 0)}")
     assert hits == []
+
+
+def test_two_inputs_are_traced_saved_and_opened(tmp_path: Path) -> None:
+    made = bundle()
+    ids, frames = (x[0] for x in SampleBatch.of(made).inputs)
+    with pytest.raises(InputError, match="an input for each of text, sound"):
+        made.trace(ids)
+    trace = made.trace(ids, frames)
+    assert trace.attention("sound").shape[:2] == (3, 2) and trace.head_side == "sound"
+    again = open_trace(trace.save(tmp_path / "a.safetensors"))
+    assert_close(again.attention("sound"), trace.attention("sound"))
+    assert torch.equal(again.input.target_ids, frames)
+    with pytest.raises(InputError, match=r"cannot generate text; it gives hidden states"):
+        made.generate("a text")
+
+
+def test_frames_in_tokens_out() -> None:
+    """As speech recognition does: the encoder reads frames, the decoder generates ids."""
+    frames = tower(FrameInput(bands=8), 1)
+    words = tower(cn.Tokens(vocab=50), 1)
+    cross = replace(words.block, cross=cn.Attention(heads=2))
+    spec = cn.EncoderDecoder(
+        encoder=frames, decoder=replace(words, causal=True, block=cross),
+        head=cn.TokenHead(vocab=50), shared=False,
+    )  # fmt: skip
+    untied = cn.TokenHead(vocab=50, tied=False)
+    assert spec.generates and not cn.SingleStack(tower=replace(frames, causal=True), head=untied).generates
+    model = spec.build(seed=0).eval()
+    source = frames.embed.example(2, 6, torch.Generator().manual_seed(0))
+    start = torch.zeros(2, 1, dtype=torch.long)
+    with torch.no_grad():
+        made = [row[0].ids for row in generate(model, Prompt(source, None, start), limit=4).finish()]
+        alone = [
+            generate(model, Prompt(x[None], None, start[:1]), limit=4).finish()[0][0].ids for x in source
+        ]
+    assert made == alone and all(len(ids) == 4 for ids in made)

@@ -109,11 +109,12 @@ def _align_right(label: str, cells: int) -> str:
     return " " * max(cells - cell_len(short), 0) + short
 
 
-def print_answer(predictions: TopPredictions) -> None:
+def print_answer(predictions: TopPredictions, *, generates: bool) -> None:
     if predictions.said:
         OUT.print(f"output {predictions.said}", markup=False)
     if predictions.best:
-        OUT.print("next   " + " · ".join(f"{label} {p:.3f}" for label, p in predictions.best), markup=False)
+        best = " · ".join(f"{label} {p:.3f}" for label, p in predictions.best)
+        OUT.print(f"{'next ' if generates else 'label'}  {best}", markup=False)
 
 
 def before_and_after(comparison: Comparison, words: str) -> None:

@@ -150,7 +150,7 @@ def _print_trace(trace: Trace, options: LookOptions, names: dict[int, str]) -> N
         rows.print_frames(trace)
     else:
         rows.weights(trace, kind, layer, options.head, options.word)
-        rows.print_answer(answer_of(trace, names))
+        rows.print_answer(answer_of(trace, names), generates=trace.answer.ndim > 1)
 
 
 def _facts(

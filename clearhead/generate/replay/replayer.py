@@ -26,7 +26,7 @@ Forward = Callable[[Tensor], Tensor]  # new ids (R, 1) to hidden states (R, 1, D
 
 def replay_enabled() -> bool:
     """Whether the environment allows replay: CLEARHEAD_REPLAY=0 turns it off, for people with a debugger."""
-    return os.environ.get("CLEARHEAD_REPLAY", "1") != "0"
+    return os.environ.get("CLEARHEAD_REPLAY", "1").lower() not in ("0", "false", "no", "off")
 
 
 def is_replayable(tower: Stack, capacity: int) -> bool:
@@ -35,7 +35,7 @@ def is_replayable(tower: Stack, capacity: int) -> bool:
     True if no layer changes its calls with the length of the text, up to `capacity` tokens, and no forward
     hook is registered that would expect to see every step.
     """
-    if getattr(tower.positions, "length", capacity) < capacity:
+    if (tower.spec.max_length or capacity) < capacity:
         return False  # the model itself must refuse the first token beyond its last position
     if _has_any_global_hook():  # type: ignore[no-untyped-call]
         return False

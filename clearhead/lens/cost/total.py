@@ -129,9 +129,13 @@ def cost(
 
 
 def logits_bytes(spec: Model, call: CallShape) -> int:
-    """Bytes of the logits; in training also of their log-probabilities and gradients in float32."""
+    """Bytes of the logits; in training also of their log-probabilities and gradients in float32.
+
+    Decoding needs those of the last position alone.
+    """
     last = _last_call(spec, call)
-    shape = replace(last, length=last.length if call.training else 1).hidden(spec.head_tower.out_width)
+    only_last = spec.decodes and not call.training
+    shape = replace(last, length=1 if only_last else last.length).hidden(spec.head_tower.out_width)
     numbers = shape.vectors * shape.width if spec.head is None else spec.head.outputs(shape)
     return numbers * (call.number + (8 if call.training else 0))
 

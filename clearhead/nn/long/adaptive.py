@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +30,8 @@ Band = tuple[Tensor, Tensor | None]
 @dataclass(frozen=True, kw_only=True)
 class Adaptive(Embed):
     """Tables by frequency, each `shrink` times narrower than the one before; with 1, one table for all."""
+
+    reads_ids: ClassVar[bool] = True
 
     vocab: Count
     cutoffs: tuple[int, ...]

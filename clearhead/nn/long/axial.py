@@ -28,6 +28,10 @@ class Axial(Positions):
         if min(*self.shape, *self.widths) < 1:
             raise SpecError(f"Axial(shape={self.shape}, widths={self.widths}): all must be 1 or more")
 
+    @property
+    def max_length(self) -> int:
+        return self.shape[0] * self.shape[1]
+
     def build(self, dims: Dims, width: int) -> PositionScheme:
         if sum(self.widths) != width:
             raise SpecError(f"Axial.widths {self.widths} must sum to the width, {width}")
