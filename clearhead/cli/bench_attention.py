@@ -32,8 +32,8 @@ def attention(
         tuple[int, ...], Parameter(help="sequence lengths (default: 512 to 16,384)", consume_multiple=True)
     ] = (),
     width: Annotated[int, Parameter(help="model dimension of the layer")] = 256,
-    heads: int = 4,
-    batch: int = 1,
+    heads: Annotated[int, Parameter(help="number of heads")] = 4,
+    batch: Annotated[int, Parameter(help="batch size")] = 1,
     causal: Annotated[
         bool, Parameter(negative="", help="causal attention; some kernels do not support it")
     ] = False,

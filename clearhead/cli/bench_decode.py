@@ -16,7 +16,7 @@ def decode(
     model: Annotated[str, Parameter(help="a named size, with random weights, or a folder")] = "gpt2",
     *,
     batch: Annotated[int, Parameter(help="batch size")] = 1,
-    beams: int = 1,
+    beams: Annotated[int, Parameter(help="number of beams; 1 is greedy")] = 1,
     prompt: Annotated[int, Parameter(help="prompt length in tokens")] = 32,
     tokens: Annotated[int, Parameter(help="new tokens per prompt")] = 64,
     rounds: Annotated[int, Parameter(help="rounds per side; the median is reported")] = 5,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def certify(
-    folder: str,
+    folder: Annotated[str, Parameter(help="a checkpoint folder or a Hub id")],
     *,
     set_: Set = None,
     json: Json = False,

@@ -38,7 +38,12 @@ clinic = App(
 
 
 @clinic.default
-def show(name: str | None = None, *, lang: Language = None, json: Json = False) -> None:
+def show(
+    name: Annotated[str | None, Parameter(help="name of an exercise (default: the list)")] = None,
+    *,
+    lang: Language = None,
+    json: Json = False,
+) -> None:
     """List the exercises, or show one."""
     locale = language(lang)
     if name is not None:
@@ -89,7 +94,7 @@ def _show(exercise: Exercise, lang: Lang, *, json: bool) -> None:
 
 @clinic.command
 def start(
-    name: str,
+    name: Annotated[str, Parameter(help="name of an exercise")],
     *,
     to: Annotated[str | None, Parameter(help="file to write (default: NAME.py)")] = None,
     lang: Language = None,
@@ -111,8 +116,8 @@ def start(
 
 @clinic.command
 def check(
-    name: str,
-    file: str,
+    name: Annotated[str, Parameter(help="name of an exercise")],
+    file: Annotated[str, Parameter(help="your file")],
     *,
     limit: Annotated[float, Parameter(help="time limit in seconds")] = 30.0,
     lang: Language = None,
@@ -166,7 +171,9 @@ def _print_verdict(exercise: Exercise, verdict: Verdict, lang: Lang, hints: int,
 
 
 @clinic.command
-def hint(name: str, *, lang: Language = None, json: Json = False) -> None:
+def hint(
+    name: Annotated[str, Parameter(help="name of an exercise")], *, lang: Language = None, json: Json = False
+) -> None:
     """Show all hints of an exercise at once."""
     exercise, locale = find_exercise(name), language(lang)
     if json:

@@ -25,7 +25,7 @@ data = App(name="data", help="Check data before training on it.")
 
 @data.command(name="check")
 def check_files(
-    *files: str,
+    *files: Annotated[str, Parameter(help="a file, parallel files, a folder, or a built-in corpus")],
     tokenizer: Annotated[
         str | None, Parameter(help="folder with a tokenizer.json: count tokens with it")
     ] = None,

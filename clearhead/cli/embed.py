@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
-from .options import Json, Quantize, Set, edits, lines_of
+from .options import Json, ModelName, Quantize, Set, edits, lines_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def embed(
-    model: str,
+    model: ModelName,
     file: Annotated[str, Parameter(help="one text per line; - reads stdin", allow_leading_hyphen=True)],
     *,
     out: Annotated[

@@ -14,8 +14,8 @@ from .options import Json, Quantize, Set, edits
 
 
 def evaluate(
-    run: str,
-    file: str | None = None,
+    run: Annotated[str, Parameter(help="folder of a run")],
+    file: Annotated[str | None, Parameter(help="another data file (default: the run's own data)")] = None,
     *,
     set_: Set = None,
     split: Annotated[str, Parameter(help="split of the run's own data, when no file is given")] = "valid",

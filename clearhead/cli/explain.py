@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter
 from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.text import Text
@@ -12,7 +15,7 @@ from .options import Json, Language
 
 
 def lines(
-    name: str | None = None,
+    name: Annotated[str | None, Parameter(help="name of an explanation (default: the list)")] = None,
     *,
     lang: Language = None,
     json: Json = False,

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from ..errors import LoadError, nearest
 from .console import OUT, amount, print_json, table
-from .options import Edits, Json, Set, edits
+from .options import Edits, Json, ModelOrSize, Set, edits
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
@@ -29,7 +29,7 @@ HEAD_OUTPUTS: dict[HeadKind, str] = {
 
 
 def inspect(
-    what: str,
+    what: ModelOrSize,
     *,
     set_: Set = None,
     diff: Annotated[

@@ -31,7 +31,7 @@ learn.command(lines)
 
 @learn.default
 def read(
-    lesson: str | None = None,
+    lesson: Annotated[str | None, Parameter(help="name of a lesson (default: the list)")] = None,
     *,
     save: Annotated[Path | None, Parameter(help="write a printable page: FILE.html")] = None,
     lang: Language = None,

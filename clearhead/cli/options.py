@@ -18,6 +18,8 @@ Language = Annotated[Lang | None, Parameter(help="zh or en (default: from the en
 Threads = Annotated[int | None, Parameter(name="--threads", help="number of threads (default: all cores)")]
 
 # For every command that opens a model.
+ModelName = Annotated[str, Parameter(help="a folder, a Hub id, or a .gguf file")]
+ModelOrSize = Annotated[str, Parameter(help="a folder, a Hub id, a .gguf file, or a size such as bert-base")]
 Set = Annotated[
     list[str] | None,
     Parameter(

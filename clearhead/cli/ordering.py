@@ -26,7 +26,7 @@ from .options import Json, Language
 
 
 def order(
-    name: str | None = None,
+    name: Annotated[str | None, Parameter(help="name of a puzzle (default: the list)")] = None,
     *,
     answer: Annotated[str | None, Parameter(help='the numbers in your order: "3 1 2 4"')] = None,
     hints: Annotated[int, Parameter(help="show the first steps of a right order, this many")] = 0,

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from ..errors import InputError
 from .console import ERR, OUT, amount, print_json, table
 from .inspect import spec_from
-from .options import Json, Set, edits
+from .options import Json, ModelOrSize, Set, edits
 
 if TYPE_CHECKING:
     from ..lens.cost import Cost, Device, Job, LayerComplexity, Plan, Share, Time
@@ -21,7 +21,7 @@ DEFAULT_LENGTH = 512  # tokens, for a model without a maximum length
 
 
 def plan(
-    what: str,
+    what: ModelOrSize,
     *,
     set_: Set = None,
     batch: Annotated[int | None, Parameter(help="global batch size (default: one row per device)")] = None,

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from .console import ERR, OUT, print_json
-from .options import Quantize, Set, edits, texts_of
+from .options import ModelName, Quantize, Set, edits, texts_of
 
 if TYPE_CHECKING:
     from ..bundle import Guess, Prediction
@@ -20,7 +20,7 @@ BAR = 24  # characters of a bar that is full
 
 
 def predict(
-    model: str,
+    model: ModelName,
     text: Annotated[str, Parameter(help="the text; - reads stdin, one per line", allow_leading_hyphen=True)],
     *,
     context: Annotated[

@@ -19,7 +19,7 @@ COLUMNS, LINES = 56, 10  # of a plot
 
 
 def attempt(
-    name: str | None = None,
+    name: Annotated[str | None, Parameter(help="name of an experiment (default: the list)")] = None,
     *,
     seed: Annotated[int, Parameter(help="random seed")] = 0,
     lang: Language = None,

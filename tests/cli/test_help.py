@@ -3,6 +3,11 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+
+from cyclopts import App
+
+from clearhead.cli.main import app
 
 HEAVY = ("torch", "numpy", "matplotlib", "tokenizers", "fastapi", "pyarrow")
 PROGRAM = """
@@ -34,3 +39,19 @@ def test_no_command_imports_a_heavy_library_to_show_its_help() -> None:
     assert [words for words, (shown, _) in found.items() if not shown] == []
     # The first that appears is the one to blame: all run in one process.
     assert {words: heavy for words, (_, heavy) in found.items() if heavy} == {}
+
+
+def test_every_argument_of_every_command_has_a_sentence() -> None:
+    missing = []
+    for words, command in commands(app):
+        if command.default_command is not None:
+            arguments = command.assemble_argument_collection(parse_docstring=True)
+            missing += [f"{' '.join(words)} {a.name}" for a in arguments if a.show and not a.parameter.help]
+    assert missing == []
+
+
+def commands(parent: App, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], App]]:
+    for name in parent:
+        if not name.startswith("-"):
+            yield (*words, name), parent[name]
+            yield from commands(parent[name], (*words, name))
