@@ -75,15 +75,15 @@ export interface TraceInfo {
   notes: string[]; // what a reader should know: tokens outside the vocabulary
   causal: string[]; // kinds in which no query sees a later key
 }
-export interface Guess {
+export interface Prediction {
   id: number;
   text: string;
   p: number;
 }
-export interface Said extends Token {
+export interface GeneratedToken extends Token {
   p: number;
   forced: boolean;
-  others: Guess[];
+  others: Prediction[];
 }
 
 function headers(more: Record<string, string> = {}): Record<string, string> {

@@ -18,12 +18,12 @@ export interface Drawn {
   weights: Weights;
 }
 /** Where to look in a trace; what is left out is chosen here. */
-export interface Wanted {
+export interface Selection {
   kind?: string;
   layer?: number;
   head?: number;
 }
-export interface Asked {
+export interface TraceRequest {
   model: string;
   text: string;
   target?: string | null;
@@ -39,7 +39,7 @@ class AttentionState {
   generate = $state(false); // let it continue the text
   chat = $state(false); // the text is a message to a chat model
   trace = $state.raw<TraceInfo | null>(null);
-  asked = $state.raw<Asked | null>(null); // what the trace was made from
+  asked = $state.raw<TraceRequest | null>(null); // what the trace was made from
   kind = $state("self");
   layer = $state(0); // the head that was chosen; `shown` is the one that has arrived
   head = $state(0);
@@ -87,13 +87,13 @@ class AttentionState {
     return this.hideFirst ? withoutFirst(part) : part;
   }
 
-  async run(model: string, wanted: Wanted = {}): Promise<void> {
+  async run(model: string, wanted: Selection = {}): Promise<void> {
     const { text, target, generate, chat } = this;
     await this.ask({ model, text, target: target.trim() || null, generate: generate && !target.trim(), chat }, wanted);
   }
 
   /** A new trace. Of another model nothing stays in sight meanwhile; an older question is no longer waited for. */
-  private async ask(asked: Asked, wanted: Wanted): Promise<void> {
+  private async ask(asked: TraceRequest, wanted: Selection): Promise<void> {
     this.line?.abort();
     const line = (this.line = new AbortController());
     const before = this.trace;
@@ -110,7 +110,7 @@ class AttentionState {
   }
 
   /** Take a trace in hand, and look at one head of it; nothing of the last one stays. */
-  async take(trace: TraceInfo, wanted: Wanted = {}): Promise<void> {
+  async take(trace: TraceInfo, wanted: Selection = {}): Promise<void> {
     this.show(trace);
     // Of a model that is new here the most telling kind is shown first: cross-attention where there is one.
     const kind = trace.kinds.find((k) => k.kind === wanted.kind)?.kind ?? trace.kinds[trace.kinds.length - 1].kind;

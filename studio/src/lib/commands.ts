@@ -1,5 +1,5 @@
 // The commands that do in a terminal what a screen has done, built from the request that was sent.
-import type { Asked, Drawn } from "./attention.svelte";
+import type { TraceRequest, Drawn } from "./attention.svelte";
 import { command } from "./quote";
 
 export interface Decoding {
@@ -35,7 +35,7 @@ export function generation(where: string, asked: Decoding): string {
 }
 
 /** Of a trace whose answer was given token by token (`target_ids`), `answer` is that answer as text. */
-export function looking(where: string, asked: Asked, answer: string, kind: string, drawn: Pick<Drawn, "layer" | "head">, kernel = ""): string {
+export function looking(where: string, asked: TraceRequest, answer: string, kind: string, drawn: Pick<Drawn, "layer" | "head">, kernel = ""): string {
   const target = asked.target_ids?.length ? answer : asked.target;
   const text = asked.text.startsWith("-") ? `--text=${asked.text}` : asked.text;
   return command("look", where, text, target && `--target=${target}`, asked.generate && !target && "--generate",
@@ -62,7 +62,7 @@ export function planning(size: string, sizes: Sizes, feedforward: string, batch:
 /** As the server names the folder of a run. */
 export const runName = (name: string): string => name.toLowerCase().replace(/[^a-z0-9._-]+/g, "-").replace(/^[-.]+|[-.]+$/g, "").slice(0, 36);
 
-export interface Taught {
+export interface StepsOptions {
   model: string;
   text: string;
   kind: string;
@@ -71,7 +71,7 @@ export interface Taught {
   off: string[];
 }
 
-export function teaching(where: string, asked: Taught): string {
+export function teaching(where: string, asked: StepsOptions): string {
   const text = asked.text.startsWith("-") ? `--text=${asked.text}` : asked.text;
   return command("look", where, text, "--kind", asked.kind, "--layer", asked.layer, "--head", asked.head, ...asked.off.flatMap((part) => ["--without", part]));
 }

@@ -10,16 +10,16 @@ export interface FamilyRow {
   parent: string | null;
   sizes: string[];
 }
-interface Kin {
+interface FamilyNode {
   row: FamilyRow | null;
-  children: Kin[];
+  children: FamilyNode[];
 }
 const INDENT = 22;
-export type PlacedFamily = HierarchyPointNode<Kin>;
+export type PlacedFamily = HierarchyPointNode<FamilyNode>;
 
 export function descent(rows: FamilyRow[], across: number, down: number): { nodes: PlacedFamily[]; width: number; height: number } {
-  const kin = new Map(rows.map((row) => [row.name, { row, children: [] as Kin[] } as Kin]));
-  const root: Kin = { row: null, children: [] };
+  const kin = new Map(rows.map((row) => [row.name, { row, children: [] as FamilyNode[] } as FamilyNode]));
+  const root: FamilyNode = { row: null, children: [] };
   for (const row of [...rows].sort((a, b) => a.year - b.year)) (kin.get(row.parent ?? "") ?? root).children.push(kin.get(row.name)!);
   const first = Math.min(...rows.map((row) => row.year));
   const nodes = (hierarchy(root, (k) => k.children) as PlacedFamily).descendants().filter((n) => n.data.row !== null);

@@ -4,7 +4,7 @@ import { descent, wide, type FamilyRow } from "./descent";
 import { cellAt, fitted, kept, zoomed } from "./heat";
 import { empty, extended, joined, thinned } from "./series";
 import { grown, last, placed, said } from "./tree";
-import type { Node } from "./writing.svelte";
+import type { Node } from "./generation.svelte";
 
 const node = (id: number, parent: number, token: number, fate: Node["fate"], step: number): Node => ({ id, parent, token, fate, step, label: `${token}`, logprob: -0.1, score: -0.1 });
 const NODES = [node(0, -1, 7, "kept", 0), node(1, -1, 8, "pruned", 0), node(2, 0, 9, "kept", 1), node(3, 2, 2, "finished", 2), node(4, 2, 5, "pruned", 2)];

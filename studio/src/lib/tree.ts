@@ -1,7 +1,7 @@
 // The tree of a beam search: nodes in, places on a page out. Tokens that follow each other without a branch are
 // drawn as one.
 import { hierarchy, type HierarchyPointNode } from "d3-hierarchy";
-import type { Node } from "./writing.svelte";
+import type { Node } from "./generation.svelte";
 
 export interface Leafy {
   run: Node[]; // tokens in a row; empty: the beginning

@@ -10,7 +10,7 @@ import { brightest } from "./palette";
 import { reading } from "./reading";
 import { alignSvg, DARK, linesSvg, tintedSvg } from "./svg";
 import { caption, grown, placed } from "./tree";
-import type { Node } from "./writing.svelte";
+import type { Node } from "./generation.svelte";
 
 const token = (id: number): Token => ({ text: `${id}`, id, start: 0, end: 0, special: false, label: `${id}` });
 

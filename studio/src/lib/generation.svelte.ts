@@ -1,5 +1,5 @@
 // What the Generate screen is doing: the text, the settings, the tokens as they come, the tree of a beam search.
-import { post, Refusal, stream, type Said } from "./api";
+import { post, Refusal, stream, type GeneratedToken } from "./api";
 import type { Decoding } from "./commands";
 import { report } from "./report.svelte";
 
@@ -23,7 +23,7 @@ export interface Beams {
 export const USUAL = { max_new: 48, temperature: 0.8, top_k: 0, top_p: 0.95, repetition: 1, seed: 0, beams: 4, length_penalty: 1 };
 export const NUMBERS = Object.keys(USUAL) as (keyof typeof USUAL)[];
 
-class Writing {
+class GenerationState {
   text = $state("");
   strategy = $state<"greedy" | "sample" | "beam">("greedy");
   max_new = $state(USUAL.max_new);
@@ -37,7 +37,7 @@ class Writing {
   chat = $state(false); // the text is a message, and the checkpoint's template writes the prompt
   sent = $state.raw<Decoding | null>(null); // the request that what is shown answers
   chosen = $state.raw<number[]>([]); // places where another token was chosen by hand
-  said = $state.raw<Said[]>([]);
+  said = $state.raw<GeneratedToken[]>([]);
   answer = $state("");
   reason = $state("");
   took = $state(0);
@@ -110,4 +110,4 @@ class Writing {
   }
 }
 
-export const writing = new Writing();
+export const generation = new GenerationState();
