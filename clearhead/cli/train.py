@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from ..train import TrainingResult
 
 WORDS_HELP = (
-    "RECIPE [FILE] and any setting as a dotted option: --data.length 256, --tokenizer.vocab 8000, "
-    "--model.dropout 0.1, --train.lr 3e-4; RECIPE --print-config prints all of them with their values"
+    "RECIPE [FILE | FILE FILE] and settings: --epochs 3, --lr 5e-5, --batch-size 16, --max-length 128, "
+    "--early-stop 3, or any as a dotted option: --tokenizer.vocab 8000, --model.dropout 0.1; "
+    "RECIPE --print-config prints all of them with their values"
 )
 
 
@@ -94,6 +95,13 @@ def run_training(prepared: PreparedRun, folder: Path) -> TrainingResult:
 
 def _with_initial_model(run: RunConfig, folder: str | None, edit: Edits) -> RunConfig:
     """The run with another initial model, or with an edited spec."""
+    from ..families import FAMILIES, SIZES
+
+    if folder is not None and folder in {*FAMILIES, *SIZES} and not Path(folder).exists():
+        raise InputError(
+            f"--from takes a checkpoint: a folder, a Hub id or a .gguf file; {folder!r} is a family: "
+            f"--model.family {folder}"
+        )
     model: dict[str, Any] = run.model if folder is None else {"family": folder}
     return replace(run, model={**model, "edit": {**model.get("edit", {}), **edit}} if edit else model)
 

@@ -255,6 +255,7 @@ def test_a_swapped_model_heals_from_a_run(files: dict[str, Path], tmp_path: Path
     ("words", "said"),
     [
         (["--from", "nowhere"], "name a recipe: answer"),
+        (["classify", "x.tsv", "--from", "bert"], "'bert' is a family: --model.family bert"),
         (["--resume", "somewhere", "--set", "Attention.kernel=Linear"], "leave out --from and --set"),
         (["gpt-chars", "--set", "Attention.kernel=Liner"], "did you mean 'Linear'?"),
         (["gpt-chars", "--set", "Attention.kernel=Nystrom"], "early words would see late ones"),
