@@ -99,10 +99,7 @@ def _known(family: Family, head: str) -> HeadKind:
     for kind in family.architectures:
         if kind == head:
             return kind
-    raise InputError(
-        f"{family.title} has no head {quoted(head)}; {nearest(head, family.architectures)} "
-        f"(it has {', '.join(family.architectures)})"
-    )
+    raise InputError(f"{family.title} has no head {quoted(head)}; {nearest(head, family.architectures)}")
 
 
 def _check_labels(head: HeadKind, labels: Sequence[str]) -> None:
