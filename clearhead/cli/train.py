@@ -102,6 +102,8 @@ def _with_initial_model(run: RunConfig, folder: str | None, edit: Edits) -> RunC
             f"--from takes a checkpoint: a folder, a Hub id or a .gguf file; {folder!r} is a family: "
             f"--model.family {folder}"
         )
+    if folder is not None and Path(folder).exists():
+        folder = str(Path(folder).resolve())  # a run can be resumed from any folder
     model: dict[str, Any] = run.model if folder is None else {"family": folder}
     return replace(run, model={**model, "edit": {**model.get("edit", {}), **edit}} if edit else model)
 
