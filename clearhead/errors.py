@@ -67,7 +67,7 @@ class MissingError(ClearheadError, ImportError):
 
 
 class UnsupportedError(ClearheadError, NotImplementedError):
-    """A kernel was asked for something it does not support."""
+    """A kernel does not support what a call needs."""
 
 
 def nearest(word: object, choices: Iterable[str]) -> str:

@@ -36,26 +36,25 @@ def change_head(
 ) -> HeadChange:
     """`head` None keeps the stored one; stored labels in another order keep the stored order."""
     stored = family.task(config)
-    wanted = stored if head is None else _known(family, head)
+    new_head = stored if head is None else _check_head(family, head)
     if labels is not None:
-        _check_labels(wanted, labels)
+        _check_labels(new_head, labels)
     names = stored_labels(config)
-    if wanted == stored and (labels is None or wanted not in WITH_LABELS or set(labels) == set(names)):
+    if new_head == stored and (labels is None or new_head not in WITH_LABELS or set(labels) == set(names)):
         return HeadChange(dict(config), stored, replaced=False)
-    unnamed = wanted == stored and labels is not None and _unnamed(config, len(labels))
-    new = {**config, "architectures": [family.architectures[wanted]]}
-    new |= family.head_config.get(wanted, {})
-    if wanted == "span":  # transformers sizes this head, too, by the number of labels
-        new |= _labels(["first", "last"])
-    if wanted in WITH_LABELS:
-        given = list(labels) if labels is not None else [GENERIC.format(i) for i in range(2)]
-        new |= _labels(given)
+    unnamed = new_head == stored and labels is not None and _unnamed(config, len(labels))
+    changed = {**config, "architectures": [family.architectures[new_head]]}
+    changed |= family.head_config.get(new_head, {})
+    if new_head == "span":  # transformers sizes this head, too, by the number of labels
+        changed |= _label_keys(["first", "last"])
+    if new_head in WITH_LABELS:
+        changed |= _label_keys(labels if labels is not None else [GENERIC.format(i) for i in range(2)])
     for key in ("num_labels", "problem_type"):  # of the old head; `id2label` says how many there are
-        new.pop(key, None)
-    return HeadChange(new, wanted, replaced=not unnamed)
+        changed.pop(key, None)
+    return HeadChange(changed, new_head, replaced=not unnamed)
 
 
-def _labels(names: Sequence[str]) -> dict[str, Any]:
+def _label_keys(names: Sequence[str]) -> dict[str, Any]:
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
@@ -64,16 +63,15 @@ def _labels(names: Sequence[str]) -> dict[str, Any]:
 
 def stored_labels(config: Mapping[str, Any]) -> list[str]:
     """The label names of a config by class index; none if they are still transformers' LABEL_0, ..."""
-    given = config.get("id2label")
-    pairs = sorted((int(number), str(name)) for number, name in given.items()) if given else []
-    names = [name for _, name in pairs]
+    by_number = {int(number): str(name) for number, name in (config.get("id2label") or {}).items()}
+    names = [by_number[number] for number in sorted(by_number)]
     return [] if names == [GENERIC.format(i) for i in range(len(names))] else names
 
 
 def _unnamed(config: Mapping[str, Any], count: int) -> bool:
     """Whether a stored head has this many classes without names: it keeps its weights and gets the names."""
-    there = len(config.get("id2label") or {}) or int(config.get("num_labels") or 2)
-    return not stored_labels(config) and there == count
+    classes = len(config.get("id2label") or {}) or int(config.get("num_labels") or 2)
+    return not stored_labels(config) and classes == count
 
 
 def without_old_head(
@@ -95,7 +93,7 @@ def without_old_head(
     return {name: tensors[name] for name in tensors if name not in dropped}, tuple(dropped)
 
 
-def _known(family: Family, head: str) -> HeadKind:
+def _check_head(family: Family, head: str) -> HeadKind:
     for kind in family.architectures:
         if kind == head:
             return kind

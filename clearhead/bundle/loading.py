@@ -239,7 +239,7 @@ def _check_depth(spec: Model, stored: int) -> None:
     """The same check for the spec: an edit may have changed the depth."""
     for node in spec.nodes():
         if isinstance(node, Tower) and node.depth > _max_layers(stored):
-            raise LoadError(f"{node.depth:,} layers are asked for, but the weights hold {stored} tensors")
+            raise LoadError(f"{node.depth:,} layers are requested, but the weights hold {stored} tensors")
 
 
 def _check_size(model: nn.Module, fresh: Sequence[str], stored: int) -> None:

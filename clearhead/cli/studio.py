@@ -133,7 +133,7 @@ def _read_key(file: Path) -> str:
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
-    """The port asked for, or 8765, or any that is free."""
+    """The requested port, or 8765, or any that is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in (port,) if port is not None else (8765, 0):
         sock = socket.socket(family)

@@ -20,7 +20,7 @@ FileName = str | os.PathLike[str]
 def read_rows(source: FileName | Sequence[FileName], *, split: str | None = None) -> Source:
     """The rows of a file, of several, of parallel ones (either or both given), or of a folder.
 
-    A folder with splits gives the split asked for, or else `train`. Nothing is read into memory but where
+    A folder with splits gives the requested split, or else `train`. Nothing is read into memory but where
     the rows begin; .json files and built-in corpora are the exception.
     """
     splits = read_splits(source)

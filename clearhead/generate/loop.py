@@ -37,7 +37,7 @@ def generate(
     record: bool = False,
     replay: bool = True,
 ) -> Decoding:
-    """A run; nothing is computed before its first step is asked for.
+    """A run; nothing is computed before its first step.
 
     `limit` is the number of new tokens, one for all requests or one for each. `alternatives` adds the most
     likely tokens to every step, `record` every hypothesis that beam search considers. `replay=False` runs the

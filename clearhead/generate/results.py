@@ -134,7 +134,7 @@ class Step:
     tokens_R: Tensor
     logprobs_R: Tensor  # of the model itself, before any filter
     alternatives: tuple[Tensor, Tensor] | None = None  # (R, A) most likely tokens, their log-probabilities
-    nodes: tuple[Node, ...] = ()  # beam search only, if a record was asked for
+    nodes: tuple[Node, ...] = ()  # beam search only, if a record was requested
 
 
 @dataclass(frozen=True)
@@ -162,12 +162,12 @@ class GeneratedToken:
     id: int
     text: str
     logprob: float  # from the model, before temperature and other filters
-    alternatives: tuple[Choice, ...] = ()  # the most likely tokens at this position, if asked for
+    alternatives: tuple[Choice, ...] = ()  # the most likely tokens at this position, if requested
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The best text generated for a prompt; `others` are the next best, if several were asked for."""
+    """The best text generated for a prompt; `others` are the next best, if several were requested."""
 
     prompt: str
     text: str
@@ -175,7 +175,7 @@ class Answer:
     score: float  # the sum of log-probabilities; with beams divided by length ** length_penalty
     reason: Reason  # why it ended: "end" token, "stop" string, or "length"
     others: tuple[Answer, ...] = ()
-    tree: tuple[Node, ...] = ()  # every hypothesis that beam search considered, if a record was asked for
+    tree: tuple[Node, ...] = ()  # every hypothesis that beam search considered, if a record was requested
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property

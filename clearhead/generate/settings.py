@@ -148,7 +148,7 @@ class GenerationSettings:
 
     @property
     def _samples(self) -> bool:
-        """Whether tokens are sampled: if asked for, or if an argument only makes sense with sampling."""
+        """Whether tokens are sampled: if requested, or if an argument only makes sense with sampling."""
         if self.temperature == 0:
             return False
         plain = GenerationSettings()

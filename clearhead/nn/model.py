@@ -57,7 +57,7 @@ class Model(Spec):
 
     @property
     def source_tower(self) -> Tower | None:
-        """The encoder whose output the decoder attends to; None for a model with one tower."""
+        """The encoder whose output the decoder attends to; None for a model without cross-attention."""
         return None
 
     @property

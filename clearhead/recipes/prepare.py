@@ -60,15 +60,15 @@ def prepare(run: RunConfig, progress: Callable[[str], None] = lambda line: None)
         )
     notes = [*rows.notes, *_unknown_characters(tokenizer, _texts(rows))]
     if base is not None:
-        run = _fine_tuned(_limit_length(run, base, notes), base, notes)
+        run = _with_fine_tuning_rate(_limit_length(run, base, notes), base, notes)
     built = builder.build(run, rows, tokenizer, notes)
-    run = _steps_of_epochs(run, built, notes)
+    run = _with_steps_of_epochs(run, built, notes)
     if base is None:
         return PreparedRun(run, rows, _new_model(run, tokenizer, built, notes), built.task, tuple(notes))
     return PreparedRun(run, rows, _with_head(run, base, built, notes), built.task, tuple(notes))
 
 
-def _steps_of_epochs(run: RunConfig, built: builders.BuiltTask, notes: list[str]) -> RunConfig:
+def _with_steps_of_epochs(run: RunConfig, built: builders.BuiltTask, notes: list[str]) -> RunConfig:
     """`train.steps` from `data.epochs`, if that is set."""
     if run.data.epochs is None:
         return run
@@ -97,7 +97,9 @@ def _with_head(run: RunConfig, base: Bundle, built: builders.BuiltTask, notes: l
     labels = list(built.config["id2label"].values()) if built.head in NAMED_HEADS.values() else None
     if base.task == built.head and (labels is None or stored_labels(base.config) == labels):
         return base
-    bundle = load(_name(run), edit=run.model.get("edit"), head=built.head, labels=labels, seed=run.train.seed)
+    bundle = load(
+        _model_name(run), edit=run.model.get("edit"), head=built.head, labels=labels, seed=run.train.seed
+    )
     if bundle.report.fresh:
         named = f" for {shortened(', '.join(labels), 60)}" if labels else ""
         notes.append(f"new head{named}, from random weights: {', '.join(bundle.report.fresh)}")
@@ -155,7 +157,7 @@ def _limit_length(run: RunConfig, base: Bundle, notes: list[str]) -> RunConfig:
     return replace(run, data=replace(run.data, length=positions))
 
 
-def _fine_tuned(run: RunConfig, base: Bundle, notes: list[str]) -> RunConfig:
+def _with_fine_tuning_rate(run: RunConfig, base: Bundle, notes: list[str]) -> RunConfig:
     """A learning rate for a checkpoint, if none was set: wide models take smaller steps."""
     if run.train.lr is not None or isinstance(run.train.schedule, Noam):
         return run
@@ -166,7 +168,7 @@ def _fine_tuned(run: RunConfig, base: Bundle, notes: list[str]) -> RunConfig:
 
 def _load_base(run: RunConfig) -> Bundle | None:
     """The model to fine-tune, if `model.family` names a checkpoint and not a family or a size."""
-    name = _name(run)
+    name = _model_name(run)
     if not name or ((name in FAMILIES or name in SIZES) and not Path(name).is_dir()):
         return None
     extra = sorted(set(run.model) - {"family", "edit"})
@@ -177,7 +179,7 @@ def _load_base(run: RunConfig) -> Bundle | None:
     return load(name, edit=run.model.get("edit"), seed=run.train.seed)
 
 
-def _name(run: RunConfig) -> str:
+def _model_name(run: RunConfig) -> str:
     return str(run.model.get("family", ""))
 
 

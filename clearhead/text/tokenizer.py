@@ -138,7 +138,7 @@ class Tokenizer:
         return [Encoding(raw, row, self._is_special) for raw, row in zip(raws, rows, strict=True)]
 
     def decode(self, ids: Sequence[int], *, specials: bool = False) -> str:
-        """Ids as text; special tokens are left out unless asked for."""
+        """Ids as text; special tokens are left out by default."""
         self._check_usable()
         for i in ids:
             if not 0 <= i < 2**32:
