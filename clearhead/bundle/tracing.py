@@ -89,7 +89,8 @@ def _pair(bundle: BundleParts, text: Text, target: Text | None) -> TraceInput:
 def _encode(
     bundle: BundleParts, text: Text, *, specials: bool = True
 ) -> tuple[list[int] | Tensor, list[Token]]:
-    if isinstance(text, Tensor) and text.is_floating_point():  # frames or pixels: one vector per token
+    only_ids = all(tower.embed.reads_ids for tower in bundle.spec.towers.values())
+    if isinstance(text, Tensor) and text.is_floating_point() and not only_ids:  # frames: a vector per token
         frames = text[0] if text.ndim == 3 else text
         return frames, of_ids(range(len(frames)), None)
     if isinstance(text, str):

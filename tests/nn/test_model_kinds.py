@@ -178,6 +178,13 @@ def test_two_inputs_are_traced_saved_and_opened(tmp_path: Path) -> None:
         made.generate("a text")
 
 
+def test_ids_that_are_floats_are_ids_for_a_model_that_reads_ids() -> None:
+    spec = cn.SingleStack(tower=SPEC.text)
+    made = Bundle(spec, spec.build(seed=0).eval())
+    one, two = made.trace(torch.tensor([3.0, 7.0])), made.trace([3, 7])
+    assert_close(one.answer, two.answer)
+
+
 def test_frames_in_tokens_out() -> None:
     """As speech recognition does: the encoder reads frames, the decoder generates ids."""
     frames = tower(FrameInput(bands=8), 1)
