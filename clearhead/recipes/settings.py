@@ -161,7 +161,7 @@ def overrides(arguments: Sequence[str]) -> dict[str, Any]:
         name = SYNONYMS.get(name.replace("-", "_"), name)
         if "." not in name:
             hint = nearest(name.replace("-", "_"), SYNONYMS)
-            raise InputError(f"unknown option {word!r}; {hint}; settings are dotted: --train.steps 500")
+            raise InputError(f"unknown option {word!r}; {hint} (or a dotted setting: --train.steps 500)")
         values[name] = parse_value(value, name)
     return values
 

@@ -121,7 +121,7 @@ def test_settings_come_from_recipe_file_and_words_and_go_back_to_yaml(tmp_path: 
         (["translate-en-zh", "--data.sorce", "x"], "did you mean 'source'?"),
         (["translate-en-zh", "--trian.steps", "3"], "did you mean 'train'?"),
         (["translate-en-zh", "--train.steps", "many"], "Training.steps is 'many', expected a whole number"),
-        (["translate-en-zh", "--stepz", "3"], "settings are dotted"),
+        (["translate-en-zh", "--stepz", "3"], "or a dotted setting"),
         (["translate-en-zh", "--model.d_modl", "3"], "did you mean 'd_model'?"),
         (["translate-en-zh", "./nowhere.tsv"], "nowhere.tsv"),
         (["classify"], "needs your own file"),
