@@ -104,7 +104,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "a number without end": (lambda f: change_config(f, n_embd=10**4000), "is a whole number of 13288 bits"),
     "edited depth": (
         lambda f: change_config(f, clearhead={"edit": {"Tower.depth": "99999999"}}),
-        "99,999,999 layers are asked for, but the weights hold 28 tensors",
+        "99,999,999 layers are requested, but the weights hold 28 tensors",
     ),
     "a list for a word": (lambda f: change_config(f, activation_function=["gelu"]), "expected a string"),
     "architectures": (lambda f: change_config(f, architectures=3), "architectures is 3, expected a list of"),
