@@ -36,7 +36,7 @@ def test_open_the_run_and_see_cats_on_their_chinese_word(open_page: Open, served
     ).click()
     page.locator(".stage canvas").first.wait_for()
     read(page)
-    expect(page.locator(".answer")).to_contain_text("猫")
+    playwright.expect(page.locator(".answer")).to_contain_text("猫")
     page.get_by_role("button", name="Alignment").click()
     links = page.locator("canvas.free").get_attribute("aria-label")
     assert links is not None and "猫 → cats" in links
@@ -147,7 +147,7 @@ def test_the_language_changes_in_place(open_page: Open, served: Served) -> None:
     assert page.locator("html").get_attribute("lang") == "zh-CN"
     assert page.locator("textarea").first.input_value() == SENTENCE
     assert page.locator(".bar select").nth(0).input_value() == "0"
-    expect(page.locator(".answer")).to_contain_text("猫")
+    playwright.expect(page.locator(".answer")).to_contain_text("猫")
 
 
 def test_files_to_keep(open_page: Open, served: Served, tmp_path: Path) -> None:
