@@ -16,6 +16,7 @@ INSTEAD = {  # what a model that does not generate can do
     "labels": "labels texts: clearhead predict does that",
     "tags": "labels tokens: clearhead predict does that",
     "span": "finds answers in a text: clearhead predict does that",
+    "choice": "scores the choices of a question: clearhead predict does that",
     "pair": "says whether two texts follow each other: clearhead predict does that",
     "pretrain": "fills in masked words: clearhead predict does that",
 }

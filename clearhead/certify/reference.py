@@ -34,7 +34,10 @@ class Reference:
             )
             sides = {"encoder": output["encoder_hidden_states"], "decoder": output["decoder_hidden_states"]}
         else:
-            output = self.model(input_ids=sample.inputs[0], output_hidden_states=True)
+            ids = sample.inputs[0]
+            if type(self.model).__name__.endswith("ForMultipleChoice"):
+                ids = ids[:, None]  # (B, choices, T): each row is a question with one choice
+            output = self.model(input_ids=ids, output_hidden_states=True)
             sides = {"tower": output["hidden_states"]}
         found: dict[str, Tensor] = {}
         for side, states in sides.items():

@@ -23,6 +23,7 @@ HEAD_OUTPUTS: dict[HeadKind, str] = {
     "labels": "a label for a text",
     "tags": "a label for every token",
     "span": "the span of an answer",
+    "choice": "the score of one of several choices",
     "pair": "whether two texts follow each other",
     "pretrain": "words at every token, and whether two texts follow each other",
 }

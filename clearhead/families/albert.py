@@ -63,7 +63,8 @@ FAMILY = replace(
     parent="bert",
     architectures={
         "tokens": "AlbertForMaskedLM", "labels": "AlbertForSequenceClassification",
-        "tags": "AlbertForTokenClassification", "span": "AlbertForQuestionAnswering", "hidden": "AlbertModel",
+        "tags": "AlbertForTokenClassification", "span": "AlbertForQuestionAnswering",
+        "choice": "AlbertForMultipleChoice", "hidden": "AlbertModel",
     },
     defaults={
         **bert.DEFAULTS, "vocab_size": 30000, "embedding_size": 128, "hidden_size": 4096,

@@ -89,6 +89,7 @@ FAMILY = Family(
     architectures={
         "tokens": "BertForMaskedLM", "labels": "BertForSequenceClassification",
         "tags": "BertForTokenClassification", "span": "BertForQuestionAnswering",
+        "choice": "BertForMultipleChoice",
         "pair": "BertForNextSentencePrediction", "pretrain": "BertForPreTraining", "hidden": "BertModel",
     },
     defaults=DEFAULTS,

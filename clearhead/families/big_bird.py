@@ -68,7 +68,8 @@ FAMILY = replace(
     parent="bert",
     architectures={
         "tokens": "BigBirdForMaskedLM", "labels": "BigBirdForSequenceClassification",
-        "tags": "BigBirdForTokenClassification", "hidden": "BigBirdModel",
+        "tags": "BigBirdForTokenClassification", "choice": "BigBirdForMultipleChoice",
+        "hidden": "BigBirdModel",
     },
     defaults={
         **bert.DEFAULTS, "vocab_size": 50358, "hidden_act": "gelu_new", "max_position_embeddings": 4096,

@@ -70,7 +70,7 @@ FAMILY = replace(
     architectures={
         "tokens": "DistilBertForMaskedLM", "labels": "DistilBertForSequenceClassification",
         "tags": "DistilBertForTokenClassification", "span": "DistilBertForQuestionAnswering",
-        "hidden": "DistilBertModel",
+        "choice": "DistilBertForMultipleChoice", "hidden": "DistilBertModel",
     },
     defaults={
         "vocab_size": 30522, "max_position_embeddings": 512, "dim": 768, "n_layers": 6, "n_heads": 12,

@@ -11,9 +11,9 @@ from ..nn import Model
 from ..weights import Table
 from . import schema
 
-HeadKind = Literal["hidden", "tokens", "labels", "tags", "span", "pair", "pretrain"]
-"""What the head outputs: states, words, a label, a label per token, a span, whether two texts follow;
-`pretrain` is words with a second head for whether two texts follow."""
+HeadKind = Literal["hidden", "tokens", "labels", "tags", "span", "choice", "pair", "pretrain"]
+"""What the head outputs: states, words, a label, a label per token, a span, the score of one of several
+choices, whether two texts follow; `pretrain` is words with a second head for whether two texts follow."""
 
 # The end of a class name in `architectures` determines which head a checkpoint has.
 HEAD_BY_SUFFIX: dict[str, HeadKind] = {
@@ -26,6 +26,7 @@ HEAD_BY_SUFFIX: dict[str, HeadKind] = {
     "ForSequenceClassification": "labels",
     "ForTokenClassification": "tags",
     "ForQuestionAnswering": "span",
+    "ForMultipleChoice": "choice",
     "ForNextSentencePrediction": "pair",
     "Model": "hidden",
 }

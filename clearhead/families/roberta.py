@@ -16,9 +16,12 @@ def spec(c: Config, task: HeadKind) -> SingleStack:
 
 
 def weights(c: Config, task: HeadKind) -> Table:
+    pooler = "roberta.pooler.dense.{p}"
+    if task == "choice":  # BERT's pooler, which no other head of theirs uses
+        return (*bert.tower_rules("roberta."), *encoder_head_rules(c, task, {**HEAD, "pooler": pooler}))
     names = {**HEAD, "classifier": "classifier.out_proj.{p}"} if task == "labels" else HEAD
-    pooler = Ignore("roberta.pooler.dense.{p}", "the pooler, which no head uses")
-    return (*bert.tower_rules("roberta."), pooler, *encoder_head_rules(c, task, names))
+    unused = Ignore(pooler, "the pooler, which this head does not use")
+    return (*bert.tower_rules("roberta."), unused, *encoder_head_rules(c, task, names))
 
 
 HEAD = {
@@ -36,7 +39,7 @@ def _classes(stem: str) -> dict[HeadKind, str]:
     return {
         "tokens": f"{stem}ForMaskedLM", "labels": f"{stem}ForSequenceClassification",
         "tags": f"{stem}ForTokenClassification", "span": f"{stem}ForQuestionAnswering",
-        "hidden": f"{stem}Model",
+        "choice": f"{stem}ForMultipleChoice", "hidden": f"{stem}Model",
     }  # fmt: skip
 
 

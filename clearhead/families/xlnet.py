@@ -1,5 +1,7 @@
 """XLNet (Yang 2019): Transformer-XL's relative positions in an encoder. One text at a time, no pairs."""
 
+from dataclasses import replace
+
 from ..errors import SpecError
 from ..nn import (
     MLP,
@@ -50,10 +52,12 @@ def spec(c: Config, task: HeadKind) -> SingleStack:
 
 def _head(c: Config, task: HeadKind) -> Head | None:
     summary = Transform(act=activation(c["summary_activation"]))
+    one = Labels(count=1, pool="last", transform=summary, dropout=c["summary_last_dropout"])
     heads: dict[HeadKind, Head | None] = {
         "hidden": None,
         "tokens": TokenHead(vocab=c["vocab_size"], tied=c["tie_word_embeddings"], bias=True),
-        "labels": Labels(count=c.labels, pool="last", transform=summary, dropout=c["summary_last_dropout"]),
+        "labels": replace(one, count=c.labels),
+        "choice": one,
         "tags": Tags(count=c.labels),
     }
     return heads[task]
@@ -80,16 +84,18 @@ def weights(c: Config, task: HeadKind) -> Table:
         Ignore("transformer.mask_emb", "the query stream of pre-training"),
     ]
     tied = c["tie_word_embeddings"]
+    summary = (
+        Name("sequence_summary.summary.{p}", "head.transform.dense.{p}"),
+        Name("logits_proj.{p}", "head.project.{p}"),
+    )
     head_rules: dict[HeadKind, Table] = {
         "hidden": (),
         "tokens": (
             Alias("lm_loss.weight", table) if tied else Name("lm_loss.weight", "head.weight"),
             Name("lm_loss.bias", "head.bias"),
         ),
-        "labels": (
-            Name("sequence_summary.summary.{p}", "head.transform.dense.{p}"),
-            Name("logits_proj.{p}", "head.project.{p}"),
-        ),
+        "labels": summary,
+        "choice": summary,
         "tags": (Name("classifier.{p}", "head.project.{p}"),),
     }
     return (*rules, *head_rules[task])
@@ -108,7 +114,8 @@ FAMILY = Family(
     parent="transfo-xl",
     architectures={
         "tokens": "XLNetLMHeadModel", "labels": "XLNetForSequenceClassification",
-        "tags": "XLNetForTokenClassification", "hidden": "XLNetModel",
+        "tags": "XLNetForTokenClassification",
+        "choice": "XLNetForMultipleChoice", "hidden": "XLNetModel",
     },
     defaults={
         "vocab_size": 32000, "d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096,

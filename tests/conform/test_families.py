@@ -75,7 +75,10 @@ def run_theirs(theirs: Any, batch: Batch) -> list[Any]:
         more["use_cache"] = False
         pairs = zip(batch.rows(), batch.target, strict=True)
         return [theirs(**row, decoder_input_ids=target[None], **more) for row, target in pairs]
-    return [theirs(**row, **more) for row in batch.rows()]
+    rows = batch.rows()
+    if type(theirs).__name__.endswith("ForMultipleChoice"):  # (B, choices, T): questions with one choice
+        rows = [{name: x[:, None] for name, x in row.items()} for row in rows]
+    return [theirs(**row, **more) for row in rows]
 
 
 def run_ours(ours: Any, batch: Batch, tap: cn.Tap = cn.OFF) -> Tensor:

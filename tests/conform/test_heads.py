@@ -14,7 +14,7 @@ from clearhead.errors import InputError
 from clearhead.families import Family
 
 LABELS = ["neg", "so-so", "pos", "none"]
-TRAINED = ("labels", "tags", "span", "tokens", "hidden")
+TRAINED = ("labels", "tags", "span", "choice", "tokens", "hidden")
 CHANGES = [
     (family, before, after)
     for family in KNOWN.values()
@@ -50,7 +50,7 @@ def test_a_new_head_is_what_transformers_reads(
         inputs = {"decoder_input_ids": ids[:, :8]} if bundle.spec.is_encoder_decoder else {}
         if (family.name, after) == ("longformer", "span"):  # theirs looks for the question by itself
             inputs["global_attention_mask"] = torch.zeros_like(ids)
-        answer = theirs.eval()(input_ids=ids, **inputs)
+        answer = theirs.eval()(input_ids=ids[:, None] if after == "choice" else ids, **inputs)
         want = torch.stack(tuple(answer[:2]), -1) if after == "span" else answer[0]
     assert_close(ours, want)
 
