@@ -6,13 +6,21 @@ A mapping that the user gives (`prompt=question`) takes precedence over every gu
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
 from ..errors import DataError, InputError, nearest
-from .schema import ROLE_NAMES, ROW_KINDS, is_language_code, normalised_name
+from .schema import (
+    LABEL_SEPARATORS,
+    ROLE_NAMES,
+    ROW_KINDS,
+    as_number,
+    is_language_code,
+    normalised_name,
+)
 from .source import Row, Source
 
 SchemaGuess = tuple[str, dict[str, str], str]  # kind, role -> column, why
@@ -23,7 +31,7 @@ LABEL_WORD = re.compile(r"[\w+-]{1,30}")
 class Schema:
     """The kind of the rows, and which column has which role."""
 
-    kind: str  # text pair prompt messages alpaca sharegpt label tags answer
+    kind: str  # one of ROW_KINDS
     columns: Mapping[str, str]
     reason: str
 
@@ -58,7 +66,7 @@ def detect_schemas(source: Source, mapping: Mapping[str, str] | None = None) -> 
     if not columns:
         raise DataError('the rows have no columns; expected some such as {"text": "a film", "label": "good"}')
     if mapping:
-        return (_schema_from_mapping(columns, mapping),)
+        return tuple(_schemas_from_mapping(columns, mapping))
     schemas = [Schema(*guess) for guess in guess_schemas(columns, sample, source.note)]
     if not schemas:
         raise InputError(
@@ -94,11 +102,14 @@ def parse_map(words: Sequence[str]) -> dict[str, str]:
     return mapping
 
 
-def _schema_from_mapping(columns: Sequence[str], mapping: Mapping[str, str]) -> Schema:
+def _schemas_from_mapping(columns: Sequence[str], mapping: Mapping[str, str]) -> list[Schema]:
+    """Every kind that has the given roles and whose other roles are found by name, simplest first."""
+    schemas = []
     for role, column in mapping.items():
         if role not in ROLE_NAMES:
             raise InputError(f"--map {role}={column}: there is no role {role!r}; {nearest(role, ROLE_NAMES)}")
-        if column not in columns and column.partition(".")[0] not in columns:
+        begin_alike = column.endswith("*") and any(name.startswith(column[:-1]) for name in columns)
+        if column not in columns and column.partition(".")[0] not in columns and not begin_alike:
             raise InputError(
                 f"--map {role}={column}: there is no column {column!r}; {nearest(column, columns)}"
             )
@@ -115,7 +126,9 @@ def _schema_from_mapping(columns: Sequence[str], mapping: Mapping[str, str]) -> 
                 free.remove(column_of_role)
         if all(role in filled for role in kind.roles):
             typed = " ".join(f"{role}={column}" for role, column in mapping.items())
-            return Schema(kind.name, filled, f"you gave {typed}")
+            schemas.append(Schema(kind.name, filled, f"you gave {typed}"))
+    if schemas:
+        return schemas
     given, missing = ", ".join(mapping), _completions(mapping)
     raise InputError(f"--map gives {given}; {missing} as well, from the columns {', '.join(columns)[:100]}")
 
@@ -151,6 +164,7 @@ def guess_schemas(columns: Sequence[str], rows: Sequence[Row], note: str) -> Ite
         if len(set(named.values())) == 2 and set(named.values()) <= set(texts):
             yield kind, named, f"the columns are called {' and '.join(named.values())}"
     yield from _by_label(columns, texts, rows)
+    yield from _by_score(columns, texts, rows)
     text = _column_for_role("text", columns)
     if text or len(columns) == 1:
         yield "text", {"text": text or columns[0]}, "there is one column of text"
@@ -172,6 +186,13 @@ def _by_structure(columns: Sequence[str], rows: Sequence[Row]) -> Iterator[Schem
 
 def _by_role_names(columns: Sequence[str]) -> Iterator[SchemaGuess]:
     """Columns that carry the names of the roles themselves."""
+    yield from _by_choices(columns)
+    anchor, positive, negative = (
+        _column_for_role(role, columns) for role in ("anchor", "positive", "negative")
+    )
+    if anchor and positive:
+        roles = {"anchor": anchor, "positive": positive} | ({"negative": negative} if negative else {})
+        yield "similar", roles, f"{positive} belongs to {anchor}"
     question, context, answers = (
         _column_for_role(role, columns) for role in ("question", "context", "answers")
     )
@@ -185,6 +206,48 @@ def _by_role_names(columns: Sequence[str]) -> Iterator[SchemaGuess]:
     for kind, names in (("prompt", ("prompt", "completion")), ("pair", ("src", "tgt"))):
         if set(names) <= own.keys():
             yield kind, {role: own[role] for role in names}, f"the columns are called {' and '.join(names)}"
+
+
+def _by_choices(columns: Sequence[str]) -> Iterator[SchemaGuess]:
+    """A question with a list of choices, or with columns that begin alike: ending0, ending1, ..."""
+    answer = _column_for_role("answer", columns)
+    choices = _column_for_role("choices", columns)
+    if choices is None:
+        alike = defaultdict(list)
+        for column in columns:
+            if match := re.fullmatch(r"(ending|choice|option|answer)(_?)([0-9A-Za-z])", column):
+                alike[match[1] + match[2]].append(column)
+        choices = next((f"{start}*" for start, group in alike.items() if len(group) > 1), None)
+        answer = next((c for c in columns if c != choices and c == answer), None)
+    question = next((c for word in ("question", "sent1", "startphrase", "context", "prompt", "问题")
+                     for c in columns if normalised_name(c) == word), None)  # fmt: skip
+    if not (answer and choices and question):
+        return
+    context = next(
+        (c for c in columns if normalised_name(c) in ("context", "article", "passage") and c != question),
+        None,
+    )
+    roles = {"question": question, "choices": choices, "answer": answer}
+    yield "choice", roles | ({"context": context} if context else {}), f"{answer} is one of {choices}"
+
+
+def _by_score(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:
+    """One text or two, and a column of numbers that are no class numbers."""
+    text = _column_for_role("text", texts) or (texts[0] if texts else None)
+    second = _column_for_role("second", texts)
+    for word in ROLE_NAMES["score"]:
+        for column in columns:
+            numbers = [as_number(row.get(column)) for row in rows]
+            if normalised_name(column) != word or not text or None in numbers:
+                continue
+            if word in ROLE_NAMES["label"] and not _has_fractions(numbers):
+                continue
+            roles = {"text": text} | ({"second": second} if second else {}) | {"score": column}
+            yield "score", roles, f"{column} is a number"
+
+
+def _has_fractions(numbers: Sequence[float | None]) -> bool:
+    return any(number is not None and not number.is_integer() for number in numbers)
 
 
 def _by_language(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:
@@ -206,9 +269,14 @@ def _by_label(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row])
     # A column called text is text, even if most of its rows are alike.
     text = _column_for_role("text", texts) or (texts[0] if texts else _column_for_role("text", columns))
     second = _column_for_role("second", texts)
-    named = [column for column in columns if normalised_name(column) in ROLE_NAMES["label"]]
-    for label in sorted(named, key=lambda column: ROLE_NAMES["label"].index(normalised_name(column))):
+    names = (*ROLE_NAMES["label"], *ROLE_NAMES["labels"])
+    named = [column for column in columns if normalised_name(column) in names]
+    for label in sorted(named, key=lambda column: names.index(normalised_name(column))):
         values = [row.get(label) for row in rows]
+        if text and text != label and _are_several_labels(label, values):
+            roles = {"text": text} | ({"second": second} if second else {}) | {"labels": label}
+            yield "labels", roles, f"{label} holds several labels"
+            continue
         if (
             text
             and text != label
@@ -219,6 +287,15 @@ def _by_label(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row])
                 {"text": text, "second": second, "label": label} if second else {"text": text, "label": label}
             )
             yield "label", roles, f"{label} has {len(set(map(str, values)))} values"
+
+
+def _are_several_labels(column: str, values: Sequence[Any]) -> bool:
+    """Lists of words, or a column with a plural name whose texts have separators."""
+    lists = [value for value in values if isinstance(value, list)]
+    if lists:
+        return all(isinstance(label, str | int) for each in lists for label in each)
+    plural = normalised_name(column) in ROLE_NAMES["labels"][:4]
+    return plural and any(isinstance(value, str) and LABEL_SEPARATORS.search(value) for value in values)
 
 
 def _by_content(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:
@@ -236,6 +313,11 @@ def _by_content(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row
             labelled = True
             why = f"no header; {column} has {len(set(values))} values"
             yield "label", {"text": texts[0], "label": column}, why
+    scores = [c for c in columns if _has_fractions(numbers := [as_number(row[c]) for row in rows])
+              and None not in numbers]  # fmt: skip
+    if texts and scores:
+        second = {"second": texts[1]} if len(texts) > 1 else {}
+        yield "score", {"text": texts[0], **second, "score": scores[0]}, f"no header; {scores[0]} is a number"
     if len(texts) > 1:
         yield "pair", {"src": texts[0], "tgt": texts[1]}, "no header; two columns of text"
     elif len(columns) == 2 and not labelled:

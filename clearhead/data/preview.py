@@ -39,6 +39,9 @@ TEXT_ROLES = {
     "pair": ("src", "tgt"),
     "prompt": ("prompt", "completion"),
     "label": ("text", "second"),
+    "labels": ("text", "second"),
+    "score": ("text", "second"),
+    "choice": ("context", "question"),
     "answer": ("question", "context"),
 }
 
@@ -69,14 +72,21 @@ def _tags(row: Row) -> list[Segment]:
     return [part for token, tag in pairs for part in ((f"{token}/", False), (tag, True), (" ", False))]
 
 
+def _with_arrow(form: str, row: Row) -> list[Segment]:
+    return [(" | ".join(row_texts(form, row).values()) + " → ", False)]
+
+
 RENDERERS: dict[str, Callable[[Row], list[Segment]]] = {
     "text": lambda row: [(row["text"], True)],
     "pair": lambda row: [(row["src"], False), (" → ", False), (row["tgt"], True)],
     "prompt": lambda row: [(row["prompt"], False), ("\n", False), (row["completion"], True)],
     "messages": _messages,
-    "label": lambda row: [
-        (" | ".join(row_texts("label", row).values()) + " → ", False),
-        (row["label"], True),
+    "label": lambda row: [*_with_arrow("label", row), (row["label"], True)],
+    "labels": lambda row: [*_with_arrow("labels", row), (", ".join(row["labels"]) or "(none)", True)],
+    "score": lambda row: [*_with_arrow("score", row), (f"{row['score']:g}", True)],
+    "choice": lambda row: [
+        *_with_arrow("choice", row),
+        *((f"{text}  ", number == row["answer"]) for number, text in enumerate(row["choices"])),
     ],
     "tags": _tags,
     "answer": _answer,

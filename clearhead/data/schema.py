@@ -1,7 +1,9 @@
 """The schema of rows: names of columns, kinds of rows, and reading a row into its canonical form.
 
-The canonical forms are seven: {text}, {src, tgt}, {prompt, completion}, {messages}, {text, second, label},
-{tokens, tags}, {question, context, answers}. Alpaca rows become prompts, ShareGPT rows become messages.
+The canonical forms are ten: {text}, {src, tgt, negative}, {prompt, completion}, {messages},
+{text, second, label}, {text, second, labels}, {text, second, score}, {tokens, tags},
+{question, context, answers}, {question, context, choices, answer}. Alpaca rows become prompts, ShareGPT rows
+become messages, and the anchors and positives of retrieval data become pairs.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ _ROLES = {
     "second": "second sentence2 sentence_b hypothesis text2 text_pair",
     "label": "label labels category class sentiment gold_label entailment_judgment topic intent "
     "标签 类别 分类",
+    "labels": "labels categories genres topics label 标签",
+    "score": "score similarity relatedness_score similarity_score relatedness rating stars label "
+    "分数 得分 评分 相似度",
     "src": "src source source_text article document dialogue input_text 原文",
     "tgt": "tgt target target_text summary highlights abstract translation 译文 摘要",
     "prompt": "prompt question query input intent rewritten_intent problem title text 问题 提问 输入",
@@ -36,6 +41,11 @@ _ROLES = {
     "question": "question query 问题",
     "context": "context passage paragraph 文章",
     "answers": "answers answer 答案",
+    "choices": "choices options endings candidates 选项",
+    "answer": "answer label answer_key answerkey answer_index correct gold 答案",
+    "anchor": "anchor query",
+    "positive": "positive pos passage",
+    "negative": "negative neg hard_negative",
 }
 ROLE_NAMES = {role: tuple(words.split()) for role, words in _ROLES.items()}
 KNOWN_COLUMNS = frozenset(word for words in ROLE_NAMES.values() for word in words) | {"id", "idx", "index"}
@@ -69,6 +79,7 @@ def split_of(name: str) -> str | None:
 
 
 Columns = Mapping[str, str]  # role -> column
+LABEL_SEPARATORS = re.compile(r"[,;|，；、]")
 CHAT_ROLES = {
     "human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
     "bot": "assistant", "model": "assistant", "system": "system", "developer": "system", "tool": "tool",
@@ -173,6 +184,86 @@ def _label(row: Row, columns: Columns) -> Row:
     return read | {"label": str(value)}
 
 
+def _several_labels(row: Row, columns: Columns) -> Row:
+    """A list of labels, or a text with commas, semicolons or bars between them; it may be empty."""
+    read = _texts(*(role for role in ("text", "second") if role in columns))(row, columns)
+    value = _value(row, columns["labels"], "labels")
+    if isinstance(value, str):
+        value = [label.strip() for label in LABEL_SEPARATORS.split(value)]
+    value = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(isinstance(label, str | int) and not isinstance(label, bool) for label in value):
+        raise DataError(f"labels is {value!r:.40}; expected a list of words")
+    return read | {"labels": sorted({str(label) for label in value} - {""})}
+
+
+def _score(row: Row, columns: Columns) -> Row:
+    read = _texts(*(role for role in ("text", "second") if role in columns))(row, columns)
+    value = _value(row, columns["score"], "score")
+    if value is None or value == "":
+        raise BlankError("score is empty")
+    score = as_number(value)
+    if score is None:
+        raise DataError(f"score is {value!r:.40}; expected a number")
+    return read | {"score": score}
+
+
+def as_number(value: Any) -> float | None:
+    """A finite number, or a text that is one."""
+    try:
+        number = (
+            float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+        )
+    except (ValueError, OverflowError):
+        return None
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _choice(row: Row, columns: Columns) -> Row:
+    read = _texts(*(role for role in ("question", "context") if role in columns))(row, columns)
+    texts, names = _choices(row, columns["choices"])
+    value = _value(row, columns["answer"], "answer")
+    if value is None or value == "":
+        raise BlankError("answer is empty")
+    return read | {"choices": texts, "answer": _right_choice(value, texts, names)}
+
+
+def _choices(row: Row, column: str) -> tuple[list[str], list[str]]:
+    """The texts to choose from, and their names if they have some: a list, lists of texts and labels side by
+    side, or columns that begin alike (`ending*`)."""
+    if column.endswith("*"):
+        value: Any = [row[name] for name in row if name.startswith(column[:-1]) and row[name] is not None]
+    else:
+        value = _value(row, column, "choices")
+    names: list[str] = []
+    if isinstance(value, dict):
+        names, value = [str(name) for name in value.get("label") or ()], value.get("text")
+    elif isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+        names, value = [str(each.get("label")) for each in value], [each.get("text") for each in value]
+    if not isinstance(value, list) or not all(isinstance(each, str | int | float) for each in value):
+        raise DataError(f"choices holds a {type(value).__name__}; expected a list of texts")
+    if len(value) < 2:
+        raise DataError(f"choices has {len(value)} texts; expected two or more")
+    return [str(each) for each in value], names if len(names) == len(value) else []
+
+
+def _right_choice(value: Any, texts: list[str], names: list[str]) -> int:
+    """The index of the right choice, given as its name, its letter, its index from 0, or its text."""
+    word = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    letters = [chr(ord("A") + i) for i in range(len(texts))]
+    for options in (names, texts, [str(i) for i in range(len(texts))], letters):
+        if word in options:
+            return options.index(word)
+    raise DataError(
+        f"answer is {word!r:.40}; expected 0 to {len(texts) - 1}, A to {letters[-1]}, or a choice"
+    )
+
+
+def _anchor(row: Row, columns: Columns) -> Row:
+    texts = _texts(*(role for role in ("anchor", "positive", "negative") if role in columns))(row, columns)
+    names = {"anchor": "src", "positive": "tgt", "negative": "negative"}
+    return {names[role]: text for role, text in texts.items()}
+
+
 def _tags(row: Row, columns: Columns) -> Row:
     lists = {}
     for role in ("tokens", "tags"):
@@ -224,7 +315,11 @@ ROW_KINDS = {
         RowKind("alpaca", "prompt", ("instruction", "output"), _alpaca, ("input",)),
         RowKind("prompt", "prompt", ("prompt", "completion"), _texts("prompt", "completion")),
         RowKind("pair", "pair", ("src", "tgt"), _texts("src", "tgt")),
+        RowKind("similar", "pair", ("anchor", "positive"), _anchor, ("negative",)),
         RowKind("label", "label", ("text", "label"), _label, ("second",)),
+        RowKind("labels", "labels", ("text", "labels"), _several_labels, ("second",)),
+        RowKind("score", "score", ("text", "score"), _score, ("second",)),
+        RowKind("choice", "choice", ("question", "choices", "answer"), _choice, ("context",)),
         RowKind("text", "text", ("text",), _texts("text")),
     )
 }

@@ -74,6 +74,8 @@ class Tally:
         self._seen.add(digest)
         if self.schema.form == "label":
             self.labels[row["label"]] += 1
+        elif self.schema.form == "labels":
+            self.labels.update(row["labels"])
         elif self.schema.form == "tags":
             self.labels.update(row["tags"])
 
