@@ -3,10 +3,12 @@
 from .augment import Augment, back_translate, read_lexicon
 from .buckets import Buckets, pad
 from .check import DataReport, LengthSummary, check_data
+from .completions import PROMPT_COLUMNS, encode_completions
 from .corpora import CORPORA, Corpus, read_corpus
 from .corrupt import NOISES, MaskedIds, drop_spans, mask_words
 from .detect import Schema, detect_schemas, parse_map
 from .documents import documents, is_held_out
+from .languages import language_of
 from .next_sentence import SentencePair, sentence_pairs, sentences
 from .packing import IGNORE_INDEX, DocumentSlice, Packed, pack
 from .packing import plan_rows as plan_rows
@@ -24,6 +26,6 @@ __all__ = [
     "generator_for", "hashed_numbers", "Buckets", "plan_rows", "pack", "Packed", "DocumentSlice", "pad",
     "Augment", "back_translate", "read_lexicon",
     # for the other packages
-    "MaskedIds", "NOISES", "drop_spans", "mask_words", "is_held_out", "SentencePair", "sentence_pairs",
+    "PROMPT_COLUMNS", "encode_completions", "language_of", "MaskedIds", "NOISES", "drop_spans", "mask_words", "is_held_out", "SentencePair", "sentence_pairs",
     "sentences", "IGNORE_INDEX", "ROW_KINDS", "Row",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..bundle import Bundle
 from ..data import (
     ROW_KINDS,
     BlankError,
@@ -30,6 +31,7 @@ class Dataset:
     hashes: Mapping[str, str]
     notes: tuple[str, ...]
     labels: tuple[str, ...] = ()  # the label names of the model to fine-tune, by class index
+    base: Bundle | None = None  # the model to fine-tune
 
 
 def read_dataset(run: RunConfig) -> Dataset:
@@ -112,5 +114,5 @@ def _hold_out(splits: Mapping[str, list[Row]], notes: list[str]) -> dict[str, li
 
 def _input_of(row: Row) -> str:
     """The input of a row without its target."""
-    targets = {"tgt", "completion", "label", "tags", "answers"}
+    targets = {"tgt", "completion", "label", "labels", "score", "tags", "answers", "answer"}
     return str(sorted((role, value) for role, value in row.items() if role not in targets))

@@ -28,7 +28,10 @@ TASKS: dict[str, tuple[str, ...]] = {
     "pretrain": ("text",),
     "denoise": ("text",),
     "spans": ("text",),
-    "classify": ("label",),
+    "classify": ("label", "labels"),
+    "regress": ("score",),
+    "choose": ("choice",),
+    "embed": ("score", "pair"),
     "tag": ("tags",),
     "answer": ("answer",),
 }
@@ -45,6 +48,7 @@ SYNONYMS = {
     "early_stop": "train.patience", "patience": "train.patience",
     "gradient_accumulation_steps": "train.micro", "accumulate": "train.micro",
     "eval_steps": "train.valid_every", "save_steps": "train.save_every",
+    "source_prefix": "data.prefix", "language": "data.language", "template": "data.template",
     "label_smoothing": "data.smoothing", "precision": "train.precision", "valid": "data.valid",
     "weight_decay": "train.optimizer.decay",
 }  # fmt: skip
@@ -60,7 +64,9 @@ class DataConfig:
     source: str | list[str] | None = None  # a file, two parallel files, a folder, or a built-in corpus
     valid: str | None = None  # a validation file; None: a split of the source, or every 20th row
     map: dict[str, str] | None = None  # role: column
-    language: str = "en"  # of the targets, for BLEU
+    language: str | None = None  # of the targets, for BLEU; None: by their script
+    prefix: str | None = None  # text put before every source, such as "summarize: " for T5
+    template: Literal["auto", "chat"] = "auto"  # prompts: the model's chat template if it has one; or always
     length: int = 64  # longest text in tokens; for causal models the length of a row
     truncate: Literal["none", "source"] = "none"  # pairs with a longer source: dropped, or truncated
     tokens: int = 2000  # tokens per batch, padding included

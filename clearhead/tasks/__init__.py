@@ -1,18 +1,31 @@
 """What a model is trained for: batches, losses and scores."""
 
 from .causal import CausalLM
-from .classification import LabelledExample, TaggedExample, TextClassification, TokenClassification
+from .classification import (
+    LabelledExample,
+    MultiLabelClassification,
+    MultiLabelExample,
+    Regression,
+    ScoredExample,
+    TaggedExample,
+    TextClassification,
+    TokenClassification,
+)
 from .losses import Smoothing
 from .masked import BertPretraining, MaskedLM, TokenMasking
 from .metrics import bleu_signature
+from .multiple_choice import ChoiceExample, MultipleChoice
 from .question_answering import QAExample, QuestionAnswering
+from .similarity import SimilarityExample, TextSimilarity
 from .task import Batch, Better, Task
 from .text_to_text import Decode, SpecialIds, TextPair, TextToText
 
 __all__ = [
     "Task", "Batch", "Better",
     # for the other packages
-    "CausalLM", "LabelledExample", "TaggedExample", "TextClassification", "TokenClassification",
-    "Smoothing", "BertPretraining", "MaskedLM", "TokenMasking", "bleu_signature", "QAExample",
-    "QuestionAnswering", "Decode", "SpecialIds", "TextPair", "TextToText",
+    "CausalLM", "LabelledExample", "MultiLabelClassification", "MultiLabelExample", "Regression",
+    "ScoredExample", "TaggedExample", "TextClassification", "TokenClassification", "Smoothing",
+    "BertPretraining", "MaskedLM", "TokenMasking", "bleu_signature", "ChoiceExample", "MultipleChoice",
+    "QAExample", "QuestionAnswering", "SimilarityExample", "TextSimilarity", "Decode", "SpecialIds",
+    "TextPair", "TextToText",
 ]  # fmt: skip

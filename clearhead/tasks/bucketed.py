@@ -106,6 +106,12 @@ class BucketedTask(ABC, Generic[E, B]):
             yield [int(i) for i in rows]
 
 
+def segment_types(model: TransformerModel, types_BT: Tensor | None) -> Tensor | None:
+    """The types of a pair of texts, for a model that distinguishes them; others read both texts alike."""
+    kinds = getattr(model.spec.head_tower.embed, "types", 0)
+    return types_BT if kinds > 1 else None
+
+
 def pad_ids(rows: Sequence[Sequence[int]], filler: int) -> Tensor:
     """(B, T): the rows, padded on the right with `filler`."""
     return torch.from_numpy(pad(rows, filler)[0])

@@ -1,4 +1,7 @@
-"""Labels for texts and for tokens: ids and labels in; loss, accuracy and F1 out."""
+"""Labels for texts and for tokens: ids and labels in; loss, accuracy and F1, or correlations, out.
+
+One label per text, several at once, a number, or one label per token: the same batches, another loss.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..data import IGNORE_INDEX
 from ..errors import InputError
 from ..nn import TransformerModel
-from .bucketed import BucketedTask, pad_ids, padding_mask
+from .bucketed import BucketedTask, pad_ids, padding_mask, segment_types
 from .losses import Smoothing, class_loss
-from .metrics import label_scores, tag_scores
+from .metrics import correlation_scores, label_scores, multi_label_scores, tag_scores
 from .task import Better
 
 
@@ -23,30 +27,44 @@ from .task import Better
 class LabelledExample:
     ids: Sequence[int]
     label: int
+    types: Sequence[int] | None = None  # 0 in the first text, 1 in the second
+
+
+@dataclass(frozen=True)
+class MultiLabelExample:
+    ids: Sequence[int]
+    labels: Sequence[int]  # the class indices of its labels; may be empty
+    types: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class ScoredExample:
+    ids: Sequence[int]
+    score: float
+    types: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
 class TaggedExample:
     ids: Sequence[int]
     tags: Sequence[int]  # one per id, IGNORE_INDEX at special tokens and at pieces after the first of a word
+    types: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
 class LabelBatch:
     ids_BT: Tensor
     mask_BT: Tensor
-    labels: Tensor  # (B,) for texts, (B, T) for tokens
-
-    @property
-    def targets(self) -> int:
-        return int((self.labels != IGNORE_INDEX).sum())
+    labels: Tensor  # (B,) for texts, (B, C) for several labels at once, (B, T) for tokens
+    types_BT: Tensor | None
+    targets: int
 
 
-X = TypeVar("X", bound=LabelledExample | TaggedExample)
+X = TypeVar("X", bound=LabelledExample | MultiLabelExample | ScoredExample | TaggedExample)
 
 
 class _Labelling(BucketedTask[X, LabelBatch]):
-    """What both share: rows of ids, and a class for each text or token."""
+    """What all share: rows of ids, and something to predict for each text or token."""
 
     def __init__(
         self,
@@ -77,11 +95,18 @@ class _Labelling(BucketedTask[X, LabelBatch]):
 
     @abstractmethod
     def labels(self, examples: Sequence[X]) -> Tensor:
-        """The labels of a batch, (B,) or (B, T)."""
+        """The labels of a batch."""
 
     def collate(self, examples: Sequence[X], key: int) -> LabelBatch:
-        rows = [x.ids for x in examples]
-        return LabelBatch(pad_ids(rows, self.pad), padding_mask(rows), self.labels(examples))
+        rows, labels = [x.ids for x in examples], self.labels(examples)
+        typed = [x.types for x in examples if x.types is not None]
+        types_BT = pad_ids(typed, 0) if len(typed) == len(rows) else None
+        return LabelBatch(
+            pad_ids(rows, self.pad), padding_mask(rows), labels, types_BT, self.count_targets(labels)
+        )
+
+    def count_targets(self, labels: Tensor) -> int:
+        return len(labels)
 
     def summed_loss(self, model: TransformerModel, batch: LabelBatch, smoothing: Smoothing) -> Tensor:
         return class_loss(_answers(model, batch), batch.labels, smoothing)
@@ -91,7 +116,7 @@ class _Labelling(BucketedTask[X, LabelBatch]):
 
 
 class TextClassification(_Labelling[LabelledExample]):
-    """One label per text."""
+    """One label per text, or per pair of texts."""
 
     @property
     def better(self) -> Better:
@@ -110,6 +135,59 @@ class TextClassification(_Labelling[LabelledExample]):
         return label_scores(predictions, references)
 
 
+class MultiLabelClassification(_Labelling[MultiLabelExample]):
+    """Several labels per text: each of the classes in `names` is a question of its own, yes or no."""
+
+    @property
+    def better(self) -> Better:
+        return Better("f1", larger=True)
+
+    def labels(self, examples: Sequence[MultiLabelExample]) -> Tensor:
+        labels_BC = torch.zeros(len(examples), len(self.names))
+        for row, example in enumerate(examples):
+            labels_BC[row, list(example.labels)] = 1.0
+        return labels_BC
+
+    def summed_loss(self, model: TransformerModel, batch: LabelBatch, smoothing: Smoothing) -> Tensor:
+        """Binary cross-entropy, the mean over the classes of a text; smoothing moves both answers to 0.5."""
+        wanted_BC = batch.labels * (1 - smoothing.amount) + smoothing.amount / 2
+        logits_BC = _answers(model, batch).float()
+        return F.binary_cross_entropy_with_logits(logits_BC, wanted_BC, reduction="none").mean(1).sum()
+
+    @torch.no_grad()
+    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
+        """A class is predicted if its probability is above one half."""
+        predictions: list[list[int]] = []
+        references: list[list[int]] = []
+        for batch in self.batches(split):
+            predictions += (_answers(model, batch) > 0).int().tolist()
+            references += batch.labels.int().tolist()
+        return multi_label_scores(predictions, references)
+
+
+class Regression(_Labelling[ScoredExample]):
+    """A number per text or pair of texts, such as a rating or the similarity of two sentences."""
+
+    @property
+    def better(self) -> Better:
+        return Better("spearman", larger=True)
+
+    def labels(self, examples: Sequence[ScoredExample]) -> Tensor:
+        return torch.tensor([x.score for x in examples], dtype=torch.float32)
+
+    def summed_loss(self, model: TransformerModel, batch: LabelBatch, smoothing: Smoothing) -> Tensor:
+        return F.mse_loss(_answers(model, batch)[:, 0].float(), batch.labels, reduction="sum")
+
+    @torch.no_grad()
+    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
+        predictions: list[float] = []
+        references: list[float] = []
+        for batch in self.batches(split):
+            predictions += _answers(model, batch)[:, 0].tolist()
+            references += batch.labels.tolist()
+        return correlation_scores(predictions, references)
+
+
 class TokenClassification(_Labelling[TaggedExample]):
     """One label per token; `names` are the tags by class index, such as B-PER."""
 
@@ -119,6 +197,9 @@ class TokenClassification(_Labelling[TaggedExample]):
 
     def labels(self, examples: Sequence[TaggedExample]) -> Tensor:
         return pad_ids([x.tags for x in examples], IGNORE_INDEX)
+
+    def count_targets(self, labels: Tensor) -> int:
+        return int((labels != IGNORE_INDEX).sum())
 
     @torch.no_grad()
     def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
@@ -135,5 +216,5 @@ class TokenClassification(_Labelling[TaggedExample]):
 def _answers(model: TransformerModel, batch: LabelBatch) -> Tensor:
     if len(model.spec.towers) > 1:
         raise InputError("labels need a model with one tower")
-    answers: Tensor = model(batch.ids_BT, batch.mask_BT)
+    answers: Tensor = model(batch.ids_BT, batch.mask_BT, types=segment_types(model, batch.types_BT))
     return answers

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import string
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..errors import MissingError
 
 # sacreBLEU's tokenizer by target language; its default scores a perfect Chinese translation 0.
 BLEU_TOKENIZER = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
+Numbers = NDArray[np.float64]
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -54,6 +59,49 @@ def label_scores(predictions: Sequence[int], references: Sequence[int]) -> dict[
     return {"accuracy": 100 * right / len(references), "f1": 100 * f1}
 
 
+def multi_label_scores(
+    predictions: Sequence[Sequence[int]], references: Sequence[Sequence[int]]
+) -> dict[str, float]:
+    """F1 over all decisions (micro), its mean over the classes (macro), and texts with exactly their labels.
+
+    Rows hold 0 or 1 for every class. A class that is neither predicted nor there counts 0, as in
+    scikit-learn.
+    """
+    columns = [
+        (list(one), list(two))
+        for one, two in zip(zip(*predictions, strict=True), zip(*references, strict=True), strict=True)
+    ]
+    flat = [value for row in predictions for value in row], [value for row in references for value in row]
+    macro = sum(_f1(*column, 1) for column in columns) / len(columns)
+    exact = sum(list(one) == list(two) for one, two in zip(predictions, references, strict=True))
+    return {"f1": 100 * _f1(*flat, 1), "macro_f1": 100 * macro, "exact": 100 * exact / len(references)}
+
+
+def correlation_scores(predictions: Sequence[float], references: Sequence[float]) -> dict[str, float]:
+    """Spearman's and Pearson's correlation, of 100, and the mean squared error."""
+    one, two = np.asarray(predictions, dtype=np.float64), np.asarray(references, dtype=np.float64)
+    return {
+        "spearman": 100 * _correlation(_ranks(one), _ranks(two)),
+        "pearson": 100 * _correlation(one, two),
+        "mse": float(((one - two) ** 2).mean()),
+    }
+
+
+def _correlation(one: Numbers, two: Numbers) -> float:
+    """0 if one side is constant: nothing can be said about its order."""
+    one, two = one - one.mean(), two - two.mean()
+    scale = math.sqrt(float((one @ one) * (two @ two)))
+    return float(one @ two) / scale if scale > 0 else 0.0
+
+
+def _ranks(values: Numbers) -> Numbers:
+    """From 1; equal values share the mean of their ranks."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last: Numbers = np.cumsum(counts).astype(np.float64)
+    ranks: Numbers = (last - (counts - 1) / 2)[inverse]
+    return ranks
+
+
 def tag_scores(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, float]:
     """Entity F1 as seqeval counts it: a span and its kind must both be right."""
     try:
@@ -79,7 +127,8 @@ def answer_scores(predictions: Sequence[str], references: Sequence[Sequence[str]
 
 def _f1(predictions: Sequence[int], references: Sequence[int], kind: int) -> float:
     both = sum(one == two == kind for one, two in zip(predictions, references, strict=True))
-    return 2 * both / (Counter(predictions)[kind] + Counter(references)[kind])
+    total = Counter(predictions)[kind] + Counter(references)[kind]
+    return 2 * both / total if total else 0.0
 
 
 def _plain(text: str) -> str:

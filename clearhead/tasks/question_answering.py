@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..data import IGNORE_INDEX
 from ..errors import InputError
 from ..nn import TransformerModel
-from .bucketed import BucketedTask, pad_ids, padding_mask
+from .bucketed import BucketedTask, pad_ids, padding_mask, segment_types
 from .losses import Smoothing, class_loss
 from .metrics import answer_scores
 from .task import Better
@@ -21,7 +22,7 @@ MAX_ANSWER_TOKENS = 30  # tokens of an answer
 @dataclass(frozen=True)
 class QAExample:
     """`spans` are the character offsets of context tokens (None for others); the answer is tokens `first` to
-    `last`.
+    `last`, or IGNORE_INDEX twice if the context was cut before it.
     """
 
     ids: Sequence[int]
@@ -38,11 +39,11 @@ class SpanBatch:
     ids_BT: Tensor
     mask_BT: Tensor
     types_BT: Tensor | None
-    ends_B2: Tensor  # first and last token of the answer
+    ends_B2: Tensor  # first and last token of the answer; IGNORE_INDEX if it is beyond the last token
 
     @property
     def targets(self) -> int:
-        return int(self.ends_B2.numel())
+        return int((self.ends_B2 != IGNORE_INDEX).sum())
 
 
 class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
@@ -95,7 +96,7 @@ class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
     def _scores(self, model: TransformerModel, batch: SpanBatch) -> Tensor:
         if len(model.spec.towers) > 1:
             raise InputError("answer spans need a model with one tower")
-        scores_BT2: Tensor = model(batch.ids_BT, batch.mask_BT, types=batch.types_BT)
+        scores_BT2: Tensor = model(batch.ids_BT, batch.mask_BT, types=segment_types(model, batch.types_BT))
         return scores_BT2.masked_fill(batch.mask_BT[..., None] == 0, torch.finfo(scores_BT2.dtype).min)
 
 

@@ -21,13 +21,13 @@ from .metrics import text_scores
 from .task import Better
 
 Decode = Callable[[TransformerModel, Tensor, Tensor, int], list[list[int]]]  # source, its mask, limit -> ids
-Corrupt = Callable[[Sequence[int], Random], tuple[list[int], list[int]]]  # a text -> (damaged, answer)
+Corrupt = Callable[[Sequence[int], Random], tuple[list[int], list[int]]]  # a text -> source, target
 
 
 @dataclass(frozen=True)
 class TextPair:
-    source: Sequence[int]
-    target: Sequence[int]
+    source: Sequence[int]  # with the special tokens that the encoder expects
+    target: Sequence[int]  # without
     reference: str | None = None  # the target as written, for scores; None: what its ids decode to
 
 
@@ -53,7 +53,7 @@ class SpecialIds:
 
 
 class TextToText(BucketedTask[TextPair, PairBatch]):
-    """`corrupt` makes a new pair of a plain text every epoch (T5, BART); without it pairs are given."""
+    """`corrupt` makes a new pair of a plain text, the target, every epoch (T5, BART); else pairs are given."""
 
     def __init__(
         self,
@@ -88,16 +88,16 @@ class TextToText(BucketedTask[TextPair, PairBatch]):
         return Better("loss", larger=False)
 
     def size(self, example: TextPair) -> tuple[int, ...]:
-        return len(example.source) + 1, len(example.target) + 1
+        return len(example.source), len(example.target) + 1
 
     def collate(self, examples: Sequence[TextPair], key: int) -> PairBatch:
         if self.corrupt is not None:
             pairs = [
-                self.corrupt(x.source, generator_for(self.seed, "corrupt", key, i))
+                self.corrupt(x.target, generator_for(self.seed, "corrupt", key, i))
                 for i, x in enumerate(examples)
             ]
             examples = [TextPair(source, target) for source, target in pairs]
-        sources = [[*x.source, self.ids.end] for x in examples]
+        sources = [x.source for x in examples]
         inputs = [[self.ids.start, *x.target] for x in examples]
         labels = [[*x.target, self.ids.end] for x in examples]
         return PairBatch(

@@ -172,6 +172,10 @@ class Tokenizer:
         self.chat_template = template
         self.files["chat_template.jinja"] = template.encode()
 
+    def id_of(self, token: str) -> int | None:
+        """The id of a token as the vocabulary spells it; None if it has none."""
+        return self._engine.token_to_id(token)
+
     def is_byte(self, token: int) -> bool:
         """Whether an id is one byte of a character the vocabulary lacks (`<0xE4>`, SentencePiece)."""
         return token in self._bytes

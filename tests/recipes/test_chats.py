@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from clearhead.recipes.builders.chats import encode_chats
 
 import clearhead as ch
 from clearhead.cli.main import main
 from clearhead.errors import DataError, LoadError
-from clearhead.recipes.builders.chats import encode_chats
 from clearhead.text.chat import render_chats
 from clearhead.text.tokenizer import Tokenizer
 from clearhead.text.training import train_tokenizer

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from ...bundle import Bundle
 from ...data import Row
 from ...families import HeadKind as Head
 from ...tasks import SpecialIds, Task
-from ...text import Tokenizer
+from ...text import Encoding, Tokenizer
 from ..rows import Dataset
 from ..settings import RunConfig
 
@@ -23,6 +24,14 @@ class BuiltTask:
     head: Head
     config: dict[str, Any]  # the part of the model config that the data decide: vocabulary size, labels
     generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json
+    pooling: dict[str, Any] | None = None  # how the sentence vectors of the task are pooled
+    problem_type: str | None = None  # what the outputs of a head for labels mean, in transformers' words
+
+    @property
+    def labels(self) -> list[str] | None:
+        """The names of the classes, for heads that have such."""
+        names = self.config.get("id2label")
+        return list(names.values()) if names and self.head in ("labels", "tags") else None
 
 
 @dataclass(frozen=True)
@@ -34,13 +43,29 @@ class TaskBuilder:
     lower: bool = False
 
 
-def special_ids(tokenizer: Tokenizer) -> SpecialIds:
-    def id_of(name: str, default: int) -> int:
-        special = getattr(tokenizer, name)
+class TypedIds(NamedTuple):
+    """One text, or two side by side: ids, and which of the texts each belongs to."""
+
+    ids: list[int]
+    types: list[int] | None
+
+
+def special_ids(tokenizer: Tokenizer, base: Bundle | None = None) -> SpecialIds:
+    """The ids that batches are made with: those of the model to fine-tune, else those of the tokenizer."""
+    settings = {**base.config, **base.generation} if base is not None else {}
+
+    def id_of(name: str, key: str, default: int) -> int:
+        special, stored = getattr(tokenizer, name), settings.get(key)
+        stored = stored[0] if isinstance(stored, list) and stored else stored
+        if isinstance(stored, int):
+            return stored
         return special.id if special is not None else default
 
+    end = id_of("eos", "eos_token_id", DEFAULT_EOS)
     return SpecialIds(
-        pad=id_of("pad", DEFAULT_PAD), start=id_of("bos", DEFAULT_BOS), end=id_of("eos", DEFAULT_EOS)
+        pad=id_of("pad", "pad_token_id", end if base is not None else DEFAULT_PAD),
+        start=id_of("bos", "decoder_start_token_id", DEFAULT_BOS),
+        end=end,
     )
 
 
@@ -56,6 +81,40 @@ def config_of(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def encode_all(tokenizer: Tokenizer, texts: Sequence[str], *, specials: bool = True) -> list[list[int]]:
     return [list(encoding.ids) for encoding in tokenizer.encode_batch(texts, specials=specials)]
+
+
+def encode_texts(
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    seconds: Sequence[str] | None,
+    length: int,
+    split: str,
+    notes: list[str],
+) -> list[TypedIds]:
+    """Texts, or pairs of texts, with their special tokens, cut to `length`; the number cut is noted."""
+    encodings = tokenizer.encode_batch(texts, seconds)
+    if too_long := sum(len(encoding) > length for encoding in encodings):
+        notes.append(f"{split}: {too_long:,} of {len(texts):,} texts cut to {length} tokens")
+    return [truncated(encoding, length) for encoding in encodings]
+
+
+def truncated(encoding: Encoding, length: int) -> TypedIds:
+    """The first tokens of each text; the longer of two is cut first, and special tokens stay."""
+    kept = list(range(len(encoding)))
+    if len(encoding) > length:
+        sides: list[list[int]] = [[], []]
+        for number, piece in enumerate(encoding.tokens):
+            if piece.side is not None:
+                sides[piece.side].append(number)
+        for _ in range(len(encoding) - length):
+            longer = max(sides, key=len)
+            if not longer:
+                break
+            longer.pop()
+        taken = {*sides[0], *sides[1]}
+        kept = [i for i, piece in enumerate(encoding.tokens) if piece.side is None or i in taken]
+    types = [encoding.types[i] for i in kept]
+    return TypedIds([encoding.ids[i] for i in kept], types if any(types) else None)
 
 
 def common_arguments(run: RunConfig, rows: Dataset) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -11,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...data import NOISES, drop_spans
+from ...data import NOISES, PROMPT_COLUMNS, drop_spans, encode_completions, language_of
 from ...generate import EndTokens, Prompt, Sample, Temperature, generate
 from ...nn import TransformerModel
 from ...tasks import CausalLM, SpecialIds, TextPair, TextToText
-from ...text import Tokenizer
+from ...text import PLAIN_TEMPLATE, Tokenizer
 from ..rows import Dataset
 from ..settings import RunConfig
 from .builder import (
@@ -27,45 +26,37 @@ from .builder import (
     cut_into_pieces,
     encode_all,
     special_ids,
+    truncated,
 )
-from .chats import encode_chats
+
+Corrupt = Callable[[Sequence[int], Random], tuple[list[int], list[int]]]  # a text -> source, target
 
 
 def build_translate(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
-    ids = special_ids(tokenizer)
-    source_column, target_column = ("src", "tgt") if rows.schema.form == "pair" else ("prompt", "completion")
+    ids = special_ids(tokenizer, rows.base)
+    source_column, target_column = PROMPT_COLUMNS[rows.schema.form]
+    length, prefix = run.data.length, run.data.prefix or ""
     splits: dict[str, list[TextPair]] = {}
     for name, split in rows.splits.items():
+        encodings = tokenizer.encode_batch([prefix + row[source_column] for row in split])
         # Without special tokens: the task adds the start and end tokens.
-        sides = (
-            encode_all(tokenizer, [row[column] for row in split], specials=False)
-            for column in (source_column, target_column)
-        )
+        targets = encode_all(tokenizer, [row[target_column] for row in split], specials=False)
+        if run.data.truncate == "source" and (count := sum(len(x) > length for x in encodings)):
+            notes.append(f"{name}: {count:,} of {len(split):,} sources cut to {length} tokens")
+        cut = run.data.truncate == "source"
+        sources = [truncated(x, length).ids if cut else list(x.ids) for x in encodings]
         references = [row[target_column] for row in split]
-        pairs = [
-            TextPair(source, target, text) for source, target, text in zip(*sides, references, strict=True)
-        ]
-        if run.data.truncate == "source":
-            pairs = _truncated(pairs, run.data.length - 1, name, notes)
-        kept = [p for p in pairs if max(len(p.source), len(p.target)) < run.data.length]
+        pairs = [TextPair(*each) for each in zip(sources, targets, references, strict=True)]
+        kept = [p for p in pairs if len(p.source) <= length and len(p.target) < length]
         if len(kept) < len(pairs):
-            notes.append(
-                f"{name}: {len(pairs) - len(kept):,} pairs longer than {run.data.length} tokens left out"
-            )
+            notes.append(f"{name}: {len(pairs) - len(kept):,} pairs longer than {length} tokens left out")
         splits[name] = kept
     task = TextToText(
         splits, ids=ids, **batch_limits(run), text=tokenizer.decode, decode=partial(_decode, ids=ids),
-        language=run.data.language, smoothing=run.data.smoothing, **common_arguments(run, rows),
+        language=run.data.language or language_of([row[target_column] for row in rows.splits["train"]]),
+        smoothing=run.data.smoothing, **common_arguments(run, rows),
     )  # fmt: skip
     return BuiltTask(task, "tokens", _pair_config(tokenizer), _generation(run, ids))
-
-
-def _truncated(pairs: list[TextPair], length: int, split: str, notes: list[str]) -> list[TextPair]:
-    """Sources cut to `length` tokens, with room for the end token."""
-    too_long = sum(len(pair.source) > length for pair in pairs)
-    if too_long:
-        notes.append(f"{split}: {too_long:,} of {len(pairs):,} sources cut to {length} tokens")
-    return [replace(pair, source=pair.source[:length]) for pair in pairs]
 
 
 def build_denoise(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
@@ -80,28 +71,32 @@ def build_denoise(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: li
 
 
 def build_spans(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
-    """T5: spans are replaced by sentinels, which are the last hundred ids of the vocabulary."""
-    vocab = tokenizer.vocab
-    sentinels = range(vocab + 99, vocab - 1, -1)
+    """T5: spans are replaced by sentinels: a checkpoint's own, or the last hundred ids of the vocabulary."""
+    stored = [tokenizer.id_of(f"<extra_id_{i}>") for i in range(100)]
+    known = [i for i in stored if i is not None]
+    vocab = tokenizer.vocab if known else tokenizer.vocab + 100
+    sentinels = known or range(vocab - 1, vocab - 101, -1)
     built = _build_denoising(
         run, rows, tokenizer, lambda text, rng: drop_spans(text, rng, sentinels=sentinels)
     )
-    return BuiltTask(built.task, "tokens", {**built.config, "vocab_size": vocab + 100}, built.generation)
+    return BuiltTask(built.task, "tokens", {**built.config, "vocab_size": vocab}, built.generation)
 
 
-def _build_denoising(
-    run: RunConfig,
-    rows: Dataset,
-    tokenizer: Tokenizer,
-    corrupt: Callable[[Sequence[int], Random], tuple[list[int], list[int]]],
-) -> BuiltTask:
-    ids = special_ids(tokenizer)
-    splits = {
-        name: [
-            TextPair(text, text)
-            for text in cut_into_pieces(tokenizer, split, run.data.length - 2, specials=False)
-        ]
+def _build_denoising(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, noise: Corrupt) -> BuiltTask:
+    ids = special_ids(tokenizer, rows.base)
+    before, after = _frame(tokenizer)
+    after = after or [ids.end]
+
+    def corrupt(text: Sequence[int], rng: Random) -> tuple[list[int], list[int]]:
+        source, target = noise(text, rng)
+        return [*before, *source, *after], target
+
+    pieces = {
+        name: cut_into_pieces(tokenizer, split, run.data.length - 1 - len(before + after), specials=False)
         for name, split in rows.splits.items()
+    }
+    splits = {
+        name: [TextPair([*before, *text, *after], text) for text in texts] for name, texts in pieces.items()
     }
     task = TextToText(
         splits,
@@ -114,15 +109,37 @@ def _build_denoising(
     return BuiltTask(task, "tokens", _pair_config(tokenizer), _generation(run, ids))
 
 
+def _frame(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """The special tokens that the tokenizer puts before and after a text."""
+    pieces = tokenizer.encode("a").tokens
+    real = [i for i, piece in enumerate(pieces) if piece.side is not None]
+    if not real:
+        return [], []
+    return [p.id for p in pieces[: real[0]]], [p.id for p in pieces[real[-1] + 1 :]]
+
+
 def build_causal(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
-    splits, trained = _encode_with_targets(rows, tokenizer)
+    if run.data.template == "chat" and tokenizer.chat_template is None:
+        notes.append(
+            "the tokenizer has no chat template: 'user: ...' and 'assistant: ...' on lines of their own"
+        )
+        tokenizer.set_chat_template(PLAIN_TEMPLATE)
+    ids, form = special_ids(tokenizer, rows.base), rows.schema.form
+    splits: Split = {}
+    flags: Split = {}
+    for name, split in rows.splits.items():
+        examples = encode_completions(form, split, tokenizer, ids.end)
+        if form != "text":
+            examples = _truncated_completions(examples, run.data.length, name, notes)
+        splits[name], flags[name] = [each[0] for each in examples], [each[1] for each in examples]
     task = CausalLM(
         splits,
         length=run.data.length,
         rows=run.data.batch_size or run.data.rows,
-        pad=special_ids(tokenizer).pad,
-        trained=trained,
+        pad=ids.pad,
+        trained=None if form == "text" else flags,
         continue_text=partial(_continue_text, tokenizer=tokenizer, length=run.data.length),
+        smoothing=run.data.smoothing,
         **common_arguments(run, rows),
     )
     return BuiltTask(task, "tokens", config_of(tokenizer))
@@ -131,30 +148,19 @@ def build_causal(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: lis
 Split = dict[str, list[list[int]]]
 
 
-def _encode_with_targets(rows: Dataset, tokenizer: Tokenizer) -> tuple[Split, Split | None]:
-    """The texts as ids, and which of these are training targets: all of a plain text (None), the completion
-    of a prompt, the assistant's messages of a chat.
-    """
-    if rows.schema.form == "text":
-        texts = {name: [row["text"] for row in split] for name, split in rows.splits.items()}
-        return {name: encode_all(tokenizer, split) for name, split in texts.items()}, None
-    splits: Split = {}
-    trained: Split = {}
-    if rows.schema.form == "messages":
-        for name, split in rows.splits.items():
-            flagged = encode_chats(tokenizer, split)
-            splits[name], trained[name] = [ids for ids, _ in flagged], [flags for _, flags in flagged]
-        return splits, trained
-    source_column, target_column = ("src", "tgt") if rows.schema.form == "pair" else ("prompt", "completion")
-    end = special_ids(tokenizer).end
-    for name, split in rows.splits.items():
-        sides = [
-            encode_all(tokenizer, [row[column] for row in split]) for column in (source_column, target_column)
-        ]
-        pairs = list(zip(*sides, strict=True))
-        splits[name] = [[*prompt, *completion, end] for prompt, completion in pairs]
-        trained[name] = [[0] * len(prompt) + [1] * (len(completion) + 1) for prompt, completion in pairs]
-    return splits, trained
+def _truncated_completions(
+    examples: Sequence[tuple[list[int], list[int]]], length: int, split: str, notes: list[str]
+) -> list[tuple[list[int], list[int]]]:
+    """Prompts and chats cut to one row; those in which nothing is left to learn are left out."""
+    if count := sum(len(ids) > length for ids, _ in examples):
+        notes.append(f"{split}: {count:,} of {len(examples):,} rows cut to {length} tokens")
+    cut = [(ids[:length], flags[:length]) for ids, flags in examples]
+    kept = [(ids, flags) for ids, flags in cut if any(flags[1:])]
+    if len(kept) < len(cut):
+        notes.append(
+            f"{split}: {len(cut) - len(kept):,} rows left out, their prompt alone has {length} tokens"
+        )
+    return kept
 
 
 def _pair_config(tokenizer: Tokenizer) -> dict[str, Any]:
