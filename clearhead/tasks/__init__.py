@@ -18,7 +18,7 @@ from .multiple_choice import ChoiceExample, MultipleChoice
 from .question_answering import QAExample, QuestionAnswering
 from .similarity import SimilarityExample, TextSimilarity
 from .task import Batch, Better, Task
-from .text_to_text import Decode, SpecialIds, TextPair, TextToText
+from .text_to_text import Corrupt, Decode, SpecialIds, TextPair, TextToText
 
 __all__ = [
     "Task", "Batch", "Better",
@@ -26,6 +26,6 @@ __all__ = [
     "CausalLM", "LabelledExample", "MultiLabelClassification", "MultiLabelExample", "Regression",
     "ScoredExample", "TaggedExample", "TextClassification", "TokenClassification", "Smoothing",
     "BertPretraining", "MaskedLM", "TokenMasking", "bleu_signature", "ChoiceExample", "MultipleChoice",
-    "QAExample", "QuestionAnswering", "SimilarityExample", "TextSimilarity", "Decode", "SpecialIds",
+    "QAExample", "QuestionAnswering", "SimilarityExample", "TextSimilarity", "Corrupt", "Decode", "SpecialIds",
     "TextPair", "TextToText",
 ]  # fmt: skip
