@@ -26,6 +26,6 @@ __all__ = [
     "CausalLM", "LabelledExample", "MultiLabelClassification", "MultiLabelExample", "Regression",
     "ScoredExample", "TaggedExample", "TextClassification", "TokenClassification", "Smoothing",
     "BertPretraining", "MaskedLM", "TokenMasking", "bleu_signature", "ChoiceExample", "MultipleChoice",
-    "QAExample", "QuestionAnswering", "SimilarityExample", "TextSimilarity", "Corrupt", "Decode", "SpecialIds",
-    "TextPair", "TextToText",
+    "QAExample", "QuestionAnswering", "SimilarityExample", "TextSimilarity", "Corrupt", "Decode",
+    "SpecialIds", "TextPair", "TextToText",
 ]  # fmt: skip
