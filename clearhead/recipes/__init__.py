@@ -3,10 +3,11 @@
 from .prepare import PreparedRun, prepare
 from .rows import read_dataset
 from .settings import RECIPES, SETTINGS_FILE, RunConfig, load_run, with_overrides
+from .training import run_training, train, validation_scores
 from .yamlfile import read_yaml
 
 __all__ = [
     "RECIPES", "SETTINGS_FILE", "PreparedRun", "RunConfig", "load_run", "prepare", "with_overrides",
     # for the other packages
-    "read_dataset", "read_yaml",
+    "read_dataset", "read_yaml", "run_training", "train", "validation_scores",
 ]  # fmt: skip

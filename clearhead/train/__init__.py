@@ -1,5 +1,10 @@
 """Training: a bundle, a task and settings in; trained weights out. Deterministic, resumable at any moment."""
 
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
 from ..store import verify
 from .atomic_write import checkpoints, disk_errors
 from .average import Ema, average_weights
@@ -30,3 +35,14 @@ __all__ = [
     "disk_errors", "deterministic", "estimate", "METRICS_FILE", "OptimizerStep", "hidden_size",
     "SAVE_SIGNAL", "TrainingState",
 ]  # fmt: skip
+
+
+class _CallablePackage(ModuleType):
+    """`clearhead.train` is this package, and `clearhead.train(bundle, data)` is public API as well."""
+
+    def __call__(self, *args: Any, **settings: Any) -> Any:
+        # The function is in a layer above, so it is found by name when it is called.
+        return import_module("clearhead.recipes").train(*args, **settings)
+
+
+sys.modules[__name__].__class__ = _CallablePackage

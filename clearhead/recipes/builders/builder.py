@@ -52,7 +52,9 @@ DECODER = ModelNeed(
 ENCODER = ModelNeed(
     lambda spec: not spec.decodes and not spec.is_encoder_decoder, "an encoder, such as BERT or RoBERTa"
 )
-ONE_STACK = ModelNeed(lambda spec: not spec.is_encoder_decoder, "a model with one stack, such as BERT or GPT-2")
+ONE_STACK = ModelNeed(
+    lambda spec: not spec.is_encoder_decoder, "a model with one stack, such as BERT or GPT-2"
+)
 
 
 @dataclass(frozen=True)
