@@ -3,11 +3,12 @@
 from .prepare import PreparedRun, prepare
 from .rows import read_dataset
 from .settings import RECIPES, SETTINGS_FILE, RunConfig, load_run, with_overrides
+from .settings_help import SettingHelp, describe_settings
 from .training import run_training, train, validation_scores
 from .yamlfile import read_yaml
 
 __all__ = [
     "RECIPES", "SETTINGS_FILE", "PreparedRun", "RunConfig", "load_run", "prepare", "with_overrides",
     # for the other packages
-    "read_dataset", "read_yaml", "run_training", "train", "validation_scores",
+    "describe_settings", "SettingHelp", "read_dataset", "read_yaml", "run_training", "train", "validation_scores",
 ]  # fmt: skip
