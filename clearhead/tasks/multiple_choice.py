@@ -1,7 +1,8 @@
 """Multiple choice: a question with several answers in; which one is right, and accuracy, out.
 
 Each choice is a row of its own that the model scores with one number; a softmax over the choices of a
-question follows. Shape suffixes: B questions, C choices of the question with the most, N choices of all, T tokens.
+question follows. Shape suffixes: B questions, C choices of the question with the most, N choices of
+all, T tokens.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ class ChoiceBatch:
     slots_N: Tensor  # where a choice stands in (B, C), flat
     answers_B: Tensor
     choices: int  # C
+
+    @property
+    def tokens(self) -> int:
+        return int(self.mask_NT.sum())
 
     @property
     def targets(self) -> int:
@@ -87,7 +92,7 @@ class MultipleChoice(BucketedTask[ChoiceExample, ChoiceBatch]):
     def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
         predictions: list[int] = []
         references: list[int] = []
-        for batch in self.batches(split):
+        for batch in self.batches(split, model):
             predictions += _scores(model, batch).argmax(-1).tolist()
             references += batch.answers_B.tolist()
         return {"accuracy": label_scores(predictions, references)["accuracy"]}
