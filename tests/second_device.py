@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -49,9 +51,11 @@ class SecondTensor(Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.data_ptr:
             raise RuntimeError(f"a tensor on {SECOND} has no address in the memory of the CPU")
+        if func is Tensor.tolist:  # torch does not offer it to subclasses; on a GPU it copies
+            return args[0].cpu().tolist()
         with torch._C.DisableTorchFunctionSubclass():
             out = func(*args, **(kwargs or {}))
-        if func is Tensor.data.__set__:  # type: ignore[attr-defined]
+        if func == Tensor.data.__set__:  # type: ignore[attr-defined]
             args[0].inner = args[1].inner  # torch swaps the storage below Python; ours is a Python attribute
         return out
 
@@ -63,14 +67,27 @@ class _Device(TorchDispatchMode):
         return _run(func, args, kwargs or {})
 
 
+class _FromNumbers(TorchFunctionMode):
+    """`torch.tensor` fills memory itself, where no dispatch sees it: here it fills the CPU's, and moves."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        target = kwargs.get("device")
+        if func in (torch.tensor, torch.as_tensor) and target is not None:
+            return func(*args, **kwargs | {"device": CPU}).to(target)
+        return func(*args, **kwargs)
+
+
 @contextmanager
 def second_device() -> Iterator[torch.device]:
     """While it is open the device exists, and modules keep their parameters when they move to it."""
     calls.clear()
     before = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(True)
+    # In inference mode torch dispatches to subclasses before it has taken composite operations apart.
+    no_inference_mode = patch.object(torch, "inference_mode", lambda mode=True: torch.set_grad_enabled(not mode))
     try:
-        with _Device():
+        with _Device(), _FromNumbers(), no_inference_mode:
             yield SECOND
     finally:
         torch.__future__.set_swap_module_params_on_conversion(before)
