@@ -8,7 +8,7 @@ torch has a device type `lazy` without a backend in its builds: nothing else ans
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -78,6 +78,15 @@ class _FromNumbers(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+class _Module:
+    """What `torch.cuda` is to CUDA: activation checkpointing asks it for its generator, the CPU's."""
+
+    _initialized = True
+    device = staticmethod(lambda number: nullcontext())
+    get_rng_state = staticmethod(lambda number=0: torch.get_rng_state())
+    set_rng_state = staticmethod(lambda state, number=0: torch.set_rng_state(state))
+
+
 @contextmanager
 def second_device() -> Iterator[torch.device]:
     """While it is open the device exists, and modules keep their parameters when they move to it."""
@@ -85,9 +94,12 @@ def second_device() -> Iterator[torch.device]:
     before = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(True)
     # In inference mode torch dispatches to subclasses before it has taken composite operations apart.
-    no_inference_mode = patch.object(torch, "inference_mode", lambda mode=True: torch.set_grad_enabled(not mode))
+    no_inference_mode = patch.object(
+        torch, "inference_mode", lambda mode=True: torch.set_grad_enabled(not mode)
+    )
+    module = patch.object(torch, SECOND.type, _Module, create=True)
     try:
-        with _Device(), _FromNumbers(), no_inference_mode:
+        with _Device(), _FromNumbers(), no_inference_mode, module:
             yield SECOND
     finally:
         torch.__future__.set_swap_module_params_on_conversion(before)

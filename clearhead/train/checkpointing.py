@@ -32,6 +32,7 @@ class Checkpointer:
         self.training, self.folder, self.warn = optimizer_step.training, folder, warn
         self.facts = self._collect_facts()
         self.saved: int | None = None  # the step of the newest checkpoint
+        self.extended = False  # whether the run was resumed with more steps than it was made for
 
     def resume(self) -> TrainingState:
         """Load the newest intact checkpoint into the model, or start from step 0."""
@@ -47,7 +48,7 @@ class Checkpointer:
             path, {key: self.facts[key] for key in MUST_MATCH}, facts | {"training": growth.settings}
         )
         if growth.steps is not None:
-            state.waited = 0  # the patience of the longer run begins here
+            self.extended = True
             rate = self.training.rate(self.optimizer_step.width, state.step + 1)
             self.warn(growth.warning(self.training.steps, state.step, rate))
         load_weights(self.model, checkpoint.read_weights(self.bundle, path))

@@ -104,4 +104,4 @@ def expand_braces(pattern: str) -> list[str]:
         waiting += [text[:start] + option + text[close + 1 :] for option in reversed(options)]
         if len(done) + len(waiting) > MAX_ALTERNATIVES:
             raise TrainError(f"freeze {quoted(pattern)} stands for more than {MAX_ALTERNATIVES} patterns")
-    return done
+    return list(dict.fromkeys(done))

@@ -108,6 +108,8 @@ class TrainingLoop:
     def _loop(self) -> str:
         state, training = self.state, self.training
         self._validate_if_due(self.log.validation(state.step))
+        if self.checkpointer.extended:
+            state.waited = 0  # the patience of the longer run begins here
         while not (reason := self._end_reason()):
             start = time.monotonic()
             self.model.train()
