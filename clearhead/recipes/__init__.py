@@ -10,5 +10,6 @@ from .yamlfile import read_yaml
 __all__ = [
     "RECIPES", "SETTINGS_FILE", "PreparedRun", "RunConfig", "load_run", "prepare", "with_overrides",
     # for the other packages
-    "describe_settings", "SettingHelp", "read_dataset", "read_yaml", "run_training", "train", "validation_scores",
+    "describe_settings", "SettingHelp", "read_dataset", "read_yaml", "run_training", "train",
+    "validation_scores",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from .metrics import bleu_signature
 from .multiple_choice import ChoiceExample, MultipleChoice
 from .question_answering import QAExample, QuestionAnswering
 from .similarity import SimilarityExample, TextSimilarity
-from .task import Batch, Better, Task
+from .task import Batch, Better, Task, input_tokens, model_device, on_device
 from .text_to_text import Corrupt, Decode, SpecialIds, TextPair, TextToText
 
 __all__ = [
@@ -27,5 +27,5 @@ __all__ = [
     "ScoredExample", "TaggedExample", "TextClassification", "TokenClassification", "Smoothing",
     "BertPretraining", "MaskedLM", "TokenMasking", "bleu_signature", "ChoiceExample", "MultipleChoice",
     "QAExample", "QuestionAnswering", "SimilarityExample", "TextSimilarity", "Corrupt", "Decode",
-    "SpecialIds", "TextPair", "TextToText",
+    "SpecialIds", "TextPair", "TextToText", "input_tokens", "model_device", "on_device",
 ]  # fmt: skip

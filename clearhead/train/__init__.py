@@ -10,8 +10,10 @@ from .atomic_write import checkpoints, disk_errors
 from .average import Ema, average_weights
 from .determinism import deterministic
 from .estimate import estimate
+from .freeze import Frozen, frozen_parameters
 from .log import METRICS_FILE, Record, read_log, without_timing
-from .loop import TrainingResult
+from .loop import FINISHED, TrainingResult
+from .memory import check_memory, free_memory, step_memory
 from .optim import SGD, Adam, AdamW, Optimizer, parameter_groups
 from .optimizer_step import OptimizerStep, hidden_size
 from .progress import BarProgress, LineProgress, Progress, QuietProgress, default_progress
@@ -19,6 +21,7 @@ from .schedule import SCHEDULES, Constant, Cosine, InverseSqrt, LinearDecay, Noa
 from .settings import Training
 from .signals import SAVE_SIGNAL
 from .state import TrainingState
+from .tensorboard import TensorBoardLog
 from .trainer import Trainer
 
 __all__ = [
@@ -28,7 +31,9 @@ __all__ = [
     "Constant", "SCHEDULES",
     # progress, and reading the log of a run
     "Progress", "QuietProgress", "LineProgress", "BarProgress", "default_progress", "Record",
-    "read_log", "without_timing", "checkpoints", "verify",
+    "read_log", "without_timing", "checkpoints", "verify", "TensorBoardLog", "FINISHED",
+    # before a run: what is frozen, what fits in memory
+    "Frozen", "frozen_parameters", "check_memory", "step_memory", "free_memory",
     # the parts
     "Ema", "average_weights", "parameter_groups",
     # for the other packages
