@@ -109,7 +109,8 @@ def _share_with_backward(model: nn.Module) -> float:
     kept = total = 0
     for stack in stacks:
         learns = [any(p.requires_grad for p in block.parameters()) for block in stack.blocks]
-        below = any(p.requires_grad for p in stack.embed.parameters())
+        inside = ("blocks.", "norm.")  # all else, embeddings and positions, comes before the blocks
+        below = any(p.requires_grad for name, p in stack.named_parameters() if not name.startswith(inside))
         first = 0 if below else learns.index(True) if any(learns) else len(learns)
         kept, total = kept + len(learns) - first, total + len(learns)
     return kept / total if total else 1.0

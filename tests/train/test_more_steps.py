@@ -104,7 +104,7 @@ def test_fewer_steps_than_were_taken_are_refused_in_one_line(tmp_path: Path) -> 
 
 def test_less_patience_is_another_config(tmp_path: Path) -> None:
     run(tmp_path, steps=4, valid_every=2, patience=3)
-    with pytest.raises(TrainError, match="training.patience is 2 here and 3 there"):
+    with pytest.raises(TrainError, match=r"training\.patience is 2 here and 3 there"):
         run(tmp_path, steps=4, valid_every=2, patience=2)
 
 
