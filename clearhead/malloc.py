@@ -47,7 +47,7 @@ def _system_memory() -> int | None:
 
 
 def _container_memory() -> int | None:
-    """What is left of the limit of a container (cgroup v2); its file cache can be dropped."""
+    """Bytes below the limit of a container (cgroup v2); its file cache can be dropped."""
     try:
         limit = int((CGROUP / "memory.max").read_text())
         used = int((CGROUP / "memory.current").read_text())
@@ -58,7 +58,7 @@ def _container_memory() -> int | None:
 
 
 def _address_space() -> int | None:
-    """What is left of `ulimit -v`."""
+    """Bytes below the limit that `ulimit -v` sets."""
     try:
         import resource
 
