@@ -164,7 +164,9 @@ def test_running_out_of_memory_is_one_line_and_the_checkpoint_is_intact(
 
     taken: list[int] = []
     training = Training(steps=4, save_every=2, valid_every=2 if where == "validation" else None)
-    with pytest.raises(TrainError, match=r"ran out of memory .*; the last checkpoint is intact: resume"):
+    with pytest.raises(
+        TrainError, match=r"ran out of memory.*; the checkpoint of step 2 is intact: resume with"
+    ):
         Trainer(toy_bundle(), Greedy(before=before), training, tmp_path).run()
     assert list(checkpoints(tmp_path)) == [2] and [r["step"] for r in read_log(tmp_path)] == [1, 2]
     Trainer(toy_bundle(), Toy(), training, tmp_path).run()
