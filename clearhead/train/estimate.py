@@ -35,7 +35,7 @@ class Estimate:
     steps: int
     validation: float | None  # seconds; None: it exceeded its budget
     validations: int
-    memory: int  # peak bytes of this process
+    memory: int  # peak bytes of this process, or on its GPU
 
     @property
     def seconds(self) -> float:
@@ -59,7 +59,7 @@ def estimate(
         validation = _seconds_per_validation(bundle, task, 5 * budget, clock) if validates else 0.0
     every = training.validation_interval or training.steps
     count = -(-training.steps // every) if validates else 0
-    return Estimate(step, training.steps, validation, count, peak_memory())
+    return Estimate(step, training.steps, validation, count, peak_memory(optimizer_step.device))
 
 
 def _seconds_per_step(
@@ -143,7 +143,9 @@ def _limited_to_reference_length(decode: Decode | None) -> Decode | None:
     return lambda model, source, mask, limit: decode(model, source, mask, max(limit // 2 - 4, 1))
 
 
-def peak_memory() -> int:
-    """Peak resident memory of this process, in bytes."""
+def peak_memory(device: torch.device) -> int:
+    """Peak memory of this process, in bytes: resident, or on the GPU that it computes on."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -114,7 +114,7 @@ class TrainingLoop:
             start = time.monotonic()
             self.model.train()
             try:
-                with out_of_memory_errors(state.step + 1):
+                with out_of_memory_errors(state.step + 1, self.checkpointer.saved):
                     metrics = self.optimizer_step.run(state.step + 1, state, self._must_stop)
             except NonFiniteError as error:
                 raise self._stop_at_non_finite(error) from None
@@ -140,7 +140,7 @@ class TrainingLoop:
         if self.state.scored == self.state.step or not (due or finished):
             return
         if finished is None:
-            with out_of_memory_errors(self.state.step):
+            with out_of_memory_errors(self.state.step, self.checkpointer.saved):
                 self._validate()
         else:
             self._update_best(finished["scores"])

@@ -7,6 +7,7 @@ batch. Real runs need 5 to 25 % more, so a run is refused only if even the formu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..bundle import Bundle
-from ..errors import TrainError, reason
+from ..errors import TrainError
 from ..lens.cost import cost
 from ..malloc import available_memory
 from ..nn import Stack
@@ -71,17 +72,19 @@ def free_memory(device: torch.device) -> int | None:
 
 
 @contextmanager
-def out_of_memory_errors(step: int) -> Iterator[None]:
-    """Errors of allocators become one line; the checkpoints of the run stay as they are."""
+def out_of_memory_errors(step: int, saved: int | None) -> Iterator[None]:
+    """Errors of allocators become one line; `saved` is the step of the newest checkpoint, which stays."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        raise TrainError(
-            f"step {step} ran out of memory ({reason(error)[:60]}); the last checkpoint is intact: resume "
-            f"after you change {WAYS_OUT}"
-        ) from None
+        size = re.search(r"allocate (\d[\d.]* \w+)", str(error))
+        asked = f" when it asked for {size[1]}" if size else ""
+        kept = "no checkpoint yet: start again with"
+        if saved is not None:
+            kept = f"the checkpoint of step {saved} is intact: resume with"
+        raise TrainError(f"step {step} ran out of memory{asked}; {kept} another {WAYS_OUT}") from None
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -109,7 +112,8 @@ def _share_with_backward(model: nn.Module) -> float:
     kept = total = 0
     for stack in stacks:
         learns = [any(p.requires_grad for p in block.parameters()) for block in stack.blocks]
-        below = any(p.requires_grad for p in stack.embed.parameters())
+        inside = ("blocks.", "norm.")  # all else, embeddings and positions, comes before the blocks
+        below = any(p.requires_grad for name, p in stack.named_parameters() if not name.startswith(inside))
         first = 0 if below else learns.index(True) if any(learns) else len(learns)
         kept, total = kept + len(learns) - first, total + len(learns)
     return kept / total if total else 1.0

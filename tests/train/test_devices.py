@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import torch
 from second_device import SECOND, calls, second_device
 from tolerance import assert_close
 from torch import Tensor
+from toy import Toy, hash_of, toy_bundle
 from zoo import VOCAB, pair, single
 
 import clearhead
 from clearhead import nn as cn
 from clearhead.data.next_sentence import SentencePair
 from clearhead.data.packing import IGNORE_INDEX
+from clearhead.errors import InputError
 from clearhead.generate import EndTokens, Prompt, Sample, generate
 from clearhead.tasks import (
     BertPretraining,
@@ -41,8 +44,20 @@ from clearhead.tasks import (
     TextToText,
     TokenClassification,
     TokenMasking,
+    input_tokens,
+    on_device,
 )
-from clearhead.train import Trainer, Training, optim, read_log, setup, without_timing
+from clearhead.train import (
+    Trainer,
+    Training,
+    determinism,
+    optim,
+    optimizer_step,
+    read_log,
+    setup,
+    without_timing,
+)
+from clearhead.tune import quantize
 
 TEXTS = [[5 + (i * j) % 20 for j in range(1, 3 + i % 7)] for i in range(1, 40)]
 COMMON = {"pad": 0, "tokens": 60, "seed": 1}
@@ -178,3 +193,111 @@ def test_every_task_trains_on_a_second_device_with_the_numbers_of_the_cpu(name: 
     assert_logs_close(tmp_path / "cpu", tmp_path / "second")
     for ours, theirs in zip(plain.model.parameters(), bundle.model.parameters(), strict=True):
         assert_close(ours.float(), theirs.float())
+
+
+@pytest.mark.usefixtures("there")
+def test_a_checkpoint_of_one_device_continues_on_the_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = train("classify", tmp_path / "cpu", 4, device="cpu")
+    with second_device():
+        train("classify", tmp_path / "run", 2)
+    back = train("classify", tmp_path / "run", 4, device="cpu")
+    assert "device lazy:0 -> cpu): results are close from here on, not bit-identical" in caplog.text
+    for ours, theirs in zip(whole.model.parameters(), back.model.parameters(), strict=True):
+        assert_close(ours.float(), theirs.float())
+
+
+@pytest.mark.usefixtures("there")
+def test_frozen_parameters_stay_on_the_device_as_they_are(tmp_path: Path) -> None:
+    with second_device():
+        bundle = train("classify", tmp_path, 2, freeze=("tower.*",))
+        bundle.model.to("cpu")
+    fresh = TASKS["classify"][1].build(dtype=torch.float64)
+    same = {n for (n, p), q in zip(bundle.model.named_parameters(), fresh.parameters(), strict=True)
+            if torch.equal(p, q)}  # fmt: skip
+    assert same == {n for n, _ in fresh.named_parameters() if n.startswith("tower.")}
+
+
+@pytest.mark.usefixtures("there")
+def test_a_batch_left_on_the_cpu_is_an_error_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the second device is for: without the one place that moves batches, nothing works."""
+    monkeypatch.setattr(optimizer_step, "on_device", lambda batch, model: batch)
+    with second_device(), pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        train("classify", tmp_path, 1)
+
+
+def test_auto_leaves_a_model_where_it_is_unless_that_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(setup, "choose_device", lambda name: asked.append(name) or "mps")
+    here, elsewhere = toy_bundle(), toy_bundle()
+    elsewhere.model.to("meta")
+    assert setup.training_device(elsewhere, Training(steps=1)).type == "meta" and asked == []
+    assert setup.training_device(here, Training(steps=1)).type == "mps"
+    assert setup.training_device(elsewhere, Training(steps=1, device="cuda:1")).type == "mps"
+    assert asked == ["auto", "cuda:1"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_device_that_is_not_there_is_one_line_and_nothing_is_written(tmp_path: Path) -> None:
+    bundle = toy_bundle()
+    before = hash_of(bundle.model)
+    with pytest.raises(InputError, match="device is 'cuda', which this machine does not have"):
+        Trainer(bundle, Toy(), Training(steps=1, device="cuda"), tmp_path / "run").run()
+    assert not (tmp_path / "run").exists() and hash_of(bundle.model) == before
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_batch_moves_whole_to_where_the_model_is(name: str) -> None:
+    """Shown with the meta device: every tensor moves, nothing else changes, and on the CPU nothing moves."""
+    make, spec = TASKS[name]
+    batch, model = make().batch(1, 0), spec.empty()
+    moved = on_device(batch, model)
+    tensors = [x for x in vars(moved).values() if isinstance(x, Tensor)]
+    assert tensors and {x.device.type for x in tensors} == {"meta"}
+    assert {name: type(x) for name, x in vars(moved).items()} == {
+        name: type(x) for name, x in vars(batch).items()
+    }
+    assert on_device(batch, spec.build()) is batch
+
+
+@pytest.mark.parametrize("kind", ["cuda", "mps"])
+def test_dropout_is_seeded_on_the_device_and_its_generator_is_restored(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no such device here: the functions of its module write down what they are asked."""
+    log: list[tuple[str, object]] = []
+    functions = {
+        "device": lambda device: nullcontext(),
+        "get_rng_state": lambda device: "as before",
+        "set_rng_state": lambda state, device: log.append(("restored", state)),
+        "manual_seed": lambda seed: log.append(("seeded", seed)),
+    }
+    for name, function in functions.items():
+        monkeypatch.setattr(getattr(torch, kind), name, function, raising=False)
+    with determinism.seeded(torch.device(kind, 0), 3, "dropout", 7):
+        assert log == [("seeded", torch.initial_seed())]
+        drawn = torch.rand(3)
+    assert log[1:] == [("restored", "as before")]
+    with determinism.seeded(torch.device("cpu"), 3, "dropout", 7):
+        assert torch.equal(drawn, torch.rand(3))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_batch_counts_its_input_tokens_without_padding(name: str) -> None:
+    task = TASKS[name][0]()
+    batch = task.batch(1, 0)
+    values = vars(batch)
+    if name == "causal":
+        wanted = int((values["document_BT"] >= 0).sum())
+    else:  # 0 is padding and occurs in no text
+        inputs = [values[key] for key in ("ids_BT", "ids_NT", "source_BT", "target_BT") if key in values]
+        wanted = sum(int((x != 0).sum()) for x in inputs)
+    assert input_tokens(batch) == wanted > 0
+
+
+def test_an_int8_model_stays_on_the_cpu() -> None:
+    model = quantize(toy_bundle().model.eval(), to="int8")
+    with pytest.raises(InputError, match="an int8 model computes on the CPU only; given meta"):
+        model.to("meta")
+    assert model.to("cpu") is model

@@ -76,7 +76,7 @@ def test_frozen_layers_of_transformers_are_the_same_tensors() -> None:
     [
         (
             ("tower.blocks.9.*",),
-            "freeze 'tower.blocks.9.*' matches no parameter; did you mean 'tower.blocks.",
+            r"freeze 'tower\.blocks\.9\.\*' matches no parameter; did you mean 'tower\.blocks\.",
         ),
         (("*",), r"freeze \['\*'\] leaves no parameter to train"),
         (("{a,b}" * 20,), "more than 1000 patterns"),

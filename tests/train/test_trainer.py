@@ -14,10 +14,12 @@ import torch
 from rich.console import Console
 from tolerance import assert_close
 from toy import Toy, full_training, hash_of, toy_bundle
+from zoo import single
 
 import clearhead
 from clearhead.errors import LoadError, TrainError
-from clearhead.tasks import Better
+from clearhead.nn import Labels
+from clearhead.tasks import Better, LabelledExample, TextClassification
 from clearhead.train import (
     FINISHED,
     BarProgress,
@@ -213,3 +215,17 @@ def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
         and "step 2 valid loss" in out.getvalue()
     )
     assert isinstance(default_progress(), LineProgress)  # a test is no terminal
+
+
+def test_speed_is_in_input_tokens_whatever_the_task_counts(tmp_path: Path) -> None:
+    """A classifier has one target per text: `tok/s 14` said nothing about its speed."""
+    rows = [LabelledExample([5 + i % 9] * (2 + i % 7), i % 2) for i in range(40)]
+    task = TextClassification({"train": rows}, pad=0, tokens=30, seed=1)
+    bundle = clearhead.build(single(Labels(count=2)))
+    lines = io.StringIO()
+    Trainer(bundle, task, Training(steps=3), tmp_path, progress=LineProgress(lines, every=1)).run()
+    for record, line in zip(read_log(tmp_path), lines.getvalue().splitlines(), strict=True):
+        speed, batch = record["speed"], task.batch(record["step"], 0)
+        assert speed["input_tokens_per_second"] * speed["seconds"] == pytest.approx(int(batch.mask_BT.sum()))
+        assert speed["tokens_per_second"] * speed["seconds"] == pytest.approx(len(batch.labels))
+        assert f" tok/s {speed['input_tokens_per_second']:,.0f} " in line
