@@ -43,8 +43,8 @@ def test_a_device_that_is_there_is_taken_as_it_is_named(monkeypatch: pytest.Monk
         ("cpu:3", "it has cpu"),
         ("gpu", "device is 'gpu'; "),
         ("cdua", "did you mean 'cuda'?"),
-        ("cuda:first", "write cuda:0"),
-        ("cuda:", "write cuda:0"),
+        ("cuda:first", "is written cuda:0"),
+        ("cuda:", "is written cuda:0"),
         ("", "device is ''"),
     ],
 )

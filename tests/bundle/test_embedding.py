@@ -8,7 +8,7 @@ from tolerance import assert_close
 
 import clearhead as ch
 from clearhead.bundle import Bundle
-from clearhead.bundle.embedding import TOKENS, batches
+from clearhead.bundle.batching import TOKENS, length_batches
 from clearhead.text.training import train_tokenizer
 
 TEXTS = [f"{'the cat sat on a mat and ' * n}the dog ran" for n in (0, 7, 3, 0, 1, 5, 2, 40, 3)]
@@ -25,7 +25,7 @@ def bundle() -> Bundle:
 
 @given(st.lists(st.integers(1, 300), max_size=80))
 def test_every_row_comes_once_in_batches_that_fit(lengths: list[int]) -> None:
-    made = list(batches(lengths, tokens=256))
+    made = list(length_batches(lengths, tokens=256))
     assert sorted(i for batch in made for i in batch) == list(range(len(lengths)))
     for batch in made:
         assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= 256
@@ -34,7 +34,7 @@ def test_every_row_comes_once_in_batches_that_fit(lengths: list[int]) -> None:
 def test_little_is_padded() -> None:
     key = torch.Generator().manual_seed(0)
     lengths = (torch.randn(5000, generator=key) * 4 + 12).clamp(3, 40).long().tolist()
-    padded = sum(len(batch) * max(lengths[i] for i in batch) for batch in batches(lengths))
+    padded = sum(len(batch) * max(lengths[i] for i in batch) for batch in length_batches(lengths))
     assert padded / sum(lengths) < 1.03 and TOKENS >= 256
 
 
