@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InputError, quoted
@@ -16,7 +16,7 @@ def as_texts(texts: str | Sequence[str]) -> list[str]:
     """One text or several as a list."""
     if isinstance(texts, str):
         return [texts]
-    if not isinstance(texts, Iterable):
+    if not isinstance(texts, Iterable) or isinstance(texts, Mapping | bytes):
         raise InputError(f"expected a text or a list of texts; given {type(texts).__name__}")
     return list(texts)
 

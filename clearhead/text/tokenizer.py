@@ -208,7 +208,7 @@ class Tokenizer:
     def decode(
         self, ids: TokenIds, *, specials: bool = False, skip_special_tokens: bool | None = None
     ) -> str:
-        """TokenIds as text: an `Encoding`, a list, a tensor or an array. Special tokens are left out by default.
+        """Ids as text: an `Encoding`, a list, a tensor or an array; special tokens are left out by default.
 
         `skip_special_tokens` is the name transformers has for the opposite of `specials`.
         """
