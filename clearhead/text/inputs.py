@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import InputError, quoted
 from .pieces import Encoding
 
-TokenIds = Encoding | Sequence[int] | Any
+IdsLike = Encoding | Sequence[int] | Any
 """Token ids: what `encode` gives, a list, or a tensor or array of one dimension."""
 
 
@@ -35,8 +35,8 @@ def check_texts(texts: Iterable[str]) -> None:
             ) from None
 
 
-def id_list(ids: TokenIds) -> list[int]:
-    """TokenIds as a plain list. A tensor or an array is read without importing its library."""
+def id_list(ids: IdsLike) -> list[int]:
+    """IdsLike as a plain list. A tensor or an array is read without importing its library."""
     numbers = ids.ids if isinstance(ids, Encoding) else ids.tolist() if hasattr(ids, "tolist") else ids
     numbers = [numbers] if isinstance(numbers, int) else numbers
     if not isinstance(numbers, Iterable) or isinstance(numbers, str):

@@ -18,7 +18,7 @@ from . import legacy
 from .batch import BatchEncoding, BatchSettings, BatchStyle, longest_first
 from .chat import Message, render_chats
 from .engine import add_missing, clean_up_spaces, keep_spaces, reraise_if_not_of_library
-from .inputs import TokenIds, as_texts, check_texts, id_list
+from .inputs import IdsLike, as_texts, check_texts, id_list
 from .limits import check_limits
 from .pieces import Encoding
 from .settings import ROLES, Files, Settings
@@ -205,9 +205,7 @@ class Tokenizer:
             [each.ids for each in encodings], [each.types for each in encodings], single=single
         )
 
-    def decode(
-        self, ids: TokenIds, *, specials: bool = False, skip_special_tokens: bool | None = None
-    ) -> str:
+    def decode(self, ids: IdsLike, *, specials: bool = False, skip_special_tokens: bool | None = None) -> str:
         """Ids as text: an `Encoding`, a list, a tensor or an array; special tokens are left out by default.
 
         `skip_special_tokens` is the name transformers has for the opposite of `specials`.
@@ -223,7 +221,7 @@ class Tokenizer:
         return clean_up_spaces(text) if self.cleans_up_spaces else text
 
     def batch_decode(
-        self, rows: Iterable[TokenIds], *, specials: bool = False, skip_special_tokens: bool | None = None
+        self, rows: Iterable[IdsLike], *, specials: bool = False, skip_special_tokens: bool | None = None
     ) -> list[str]:
         """The text of every row: a list of `Encoding`s or lists, or a tensor or array of two dimensions."""
         return [self.decode(row, specials=specials, skip_special_tokens=skip_special_tokens) for row in rows]
