@@ -11,7 +11,8 @@ from references import REFERENCES
 from safetensors.torch import load_file, save_file
 
 import clearhead as ch
-from clearhead.bundle import Prediction
+from clearhead.bundle import Guess, Prediction
+from clearhead.bundle.guesses import best_answers
 from clearhead.errors import InputError
 from clearhead.text.training import train_tokenizer
 
@@ -328,6 +329,11 @@ def test_answers_are_looked_for_in_all_parts_of_a_long_context(tmp_path: Path) -
     assert found.guesses[0].probability == pytest.approx(best[found.guesses[0].start, found.guesses[0].end])
     with pytest.raises(InputError, match="leave no room"):
         bundle.predict(LONG, TEXT)
+
+
+def test_an_answer_that_two_parts_have_counts_once_at_its_best() -> None:
+    guesses = [Guess("a", 0.2, 0, 1), Guess("b", 0.3, 4, 5), Guess("a", 0.5, 0, 1), Guess("c", 0.1, 7, 8)]
+    assert best_answers(guesses, 2) == [guesses[2], guesses[1]]
 
 
 @pytest.mark.parametrize(
