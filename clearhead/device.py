@@ -15,11 +15,10 @@ def choose_device(name: str | None) -> str:
     if name is None:
         return "cpu"
     kind, colon, number = str(name).partition(":")
-    if kind not in DEVICES or (colon and not number.isdecimal()):
-        raise InputError(
-            f"device is {quoted(str(name))}; "
-            f"{nearest(kind, DEVICES) if kind not in DEVICES else 'write cuda:0'}"
-        )
+    if kind not in DEVICES:
+        raise InputError(f"device is {quoted(str(name))}; {nearest(kind, DEVICES)}")
+    if colon and not number.isdecimal():
+        raise InputError(f"device is {quoted(str(name))}; the number of a device is written cuda:0")
     counts = _counts()
     if kind == "auto":
         return next(each for each in ("cuda", "mps", "cpu") if counts[each])

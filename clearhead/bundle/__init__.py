@@ -1,20 +1,21 @@
 """Bundles: a folder, a name or a spec in; a model with everything that belongs to it out."""
 
 from .ablation import ablations
-from .building import build, spec_of
+from .building import build
 from .bundle import Bundle
 from .edits import apply_edits, parse
-from .embedding import DEFAULT_POOLING, POOLS
+from .embedding import DEFAULT_POOLING, POOLS, count_cut
 from .generation import text_generator
+from .guesses import Guess, Prediction
 from .heads import stored_labels
-from .loading import load, open_mapped, with_head
-from .prediction import Guess, Prediction
+from .loading import from_pretrained, load, open_mapped, with_head
 from .report import Report
 from .saving import save, saved_weights
+from .specs import spec_of
 
 __all__ = [
-    "Bundle", "Report", "build", "load", "save",
+    "Bundle", "Report", "build", "load", "from_pretrained", "save",
     # for the other packages
     "ablations", "apply_edits", "parse", "text_generator", "open_mapped", "spec_of", "Guess", "Prediction",
-    "saved_weights", "stored_labels", "DEFAULT_POOLING", "POOLS", "with_head",
+    "saved_weights", "stored_labels", "count_cut", "DEFAULT_POOLING", "POOLS", "with_head",
 ]  # fmt: skip

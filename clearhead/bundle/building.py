@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
+from ..device import choose_device
 from ..errors import SpecError, nearest, quoted
 from ..families import Config, Family, HeadKind, family_and_config
 from ..nn import Model, TransformerModel
 from ..tune import layout
 from .bundle import Bundle
 from .edits import apply_edits, check_edits, edits_as_text
-
-EXTRA = "clearhead."  # prefix of tensors that only an edited model has
+from .specs import spec_of
 
 # Keys that any config may have: labels and special tokens.
 ANYWHERE = {
@@ -37,6 +37,7 @@ def build(
 
     `edit` changes the spec of the family: {"Attention.kernel": "Linear"}.
     """
+    device = choose_device(device)
     if isinstance(what, Model):
         what = apply_edits(what, check_edits(edit))
         if config:
@@ -68,16 +69,3 @@ def config_for(name: str, changes: dict[str, Any]) -> tuple[Family, Config]:
         if key not in known:
             raise SpecError(f"{family.title} has no config key {key!r}; {nearest(key, known)}")
     return family, family.config({**full, **changes})
-
-
-def spec_of(family: Family, config: Config, task: HeadKind) -> Model:
-    if task not in family.architectures:
-        heads = ", ".join(family.architectures)
-        raise SpecError(f"{family.title} has no head for {task!r} here; it has {heads}")
-    return family.spec(config, task)
-
-
-def added_parameters(plain: Model, edited: Model) -> list[str]:
-    """The parameters that only the edited model has."""
-    known = {name for name, _ in plain.empty().named_parameters()}
-    return [name for name, _ in edited.empty().named_parameters() if name not in known]

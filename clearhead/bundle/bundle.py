@@ -4,25 +4,64 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, overload
 
+import torch
 from torch import Tensor
 
+from ..device import choose_device
 from ..errors import InputError
 from ..generate import Answer, PromptLike, as_list, is_single
 from ..lens import Trace, Value, ablate
 from ..lens.cost import Cost, cost
-from ..tune import is_quantized, weight_bytes
-from .embedding import embed
+from ..text import as_texts
+from ..tune import is_quantized, layout, weight_bytes
+from .embedding import cosines, embed
 from .generation import text_generator
+from .guesses import Prediction
 from .parts import BundleParts
-from .prediction import Prediction, predict
+from .prediction import predict, questions
+from .saving import save
+from .their_arguments import DTYPE_NAMES, as_dtype
 from .tracing import Text, trace
 
 
 @dataclass(repr=False)
 class Bundle(BundleParts):
     """What `load` and `build` return. Without a tokenizer it accepts ids, but no text."""
+
+    def __call__(self, *inputs: Any, **options: Any) -> Tensor:
+        """The model's own call on tensors: `bundle(ids, mask)`, `bundle(**tokenizer(texts, ...))`."""
+        if any(isinstance(each, str | list | tuple) for each in inputs):
+            raise InputError(
+                "a bundle is called with tensors of ids, as its model; generate, predict and embed take text"
+            )
+        output: Tensor = self.model(*inputs, **options)
+        return output
+
+    def save(self, folder: str | Path) -> None:
+        """Write a Hugging Face folder that transformers can load, as `clearhead.save` does."""
+        save(self, folder)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """The name that transformers has for `save`."""
+        save(self, folder)
+
+    def to(self, *places: str | torch.device | torch.dtype) -> Bundle:
+        """Move the model to a device, a dtype or both, in place: `bundle.to("cuda", torch.bfloat16)`."""
+        for place in places:
+            number = place if isinstance(place, torch.dtype) else None
+            if number is None and str(place).removeprefix("torch.") in DTYPE_NAMES:
+                number = as_dtype(str(place))
+            if is_quantized(self.model):
+                raise InputError("a quantized model stays as it was loaded; load it again with dtype, device")
+            if number is not None:
+                self.model.to(number)
+            else:
+                self.model.to(choose_device(str(place)))
+        layout.for_inference(self.model)
+        return self
 
     def generate(
         self,
@@ -86,19 +125,64 @@ class Bundle(BundleParts):
         found = cost(self.spec, batch=batch, length=length, target=target, training=training, number=number)
         return replace(found, weights=weight_bytes(self.model)) if is_quantized(self.model) else found
 
-    def embed(self, texts: Sequence[str]) -> Tensor:
-        """(N, width): one vector per text, pooled and normalised as the checkpoint's modules.json says."""
-        if isinstance(texts, str):
-            raise InputError("embed takes a list of texts; put the one text into a list")
-        if self.spec.is_encoder_decoder:
-            raise InputError(
-                "this model has an encoder and a decoder; sentence vectors need an encoder alone"
-            )
-        return embed(self.model, self._tokenizer("embed"), texts, self.pooling)
+    def embed(self, texts: str | Sequence[str], *, batch_size: int | None = None) -> Tensor:
+        """(N, width): one vector per text, pooled and normalised as the checkpoint's modules.json says.
 
-    def predict(self, text: str, context: str | None = None, *, top: int = 5) -> Prediction:
-        """The output of the head in words: labels, a tag per word, missing words, answers from `context`."""
-        return predict(self, text, context, top=top)
+        One text gives one vector, (width,). A text is cut where the model, or the checkpoint, stops reading.
+        `batch_size` is the number of texts per batch; by default it follows from their lengths.
+        """
+        vectors = embed(self, as_texts(texts), batch_size=batch_size)
+        return vectors[0] if isinstance(texts, str) else vectors
+
+    def similarity(self, a: str | Sequence[str] | Tensor, b: str | Sequence[str] | Tensor) -> Tensor:
+        """Cosines of the angles between two lists of texts, or of vectors of `embed`: (N, M)."""
+        return cosines(*(each if isinstance(each, Tensor) else self.embed(each) for each in (a, b)))
+
+    @overload  # a text is a sequence of texts for the type checker
+    def predict(  # type: ignore[overload-overlap]
+        self,
+        text: str,
+        context: str | None = None,
+        *,
+        choices: Sequence[str] | None = None,
+        top: int = 5,
+        batch_size: int | None = None,
+        truncate: bool = False,
+    ) -> Prediction: ...
+
+    @overload
+    def predict(
+        self,
+        text: Sequence[str],
+        context: str | Sequence[str] | None = None,
+        *,
+        choices: Sequence[Sequence[str]] | None = None,
+        top: int = 5,
+        batch_size: int | None = None,
+        truncate: bool = False,
+    ) -> list[Prediction]: ...
+
+    def predict(
+        self,
+        text: str | Sequence[str],
+        context: str | Sequence[str] | None = None,
+        *,
+        choices: Sequence[str] | Sequence[Sequence[str]] | None = None,
+        top: int = 5,
+        batch_size: int | None = None,
+        truncate: bool = False,
+    ) -> Prediction | list[Prediction]:
+        """The output of the head in words: labels, a score, a tag per word, missing words, the best choice.
+
+        `context` is the text to find an answer in, or the second text of a pair; `choices` are the answers
+        that a multiple-choice model ranks. A list of texts gives a list of predictions, from one context for
+        all or one for each; `batch_size` is the number of rows per batch.
+        `truncate` cuts a text that is longer than the model reads, if it is read as a whole. Answers are
+        looked for in all parts of a long context.
+        """
+        asked = questions(self, text, context, choices)
+        found = predict(self, asked, top=top, batch_size=batch_size, truncate=truncate)
+        return found[0] if isinstance(text, str) else found
 
     def trace(
         self,

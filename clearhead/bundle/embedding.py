@@ -1,12 +1,11 @@
 """Embedding: texts in, one vector per text out, pooled as the checkpoint's modules.json says.
 
-Texts of similar length share a batch of about `TOKENS` tokens, so that little is computed for padding.
-Shape suffixes: B batch, T tokens, N texts, D width.
+Shape suffixes: B batch, T tokens, N and M texts, D width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,8 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError
-from ..nn import Pool, TransformerModel, pool_states
-from ..text import Tokenizer
+from ..nn import Pool, pool_states
+from .batching import length_batches, pad_rows
+from .parts import BundleParts
 
 # Names of sentence-transformers.
 POOLS: dict[str, Pool] = {"cls": "first", "max": "max", "mean": "mean", "lasttoken": "last"}
@@ -24,24 +24,23 @@ DEFAULT_POOLING: dict[str, Any] = {
     "modes": ["mean"],
     "normalize": True,
 }  # if the checkpoint has no modules.json
-TOKENS = 384  # per batch: its activations fit into the processor's cache
 
 
 @torch.no_grad()
-def embed(
-    model: TransformerModel, tokenizer: Tokenizer, texts: Sequence[str], recipe: dict[str, Any] | None
-) -> Tensor:
+def embed(bundle: BundleParts, texts: Sequence[str], *, batch_size: int | None = None) -> Tensor:
     """One vector per text, (N, D), in the order of the texts."""
-    recipe = recipe or DEFAULT_POOLING
+    if bundle.spec.is_encoder_decoder:
+        raise InputError("this model has an encoder and a decoder; sentence vectors need an encoder alone")
+    model, tokenizer = bundle.model, bundle._tokenizer("embed")
+    recipe = bundle.pooling or DEFAULT_POOLING
     unknown = {*recipe["modes"]} - {*POOLS}, {*recipe.get("modules", ())} - MODULES
     if any(unknown):
         raise InputError(f"modules.json asks for {', '.join(set.union(*unknown))}, which is not supported")
-    limit = recipe.get("max_seq_length")
+    limit = _limit(bundle)
     rows = [_cut(encoding.ids, limit, tokenizer.specials) for encoding in tokenizer.encode_batch(texts)]
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
-    device = next(model.parameters()).device
-    for batch in batches([len(row) for row in rows]):
-        ids_BT, mask_BT = _padded([rows[i] for i in batch], device)
+    for batch in length_batches([len(row) for row in rows], batch_size):
+        ids_BT, mask_BT = pad_rows([rows[i] for i in batch], bundle.device)
         states_BTD = model.hidden(ids_BT, mask_BT)
         parts = [pool_states(states_BTD, POOLS[mode], mask_BT) for mode in recipe["modes"]]
         for i, vector in zip(batch, torch.cat(parts, dim=-1), strict=True):
@@ -51,14 +50,26 @@ def embed(
     return F.normalize(found, dim=-1) if recipe["normalize"] else found
 
 
-def batches(lengths: Sequence[int], tokens: int = TOKENS) -> Iterator[list[int]]:
-    """Indices of rows of similar length; longest first, so that running out of memory happens at once."""
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    at = 0
-    while at < len(order):
-        count = max(1, tokens // max(1, lengths[order[at]]))
-        yield order[at : at + count]
-        at += count
+def cosines(a: Tensor, b: Tensor) -> Tensor:
+    """The cosines of the angles between the vectors of two lists, (N, M); one vector is a list of one."""
+    a_ND, b_MD = (F.normalize(x if x.ndim == 2 else x[None], dim=-1) for x in (a, b))
+    if a_ND.shape[1] != b_MD.shape[1]:
+        raise InputError(
+            f"vectors of {a_ND.shape[1]} and of {b_MD.shape[1]} numbers; expected the same width"
+        )
+    return a_ND @ b_MD.T
+
+
+def count_cut(bundle: BundleParts, texts: Sequence[str]) -> tuple[int, int | None]:
+    """How many texts `embed` does not read to their end, and how many tokens it reads."""
+    limit, tokenizer = _limit(bundle), bundle._tokenizer("embed")
+    return sum(limit is not None and len(each) > limit for each in tokenizer.encode_batch(texts)), limit
+
+
+def _limit(bundle: BundleParts) -> int | None:
+    """As in sentence-transformers: what the checkpoint says, and never more than the model has positions."""
+    limits = ((bundle.pooling or {}).get("max_seq_length"), bundle.spec.max_length)
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _cut(ids: list[int], limit: int | None, specials: frozenset[int]) -> list[int]:
@@ -69,13 +80,3 @@ def _cut(ids: list[int], limit: int | None, specials: frozenset[int]) -> list[in
     while tail < len(ids) and ids[-1 - tail] in specials:
         tail += 1
     return ids[: limit - tail] + ids[len(ids) - tail :]
-
-
-def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Padded ids, and a mask of the real ones; None if there is no padding."""
-    length = max(map(len, rows))
-    if all(len(row) == length for row in rows):
-        return torch.tensor(rows, device=device), None
-    ids_BT = torch.tensor([[*row, *[0] * (length - len(row))] for row in rows], device=device)
-    ends_B = torch.tensor([len(row) for row in rows])
-    return ids_BT, (torch.arange(length)[None] < ends_B[:, None]).to(device)

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .. import weights
-from ..errors import ClearheadError, InputError, LoadError, SpecError, nearest, reason, shortened
+from ..device import choose_device
+from ..errors import ClearheadError, LoadError, SpecError, reason, shortened
 from ..families import FAMILIES, Config, Family, of_type
 from ..nn import Model, Tower, initialise
 from ..readfile import read_file
@@ -21,12 +22,13 @@ from ..store import read_folder, resolve
 from ..text import Tokenizer
 from ..tune import layout
 from ..tune import quantize as quantize_model
-from .building import EXTRA, added_parameters, spec_of
 from .bundle import Bundle
 from .edits import apply_edits, check_edits, edits_as_text
 from .heads import change_head, without_old_head
 from .report import Report
 from .saving import saved_tensors
+from .specs import EXTRA, added_parameters, spec_of
+from .their_arguments import as_dtype, their_arguments
 
 # Small files beside the weights that are kept when the bundle is saved: those of sentence-transformers.
 COPIED_FILES = (
@@ -60,10 +62,12 @@ def load(
     labels: Sequence[str] | None = None,
     allow_missing: Sequence[str] = (),
     seed: int = 0,
+    **theirs: Any,
 ) -> Bundle:
     """Load a checkpoint as a bundle, ready for inference. A local path never accesses the network.
 
-    `dtype` None keeps the stored one. `quantize="int8"` takes a quarter of the memory and is faster,
+    `dtype` None keeps the stored one. `device` is "cpu", "cuda", "cuda:1", "mps", or "auto": the best one
+    that is there. `quantize="int8"` takes a quarter of the memory and is faster,
     "int8-fine" is slightly slower and matches float32 quality; such a bundle computes in float32 and cannot
     be trained or saved.
     `edit` changes the spec, {"Attention.kernel": "Window(256)"}: weights are kept, and parameters that only
@@ -72,8 +76,11 @@ def load(
     classes; its weights are initialised with `seed`, to be trained, and listed in `bundle.report`.
     `allow_missing` lists patterns of parameters, such as "head.*", that are initialised if the file does not
     have them; any other missing one is an error.
+    `torch_dtype` and `device_map`, as transformers calls them, are understood as dtype and device.
     """
-    number = _dtype(dtype)
+    dtype, device = their_arguments(theirs, dtype, device)
+    number = as_dtype(dtype)
+    device = None if device is None else choose_device(device)
     bundle = open_mapped(name, edit=edit, head=head, labels=labels, allow_missing=allow_missing, seed=seed)
     if quantize is not None and number is None:
         number = torch.float32  # little is left unquantized, and half precision is slow on many CPUs
@@ -83,6 +90,9 @@ def load(
         bundle.model = quantize_model(bundle.model, to=quantize)
     layout.for_inference(bundle.model)
     return bundle
+
+
+from_pretrained = load  # the name that transformers has for it
 
 
 def open_mapped(
@@ -293,15 +303,6 @@ def _check_size(model: nn.Module, fresh: Sequence[str], stored: int) -> None:
 def _max_layers(stored: int) -> int:
     """A generous bound: layers may share weights, or have none that are stored."""
     return 4 * stored + 64
-
-
-def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    if not isinstance(dtype, str):
-        return dtype
-    known = {"float32", "float16", "bfloat16", "float64"}
-    if dtype not in known:
-        raise InputError(f"dtype is {dtype!r}; {nearest(dtype, known)}")
-    return cast(torch.dtype, getattr(torch, dtype))
 
 
 def _stored_edits(config: Mapping[str, Any]) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from ..errors import InputError
 from ..families import Family, HeadKind
 from ..nn import Model, TransformerModel
@@ -37,6 +39,16 @@ class BundleParts:
     def parameters(self) -> int:
         """Number of parameters, which quantization does not change."""
         return self.spec.count()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.model.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The number format of the weights; of a quantized model, of those that are not quantized."""
+        return next(self.model.parameters()).dtype
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, with the special tokens the checkpoint expects."""

@@ -1,84 +1,171 @@
-"""Prediction: a text in; labels, a tag per word, answers or missing words out, depending on the head.
+"""Prediction: texts in; labels, scores, tags, answers, choices or missing words out, depending on the head.
 
-A guess has a text, a probability, and the span of the input it is about. Input is never truncated: a text
-that is longer than the model supports is an error.
+A question may become several rows of a batch: one for each choice, or for each part of a long context. Rows
+of similar length share a batch. Labels follow the text-classification pipeline of transformers: a softmax;
+independent probabilities if `problem_type` says multi_label_classification or there is one label; plain
+numbers if it says regression.
+Shape suffixes: B rows, T tokens, C classes, V vocabulary, M mask tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from itertools import groupby
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from ..nn import TransformerModel
-from ..text import Encoding, Piece, Tokenizer, unknown_note
+from ..text import Encoding, Tokenizer, as_texts, check_texts, unknown_note
+from .batching import length_batches, pad_rows
+from .guesses import (
+    Prediction,
+    answer_guesses,
+    best_answers,
+    label_guesses,
+    mask_positions,
+    tag_guesses,
+    word_guesses,
+)
 from .parts import BundleParts
 
-PredictionKind = Literal["labels", "tags", "answers", "words"]
-LONGEST_ANSWER = 15  # tokens of an answer
+TRUNCATED = ("labels", "pair", "choice")  # heads that read a text as a whole: its end may be cut off
+STRIDE = 128  # tokens that two parts of a long context have in common
 
 
 @dataclass(frozen=True)
-class Guess:
-    """`text` is a label, a tag, an answer or a word; `start` and `end` are its span in the input."""
-
+class PredictionInput:
     text: str
-    probability: float
-    start: int
-    end: int
+    context: str | None = None
+    choices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """Guesses, most likely first; tags: one per word, in the order of the text."""
-
-    kind: PredictionKind
-    text: str  # what `start` and `end` refer to: for answers, the context
-    guesses: tuple[Guess, ...]
-    notes: tuple[str, ...] = ()  # such as: words that are not in the vocabulary
-
-    @property
-    def entities(self) -> tuple[Guess, ...]:
-        """Adjacent tags of one entity merged, without `B-` and `I-`; `O` is dropped."""
-        return tuple(_entities(self.guesses))
-
-    def to_dict(self) -> dict[str, Any]:
-        plain = {"kind": self.kind, "text": self.text, "guesses": [asdict(guess) for guess in self.guesses]}
-        plain |= {"notes": list(self.notes)} if self.notes else {}
-        return plain | ({"entities": [asdict(e) for e in self.entities]} if self.kind == "tags" else {})
+def questions(
+    bundle: BundleParts,
+    text: str | Sequence[str],
+    context: str | Sequence[str] | None,
+    choices: Sequence[str] | Sequence[Sequence[str]] | None,
+) -> list[PredictionInput]:
+    """The arguments of `predict`, checked against what the head needs."""
+    texts = as_texts(text)
+    count = len(texts)
+    contexts = [context] * count if context is None or isinstance(context, str) else as_texts(context)
+    if len(contexts) != count:
+        raise InputError(f"{count} texts and {len(contexts)} contexts; expected as many, or one for all")
+    lists = [choices] if isinstance(text, str) else [None] * count if choices is None else list(choices)
+    if len(lists) != count:
+        raise InputError(f"{count} texts and {len(lists)} lists of choices; expected as many of each")
+    return [_question(bundle, *each) for each in zip(texts, contexts, lists, strict=True)]
 
 
-@torch.no_grad()
-def predict(bundle: BundleParts, text: str, context: str | None = None, *, top: int = 5) -> Prediction:
-    """`context` is the text to find an answer in, or the second text of a pair to classify."""
-    if top < 1:
-        raise InputError(f"top is {top}, expected 1 or more")
-    model, tokenizer = _able(bundle)
+def _question(bundle: BundleParts, text: str, context: str | None, choices: object) -> PredictionInput:
+    check_texts([text] if context is None else [text, context])
     if not text:
         raise InputError("the text is empty; give at least a word")
     if bundle.task == "span" and not context:
         raise InputError("this model finds answers in a text; give the text to look in as context")
     if context is not None and bundle.task in ("tags", "tokens"):
         raise InputError("this model reads one text at a time; leave the context out")
-    encoding = tokenizer.encode(text, context)
+    if bundle.task != "choice":
+        if choices is not None:
+            raise InputError("choices are for models with a multiple-choice head; leave them out")
+        return PredictionInput(text, context)
+    if isinstance(choices, str) or not isinstance(choices, Sequence) or len(choices) < 2:
+        raise InputError(
+            f"this model ranks choices; give choices=[...], two or more; given {quoted(choices)}"
+        )
+    check_texts(choices)
+    return PredictionInput(text, context, tuple(choices))
+
+
+@torch.no_grad()
+def predict(
+    bundle: BundleParts,
+    inputs: Sequence[PredictionInput],
+    *,
+    top: int = 5,
+    batch_size: int | None = None,
+    truncate: bool = False,
+) -> list[Prediction]:
+    if top < 1:
+        raise InputError(f"top is {top}, expected 1 or more")
+    model, tokenizer = _able(bundle)
+    limit = reading_limit(bundle, tokenizer)
+    groups = _encode(bundle, tokenizer, inputs, limit, truncate=truncate)
     # A model with both of BERT's pre-training heads classifies a pair, and fills in the words of one text.
-    second = bundle.task == "pretrain" and context is not None
-    logits = _logits(model, encoding, second=second)
-    notes = unknown_note([encoding], tokenizer.unk and tokenizer.unk.id)
-    if bundle.task == "tags":
-        return Prediction("tags", text, tuple(_tags(logits, encoding, _names(bundle, logits))), notes)
-    if bundle.task == "span":
-        assert context is not None
-        return Prediction("answers", context, tuple(_answers(logits, encoding.tokens, context, top)), notes)
+    second = bundle.task == "pretrain" and any(each.context is not None for each in inputs)
     if bundle.task in ("tokens", "pretrain") and not second:
-        return Prediction("words", text, tuple(_words(logits, encoding, tokenizer, top)), notes)
-    labels = _labels(logits, _names(bundle, logits), bundle.config, len(text))
-    return Prediction("labels", text, tuple(labels[:top]), notes)
+        for each, (encoding,) in zip(inputs, groups, strict=True):
+            _check_mask(each.text, encoding, tokenizer)
+    rows = [row for group in groups for row in group]
+    words = bundle.task in ("tokens", "pretrain") and not second
+    found = iter(_outputs(model, rows, tokenizer, batch_size, second=second, words=words))
+    unk = tokenizer.unk and tokenizer.unk.id
+    predictions = []
+    for each, group in zip(inputs, groups, strict=True):
+        outputs = [next(found) for _ in group]
+        notes = (*unknown_note(group[:1], unk), *_cut_note(group, limit))
+        predictions.append(_prediction(bundle, tokenizer, each, group, outputs, notes, top, second=second))
+    return predictions
+
+
+def reading_limit(bundle: BundleParts, tokenizer: Tokenizer) -> int | None:
+    """The longest text in tokens that the model has positions for, or that its tokenizer allows."""
+    limits = (bundle.spec.max_length, tokenizer.model_max_length)
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _encode(
+    bundle: BundleParts,
+    tokenizer: Tokenizer,
+    inputs: Sequence[PredictionInput],
+    limit: int | None,
+    *,
+    truncate: bool,
+) -> list[list[Encoding]]:
+    """The rows of each question."""
+    firsts = [_beside_choices(each) if each.choices else each.text for each in inputs]
+    longest = limit if truncate and bundle.task in TRUNCATED else None
+    groups = []
+    if all(each.context is None and not each.choices for each in inputs):
+        groups = [[row] for row in tokenizer.encode_batch(firsts, max_length=longest)]
+    else:
+        for first, each in zip(firsts, inputs, strict=True):
+            seconds = each.choices or (each.context,)
+            groups.append([tokenizer.encode(first, other, max_length=longest) for other in seconds])
+    hard = bundle.spec.max_length
+    for number, (each, group) in enumerate(zip(inputs, groups, strict=True)):
+        if hard is not None and max(map(len, group)) > hard:
+            if bundle.task != "span" or each.context is None:
+                raise _too_long(bundle, max(map(len, group)), hard, number, len(inputs))
+            group[:] = tokenizer.encode_windows(each.text, each.context, max_length=hard, stride=STRIDE)
+    return groups
+
+
+def _beside_choices(each: PredictionInput) -> str:
+    """What stands beside every choice, as in training."""
+    return each.text if each.context is None else f"{each.context}\n{each.text}"
+
+
+def _too_long(bundle: BundleParts, length: int, limit: int, number: int, count: int) -> InputError:
+    which = "the text" if count == 1 else f"text {number + 1}"
+    way = "truncate=True cuts it" if bundle.task in TRUNCATED else "split it, since every word counts here"
+    return InputError(f"{which} is {length} tokens, longer than the {limit} learned positions; {way}")
+
+
+def _check_mask(text: str, encoding: Encoding, tokenizer: Tokenizer) -> None:
+    if tokenizer.mask is None:
+        raise InputError("this tokenizer has no mask token, so no word can be left out")
+    if not mask_positions(encoding, tokenizer):
+        raise InputError(
+            f"no word is left out; write {tokenizer.mask.text} where one is missing in {quoted(text)}"
+        )
+
+
+def _cut_note(group: Sequence[Encoding], limit: int | None) -> tuple[str, ...]:
+    cut = max(row.cut for row in group)
+    return (f"the text has {cut:,} tokens more than the {limit:,} that were read",) if cut else ()
 
 
 def _able(bundle: BundleParts) -> tuple[TransformerModel, Tokenizer]:
@@ -88,89 +175,75 @@ def _able(bundle: BundleParts) -> tuple[TransformerModel, Tokenizer]:
         raise InputError("this model generates text and predicts no labels: clearhead generate does that")
     if bundle.task == "hidden":
         raise InputError("this model has no head: clearhead embed makes vectors of texts with it")
-    if bundle.tokenizer is None:
-        raise InputError(
-            "predict needs a tokenizer, and this model came without one (tokenizer.json); pass ids"
-        )
-    return model, bundle.tokenizer
+    return model, bundle._tokenizer("predict")
 
 
-def _logits(model: TransformerModel, encoding: Encoding, *, second: bool) -> Tensor:
-    """(T, C), or (C,) if the whole text is classified, as by a second head."""
+def _outputs(
+    model: TransformerModel,
+    rows: Sequence[Encoding],
+    tokenizer: Tokenizer,
+    batch_size: int | None,
+    *,
+    second: bool,
+    words: bool,
+) -> list[Tensor]:
+    """For each row (T, C), or (C,) if the whole text is classified; of missing words (M, V)."""
+    outputs: list[Tensor] = [torch.empty(0)] * len(rows)
     device = next(model.parameters()).device
-    ids = torch.tensor([encoding.ids], device=device)
-    embed = model.spec.head_tower.embed
-    two = any(encoding.types) and getattr(embed, "types", 0) > 1
-    types = torch.tensor([encoding.types], device=device) if two else None
-    states = model.states(ids, types=types)
-    answer = model.read_second(states) if second else model.read(states)
-    return answer[0].float().cpu()
+    has_types = getattr(model.spec.head_tower.embed, "types", 0) > 1
+    for batch in length_batches([len(row) for row in rows], batch_size):
+        ids_BT, mask_BT = pad_rows([rows[i].ids for i in batch], device)
+        typed = has_types and any(any(rows[i].types) for i in batch)
+        types_BT = pad_rows([rows[i].types for i in batch], device)[0] if typed else None
+        states = model.states(ids_BT, mask_BT, types=types_BT)
+        answers = model.read_second(states) if second else model.read(states)
+        for i, answer in zip(batch, answers.unbind(), strict=True):
+            if words:  # all others would be a gigabyte for a few thousand texts
+                answer = answer[mask_positions(rows[i], tokenizer)]
+            elif answer.ndim == 2:
+                answer = answer[: len(rows[i])]
+            outputs[i] = answer.float().cpu()
+    return outputs
+
+
+def _prediction(
+    bundle: BundleParts,
+    tokenizer: Tokenizer,
+    each: PredictionInput,
+    group: Sequence[Encoding],
+    outputs: Sequence[Tensor],
+    notes: tuple[str, ...],
+    top: int,
+    *,
+    second: bool,
+) -> Prediction:
+    text, end, cut = each.text, len(each.text), max(row.cut for row in group)
+    if bundle.task == "choice":
+        ranked = label_guesses(torch.cat(list(outputs)), each.choices, end, independent=False)
+        return Prediction("choice", text, tuple(ranked[:top]), notes, cut=cut)
+    if bundle.task == "span":
+        context = each.context or ""
+        every = [
+            guess
+            for window, output in zip(group, outputs, strict=True)
+            for guess in answer_guesses(output, window, context, top)
+        ]
+        return Prediction("answers", context, tuple(best_answers(every, top)), notes)
+    (encoding,), (output,) = group, outputs
+    if bundle.task == "tags":
+        return Prediction("tags", text, tuple(tag_guesses(output, encoding, _names(bundle, output))), notes)
+    if bundle.task in ("tokens", "pretrain") and not second:
+        return Prediction("words", text, tuple(word_guesses(output, encoding, tokenizer, top)), notes)
+    names, kind = _names(bundle, output), bundle.config.get("problem_type")
+    if kind == "regression" and bundle.task == "labels":
+        scores = dict(zip(names, output.tolist(), strict=True))
+        return Prediction("score", text, (), notes, scores, cut=cut)
+    independent = kind == "multi_label_classification" or len(names) == 1
+    labels = label_guesses(output, names, end, independent=independent)
+    return Prediction("labels", text, tuple(labels[:top]), notes, cut=cut)
 
 
 def _names(bundle: BundleParts, logits: Tensor) -> list[str]:
     if bundle.task in ("pair", "pretrain"):
         return ["follows", "does not follow"]
     return [bundle.labels.get(i, f"LABEL_{i}") for i in range(logits.shape[-1])]
-
-
-def _labels(logits_C: Tensor, names: list[str], config: dict[str, Any], end: int) -> list[Guess]:
-    """All labels, most likely first: a softmax, or independent ones if the checkpoint is multi-label."""
-    independent = config.get("problem_type") == "multi_label_classification" or len(names) == 1
-    probabilities = logits_C.sigmoid() if independent else logits_C.softmax(-1)
-    guesses = [Guess(name, p, 0, end) for name, p in zip(names, probabilities.tolist(), strict=True)]
-    return sorted(guesses, key=lambda guess: -guess.probability)
-
-
-def _tags(logits_TC: Tensor, encoding: Encoding, names: list[str]) -> Iterable[Guess]:
-    """One for each word, from its first token: that is where words are tagged in training."""
-    shares, best = logits_TC.softmax(-1).max(-1)
-    pieces = encoding.tokens
-    real = [i for i, piece in enumerate(pieces) if not piece.special]
-    for _, group in groupby(real, key=lambda i: i if (word := encoding.words[i]) is None else -1 - word):
-        first, *rest = group
-        end = pieces[rest[-1] if rest else first].end
-        yield Guess(names[int(best[first])], float(shares[first]), pieces[first].start, end)
-
-
-def _entities(tags: Sequence[Guess]) -> Iterable[Guess]:
-    groups: list[list[Guess]] = []
-    for tag in tags:
-        begins = tag.text.startswith("B-")
-        if groups and _bare(groups[-1][-1].text) == _bare(tag.text) and not begins:
-            groups[-1].append(tag)
-        else:
-            groups.append([tag])
-    for group in groups:
-        if group[0].text != "O":
-            mean = sum(tag.probability for tag in group) / len(group)
-            yield Guess(_bare(group[0].text), mean, group[0].start, group[-1].end)
-
-
-def _bare(tag: str) -> str:
-    return tag[2:] if tag[:2] in ("B-", "I-") else tag
-
-
-def _answers(logits_T2: Tensor, pieces: Sequence[Piece], context: str, top: int) -> Iterable[Guess]:
-    """Spans of the context, ranked by the product of the probabilities of their two ends."""
-    inside = torch.tensor([piece.side == 1 and not piece.special for piece in pieces])
-    ends_T2 = logits_T2.masked_fill(~inside[:, None], float("-inf")).softmax(0)
-    pairs_TT = (ends_T2[:, 0][:, None] * ends_T2[:, 1][None]).triu().tril(LONGEST_ANSWER - 1)
-    for index in pairs_TT.flatten().topk(min(top, pairs_TT.numel())).indices.tolist():
-        first, last = divmod(index, len(pieces))
-        start, end = pieces[first].start, pieces[last].end
-        if pairs_TT[first, last] > 0:
-            yield Guess(context[start:end], float(pairs_TT[first, last]), start, end)
-
-
-def _words(logits_TV: Tensor, encoding: Encoding, tokenizer: Tokenizer, top: int) -> Iterable[Guess]:
-    """For each mask token in turn, the most likely words."""
-    if tokenizer.mask is None:
-        raise InputError("this tokenizer has no mask token, so no word can be left out")
-    places = [i for i, token in enumerate(encoding.ids) if token == tokenizer.mask.id]
-    if not places:
-        raise InputError(f"no word is left out; write {tokenizer.mask.text} where one is missing")
-    for i in places:
-        shares, tokens = logits_TV[i].softmax(-1).topk(min(top, logits_TV.shape[-1]))
-        piece = encoding.tokens[i]
-        for share, token in zip(shares.tolist(), tokens.tolist(), strict=True):
-            yield Guess(tokenizer.decode([token]), share, piece.start, piece.end)

@@ -13,11 +13,11 @@ from ..errors import InputError, SpecError
 from ..families import Family, normalize_config
 from ..store import write_folder
 from ..tune import is_quantized
-from .building import EXTRA, added_parameters, spec_of
-from .bundle import Bundle
+from .parts import BundleParts
+from .specs import EXTRA, added_parameters, spec_of
 
 
-def save(bundle: Bundle, folder: str | Path) -> None:
+def save(bundle: BundleParts, folder: str | Path) -> None:
     """Write a folder. Loading and saving a checkpoint gives the same tensors under the same names."""
     family = bundle.family
     if is_quantized(bundle.model):
@@ -39,7 +39,7 @@ def save(bundle: Bundle, folder: str | Path) -> None:
     )
 
 
-def saved_weights(bundle: Bundle, tensors: Mapping[str, Tensor]) -> weights.StateDict:
+def saved_weights(bundle: BundleParts, tensors: Mapping[str, Tensor]) -> weights.StateDict:
     """The inverse of `save`: tensors as it wrote them, under the parameter names of the model."""
     family = bundle.family
     if family is None:
@@ -50,7 +50,7 @@ def saved_weights(bundle: Bundle, tensors: Mapping[str, Tensor]) -> weights.Stat
     return weights.load_tensors(theirs, _table(bundle, family)).state | extras
 
 
-def saved_tensors(bundle: Bundle) -> weights.StateDict:
+def saved_tensors(bundle: BundleParts) -> weights.StateDict:
     """The tensors of a bundle of some family under the names of its checkpoints."""
     family = bundle.family
     if family is None:
@@ -58,7 +58,7 @@ def saved_tensors(bundle: Bundle) -> weights.StateDict:
             "this model was built from a spec and belongs to no family; build it by a family's name"
         )
     report, table = bundle.report, _table(bundle, family)
-    own = {name: p.detach() for name, p in bundle.model.named_parameters()}
+    own = {name: p.detach().cpu() for name, p in bundle.model.named_parameters()}
     extras = {EXTRA + name: own.pop(name).contiguous() for name in _extras(bundle, family)}
     theirs = weights.export(own, table) | weights.export_aliases(own, table, report.aliases) | report.kept
     if _bare(bundle):
@@ -66,7 +66,7 @@ def saved_tensors(bundle: Bundle) -> weights.StateDict:
     return theirs | extras
 
 
-def _extras(bundle: Bundle, family: Family) -> list[str]:
+def _extras(bundle: BundleParts, family: Family) -> list[str]:
     """Parameters that only exist because of an edit."""
     if not bundle.edits:
         return []
@@ -74,18 +74,18 @@ def _extras(bundle: Bundle, family: Family) -> list[str]:
     return added_parameters(spec_of(family, config, bundle.task), bundle.spec)
 
 
-def _table(bundle: Bundle, family: Family) -> weights.Table:
+def _table(bundle: BundleParts, family: Family) -> weights.Table:
     names = [*bundle.report.used, *bundle.report.aliases]
     return family.weights(family.config(bundle.config, stored=names), bundle.task)
 
 
-def _bare(bundle: Bundle) -> bool:
+def _bare(bundle: BundleParts) -> bool:
     """Whether names are written without the family's prefix, as those of base models."""
     nothing_read = not bundle.report.used and not bundle.report.aliases
     return bundle.report.bare or (nothing_read and bundle.task == "hidden")
 
 
-def _config(bundle: Bundle, family: Family) -> dict[str, Any]:
+def _config(bundle: BundleParts, family: Family) -> dict[str, Any]:
     config = normalize_config(bundle.config)
     config["model_type"] = family.key
     config.setdefault("architectures", [family.architectures[bundle.task]])

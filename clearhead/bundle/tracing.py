@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, quoted
 from ..generate import GenerationResult, Hypothesis, as_tuple
 from ..lens import Branch, Token, Trace, TraceInput, Tree, of_encoding, of_ids, trace_ids
 from .generation import text_generator
@@ -98,7 +98,10 @@ def _encode(
         encoding = tokenizer.encode(text, specials=specials)
         ids, tokens = list(encoding.ids), of_encoding(encoding, tokenizer)
     else:
-        ids = [int(i) for i in (text.flatten().tolist() if isinstance(text, Tensor) else text)]
+        numbers = text.flatten().tolist() if isinstance(text, Tensor) else text
+        if not isinstance(numbers, Sequence) or not all(isinstance(i, int | float) for i in numbers):
+            raise InputError(f"expected a text or a list of ids; given {quoted(text)}")
+        ids = [int(i) for i in numbers]
         tokens = of_ids(ids, bundle.tokenizer)
     if not ids:
         raise InputError("the text is empty; give at least one token")

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..bundle import Bundle, load
+from ..store import resolve
 from . import invariances
 from .reference import Reference, find_reference
 from .sample import SampleBatch
@@ -66,6 +67,7 @@ def certify(folder: str | Path, edit: Mapping[str, Any] | None = None) -> Certif
 
     An edit is applied to Clearhead's model only: the certificate then shows how much it changes the model.
     """
+    folder = resolve(folder)  # the files of a hub id are in a folder, too
     bundle = load(folder, dtype="float32", edit=edit)
     sample = SampleBatch.of(bundle)
     exact = load(folder, dtype="float64", edit=edit)

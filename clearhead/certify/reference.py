@@ -52,7 +52,7 @@ def find_reference(folder: str | Path, bundle: Bundle) -> Reference | str:
     if importlib.util.find_spec("transformers") is None:
         return "transformers is not installed: invariances only (pip install transformers)"
     if not Path(folder).is_dir():
-        return "not a local folder: invariances only"
+        return "not a folder: invariances only"
     import transformers
 
     named = (bundle.config.get("architectures") or [None])[0]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from .console import ERR, OUT, print_json, table
-from .options import Json, Set, edits
+from .options import Json, ModelName, Set, edits
 
 if TYPE_CHECKING:
     from ..certify import Certificate, CertificateRow
 
 
 def certify(
-    folder: Annotated[str, Parameter(help="a checkpoint folder or a Hub id")],
+    folder: ModelName,
     *,
     set_: Set = None,
     json: Json = False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -17,7 +18,8 @@ from .options import Quantize, Set, edits
 if TYPE_CHECKING:
     from ..bundle import Bundle
 
-HELP = "Enter sends. /new starts a new conversation, /quit or Ctrl-D ends."
+HELP = "Enter sends. /new starts a new conversation, /help shows this, /quit or Ctrl-D ends."
+QUIT = ("/quit", "/exit", "/bye", "quit", "exit")
 MAX_NEW_TOKENS = 512  # default of --max-new-tokens
 
 
@@ -60,9 +62,10 @@ def _converse(
     """Turn by turn. On a terminal, a turn that fails or is interrupted does not end the conversation."""
     messages, interactive = list(first), message is None and sys.stdin.isatty()
     for line in _turns(message):
-        if line == "/new":
-            messages = list(first)
-            ERR.print("a new conversation", style="dim")
+        if message is None and _is_command(line):
+            if line == "/new":
+                messages = list(first)
+            ERR.print(_command_answer(line), style="dim", markup=False)
             continue
         messages.append({"role": "user", "content": line})
         try:
@@ -82,7 +85,7 @@ def _turns(message: str | None) -> Iterator[str]:
         yield message
         return
     if not sys.stdin.isatty():
-        yield from (line for line in map(str.strip, sys.stdin) if line)
+        yield from takewhile(_goes_on, (line for line in map(str.strip, sys.stdin) if line))
         return
     with suppress(ImportError):  # not on Windows
         import readline  # noqa: F401  (arrows and history for input)
@@ -93,10 +96,25 @@ def _turns(message: str | None) -> Iterator[str]:
         except EOFError:
             ERR.print()
             return
-        if line == "/quit":
+        if not _goes_on(line):
             return
         if line:
             yield line
+
+
+def _goes_on(line: str) -> bool:
+    return line.lower() not in QUIT
+
+
+def _is_command(line: str) -> bool:
+    """A word after a slash; a path such as /etc/hosts, and a slash in a sentence, go to the model."""
+    return line.startswith("/") and line[1:].isalpha()
+
+
+def _command_answer(line: str) -> str:
+    if line == "/new":
+        return "a new conversation"
+    return HELP if line == "/help" else f"there is no command {line}. {HELP}"
 
 
 def _reply(bundle: Bundle, messages: list[dict[str, str]], settings: dict[str, Any]) -> str:

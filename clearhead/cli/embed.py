@@ -1,12 +1,12 @@
-"""`clearhead embed MODEL FILE`: an embedding for every line; `--search` finds the most similar lines."""
+"""`clearhead embed MODEL FILE`: an embedding for every text; `--search` finds the most similar ones.
+
+Vectors that `--out` saved can be searched again: `clearhead embed MODEL --vectors FILE --search TEXT`.
+"""
 
 from __future__ import annotations
 
-import json as jsonlib
-import os
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -14,56 +14,117 @@ from rich.markup import escape
 
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
-from .options import Json, ModelName, Quantize, Set, edits, lines_of
+from .file_rows import read_file_rows
+from .options import Json, ModelName, Quantize, Set, edits
+from .vectors import check_out, check_same_model, json_line, read_vectors, write_vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    Write = Callable[[Path, list[str], Tensor], None]
+    from ..bundle import Bundle
 
 
 def embed(
     model: ModelName,
-    file: Annotated[str, Parameter(help="one text per line; - reads stdin", allow_leading_hyphen=True)],
+    file: Annotated[
+        str | None,
+        Parameter(
+            help="one text per line, or a table (.tsv .csv .jsonl .parquet); - reads stdin",
+            allow_leading_hyphen=True,
+        ),
+    ] = None,
     *,
+    column: Annotated[str | None, Parameter(help="column of a table to embed (default: detected)")] = None,
     out: Annotated[
         str | None, Parameter(help="output file: .npy, .safetensors or .jsonl; default: JSON lines on stdout")
     ] = None,
-    search: Annotated[str | None, Parameter(help="rank the lines by similarity to this text")] = None,
+    vectors: Annotated[
+        str | None, Parameter(help="search this file of --out instead of embedding a file")
+    ] = None,
+    search: Annotated[str | None, Parameter(help="rank the texts by similarity to this text")] = None,
     top: Annotated[int, Parameter(help="number of search results")] = 5,
+    batch_size: Annotated[
+        int | None, Parameter(help="texts per batch (default: by their lengths)", show_default=False)
+    ] = None,
     set_: Set = None,
     quantize: Quantize = None,
     json: Json = False,
 ) -> None:
-    """Embed each line, pooled as the checkpoint specifies; or find the lines most similar to a text."""
+    """Embed each text, pooled as the checkpoint specifies; or find the texts most similar to another."""
     from ..bundle import load
 
-    if search is not None and out is not None:
-        raise InputError("--search prints lines and --out writes vectors; give one of them")
-    if top < 1:
-        raise InputError(f"--top is {top}, expected 1 or more")
-    write = _writer(out)
-    texts = lines_of(file)
-    if not texts:
-        raise InputError(f"{file} is empty; expected one text per line")
+    _check(file, out, vectors, search, top)
+    if vectors is not None:
+        texts, found = read_vectors(vectors)
+        with ERR.status("loading"):
+            bundle = load(model, quantize=quantize, edit=edits(set_))
+        check_same_model(bundle, vectors, texts, found)
+        assert search is not None
+        _print_matches(search, texts, bundle.similarity(found, search)[:, 0], top, json=json)
+        return
+    texts = _read_texts(file or "", column)
     with ERR.status(f"embedding {len(texts):,} texts"):
         bundle = load(model, quantize=quantize, edit=edits(set_))
-        vectors = bundle.embed(texts if search is None else [search, *texts])
+        found = bundle.embed(texts, batch_size=batch_size).cpu()
+    _print_cut(bundle, texts)
     if search is not None:
-        _print_matches(search, texts, vectors[1:] @ vectors[0], top, json=json)
+        _print_matches(search, texts, bundle.similarity(found, search)[:, 0], top, json=json)
     elif out is None:
-        for text, vector in zip(texts, vectors.tolist(), strict=True):
-            sys.stdout.write(_json_line(text, vector))
+        for text, vector in zip(texts, found.tolist(), strict=True):
+            sys.stdout.write(json_line(text, vector))
     else:
-        write(Path(out), texts, vectors)
-        facts = {"file": file, "out": out, "count": len(texts), "width": vectors.shape[1]}
-        if json:
-            print_json(facts)
-        else:
-            OUT.print(f"{len(texts):,} vectors of {vectors.shape[1]} numbers in {escape(out)}")
+        write_vectors(out, texts, found)
+        _print_saved(model, file or "", out, found, json=json)
 
 
-def _print_matches(search: str, texts: list[str], similarity: Tensor, top: int, *, json: bool) -> None:
+def _check(file: str | None, out: str | None, vectors: str | None, search: str | None, top: int) -> None:
+    """What belongs together and what does not, before anything is read."""
+    if search is not None and out is not None:
+        raise InputError("--search prints texts and --out writes vectors; give one of them")
+    if top < 1:
+        raise InputError(f"--top is {top}, expected 1 or more")
+    if vectors is not None and (file is not None or out is not None):
+        raise InputError("--vectors is searched instead of a file; leave FILE and --out out")
+    if vectors is not None and search is None:
+        raise InputError("--vectors needs --search: the text to look for")
+    if vectors is None and file is None:
+        raise InputError("name a file of texts, or --vectors FILE and --search TEXT")
+    if out is not None:
+        check_out(out)
+
+
+def _read_texts(file: str, column: str | None) -> list[str]:
+    rows = read_file_rows(file, column)
+    if not rows.texts:
+        raise InputError(f"{file} is empty; expected one text per line")
+    if rows.note:
+        ERR.print(rows.note, markup=False, soft_wrap=True)
+    return list(rows.texts)
+
+
+def _print_cut(bundle: Bundle, texts: Sequence[str]) -> None:
+    from ..bundle import count_cut
+
+    cut, limit = count_cut(bundle, texts)
+    if cut:
+        ERR.print(f"{cut:,} of {len(texts):,} texts were read up to token {limit:,}")
+
+
+def _print_saved(model: str, file: str, out: str, vectors: Tensor, *, json: bool) -> None:
+    count, width = vectors.shape
+    if json:
+        print_json({"file": file, "out": out, "count": count, "width": width})
+        return
+    OUT.print(f"{count:,} vectors of {width} numbers in {escape(out)}")
+    ERR.print(
+        f'search them: clearhead embed {model} --vectors {out} --search "..."',
+        style="dim",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _print_matches(search: str, texts: Sequence[str], similarity: Tensor, top: int, *, json: bool) -> None:
     best = similarity.topk(min(top, len(texts)))
     rows = list(zip(best.values.tolist(), best.indices.tolist(), strict=True))
     if json:
@@ -74,45 +135,3 @@ def _print_matches(search: str, texts: list[str], similarity: Tensor, top: int, 
     for score, i in rows:
         listing.add_row(f"{score:.3f}", str(i + 1), escape(texts[i]))
     OUT.print(listing)
-
-
-def _writer(out: str | None) -> Write:
-    """The writer for this file type; an unknown suffix is an error before anything is computed."""
-    writers: dict[str, Write] = {".npy": _npy, ".safetensors": _safetensors, ".jsonl": _jsonl}
-    suffix = ".jsonl" if out is None else Path(out).suffix
-    if suffix not in writers:
-        raise InputError(f"--out is {out}; expected a name that ends in {', '.join(writers)}")
-    if out is not None and not Path(out).absolute().parent.is_dir():
-        raise InputError(f"--out is {out}, but there is no folder {Path(out).parent}; create it first")
-    return writers[suffix]
-
-
-def _npy(path: Path, texts: list[str], vectors: Tensor) -> None:
-    import numpy as np
-
-    with _part_file(path).open("wb") as file:
-        np.save(file, vectors.numpy())
-    os.replace(_part_file(path), path)
-
-
-def _safetensors(path: Path, texts: list[str], vectors: Tensor) -> None:
-    from safetensors.torch import save_file
-
-    save_file({"vectors": vectors.contiguous()}, _part_file(path))
-    os.replace(_part_file(path), path)
-
-
-def _jsonl(path: Path, texts: list[str], vectors: Tensor) -> None:
-    with _part_file(path).open("w", encoding="utf-8") as file:
-        for text, vector in zip(texts, vectors.tolist(), strict=True):
-            file.write(_json_line(text, vector))
-    os.replace(_part_file(path), path)
-
-
-def _part_file(path: Path) -> Path:
-    """A temporary file in the same folder: the old file stays intact until the new one is complete."""
-    return path.with_name(path.name + ".part")
-
-
-def _json_line(text: str, vector: list[float]) -> str:
-    return jsonlib.dumps({"text": text, "vector": vector}, ensure_ascii=False) + "\n"

@@ -53,7 +53,7 @@ def check_mask(
 @look.command
 def positions(
     scheme: Annotated[str, Parameter(help="rope sinusoidal alibi learned t5; own: that of MODEL")],
-    model: Annotated[str | None, Parameter(help="for own: a folder or a Hub id")] = None,
+    model: Annotated[str | None, Parameter(help="for own: a folder, a Hub id, or a .gguf file")] = None,
     *,
     save: Save = None,
     json: Json = False,
@@ -66,7 +66,7 @@ def positions(
 
 @look.command
 def architecture(
-    model: Annotated[str, Parameter(help="a folder, a Hub id, or a named size")],
+    model: Annotated[str, Parameter(help="a folder, a Hub id, a .gguf file, or a named size")],
     *,
     save: Save = None,
     json: Json = False,
@@ -79,7 +79,7 @@ def architecture(
 
 @look.default
 def look_at_text(
-    model: Annotated[str, Parameter(help="a folder, a Hub id, a run, or a saved trace")],
+    model: Annotated[str, Parameter(help="a folder, a Hub id, a .gguf file, a run, or a saved trace")],
     text: Annotated[str | None, Parameter(help="the input text")] = None,
     *,
     target: Annotated[str | None, Parameter(help="the target text, or the second text of a pair")] = None,

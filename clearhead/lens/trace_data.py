@@ -67,9 +67,16 @@ class TraceData:
         return int(calls[0].q_BHQE.shape[1]) if calls else 0
 
     def attention(
-        self, kind: AttentionKind = "self", layer: int | None = None, head: int | None = None
+        self, kind: AttentionKind | int = "self", layer: int | None = None, head: int | None = None
     ) -> Tensor:
-        """Weights before dropout, (L, H, Q, K); L and H are dropped if a layer or head is given."""
+        """Weights before dropout, (L, H, Q, K); L and H are dropped if a layer or head is given.
+
+        `attention(3)` is layer 3 of self-attention, `attention(3, 7)` its head 7.
+        """
+        if isinstance(kind, int):
+            if layer is not None and head is not None:
+                raise InputError(f"attention({kind}, {layer}, {head}): write layer={kind}, head={layer}")
+            return self.attention("self", kind, layer if head is None else head)
         if layer is None:
             return torch.stack([self.attention(kind, i, head) for i in range(self.layers(kind))])
         address = self.address(kind, layer)

@@ -115,7 +115,7 @@ class TokenEmbedding(Embedding):
             x = x * self.scale
         if self.types is None:
             if types_BT is not None:
-                raise InputError("segment types were given, but this model has none")
+                raise InputError("this model has no segment types; leave types (token_type_ids) out")
             return x
         if types_BT is None:
             types_BT = torch.zeros_like(ids_BT)

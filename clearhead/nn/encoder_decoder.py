@@ -6,6 +6,7 @@ Shape suffixes: B batch, T tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -60,6 +61,12 @@ class EncoderDecoder(Model):
 
 class EncoderDecoderModel(TransformerModel):
     spec: EncoderDecoder
+    their_names: ClassVar = {
+        "input_ids": "source_BT",
+        "attention_mask": "src_mask",
+        "decoder_input_ids": "target_BT",
+        "decoder_attention_mask": "tgt_mask",
+    }
 
     def __init__(self, spec: EncoderDecoder) -> None:
         super().__init__()

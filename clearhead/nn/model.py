@@ -7,14 +7,16 @@ Shape suffixes: B batch, T tokens, V vocabulary.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, UnsupportedError
 from ..spec import Spec
+from .argument_names import own_names
 from .cache import Cache
 from .context import States
 from .heads import Head, WordHead
@@ -107,10 +109,12 @@ class Model(Spec):
 class TransformerModel(nn.Module):
     """A built model. A call takes one input for each tower, and the options of `states`, such as masks.
 
-    It returns the output of the head, or the last hidden states if there is no head.
+    It returns the output of the head, or the last hidden states if there is no head. Inputs and masks may
+    also be given under the names of transformers: `model(input_ids=ids, attention_mask=mask)`.
     """
 
     spec: Model
+    their_names: ClassVar[Mapping[str, str]] = {}  # names of transformers -> arguments of `states`
     head: nn.Module | None
     second: nn.Module | None
 
@@ -125,6 +129,8 @@ class TransformerModel(nn.Module):
         return list(self.stacks.values())[-1]
 
     def forward(self, *inputs: Any, **options: Any) -> Tensor:
+        if options:
+            options = own_names(options, self.their_names)
         return self.read(self.states(*inputs, **options))
 
     def states(self, *inputs: Any, **options: Any) -> States:
@@ -133,6 +139,8 @@ class TransformerModel(nn.Module):
 
     def hidden(self, *inputs: Any, **options: Any) -> Tensor:
         """The last hidden states, (B, T, width)."""
+        if options:
+            options = own_names(options, self.their_names)
         return self.states(*inputs, **options).x_BTD
 
     def encode(self, source_BT: Tensor, mask: MaskLike = None, *, tap: Tap = OFF) -> States:
@@ -190,6 +198,7 @@ class SingleStack(Model):
 
 class SingleStackModel(TransformerModel):
     spec: SingleStack
+    their_names: ClassVar = {"input_ids": "ids_BT", "attention_mask": "mask", "token_type_ids": "types"}
 
     def __init__(self, spec: SingleStack) -> None:
         super().__init__()

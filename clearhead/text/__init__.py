@@ -1,6 +1,8 @@
 """Text <-> ids. Tokenizers do not use tensors; nothing here imports torch."""
 
+from .batch import BatchEncoding
 from .chat import PLAIN_TEMPLATE, Message
+from .inputs import as_texts, check_texts
 from .legacy import TokenWithId, bos_eos_template
 from .pieces import Encoding, Piece, unknown_note, unknown_words
 from .streaming import Cutter, Detokenizer
@@ -8,8 +10,8 @@ from .tokenizer import Special, Tokenizer
 from .training import train_tokenizer
 
 __all__ = [
-    "Tokenizer", "train_tokenizer", "Encoding", "Piece", "Special",
+    "Tokenizer", "train_tokenizer", "Encoding", "BatchEncoding", "Piece", "Special",
     # for the other packages
-    "Message", "PLAIN_TEMPLATE", "TokenWithId", "bos_eos_template", "unknown_note", "unknown_words", "Cutter",
-    "Detokenizer",
+    "as_texts", "check_texts", "Message", "PLAIN_TEMPLATE", "TokenWithId", "bos_eos_template", "unknown_note",
+    "unknown_words", "Cutter", "Detokenizer",
 ]  # fmt: skip

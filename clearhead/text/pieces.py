@@ -32,11 +32,14 @@ class Piece(NamedTuple):
 class Encoding:
     """The ids of a text, with the segment types some models read and the pieces people read."""
 
-    def __init__(self, raw: Raw, texts: tuple[str, ...], is_special: Callable[[int, str], bool]) -> None:
+    def __init__(
+        self, raw: Raw, texts: tuple[str, ...], is_special: Callable[[int, str], bool], *, cut: int = 0
+    ) -> None:
         self.ids: list[int] = raw.ids
         self.types: list[int] = raw.type_ids
         self.words: list[int | None] = raw.word_ids  # which word of its text each id is a part of
-        self._raw, self._texts, self._is_special = raw, texts, is_special
+        self.texts, self.cut = texts, cut  # how many tokens were cut off
+        self._raw, self._is_special = raw, is_special
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -59,7 +62,7 @@ class Encoding:
                 continue
             start = min(start for start, _ in spans[first:last])
             end = max(end for _, end in spans[first:last])
-            text = self._texts[side][start:end]
+            text = self.texts[side][start:end]
             for i in range(first, last):
                 special = self._is_special(ids[i], text)
                 yield Piece(text, start, end, ids[i], special, i - first + 1, last - first, side)
@@ -68,7 +71,7 @@ class Encoding:
         """The span of a token in its text. A space that only the tokenizer added has no width."""
         start, end = span
         if side is not None and BLANKS.issuperset(name):
-            covered = self._texts[side][start:end]
+            covered = self.texts[side][start:end]
             if not covered.isspace() and covered != name:
                 return start, start  # the library lends it the character that follows
         return span

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,10 @@ from tokenizers import Tokenizer as Engine
 from ..errors import ClearheadError, InputError, LoadError, reason
 from ..readfile import read_file
 from . import legacy
+from .batch import BatchEncoding, BatchSettings, BatchStyle, longest_first
 from .chat import Message, render_chats
+from .engine import add_missing, clean_up_spaces, keep_spaces, reraise_if_not_of_library
+from .inputs import IdsLike, as_texts, check_texts, id_list
 from .limits import check_limits
 from .pieces import Encoding
 from .settings import ROLES, Files, Settings
@@ -81,8 +84,9 @@ class Tokenizer:
         except ClearheadError as error:
             raise LoadError(f"{where}: {error}") from None
         except BaseException as error:  # the library raises nothing narrower
-            _reraise_if_not_of_library(error)
+            reraise_if_not_of_library(error)
             raise LoadError(f"{where}: {reading} is broken: {reason(error)}") from None
+        self.batch_style = BatchStyle.of(settings, self._engine, cls_token=self.cls is not None)
         self.chat_template: str | None = settings.chat_template
         self.model_max_length: int | None = settings.model_max_length
         self.cleans_up_spaces = settings.cleans_up_spaces and type(self._engine.model).__name__ != "BPE"
@@ -108,46 +112,119 @@ class Tokenizer:
         words = sorted((i, word) for word, i in self._engine.get_vocab(with_added_tokens=True).items())
         return hashlib.sha256(repr(words).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
-    def encode(self, text: str, pair: str | None = None, *, specials: bool = True) -> Encoding:
-        """One text, or two that belong together, as ids; with the special tokens its model expects."""
-        self._check_usable()
-        texts = (text,) if pair is None else (text, pair)
-        _check(texts)
-        try:
-            raw = self._engine.encode(text, pair, add_special_tokens=specials)
-        except BaseException as error:
-            raise _library_error(error) from None
-        return Encoding(raw, texts, self._is_special)
+    def encode(
+        self, text: str, pair: str | None = None, *, specials: bool = True, max_length: int | None = None
+    ) -> Encoding:
+        """One text, or two that belong together, as ids; with the special tokens its model expects.
+
+        `max_length` cuts the end off a longer text, and of two texts off the longer one.
+        """
+        return self.encode_batch(
+            [text], None if pair is None else [pair], specials=specials, max_length=max_length
+        )[0]
 
     def encode_batch(
-        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, specials: bool = True
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        *,
+        specials: bool = True,
+        max_length: int | None = None,
     ) -> list[Encoding]:
-        """Many at once, on all cores. Nothing is padded and nothing is cut."""
+        """Many at once, on all cores. Nothing is padded; only what is longer than `max_length` is cut."""
         self._check_usable()
         if isinstance(texts, str):
             raise InputError("encode_batch takes a list of texts; for one text there is encode")
         if pairs is not None and len(texts) != len(pairs):
             raise InputError(f"{len(texts)} texts and {len(pairs)} pairs; expected as many of each")
-        rows = list(zip(texts) if pairs is None else zip(texts, pairs, strict=True))
+        rows: list[tuple[str, ...]] = list(zip(texts) if pairs is None else zip(texts, pairs, strict=True))
         for row in rows:
-            _check(row)
-        try:
-            raws = self._engine.encode_batch(texts if pairs is None else rows, add_special_tokens=specials)
-        except BaseException as error:
-            raise _library_error(error) from None
-        return [Encoding(raw, row, self._is_special) for raw, row in zip(raws, rows, strict=True)]
+            check_texts(row)
+        with self._library_errors():
+            if len(rows) == 1:  # without threads, which the library forbids a forked process
+                text, pair = (*rows[0], None)[:2]
+                raws = [self._engine.encode(text, pair, add_special_tokens=specials)]
+            else:
+                given = [row[0] for row in rows] if pairs is None else rows
+                raws = self._engine.encode_batch(given, add_special_tokens=specials)
+            encodings = [Encoding(raw, row, self._is_special) for raw, row in zip(raws, rows, strict=True)]
+            if max_length is not None:
+                encodings = [self._truncated(each, max_length, specials=specials) for each in encodings]
+        return encodings
 
-    def decode(self, ids: Sequence[int], *, specials: bool = False) -> str:
-        """Ids as text; special tokens are left out by default."""
+    def encode_windows(self, text: str, pair: str, *, max_length: int, stride: int) -> list[Encoding]:
+        """A text beside each part of a long one; neighbouring parts have `stride` tokens in common."""
         self._check_usable()
-        for i in ids:
+        check_texts((text, pair))
+        with self._library_errors():
+            first, second = (self._engine.encode(each, add_special_tokens=False) for each in (text, pair))
+            room = max_length - len(first) - self._engine.num_special_tokens_to_add(is_pair=True)
+            if room < 1:
+                raise InputError(
+                    f"the first text is {len(first)} tokens; {max_length} leave no room for more"
+                )
+            second.truncate(room, stride=min(stride, room // 2))
+            parts = [self._engine.post_process(first, part) for part in (second, *second.overflowing)]
+        return [Encoding(part, (text, pair), self._is_special) for part in parts]
+
+    def __call__(
+        self,
+        texts: str | Sequence[str],
+        pair: str | Sequence[str] | None = None,
+        *,
+        padding: bool | str = False,
+        truncation: bool | str = False,
+        max_length: int | None = None,
+        return_tensors: str | None = None,
+        add_special_tokens: bool = True,
+    ) -> BatchEncoding:
+        """The inputs of a model by name, as the tokenizers of transformers give them: `model(**batch)`.
+
+        input_ids, attention_mask and, if the model has segment types, token_type_ids. `padding` is True (to
+        the longest text) or "max_length"; `truncation=True` cuts at `max_length`, or at the limit of the
+        checkpoint; `return_tensors` is "pt" or "np".
+        """
+        single = isinstance(texts, str)
+        if single != isinstance(pair, str) and pair is not None:
+            raise InputError("texts and pair must both be one text, or both a list of texts")
+        settings = BatchSettings.read(
+            self.batch_style,
+            padding=padding,
+            truncation=truncation,
+            max_length=max_length,
+            tensors=return_tensors,
+            pad=self.pad and self.pad.id,
+        )
+        encodings = self.encode_batch(
+            as_texts(texts),
+            None if pair is None else as_texts(pair),
+            specials=add_special_tokens,
+            max_length=settings.truncate_to,
+        )
+        return settings.batch(
+            [each.ids for each in encodings], [each.types for each in encodings], single=single
+        )
+
+    def decode(self, ids: IdsLike, *, specials: bool = False, skip_special_tokens: bool | None = None) -> str:
+        """Ids as text: an `Encoding`, a list, a tensor or an array; special tokens are left out by default.
+
+        `skip_special_tokens` is the name transformers has for the opposite of `specials`.
+        """
+        self._check_usable()
+        numbers = id_list(ids)
+        for i in numbers:
             if not 0 <= i < 2**32:
                 raise InputError(f"{i} is not a token id; this tokenizer has 0 to {self.vocab - 1}")
-        try:
-            text = self._engine.decode(list(ids), skip_special_tokens=not specials)
-        except BaseException as error:
-            raise _library_error(error, "decode these tokens") from None
-        return _clean_up_spaces(text) if self.cleans_up_spaces else text
+        skip = not specials if skip_special_tokens is None else skip_special_tokens
+        with self._library_errors("decode these tokens"):
+            text = self._engine.decode(numbers, skip_special_tokens=skip)
+        return clean_up_spaces(text) if self.cleans_up_spaces else text
+
+    def batch_decode(
+        self, rows: Iterable[IdsLike], *, specials: bool = False, skip_special_tokens: bool | None = None
+    ) -> list[str]:
+        """The text of every row: a list of `Encoding`s or lists, or a tensor or array of two dimensions."""
+        return [self.decode(row, specials=specials, skip_special_tokens=skip_special_tokens) for row in rows]
 
     def chat(self, messages: Sequence[Message], *, reply: bool = True) -> str:
         """Messages as the checkpoint's template writes them; with `reply`, up to where the answer begins.
@@ -191,8 +268,8 @@ class Tokenizer:
         self._engine.no_padding()
         self._engine.no_truncation()
         conventional = [AddedToken(name, special=True, normalized=False) for name in names.values()]
-        _add(self._engine, [*settings.added, *settings.named.values(), *conventional, *settings.extra])
-        _keep_spaces(self._engine)
+        add_missing(self._engine, [*settings.added, *settings.named.values(), *conventional, *settings.extra])
+        keep_spaces(self._engine)
         added = self._engine.get_added_tokens_decoder().items()
         ids = {token.content: i for i, token in added if token.special}
         self.specials = frozenset(ids.values())
@@ -201,6 +278,31 @@ class Tokenizer:
             self._bytes = frozenset(number for number in numbers if number is not None)
         for role, name in names.items():
             setattr(self, role, Special(ids[name], name))
+
+    def _truncated(self, whole: Encoding, max_length: int, *, specials: bool) -> Encoding:
+        """The encoding cut as transformers does it with "longest_first"; special tokens stay."""
+        if len(whole) <= max_length:
+            return whole
+        # The library can cut while encoding, but only as a setting that every thread would see.
+        parts = [self._engine.encode(text, add_special_tokens=False) for text in whole.texts]
+        added = self._engine.num_special_tokens_to_add(is_pair=len(parts) == 2) if specials else 0
+        for part, length in zip(parts, longest_first([*map(len, parts)], max_length - added), strict=True):
+            part.truncate(length, direction=self.batch_style.truncation_side)
+        first, second = parts if len(parts) == 2 else (parts[0], None)
+        raw = self._engine.post_process(first, second, add_special_tokens=specials)
+        return Encoding(raw, whole.texts, self._is_special, cut=len(whole) - len(raw))
+
+    @contextmanager
+    def _library_errors(self, what: str = "encode the text") -> Iterator[None]:
+        """The file opened and still does not work: its vocabulary lacks the `unk` that its own settings name,
+        or its regular expression never finishes."""
+        try:
+            yield
+        except ClearheadError:
+            raise
+        except BaseException as error:
+            reraise_if_not_of_library(error)
+            raise LoadError(f"this tokenizer cannot {what}: {reason(error)}") from None
 
     def _check_usable(self) -> None:
         if self._unsupported is not None:
@@ -211,62 +313,3 @@ class Tokenizer:
         if self.unk is not None and token == self.unk.id and text != self.unk.text:
             return False
         return token in self.specials
-
-
-def _add(engine: Engine, tokens: Iterable[AddedToken]) -> None:
-    """Add what the vocabulary lacks and mark what it has. tokenizer.json has priority."""
-    known = {token.content: token.special for token in engine.get_added_tokens_decoder().values()}
-    missing = []
-    for token in tokens:
-        if token.content not in known or (token.special and not known[token.content]):
-            missing.append(token)
-            known[token.content] = token.special
-    engine.add_tokens(missing)
-
-
-def _keep_spaces(engine: Engine) -> None:
-    """The space before a word belongs to its token: disable what would remove it from the offsets."""
-    post = engine.post_processor
-    if post is None:
-        return
-    state = json.loads(post.__getstate__())
-    for processor in state.get("processors", [state]):
-        if "trim_offsets" in processor:
-            processor["trim_offsets"] = False
-    post.__setstate__(json.dumps(state).encode())
-    engine.post_processor = post
-
-
-def _clean_up_spaces(text: str) -> str:
-    """`Hello , world .` as `Hello, world.`: for vocabularies that do not keep spaces."""
-    text = text.replace(" .", ".").replace(" ?", "?").replace(" !", "!").replace(" ,", ",")
-    text = text.replace(" ' ", "'")
-    for short in ("n't", "'m", "'s", "'ve", "'re"):
-        text = text.replace(f" {short}", short)
-    return text
-
-
-def _library_error(error: BaseException, what: str = "encode the text") -> LoadError:
-    """The file opened and still does not work: its vocabulary lacks the `unk` that its own settings name, or
-    its regular expression never finishes."""
-    _reraise_if_not_of_library(error)
-    return LoadError(f"this tokenizer cannot {what}: {reason(error)}")
-
-
-def _reraise_if_not_of_library(error: BaseException) -> None:
-    """A panic of the library is not an `Exception`; neither is Ctrl-C, which must not be caught."""
-    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-        raise error
-
-
-def _check(texts: Iterable[str]) -> None:
-    for text in texts:
-        if not isinstance(text, str):
-            raise InputError(f"text must be a string; given {type(text).__name__}")
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            half = ord(text[error.start])
-            raise InputError(
-                f"character {error.start} of the text is U+{half:04X}, half of a pair; it was decoded wrongly"
-            ) from None

@@ -158,7 +158,7 @@ def test_a_broken_folder_is_one_line(name: str, folder: Path) -> None:
         (lambda f: ch.load(f, edit=["Rope"]), "edit is ['Rope'], expected a dict"),
         (lambda f: ch.build("gpt2", n_layer=[1]), "n_layer is [1], expected a whole number"),
         (lambda f: ch.load(f).embed(["text"]), "came without one (tokenizer.json); pass ids"),
-        (lambda f: ch.load(f).embed("text"), "takes a list of texts"),
+        (lambda f: ch.load(f).embed("text"), "came without one (tokenizer.json); pass ids"),
         (lambda f: ch.build("gpt2", n_emd=3), "did you mean 'n_embd'?"),
         (lambda f: ch.build("gtp2"), "no family or size is called 'gtp2'; did you mean 'gpt2'?"),
         (lambda f: ch.build("gpt2", task="tags"), "it has tokens, labels, hidden"),

@@ -192,3 +192,28 @@ def test_a_model_without_a_template_does_not_chat(capsys: pytest.CaptureFixture[
     assert (code, out) == (2, "") and "has no chat template" in err and err.count("\n") == 1
     code, _, err = run(capsys, "chat", str(tmp_path / "m"), "--json")
     assert code == 2 and "--json needs --message" in err
+
+
+@pytest.mark.parametrize("word", ["exit", "quit", "/exit", "/quit", "/bye", "EXIT"])
+def test_a_word_that_ends_a_conversation_is_not_sent(
+    word: str, folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"hi\n{word}\nhi\n"))
+    code, out, _ = run(capsys, "chat", folder, "--max", "4")
+    want = ch.load(folder).generate([{"role": "user", "content": "hi"}], max_new_tokens=4)
+    assert code == 0 and out == f"{want}\n"
+
+
+def test_commands_of_a_chat_are_answered_and_not_sent(
+    folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("/help\n/nwe\nhi\n"))
+    code, out, err = run(capsys, "chat", folder, "--max", "4")
+    want = ch.load(folder).generate([{"role": "user", "content": "hi"}], max_new_tokens=4)
+    assert code == 0 and out == f"{want}\n"
+    assert "/new starts a new conversation" in err and "there is no command /nwe" in err
+    path = [{"role": "user", "content": "/etc/hosts"}]
+    code, out, _ = run(capsys, "chat", folder, "-m", "/etc/hosts", "--max", "4")
+    assert out == f"{ch.load(folder).generate(path, max_new_tokens=4)}\n"
+    code, out, _ = run(capsys, "chat", folder, "-m", "/help", "--max", "4")  # one message is a message
+    assert code == 0 and out

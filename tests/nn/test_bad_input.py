@@ -30,7 +30,7 @@ def cached(capacity: int | None = None, rows: int = 2) -> cn.Cache:
         (lambda: DECODER(torch.ones(3).long()), "given int64 (3,)"),
         (lambda: DECODER(torch.ones(2, 0).long()), "ids are empty"),
         (lambda: DECODER(ids(1, 49)), "49 tokens is longer than the 48 learned positions"),
-        (lambda: DECODER(ids(2, 3), types=ids(2, 3)), "this model has none"),
+        (lambda: DECODER(ids(2, 3), types=ids(2, 3)), "this model has no segment types"),
         (lambda: TYPED(ids(2, 3), types=torch.full((2, 3), 2)), "types contain 2; this model knows 0 to 1"),
         (lambda: TYPED(ids(2, 3), types=torch.zeros(2, 4).long()), "types are (2, 4), ids (2, 3)"),
         (lambda: DECODER(ids(2, 3), torch.ones(2, 4)), "the mask is (2, 4), expected (2, 3): batch, length"),

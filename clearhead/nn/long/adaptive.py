@@ -96,7 +96,7 @@ class AdaptiveEmbedding(Embedding):
     def forward(self, ids_BT: Tensor, types_BT: Tensor | None) -> Tensor:
         check_ids("ids", ids_BT, self.spec.vocab)
         if types_BT is not None:
-            raise InputError("segment types were given, but this model has none")
+            raise InputError("this model has no segment types; leave types (token_type_ids) out")
         x: Tensor | None = None
         for i, table in enumerate(self.tables):
             first, last = self.edges[i], self.edges[i + 1] - 1
