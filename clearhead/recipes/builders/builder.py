@@ -43,16 +43,16 @@ class ModelNeed:
     description: str
 
 
-ENCODER_DECODER = ModelNeed(
+NEEDS_ENCODER_DECODER = ModelNeed(
     lambda spec: spec.is_encoder_decoder, "an encoder and a decoder, such as T5, BART or mBART"
 )
-DECODER = ModelNeed(
+NEEDS_DECODER = ModelNeed(
     lambda spec: spec.generates and not spec.is_encoder_decoder, "a decoder, such as GPT-2 or LLaMA"
 )
-ENCODER = ModelNeed(
+NEEDS_ENCODER = ModelNeed(
     lambda spec: not spec.decodes and not spec.is_encoder_decoder, "an encoder, such as BERT or RoBERTa"
 )
-ONE_STACK = ModelNeed(
+NEEDS_ONE_STACK = ModelNeed(
     lambda spec: not spec.is_encoder_decoder, "a model with one stack, such as BERT or GPT-2"
 )
 
@@ -62,7 +62,7 @@ class TaskBuilder:
     """How a task is built, and how a tokenizer for it is trained where the model has none."""
 
     build: Callable[[RunConfig, Dataset, Tokenizer, list[str]], BuiltTask]  # the list collects notes
-    needs: ModelNeed = ONE_STACK
+    needs: ModelNeed = NEEDS_ONE_STACK
     frame: Literal["none", "eos", "bos-eos", "cls-sep"] = "none"  # special tokens around an encoded text
     lower: bool = False
 
@@ -116,34 +116,24 @@ def encode_texts(
     notes: list[str],
 ) -> list[TypedIds]:
     """Texts, or pairs of texts, with their special tokens, cut to `length`; the number cut is noted."""
-    encodings = tokenizer.encode_batch(texts, seconds)
-    if too_long := sum(len(encoding) > length for encoding in encodings):
-        notes.append(f"{split}: {too_long:,} of {len(texts):,} texts cut to {length} tokens")
-    return [truncated(encoding, length) for encoding in encodings]
+    encodings = encode_cut(tokenizer, texts, seconds, length, split, notes)
+    return [TypedIds(list(each.ids), list(each.types) if any(each.types) else None) for each in encodings]
 
 
-def truncated(encoding: Encoding, length: int) -> TypedIds:
-    """The first tokens of each text; the longer of two is cut first, and special tokens stay."""
-    kept = kept_tokens(encoding, length)
-    types = [encoding.types[i] for i in kept]
-    return TypedIds([encoding.ids[i] for i in kept], types if any(types) else None)
-
-
-def kept_tokens(encoding: Encoding, length: int, cut_side: int | None = None) -> list[int]:
-    """The indices of the tokens that are kept; `cut_side` 1 cuts only the second of two texts."""
-    if len(encoding) <= length:
-        return list(range(len(encoding)))
-    sides: list[list[int]] = [[], []]
-    for number, piece in enumerate(encoding.tokens):
-        if piece.side is not None and not piece.special:
-            sides[piece.side].append(number)
-    for _ in range(len(encoding) - length):
-        side = max(sides, key=len) if cut_side is None or not sides[cut_side] else sides[cut_side]
-        if not side:
-            break
-        side.pop()
-    taken = {*sides[0], *sides[1]}
-    return [i for i, piece in enumerate(encoding.tokens) if piece.special or piece.side is None or i in taken]
+def encode_cut(
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    seconds: Sequence[str] | None,
+    length: int,
+    split: str,
+    notes: list[str],
+    what: str = "texts",
+) -> list[Encoding]:
+    """Encodings of at most `length` tokens; the longer of two texts is cut first, special tokens stay."""
+    encodings = tokenizer.encode_batch(texts, seconds, max_length=length)
+    if too_long := sum(encoding.cut > 0 for encoding in encodings):
+        notes.append(f"{split}: {too_long:,} of {len(texts):,} {what} cut to {length} tokens")
+    return encodings
 
 
 def common_arguments(run: RunConfig, rows: Dataset) -> dict[str, Any]:

@@ -26,8 +26,8 @@ from .builder import (
     config_of,
     cut_into_pieces,
     encode_all,
+    encode_cut,
     special_ids,
-    truncated,
 )
 
 
@@ -38,13 +38,14 @@ def build_translate(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: 
     first = _target_start(tokenizer, rows.base, ids)
     splits: dict[str, list[TextPair]] = {}
     for name, split in rows.splits.items():
-        encodings = tokenizer.encode_batch([prefix + row[source_column] for row in split])
+        texts = [prefix + row[source_column] for row in split]
+        if run.data.truncate == "source":
+            encodings = encode_cut(tokenizer, texts, None, length, name, notes, what="sources")
+        else:
+            encodings = tokenizer.encode_batch(texts)
         # Without special tokens: the task adds the start and end tokens.
         targets = encode_all(tokenizer, [row[target_column] for row in split], specials=False)
-        if run.data.truncate == "source" and (count := sum(len(x) > length for x in encodings)):
-            notes.append(f"{name}: {count:,} of {len(split):,} sources cut to {length} tokens")
-        cut = run.data.truncate == "source"
-        sources = [truncated(x, length).ids if cut else list(x.ids) for x in encodings]
+        sources = [list(encoding.ids) for encoding in encodings]
         references = [row[target_column] for row in split]
         targets = [[*first, *target] for target in targets]
         pairs = [TextPair(*each) for each in zip(sources, targets, references, strict=True)]

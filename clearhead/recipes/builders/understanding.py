@@ -38,7 +38,6 @@ from .builder import (
     common_arguments,
     config_of,
     encode_texts,
-    kept_tokens,
     special_ids,
 )
 
@@ -220,16 +219,15 @@ def _tagged_examples(
     The words are read as one text with spaces between them, as they are when the model is used: a tokenizer
     may write a word after a space differently.
     """
-    encodings = tokenizer.encode_batch([" ".join(row["tokens"]) for row in rows])
+    encodings = tokenizer.encode_batch([" ".join(row["tokens"]) for row in rows], max_length=length)
     examples, lost = [], 0
     for row, encoding in zip(rows, encodings, strict=True):
         tags = [IGNORE_INDEX] * len(encoding)
-        kept = kept_tokens(encoding, length)
         first_pieces = _first_pieces(row["tokens"], encoding)
         for word, piece in first_pieces.items():
             tags[piece] = label_index(names, row["tags"][word], "tag", split)
-        lost += len(row["tokens"]) - len(set(kept) & set(first_pieces.values()))
-        examples.append(TaggedExample([encoding.ids[i] for i in kept], [tags[i] for i in kept]))
+        lost += len(row["tokens"]) - len(first_pieces)
+        examples.append(TaggedExample(encoding.ids, tags))
     if lost:
         notes.append(f"{split}: {lost:,} words without a token, or beyond {length} tokens, are left out")
     return examples
@@ -274,18 +272,16 @@ def build_answer(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: lis
 
 def qa_example(tokenizer: Tokenizer, row: Row, length: int) -> QAExample:
     """Question and context side by side, the context cut to fit."""
-    encoding = tokenizer.encode(row["question"], row["context"])
-    kept = kept_tokens(encoding, length, cut_side=1)
-    pieces = [encoding.tokens[i] for i in kept]
-    spans = [(p.start, p.end) if p.side == 1 and not p.special else None for p in pieces]
+    encoding = tokenizer.encode_windows(row["question"], row["context"], max_length=length, stride=0)[0]
+    spans = [(p.start, p.end) if p.side == 1 and not p.special else None for p in encoding.tokens]
     start = row["answers"][0]["start"]
     end = start + len(row["answers"][0]["text"])
     inside = [i for i, span in enumerate(spans) if span and span[0] < end and span[1] > start]
     context = [span for span in spans if span]
     found = bool(inside) and context[-1][1] >= end
     return QAExample(
-        ids=[encoding.ids[i] for i in kept],
-        types=[encoding.types[i] for i in kept],
+        ids=encoding.ids,
+        types=encoding.types,
         spans=spans,
         context=row["context"],
         answers=[answer["text"] for answer in row["answers"]],
