@@ -20,8 +20,8 @@ from .overrides import full_name
 from .prepare import PreparedRun, prepare
 from .settings import RECIPES, SETTINGS_FILE, run_of
 
-TrainingRows = Iterable[Mapping[str, Any]]
-Data = str | os.PathLike[str] | Sequence[str] | TrainingRows | Mapping[str, TrainingRows]
+RowsInMemory = Iterable[Mapping[str, Any]]
+Data = str | os.PathLike[str] | Sequence[str] | RowsInMemory | Mapping[str, RowsInMemory]
 # The recipe that learns from rows of a form, for an encoder-decoder and for a model with one stack.
 RECIPE_BY_FORM = {
     "label": "classify", "labels": "classify", "score": "regress", "choice": "choose", "tags": "tag",
@@ -96,7 +96,7 @@ def validation_scores(folder: Path, result: TrainingResult) -> dict[str, float]:
 
 
 def _sources(data: Any) -> dict[str, Source]:
-    """TrainingRows by split, of files or in memory."""
+    """RowsInMemory by split, of files or in memory."""
     if isinstance(data, str | os.PathLike):
         return dict(read_splits(data))
     if isinstance(data, Mapping):
