@@ -1,5 +1,7 @@
 """Recipes: a preset, a data file and a few settings in; a bundle, a task and training settings out."""
 
+from .evaluation import evaluate_file, evaluate_run
+from .evaluation_report import EvaluationReport, RowResult
 from .prepare import PreparedRun, prepare
 from .rows import read_dataset
 from .settings import RECIPES, SETTINGS_FILE, RunConfig, load_run, with_overrides
@@ -8,5 +10,5 @@ from .yamlfile import read_yaml
 __all__ = [
     "RECIPES", "SETTINGS_FILE", "PreparedRun", "RunConfig", "load_run", "prepare", "with_overrides",
     # for the other packages
-    "read_dataset", "read_yaml",
+    "read_dataset", "read_yaml", "EvaluationReport", "RowResult", "evaluate_file", "evaluate_run",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from .losses import Smoothing
 from .masked import BertPretraining, MaskedLM, TokenMasking
 from .metrics import bleu_signature
 from .multiple_choice import ChoiceExample, MultipleChoice
+from .outcomes import ClassScores, Evaluation, Outcome
 from .question_answering import QAExample, QuestionAnswering
 from .similarity import SimilarityExample, TextSimilarity
 from .task import Batch, Better, Task
@@ -27,5 +28,5 @@ __all__ = [
     "ScoredExample", "TaggedExample", "TextClassification", "TokenClassification", "Smoothing",
     "BertPretraining", "MaskedLM", "TokenMasking", "bleu_signature", "ChoiceExample", "MultipleChoice",
     "QAExample", "QuestionAnswering", "SimilarityExample", "TextSimilarity", "Decode", "SpecialIds",
-    "TextPair", "TextToText",
+    "TextPair", "TextToText", "ClassScores", "Evaluation", "Outcome",
 ]  # fmt: skip
