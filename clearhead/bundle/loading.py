@@ -26,6 +26,7 @@ from .bundle import Bundle
 from .edits import apply_edits, check_edits, edits_as_text
 from .heads import change_head, without_old_head
 from .report import Report
+from .saving import saved_tensors
 
 # Small files beside the weights that are kept when the bundle is saved: those of sentence-transformers.
 COPIED_FILES = (
@@ -96,6 +97,43 @@ def open_mapped(
     """As `load`, but weights stay memory-mapped: for inspecting and converting, not for inference."""
     path = resolve(name)
     found = _gguf(path) if path.suffix == ".gguf" else _folder(path)
+    return _assemble(found, edit=edit, head=head, labels=labels, allow_missing=allow_missing, seed=seed)
+
+
+def with_head(
+    bundle: Bundle, head: str | None = None, labels: Sequence[str] | None = None, *, seed: int = 0
+) -> Bundle:
+    """A copy of a bundle in memory with another head, as `load(head=, labels=)` puts it on a checkpoint.
+
+    The weights are copied: training the result leaves the bundle as it is.
+    """
+    found = _Found(
+        _config_with_edits(bundle),
+        {name: x.clone() for name, x in saved_tensors(bundle).items()},
+        bundle.tokenizer,
+        dict(bundle.generation),
+        bundle.pooling,
+        dict(bundle.files),
+    )
+    result = _assemble(found, edit=None, head=head, labels=labels, allow_missing=(), seed=seed)
+    result.model.to(next(bundle.model.parameters()).device)
+    layout.for_inference(result.model)
+    return result
+
+
+def _config_with_edits(bundle: Bundle) -> dict[str, Any]:
+    return {**bundle.config, **({"clearhead": {"edit": bundle.edits}} if bundle.edits else {})}
+
+
+def _assemble(
+    found: _Found,
+    *,
+    edit: Mapping[str, Any] | None,
+    head: str | None,
+    labels: Sequence[str] | None,
+    allow_missing: Sequence[str],
+    seed: int,
+) -> Bundle:
     family = _family(found)
     stored, extras = _split_extras(found.tensors)
     tensors, bare = _add_prefix(stored, family)

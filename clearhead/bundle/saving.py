@@ -33,7 +33,7 @@ def save(bundle: Bundle, folder: str | Path) -> None:
     write_folder(
         folder,
         config=_config(bundle, family),
-        tensors=_tensors(bundle, family),
+        tensors=saved_tensors(bundle),
         generation=bundle.generation or None,
         files={**bundle.files, **(bundle.tokenizer.files if bundle.tokenizer else {})},
     )
@@ -50,7 +50,13 @@ def saved_weights(bundle: Bundle, tensors: Mapping[str, Tensor]) -> weights.Stat
     return weights.load_tensors(theirs, _table(bundle, family)).state | extras
 
 
-def _tensors(bundle: Bundle, family: Family) -> weights.StateDict:
+def saved_tensors(bundle: Bundle) -> weights.StateDict:
+    """The tensors of a bundle of some family under the names of its checkpoints."""
+    family = bundle.family
+    if family is None:
+        raise SpecError(
+            "this model was built from a spec and belongs to no family; build it by a family's name"
+        )
     report, table = bundle.report, _table(bundle, family)
     own = {name: p.detach() for name, p in bundle.model.named_parameters()}
     extras = {EXTRA + name: own.pop(name).contiguous() for name in _extras(bundle, family)}

@@ -49,5 +49,5 @@ def evaluate(
     for name, value in scores.items():
         OUT.print(f"{name:<12}{value:.4g}")
     if isinstance(prepared.task, TextToText):
-        language = prepared.run.data.language
+        language = prepared.task.language
         OUT.print(bleu_signature(["a"], ["a"], language), style="dim")

@@ -26,6 +26,6 @@ __all__ = [
     "generator_for", "hashed_numbers", "Buckets", "plan_rows", "pack", "Packed", "DocumentSlice", "pad",
     "Augment", "back_translate", "read_lexicon",
     # for the other packages
-    "PROMPT_COLUMNS", "encode_completions", "language_of", "MaskedIds", "NOISES", "drop_spans", "mask_words", "is_held_out", "SentencePair", "sentence_pairs",
-    "sentences", "IGNORE_INDEX", "ROW_KINDS", "Row", "row_texts",
+    "PROMPT_COLUMNS", "encode_completions", "language_of", "MaskedIds", "NOISES", "drop_spans", "mask_words",
+    "is_held_out", "SentencePair", "sentence_pairs", "sentences", "IGNORE_INDEX", "ROW_KINDS", "Row", "row_texts",
 ]  # fmt: skip

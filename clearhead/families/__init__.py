@@ -30,6 +30,7 @@ from . import (
     xlnet,
 )
 from .family import Config, Family, HeadKind, normalize_config
+from .size_words import SIZE_WORDS, config_from_words
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -89,7 +90,7 @@ def family_and_config(name: str) -> tuple[Family, Config]:
 __all__ = [
     "FAMILIES", "SIZES", "Config", "Family", "HeadKind", "families", "family_and_config", "of_type",
     # for the other packages
-    "normalize_config",
+    "SIZE_WORDS", "config_from_words", "normalize_config",
 ]  # fmt: skip
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from ..bundle import Bundle
@@ -33,11 +35,16 @@ class Dataset:
     labels: tuple[str, ...] = ()  # the label names of the model to fine-tune, by class index
     base: Bundle | None = None  # the model to fine-tune
 
+    @property
+    def training(self) -> list[Row]:
+        return self.splits["train"]
 
-def read_dataset(run: RunConfig) -> Dataset:
-    if run.data.source is None:
+
+def read_dataset(run: RunConfig, given: Mapping[str, Source] | None = None) -> Dataset:
+    """`given` are rows in memory by split, instead of `data.source`."""
+    if given is None and run.data.source is None:
         raise InputError(f"this recipe needs your own file: clearhead train {run.task} FILE")
-    sources = dict(read_splits(run.data.source))
+    sources = dict(read_splits(run.data.source or ()) if given is None else given)
     if run.data.valid is not None:
         sources["valid"] = next(iter(read_splits(run.data.valid).values()))
     first = sources.get("train") or next(iter(sources.values()))
@@ -53,7 +60,13 @@ def read_dataset(run: RunConfig) -> Dataset:
     if "valid" not in splits:
         splits = _hold_out(splits, notes)
     hashes = {name: value for source in sources.values() for name, value in source.hashes().items()}
+    if given is not None:
+        hashes |= {split: _hash(rows) for split, rows in splits.items()}
     return Dataset(splits, schema, hashes, tuple(notes))
+
+
+def _hash(rows: list[Row]) -> str:
+    return sha256(json.dumps(rows, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def _schema_for_task(run: RunConfig, source: Source) -> Schema:
@@ -64,8 +77,10 @@ def _schema_for_task(run: RunConfig, source: Source) -> Schema:
     expected = " or ".join(TASKS[run.task])
     roles = " ".join(f"{role}=COLUMN" for role in ROW_KINDS[TASKS[run.task][0]].roles)
     columns = ", ".join(source.columns)[:120]
+    others = [name for name, forms in TASKS.items() if schemas[0].form == forms[0]]
+    other = f"learn them with the task {' or '.join(others[:2])}, or " if others else ""
     raise InputError(
-        f"the rows look like {schemas[0]}, and {run.task} needs {expected}; name the columns: "
+        f"the rows look like {schemas[0]}, and {run.task} needs {expected}; {other}name the columns: "
         f"--map {roles}, from {columns}"
     )
 

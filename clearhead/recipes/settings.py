@@ -15,12 +15,15 @@ from typing import Any, Literal
 import yaml
 
 from ..errors import InputError, SpecError, nearest, quoted
+from ..families import FAMILIES, SIZE_WORDS, SIZES
 from ..spec import Spec
 from ..train import Training
 from .checks import check_keys, check_settings
-from .yamlfile import parse_value, read_yaml
+from .overrides import apply_overrides, overrides, set_value
+from .yamlfile import read_yaml
 
-# The tasks, and the forms of rows each can learn from; the first form is the one named in errors.
+# The tasks, and the forms of rows each can learn from; the first form is the one named in errors. Of several
+# forms that the rows may have, the one the task names first is read.
 TASKS: dict[str, tuple[str, ...]] = {
     "translate": ("pair", "prompt"),
     "causal": ("text", "prompt", "pair", "messages"),
@@ -35,23 +38,10 @@ TASKS: dict[str, tuple[str, ...]] = {
     "tag": ("tags",),
     "answer": ("answer",),
 }
+# What fine-tuning takes instead of a preset's steps and tokens per batch; a rate is chosen by the width.
 FINE_TUNING_EPOCHS = 3
-# Short names of settings, and those that other libraries have for them.
-SYNONYMS = {
-    "epochs": "data.epochs", "num_train_epochs": "data.epochs",
-    "steps": "train.steps", "max_steps": "train.steps",
-    "lr": "train.lr", "learning_rate": "train.lr",
-    "batch_size": "data.batch_size", "per_device_train_batch_size": "data.batch_size",
-    "max_length": "data.length", "max_seq_length": "data.length",
-    "warmup": "train.schedule.warmup", "warmup_steps": "train.schedule.warmup",
-    "warmup_ratio": "train.schedule.warmup",
-    "early_stop": "train.patience", "patience": "train.patience",
-    "gradient_accumulation_steps": "train.micro", "accumulate": "train.micro",
-    "eval_steps": "train.valid_every", "save_steps": "train.save_every",
-    "source_prefix": "data.prefix", "language": "data.language", "template": "data.template",
-    "label_smoothing": "data.smoothing", "precision": "train.precision", "valid": "data.valid",
-    "weight_decay": "train.optimizer.decay",
-}  # fmt: skip
+FINE_TUNING_ROWS = {"causal": 4, "answer": 16, "choose": 8, "translate": 16}  # rows per batch
+OTHER_ROWS = 32
 SETTINGS_FILE = "settings.yaml"  # in the folder of a run
 PRESETS = files("clearhead.recipes") / "presets"
 RECIPES = sorted(path.name.removesuffix(".yaml") for path in PRESETS.iterdir() if path.name.endswith(".yaml"))
@@ -72,7 +62,7 @@ class DataConfig:
     tokens: int = 2000  # tokens per batch, padding included
     batch_size: int | None = None  # rows per batch, instead of a number of tokens
     epochs: float | None = None  # passes over the training rows; sets train.steps
-    rows: int = 12  # rows per batch, for causal models
+    rows: int = 12  # rows per batch, for causal models without batch_size
     smoothing: float = 0.0  # label smoothing
     augment: dict[str, Any] | None = None  # perturbed copies of rows: copies, delete, swap, letters, ...
     back: dict[str, Any] | None = None  # back-translation: model (of the reverse direction), texts (targets)
@@ -127,49 +117,58 @@ def _absolute(name: str) -> str:
 
 
 def load_run(recipe: str, arguments: Sequence[str] = (), *, fine_tune: bool = False) -> RunConfig:
-    """`recipe` is a preset or a YAML file; `arguments` are `--train.lr 3e-4` or `train.lr=3e-4`.
+    """`recipe` is a preset or a YAML file; `arguments` are `--train.lr 3e-4` or `train.lr=3e-4`."""
+    return run_of(recipe, overrides(arguments), fine_tune=fine_tune)
 
-    With `fine_tune` the learning rate and the steps of a preset, which are for fresh models, are left open:
-    `prepare` chooses a rate for the checkpoint, and trains a few epochs.
+
+def run_of(recipe: str, given: Mapping[str, Any], *, fine_tune: bool = False) -> RunConfig:
+    """A preset or a YAML file with some settings replaced.
+
+    With `fine_tune` (or a checkpoint as `model.family`) a preset's settings for fresh models are left open:
+    `prepare` then chooses a rate for the checkpoint, trains a few epochs, and validates after each.
     """
     tree = _read_recipe(recipe)
-    if fine_tune and recipe in RECIPES:
-        tree.get("train", {}).pop("lr", None)
-    given = overrides(arguments)
-    if fine_tune and recipe in RECIPES and not {"train.steps", "data.epochs"} & given.keys():
-        _set(tree, ["data", "epochs"], FINE_TUNING_EPOCHS)
+    if recipe in RECIPES:
+        family = given.get("model.family")
+        if isinstance(family, str):
+            tree["model"] = _sizes_for(family, tree["model"])
+            fine_tune = fine_tune or not _is_fresh(family)
+        if fine_tune:
+            _open_for_fine_tuning(tree, given)
     if "train.steps" in given and "data.epochs" not in given:
-        _set(tree, ["data", "epochs"], None)
-    for name, value in given.items():
-        _set(tree, name.split("."), value)
+        set_value(tree, ["data", "epochs"], None)
+    if "data.tokens" in given and "data.batch_size" not in given:
+        set_value(tree, ["data", "batch_size"], None)
+    apply_overrides(tree, given)
     return _parse_run(tree)
+
+
+def _is_fresh(family: str) -> bool:
+    """Whether this names a family or one of its sizes, and not a checkpoint."""
+    return family in FAMILIES or family in SIZES
+
+
+def _sizes_for(family: str, model: Mapping[str, Any]) -> dict[str, Any]:
+    """The model settings of a preset that fit another family: its sizes, for a family without a size."""
+    if family == model.get("family"):
+        return dict(model)
+    return {key: value for key, value in model.items() if key in SIZE_WORDS and family in FAMILIES}
+
+
+def _open_for_fine_tuning(tree: dict[str, Any], given: Mapping[str, Any]) -> None:
+    for name in ("train.lr", "train.valid_every"):
+        section, key = name.split(".")
+        if name == "train.lr" or "train.steps" not in given:
+            tree.get(section, {}).pop(key, None)
+    set_value(tree, ["data", "epochs"], FINE_TUNING_EPOCHS)
+    set_value(tree, ["data", "batch_size"], FINE_TUNING_ROWS.get(tree["task"], OTHER_ROWS))
 
 
 def with_overrides(run: RunConfig, arguments: Sequence[str]) -> RunConfig:
     """The same config with some settings replaced."""
     tree = run.to_dict()
-    for name, value in overrides(arguments).items():
-        _set(tree, name.split("."), value)
+    apply_overrides(tree, overrides(arguments))
     return _parse_run(tree)
-
-
-def overrides(arguments: Sequence[str]) -> dict[str, Any]:
-    """The values of dotted settings as typed on the command line."""
-    values: dict[str, Any] = {}
-    remaining = list(arguments)
-    while remaining:
-        word = remaining.pop(0)
-        name, sign, value = word.removeprefix("--").partition("=")
-        if not sign:
-            if not word.startswith("--") or not remaining:
-                raise InputError(f"{word!r} is not a setting; expected --train.lr 3e-4 or train.lr=3e-4")
-            value = remaining.pop(0)
-        name = SYNONYMS.get(name.replace("-", "_"), name)
-        if "." not in name:
-            hint = nearest(name.replace("-", "_"), SYNONYMS)
-            raise InputError(f"unknown option {word!r}; {hint} (or a dotted setting: --train.steps 500)")
-        values[name] = parse_value(value, name)
-    return values
 
 
 def _read_recipe(recipe: str) -> dict[str, Any]:
@@ -180,19 +179,6 @@ def _read_recipe(recipe: str) -> dict[str, Any]:
     if path.suffix in (".yaml", ".yml") and path.is_file():
         return read_yaml(path)
     raise InputError(f"no recipe is called {recipe!r}; {nearest(recipe, RECIPES)}")
-
-
-def _set(tree: dict[str, Any], path: list[str], value: Any) -> None:
-    *parents, last = path
-    for name in parents:
-        if tree.get(name) is None:
-            tree[name] = {}
-        if not isinstance(tree[name], dict):
-            raise InputError(
-                f"{'.'.join(path)}: {name} is {quoted(tree[name])}, which has no settings of its own"
-            )
-        tree = tree[name]
-    tree[last] = value
 
 
 def _parse_run(tree: Mapping[str, Any]) -> RunConfig:

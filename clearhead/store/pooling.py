@@ -9,7 +9,9 @@ max_seq_length  how many tokens a sentence is cut to; None if not specified
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +86,25 @@ def _max_seq_length(path: Path) -> int | None:
             one_line(f"{path} has max_seq_length {quoted(length)}; expected a whole number above 0")
         )
     return length
+
+
+def pooling_files(pooling: Mapping[str, Any], width: int, stored: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files by which sentence-transformers knows how to pool; those that are stored already stay."""
+    if "modules.json" in stored:
+        return {}
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if pooling["normalize"] else [])]
+    folders = ["", *(f"{i}_{kind}" for i, kind in enumerate(kinds) if i)]
+    modules = [
+        {"idx": i, "name": str(i), "path": folder, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, folder) in enumerate(zip(kinds, folders, strict=True))
+    ]
+    flags = {flag: mode in pooling["modes"] for flag, mode in FLAGS.items()}
+    files = {
+        "modules.json": modules,
+        "1_Pooling/config.json": {"word_embedding_dimension": width, **flags},
+        "sentence_bert_config.json": {
+            "max_seq_length": pooling.get("max_seq_length"),
+            "do_lower_case": False,
+        },
+    }
+    return {name: (json.dumps(value, indent=2) + "\n").encode() for name, value in files.items()}

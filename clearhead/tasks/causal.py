@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from .losses import Smoothing, token_loss
 from .outcomes import Evaluation, Outcome, losses_of_rows, mean_loss
 from .task import Better
 
-ContinueText = Callable[[TransformerModel, list[int]], str]  # ids -> their text and what follows
+ContinueText = Callable[[TransformerModel, list[int]], str]  # a prompt -> its text and what follows
 
 
 @dataclass(frozen=True)
@@ -131,17 +132,25 @@ class CausalLM:
         return Evaluation(scores, outcomes, "loss per token")
 
     def samples(self, model: TransformerModel) -> list[str]:
-        """The beginnings of the first held-out texts, continued by the model."""
+        """The beginnings of the first held-out texts, or their prompts, continued by the model."""
         if self.continue_text is None or "valid" not in self.splits:
             return []
-        return [self.continue_text(model, list(ids)) for ids in self.splits["valid"][:2] if len(ids) > 1]
+        texts = [list(ids) for ids in self.splits["valid"][:2] if len(ids) > 1]
+        if self.trained is None:
+            ends = [min(16, self.length // 4)] * len(texts)
+        else:  # the whole prompt
+            ends = [list(flags).index(1) for flags in self.trained["valid"][:2] if len(flags) > 1]
+        return [self.continue_text(model, ids[: max(end, 1)]) for ids, end in zip(texts, ends, strict=True)]
 
     def _planned(self, split: str, epoch: int) -> list[list[DocumentSlice]]:
-        """Rows are filled completely; a document that does not fit continues in the next row."""
+        """Plain texts fill rows completely: what does not fit continues in the next row. Prompts with their
+        completions stay whole: a completion without its prompt would teach something else.
+        """
         # A document of one token has nothing to predict and is left out: otherwise the number of rows without
         # a target, which are dropped below, would depend on the order of the epoch; it must not.
         lengths = [len(document) if len(document) > 1 else 0 for document in self.splits[split]]
-        rows = plan_rows(lengths, self.length, seed=self.seed, epoch=epoch, cut="any")
+        cut: Literal["any", "long"] = "any" if self.trained is None else "long"
+        rows = plan_rows(lengths, self.length, seed=self.seed, epoch=epoch, cut=cut)
         return [row for row in rows if any(p.end - p.start > 1 or p.end < lengths[p.document] for p in row)]
 
     def _tensors(

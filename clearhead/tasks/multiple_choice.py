@@ -1,7 +1,8 @@
 """Multiple choice: a question with several answers in; which one is right, and accuracy, out.
 
 Each choice is a row of its own that the model scores with one number; a softmax over the choices of a
-question follows. Shape suffixes: B questions, C choices of the question with the most, N choices of all, T tokens.
+question follows. Shape suffixes: B questions, C choices of the question with the most, N choices of all,
+T tokens.
 """
 
 from __future__ import annotations

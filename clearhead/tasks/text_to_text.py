@@ -54,7 +54,7 @@ class SpecialIds:
 
 
 class TextToText(BucketedTask[TextPair, PairBatch]):
-    """`corrupt` makes a new pair of a plain text, the target, every epoch (T5, BART); else pairs are given."""
+    """`corrupt` makes a new pair of a plain text, its target, in every epoch (T5, BART)."""
 
     def __init__(
         self,

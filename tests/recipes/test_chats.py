@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from clearhead.recipes.builders.chats import encode_chats
 
 import clearhead as ch
 from clearhead.cli.main import main
+from clearhead.data import encode_completions
 from clearhead.errors import DataError, LoadError
 from clearhead.text.chat import render_chats
 from clearhead.text.tokenizer import Tokenizer
@@ -33,7 +33,9 @@ def tokenizer() -> Tokenizer:
 
 def test_what_the_assistant_says_is_learned_and_the_end_of_it() -> None:
     words = tokenizer()
-    for row, (ids, flags) in zip(CHATS, encode_chats(words, CHATS), strict=True):
+    for row, (ids, flags) in zip(
+        CHATS, encode_completions("messages", CHATS, words, words.eos.id), strict=True
+    ):
         assert words.decode(ids, specials=True) == words.chat(row["messages"], reply=False)
         learned = words.decode([i for i, flag in zip(ids, flags, strict=True) if flag], specials=True)
         first, second = row["messages"][1]["content"], row["messages"][3]["content"]
@@ -45,7 +47,7 @@ def test_a_template_that_rewrites_history_is_refused() -> None:
     words = tokenizer()
     words.set_chat_template("{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}")
     with pytest.raises(DataError, match="renders earlier messages differently"):
-        encode_chats(words, CHATS)
+        encode_completions("messages", CHATS, words, words.eos.id)
 
 
 def test_many_chats_are_one_process_and_one_bad_template_one_line() -> None:

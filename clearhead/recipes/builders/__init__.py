@@ -1,18 +1,21 @@
 """Task builders, one per task name: rows and a tokenizer in; the task and the model config it needs out."""
 
-from . import generation, understanding
-from .builder import BuiltTask, TaskBuilder
+from . import generation, pretraining, understanding
+from .builder import BuiltTask, TaskBuilder, special_ids
 
 BUILDERS = {
     "translate": TaskBuilder(generation.build_translate, frame="eos"),
     "denoise": TaskBuilder(generation.build_denoise, frame="eos"),
     "spans": TaskBuilder(generation.build_spans, frame="eos"),
     "causal": TaskBuilder(generation.build_causal),
-    "masked": TaskBuilder(understanding.build_masked, frame="cls-sep", lower=True),
-    "pretrain": TaskBuilder(understanding.build_pretrain, frame="cls-sep", lower=True),
+    "masked": TaskBuilder(pretraining.build_masked, frame="cls-sep", lower=True),
+    "pretrain": TaskBuilder(pretraining.build_pretrain, frame="cls-sep", lower=True),
     "classify": TaskBuilder(understanding.build_classify, frame="cls-sep", lower=True),
+    "regress": TaskBuilder(understanding.build_regress, frame="cls-sep", lower=True),
+    "choose": TaskBuilder(understanding.build_choose, frame="cls-sep", lower=True),
+    "embed": TaskBuilder(understanding.build_embed, frame="cls-sep", lower=True),
     "tag": TaskBuilder(understanding.build_tag, frame="cls-sep"),
     "answer": TaskBuilder(understanding.build_answer, frame="cls-sep"),
 }
 
-__all__ = ["BUILDERS", "BuiltTask", "TaskBuilder"]
+__all__ = ["BUILDERS", "BuiltTask", "TaskBuilder", "special_ids"]

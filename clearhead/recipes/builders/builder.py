@@ -100,32 +100,37 @@ def encode_texts(
 
 def truncated(encoding: Encoding, length: int) -> TypedIds:
     """The first tokens of each text; the longer of two is cut first, and special tokens stay."""
-    kept = list(range(len(encoding)))
-    if len(encoding) > length:
-        sides: list[list[int]] = [[], []]
-        for number, piece in enumerate(encoding.tokens):
-            if piece.side is not None:
-                sides[piece.side].append(number)
-        for _ in range(len(encoding) - length):
-            longer = max(sides, key=len)
-            if not longer:
-                break
-            longer.pop()
-        taken = {*sides[0], *sides[1]}
-        kept = [i for i, piece in enumerate(encoding.tokens) if piece.side is None or i in taken]
+    kept = kept_tokens(encoding, length)
     types = [encoding.types[i] for i in kept]
     return TypedIds([encoding.ids[i] for i in kept], types if any(types) else None)
+
+
+def kept_tokens(encoding: Encoding, length: int, cut_side: int | None = None) -> list[int]:
+    """The indices of the tokens that are kept; `cut_side` 1 cuts only the second of two texts."""
+    if len(encoding) <= length:
+        return list(range(len(encoding)))
+    sides: list[list[int]] = [[], []]
+    for number, piece in enumerate(encoding.tokens):
+        if piece.side is not None and not piece.special:
+            sides[piece.side].append(number)
+    for _ in range(len(encoding) - length):
+        side = max(sides, key=len) if cut_side is None or not sides[cut_side] else sides[cut_side]
+        if not side:
+            break
+        side.pop()
+    taken = {*sides[0], *sides[1]}
+    return [i for i, piece in enumerate(encoding.tokens) if piece.special or piece.side is None or i in taken]
 
 
 def common_arguments(run: RunConfig, rows: Dataset) -> dict[str, Any]:
     return {"seed": run.train.seed, "parts": run.train.micro, "fingerprint": rows.hashes}
 
 
-def batch_limits(run: RunConfig) -> dict[str, Any]:
-    """How large a batch may be: in padded tokens, or in rows."""
+def batch_limits(run: RunConfig, texts: int = 2) -> dict[str, Any]:
+    """How large a batch may be: in padded tokens, or in rows of this many texts of full length."""
     if run.data.batch_size is None:
-        return {"tokens": run.data.tokens}
-    return {"tokens": 2 * run.data.batch_size * run.data.length, "rows": run.data.batch_size}
+        return {"tokens": max(run.data.tokens, texts * run.data.length if texts > 2 else 0)}
+    return {"tokens": texts * run.data.batch_size * run.data.length, "rows": run.data.batch_size}
 
 
 def cut_into_pieces(

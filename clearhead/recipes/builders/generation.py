@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...bundle import Bundle
 from ...data import NOISES, PROMPT_COLUMNS, drop_spans, encode_completions, language_of
 from ...generate import EndTokens, Prompt, Sample, Temperature, generate
 from ...nn import TransformerModel
@@ -36,6 +37,7 @@ def build_translate(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: 
     ids = special_ids(tokenizer, rows.base)
     source_column, target_column = PROMPT_COLUMNS[rows.schema.form]
     length, prefix = run.data.length, run.data.prefix or ""
+    first = _target_start(tokenizer, rows.base, ids)
     splits: dict[str, list[TextPair]] = {}
     for name, split in rows.splits.items():
         encodings = tokenizer.encode_batch([prefix + row[source_column] for row in split])
@@ -46,6 +48,7 @@ def build_translate(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: 
         cut = run.data.truncate == "source"
         sources = [truncated(x, length).ids if cut else list(x.ids) for x in encodings]
         references = [row[target_column] for row in split]
+        targets = [[*first, *target] for target in targets]
         pairs = [TextPair(*each) for each in zip(sources, targets, references, strict=True)]
         kept = [p for p in pairs if len(p.source) <= length and len(p.target) < length]
         if len(kept) < len(pairs):
@@ -109,6 +112,19 @@ def _build_denoising(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, noise:
     return BuiltTask(task, "tokens", _pair_config(tokenizer), _generation(run, ids))
 
 
+def _target_start(tokenizer: Tokenizer, base: Bundle | None, ids: SpecialIds) -> list[int]:
+    """The tokens that a checkpoint generates before the text: BART's <s>, the language code of mBART.
+
+    They follow the start token, and are what `generate` forces (`forced_bos_token_id`).
+    """
+    if base is None:
+        return []
+    forced = {**base.config, **base.generation}.get("forced_bos_token_id")
+    if isinstance(forced, int):
+        return [forced]
+    return [token for token in _frame(tokenizer)[0] if token != ids.start]
+
+
 def _frame(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """The special tokens that the tokenizer puts before and after a text."""
     pieces = tokenizer.encode("a").tokens
@@ -138,7 +154,7 @@ def build_causal(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: lis
         rows=run.data.batch_size or run.data.rows,
         pad=ids.pad,
         trained=None if form == "text" else flags,
-        continue_text=partial(_continue_text, tokenizer=tokenizer, length=run.data.length),
+        continue_text=partial(_continue_text, tokenizer=tokenizer, length=run.data.length, end=ids.end),
         smoothing=run.data.smoothing,
         **common_arguments(run, rows),
     )
@@ -186,12 +202,21 @@ def _decode(
     return [answers[0].text_ids for answers in run.finish()]
 
 
-def _continue_text(model: TransformerModel, ids: list[int], *, tokenizer: Tokenizer, length: int) -> str:
-    """The first tokens of a text and a sampled continuation."""
-    prompt = ids[: min(16, length // 4)]
+def _continue_text(
+    model: TransformerModel, prompt: list[int], *, tokenizer: Tokenizer, length: int, end: int
+) -> str:
+    """A prompt and a sampled continuation."""
     limit = min(80, length - len(prompt))
+    if limit < 1:
+        return tokenizer.decode(prompt)
+    device = next(model.parameters()).device
     run = generate(
-        model, Prompt(torch.tensor([prompt])), strategy=Sample(), filters=(Temperature(0.8),), limit=limit
+        model,
+        Prompt(torch.tensor([prompt], device=device)),
+        strategy=Sample(),
+        filters=(Temperature(0.8),),
+        stops=(EndTokens((end,)),),
+        limit=limit,
     )
     continuation = run.finish()[0][0].text_ids
     return f"{tokenizer.decode(prompt)} … {tokenizer.decode(continuation)}"

@@ -1,123 +1,297 @@
-"""Tasks of understanding: masked words, labels, tags, answer spans. Rows and a tokenizer in; a task out."""
+"""Tasks of understanding: labels, scores, choices, tags, answers, sentence vectors. Rows in; a task out.
+
+Texts longer than `data.length` are cut, and the number of those is noted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
-from ...data import IGNORE_INDEX, Row, sentence_pairs, sentences
-from ...errors import DataError, quoted, shortened
+from ...bundle import DEFAULT_POOLING, POOLS
+from ...data import IGNORE_INDEX, Row
+from ...errors import DataError, InputError, quoted, shortened
 from ...tasks import (
-    BertPretraining,
+    ChoiceExample,
     LabelledExample,
-    MaskedLM,
+    MultiLabelClassification,
+    MultiLabelExample,
+    MultipleChoice,
     QAExample,
     QuestionAnswering,
+    Regression,
+    ScoredExample,
+    SimilarityExample,
     TaggedExample,
     TextClassification,
+    TextSimilarity,
     TokenClassification,
-    TokenMasking,
 )
-from ...text import Tokenizer
+from ...text import Encoding, Tokenizer
 from ..rows import Dataset
 from ..settings import RunConfig
 from .builder import (
-    DEFAULT_MASK,
     BuiltTask,
+    TypedIds,
     batch_limits,
     common_arguments,
     config_of,
-    cut_into_pieces,
-    encode_all,
+    encode_texts,
+    kept_tokens,
     special_ids,
 )
 
-CHAPTER_SENTENCES = 50
+SCORE_LABEL = "score"  # the name of the one output of a head for scores
 
 
-def build_masked(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
-    splits = {name: cut_into_pieces(tokenizer, split, run.data.length) for name, split in rows.splits.items()}
-    task = MaskedLM(
-        splits,
-        hide=_token_masking(run, tokenizer),
-        pad=special_ids(tokenizer).pad,
-        **batch_limits(run),
-        **common_arguments(run, rows),
-    )
-    return BuiltTask(task, "tokens", config_of(tokenizer))
-
-
-def build_pretrain(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
-    """BERT's two objectives: masked words, and whether the second text follows the first."""
-    splits = {}
-    for split, split_rows in rows.splits.items():
-        chapters = _chapters([sentences(row["text"]) for row in split_rows])
-        ids = [[list(tokenizer.encode(s, specials=False).ids) for s in chapter] for chapter in chapters]
-        splits[split] = sentence_pairs(ids, length=run.data.length - 3, seed=run.train.seed)
-    ends = (tokenizer.cls or tokenizer.bos, tokenizer.sep or tokenizer.eos)
-    if ends[0] is None or ends[1] is None:
-        raise DataError(
-            "the tokenizer has no tokens for the beginning and the end of a text; pretrain needs both"
-        )
-    task = BertPretraining(
-        splits,
-        hide=_token_masking(run, tokenizer),
-        pad=special_ids(tokenizer).pad,
-        start=ends[0].id,
-        end=ends[1].id,
-        **batch_limits(run),
-        **common_arguments(run, rows),
-    )
-    return BuiltTask(task, "pretrain", config_of(tokenizer))
-
-
-def _chapters(texts: list[list[str]]) -> list[list[str]]:
-    """Long texts cut into chapters. A single text gives at least four: a random second sentence
-    must come from another chapter.
-    """
-    size = CHAPTER_SENTENCES if len(texts) > 1 else max(2, min(CHAPTER_SENTENCES, len(texts[0]) // 4))
-    return [text[at : at + size] for text in texts for at in range(0, len(text), size)]
-
-
-def _token_masking(run: RunConfig, tokenizer: Tokenizer) -> TokenMasking:
-    return TokenMasking(
-        mask=tokenizer.mask.id if tokenizer.mask else DEFAULT_MASK,
-        vocab=tokenizer.vocab,
-        special=tokenizer.specials,
-        masking=run.data.masking,
-        seed=run.train.seed,
-    )
+def _label_texts(
+    run: RunConfig, tokenizer: Tokenizer, rows: Sequence[Row], split: str, notes: list[str]
+) -> list[TypedIds]:
+    """The text of each row, or its two texts side by side."""
+    seconds = [row["second"] for row in rows] if rows and "second" in rows[0] else None
+    return encode_texts(tokenizer, [row["text"] for row in rows], seconds, run.data.length, split, notes)
 
 
 def build_classify(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
-    names = _number_labels("label", (str(row["label"]) for row in rows.splits["train"]), rows.labels)
+    """One label per text or pair of texts, or several, as the rows have them."""
+    if rows.schema.form == "labels":
+        return _build_several_labels(run, rows, tokenizer, notes)
+    names = number_labels("label", (row["label"] for row in rows.training), rows.labels)
     splits = {}
     for split, split_rows in rows.splits.items():
-        texts = _truncate(
-            encode_all(tokenizer, [row["text"] for row in split_rows]), run.data.length, split, notes
-        )
-        labels = [_label_index(names, str(row["label"]), "label", split) for row in split_rows]
-        splits[split] = [LabelledExample(ids, label) for ids, label in zip(texts, labels, strict=True)]
+        texts = _label_texts(run, tokenizer, split_rows, split, notes)
+        labels = [label_index(names, row["label"], "label", split) for row in split_rows]
+        splits[split] = [
+            LabelledExample(text.ids, label, text.types) for text, label in zip(texts, labels, strict=True)
+        ]
     task = TextClassification(
-        splits,
-        pad=special_ids(tokenizer).pad,
-        **batch_limits(run),
-        smoothing=run.data.smoothing,
-        **common_arguments(run, rows),
-    )
+        splits, names=list(names), pad=special_ids(tokenizer, rows.base).pad, **batch_limits(run),
+        smoothing=run.data.smoothing, **common_arguments(run, rows),
+    )  # fmt: skip
     return BuiltTask(task, "labels", config_of(tokenizer) | _label_config(names))
 
 
-def build_tag(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
-    names = _number_labels("tag", (t for row in rows.splits["train"] for t in row["tags"]), rows.labels)
+def _build_several_labels(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
+    names = number_labels("label", (label for row in rows.training for label in row["labels"]), rows.labels)
     splits = {}
     for split, split_rows in rows.splits.items():
-        splits[split] = [_tagged_example(tokenizer, row, names, run.data.length, split) for row in split_rows]
+        texts = _label_texts(run, tokenizer, split_rows, split, notes)
+        splits[split] = [
+            MultiLabelExample(
+                text.ids, [label_index(names, x, "label", split) for x in row["labels"]], text.types
+            )
+            for text, row in zip(texts, split_rows, strict=True)
+        ]
+    task = MultiLabelClassification(
+        splits, names=list(names), pad=special_ids(tokenizer, rows.base).pad, **batch_limits(run),
+        smoothing=run.data.smoothing, **common_arguments(run, rows),
+    )  # fmt: skip
+    config = config_of(tokenizer) | _label_config(names)
+    return BuiltTask(task, "labels", config, problem_type="multi_label_classification")
+
+
+def build_regress(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
+    """A number per text or pair of texts, such as a rating."""
+    if rows.base is None and len({row["score"] for row in rows.training}) < 2:
+        raise DataError("all training rows have the same score; there is nothing to learn")
+    splits = {}
+    for split, split_rows in rows.splits.items():
+        texts = _label_texts(run, tokenizer, split_rows, split, notes)
+        splits[split] = [
+            ScoredExample(text.ids, row["score"], text.types)
+            for text, row in zip(texts, split_rows, strict=True)
+        ]
+    task = Regression(
+        splits,
+        pad=special_ids(tokenizer, rows.base).pad,
+        **batch_limits(run),
+        **common_arguments(run, rows),
+    )
+    config = config_of(tokenizer) | _label_config([SCORE_LABEL])
+    return BuiltTask(task, "labels", config, problem_type="regression")
+
+
+def build_choose(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
+    """Each choice beside its question: which of them is right?"""
+    splits = {}
+    for split, split_rows in rows.splits.items():
+        questions = [
+            question_of_choice(row["question"], row.get("context"))
+            for row in split_rows
+            for _ in row["choices"]
+        ]
+        choices = [choice for row in split_rows for choice in row["choices"]]
+        texts = iter(encode_texts(tokenizer, questions, choices, run.data.length, split, notes))
+        examples = []
+        for row in split_rows:
+            own = [next(texts) for _ in row["choices"]]
+            types = [text.types for text in own if text.types is not None]
+            examples.append(
+                ChoiceExample(
+                    [text.ids for text in own], row["answer"], types if len(types) == len(own) else None
+                )
+            )
+        splits[split] = examples
+    most = max(len(row["choices"]) for split_rows in rows.splits.values() for row in split_rows)
+    task = MultipleChoice(
+        splits,
+        pad=special_ids(tokenizer, rows.base).pad,
+        **batch_limits(run, max(most, 2)),
+        **common_arguments(run, rows),
+    )
+    return BuiltTask(task, "choice", config_of(tokenizer))
+
+
+def question_of_choice(question: str, context: str | None) -> str:
+    """What stands beside every choice."""
+    return question if context is None else f"{context}\n{question}"
+
+
+def build_embed(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
+    """Sentence vectors, from pairs with a score of similarity or from pairs that belong together."""
+    scored = rows.schema.form == "score"
+    if scored and "second" not in rows.training[0]:
+        raise InputError(
+            "embed learns from pairs of texts; the rows have one text and a score: train regress"
+        )
+    roles = ("text", "second") if scored else ("src", "tgt", "negative")
+    lowest, highest = _score_range(rows.training) if scored else (0.0, 1.0)
+    if scored and (lowest, highest) != (0.0, 1.0):
+        notes.append(f"scores {lowest:g} to {highest:g} are learned as cosines 0 to 1")
+    splits = {}
+    for split, split_rows in rows.splits.items():
+        sides = [
+            encode_texts(tokenizer, [row[role] for row in split_rows], None, run.data.length, split, notes)
+            for role in roles
+            if split_rows and role in split_rows[0]
+        ]
+        splits[split] = [
+            SimilarityExample(
+                [text.ids for text in texts],
+                (row["score"] - lowest) / (highest - lowest) if scored else None,
+            )
+            for row, *texts in zip(split_rows, *sides, strict=True)
+        ]
+    pooling = (rows.base.pooling if rows.base is not None else None) or DEFAULT_POOLING
+    task = TextSimilarity(
+        splits,
+        pad=special_ids(tokenizer, rows.base).pad,
+        pool=[POOLS[mode] for mode in pooling["modes"]],
+        **batch_limits(run, len(roles)),
+        **common_arguments(run, rows),
+    )
+    return BuiltTask(
+        task, "hidden", config_of(tokenizer), pooling={**pooling, "max_seq_length": run.data.length}
+    )
+
+
+def _score_range(rows: Sequence[Row]) -> tuple[float, float]:
+    scores = [row["score"] for row in rows]
+    lowest, highest = min(scores), max(scores)
+    if lowest == highest:
+        raise DataError("all training rows have the same score; there is nothing to learn")
+    return lowest, highest
+
+
+def build_tag(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
+    names = number_labels("tag", (t for row in rows.training for t in row["tags"]), rows.labels)
+    splits = {
+        split: _tagged_examples(tokenizer, split_rows, names, run.data.length, split, notes)
+        for split, split_rows in rows.splits.items()
+    }
     task = TokenClassification(
-        splits, names=list(names), pad=special_ids(tokenizer).pad, **batch_limits(run),
+        splits, names=list(names), pad=special_ids(tokenizer, rows.base).pad, **batch_limits(run),
         smoothing=run.data.smoothing, **common_arguments(run, rows),
     )  # fmt: skip
     return BuiltTask(task, "tags", config_of(tokenizer) | _label_config(names))
+
+
+def _tagged_examples(
+    tokenizer: Tokenizer,
+    rows: Sequence[Row],
+    names: Mapping[str, int],
+    length: int,
+    split: str,
+    notes: list[str],
+) -> list[TaggedExample]:
+    """The first piece of each word carries its tag; special tokens and later pieces are ignored.
+
+    The words are read as one text with spaces between them, as they are when the model is used: a tokenizer
+    may write a word after a space differently.
+    """
+    encodings = tokenizer.encode_batch([" ".join(row["tokens"]) for row in rows])
+    examples, lost = [], 0
+    for row, encoding in zip(rows, encodings, strict=True):
+        tags = [IGNORE_INDEX] * len(encoding)
+        kept = kept_tokens(encoding, length)
+        first_pieces = _first_pieces(row["tokens"], encoding)
+        for word, piece in first_pieces.items():
+            tags[piece] = label_index(names, row["tags"][word], "tag", split)
+        lost += len(row["tokens"]) - len(set(kept) & set(first_pieces.values()))
+        examples.append(TaggedExample([encoding.ids[i] for i in kept], [tags[i] for i in kept]))
+    if lost:
+        notes.append(f"{split}: {lost:,} words without a token, or beyond {length} tokens, are left out")
+    return examples
+
+
+def _first_pieces(words: Sequence[str], encoding: Encoding) -> dict[int, int]:
+    """The first token of each word of a text in which words are separated by one space."""
+    ends = list(accumulate((len(word) + 1 for word in words), initial=0))
+    first: dict[int, int] = {}
+    word = 0
+    for number, piece in enumerate(encoding.tokens):
+        if piece.special or piece.side is None:
+            continue
+        while word < len(words) and piece.start >= ends[word + 1] - 1:
+            word += 1
+        if word < len(words) and piece.end > ends[word]:  # not the space before it
+            first.setdefault(word, number)
+    return first
+
+
+def build_answer(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
+    splits: dict[str, list[QAExample]] = {}
+    for split, split_rows in rows.splits.items():
+        examples = [qa_example(tokenizer, row, run.data.length) for row in split_rows if row["answers"]]
+        if unanswered := len(split_rows) - len(examples):
+            notes.append(f"{split}: {unanswered:,} questions without an answer left out")
+        beyond = sum(example.first == IGNORE_INDEX for example in examples)
+        if beyond and split == "train":  # nothing to learn from
+            examples = [example for example in examples if example.first != IGNORE_INDEX]
+            notes.append(f"{split}: {beyond:,} rows left out, no answer within {run.data.length} tokens")
+        elif beyond:  # these count as wrong, unless another answer is right
+            notes.append(f"{split}: {beyond:,} answers lie beyond {run.data.length} tokens")
+        splits[split] = examples
+    task = QuestionAnswering(
+        splits,
+        pad=special_ids(tokenizer, rows.base).pad,
+        **batch_limits(run),
+        **common_arguments(run, rows),
+    )
+    return BuiltTask(task, "span", config_of(tokenizer) | _label_config(("first", "last")))
+
+
+def qa_example(tokenizer: Tokenizer, row: Row, length: int) -> QAExample:
+    """Question and context side by side, the context cut to fit."""
+    encoding = tokenizer.encode(row["question"], row["context"])
+    kept = kept_tokens(encoding, length, cut_side=1)
+    pieces = [encoding.tokens[i] for i in kept]
+    spans = [(p.start, p.end) if p.side == 1 and not p.special else None for p in pieces]
+    start = row["answers"][0]["start"]
+    end = start + len(row["answers"][0]["text"])
+    inside = [i for i, span in enumerate(spans) if span and span[0] < end and span[1] > start]
+    context = [span for span in spans if span]
+    found = bool(inside) and context[-1][1] >= end
+    return QAExample(
+        ids=[encoding.ids[i] for i in kept],
+        types=[encoding.types[i] for i in kept],
+        spans=spans,
+        context=row["context"],
+        answers=[answer["text"] for answer in row["answers"]],
+        first=inside[0] if found else IGNORE_INDEX,
+        last=inside[-1] if found else IGNORE_INDEX,
+    )
 
 
 def _label_config(names: Iterable[str]) -> dict[str, Any]:
@@ -125,75 +299,26 @@ def _label_config(names: Iterable[str]) -> dict[str, Any]:
     return {"id2label": {str(i): name for i, name in enumerate(names)}}
 
 
-def build_answer(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
-    splits: dict[str, list[QAExample]] = {}
-    for split, split_rows in rows.splits.items():
-        examples = [_qa_example(tokenizer, row, run.data.length) for row in split_rows]
-        splits[split] = [example for example in examples if example is not None]
-        if dropped := len(examples) - len(splits[split]):
-            notes.append(f"{split}: {dropped:,} rows left out, no answer within {run.data.length} tokens")
-    task = QuestionAnswering(
-        splits, pad=special_ids(tokenizer).pad, **batch_limits(run), **common_arguments(run, rows)
-    )
-    return BuiltTask(task, "span", config_of(tokenizer) | _label_config(("first", "last")))
-
-
-def _qa_example(tokenizer: Tokenizer, row: Row, length: int) -> QAExample | None:
-    """Question and context side by side; None if the answer lies beyond `length` tokens."""
-    if not row["answers"]:
-        return None
-    encoding = tokenizer.encode(row["question"], row["context"])
-    pieces = list(encoding.tokens)[:length]
-    spans = [(p.start, p.end) if p.side == 1 and not p.special else None for p in pieces]
-    start = row["answers"][0]["start"]
-    end = start + len(row["answers"][0]["text"])
-    inside = [i for i, span in enumerate(spans) if span and span[0] < end and span[1] > start]
-    context_spans = [span for span in spans if span]
-    if not inside or context_spans[-1][1] < end:
-        return None
-    texts = [answer["text"] for answer in row["answers"]]
-    ids, types = list(encoding.ids)[:length], list(encoding.types)[:length]
-    return QAExample(ids, types, spans, row["context"], texts, inside[0], inside[-1])
-
-
-def _tagged_example(
-    tokenizer: Tokenizer, row: Row, names: Mapping[str, int], length: int, split: str
-) -> TaggedExample:
-    """The first piece of each word carries its tag; special tokens and later pieces are ignored."""
-    ids: list[int] = [tokenizer.cls.id] if tokenizer.cls else []
-    tags = [IGNORE_INDEX] * len(ids)
-    for word, name in zip(row["tokens"], row["tags"], strict=True):
-        pieces = list(tokenizer.encode(word, specials=False).ids) or [
-            tokenizer.unk.id if tokenizer.unk else 0
-        ]
-        ids += pieces
-        tags += [_label_index(names, name, "tag", split), *[IGNORE_INDEX] * (len(pieces) - 1)]
-    end = [tokenizer.sep.id] if tokenizer.sep else []
-    return TaggedExample(ids[: length - 1] + end, tags[: length - 1] + [IGNORE_INDEX] * len(end))
-
-
-def _truncate(texts: list[list[int]], length: int, split: str, notes: list[str]) -> list[list[int]]:
-    too_long = sum(len(ids) > length for ids in texts)
-    if too_long:
-        notes.append(f"{split}: {too_long:,} texts cut to {length} tokens")
-    return [ids[: length - 1] + ids[-1:] if len(ids) > length else ids for ids in texts]
-
-
-def _number_labels(what: str, names: Iterable[str], model_labels: Sequence[str]) -> dict[str, int]:
+def number_labels(what: str, names: Iterable[str], model_labels: Sequence[str]) -> dict[str, int]:
     """Names numbered as the loaded model numbers them, if it has names, else in alphabetical order."""
     distinct = sorted(set(names))
+    if model_labels:
+        new = [name for name in distinct if name not in model_labels]
+        if new:
+            raise DataError(
+                f"the rows have the {what} {quoted(new[0])}, and the model knows "
+                f"{shortened(', '.join(model_labels), 80)}; rename it in the file, or train a new head"
+            )
+        return {name: i for i, name in enumerate(model_labels)}
     if len(distinct) < 2:
         raise DataError(f"the training rows have {len(distinct)} kind of {what}; expected two or more")
-    new = [name for name in distinct if name not in model_labels] if model_labels else []
-    if new:
-        raise DataError(
-            f"the training rows have the {what} {quoted(new[0])}, and the model to fine-tune knows "
-            f"{shortened(', '.join(model_labels), 80)}; rename them in the file, or train a new model"
-        )
-    return {name: i for i, name in enumerate(model_labels or distinct)}
+    return {name: i for i, name in enumerate(distinct)}
 
 
-def _label_index(names: Mapping[str, int], name: str, what: str, split: str) -> int:
+def label_index(names: Mapping[str, int], name: str, what: str, split: str) -> int:
     if name not in names:
-        raise DataError(f"the split {split!r} has the {what} {name!r}, which no training row has")
+        raise DataError(
+            f"the split {split!r} has the {what} {quoted(name)}, which no training row has; known are "
+            f"{shortened(', '.join(names), 80)}"
+        )
     return names[name]

@@ -1,0 +1,127 @@
+"""Settings as people type them: `--lr 3e-4`, `train.lr=3e-4`, `--batch_size 16` in; a tree of settings out.
+
+Names of other libraries are understood. A choice may be named by one word: `--optimizer adam`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from ..data import parse_map
+from ..errors import InputError, nearest, quoted
+from ..spec import Spec
+from ..train import SCHEDULES, SGD, Adam, AdamW
+from .yamlfile import parse_value
+
+# Short names of settings, and those that other libraries have for them.
+SYNONYMS = {
+    "epochs": "data.epochs", "num_train_epochs": "data.epochs", "num_epochs": "data.epochs",
+    "steps": "train.steps", "max_steps": "train.steps",
+    "lr": "train.lr", "learning_rate": "train.lr",
+    "batch_size": "data.batch_size", "per_device_train_batch_size": "data.batch_size",
+    "max_length": "data.length", "max_seq_length": "data.length", "max_seq_len": "data.length",
+    "cutoff_len": "data.length", "block_size": "data.length",
+    "warmup": "train.schedule.warmup", "warmup_steps": "train.schedule.warmup",
+    "warmup_ratio": "train.schedule.warmup",
+    "early_stop": "train.patience", "patience": "train.patience", "early_stopping_patience": "train.patience",
+    "gradient_accumulation_steps": "train.micro", "accumulate": "train.micro",
+    "eval_steps": "train.valid_every", "save_steps": "train.save_every",
+    "source_prefix": "data.prefix", "language": "data.language", "template": "data.template",
+    "label_smoothing": "data.smoothing", "label_smoothing_factor": "data.smoothing",
+    "precision": "train.precision", "valid": "data.valid", "validation_file": "data.valid",
+    "train_file": "data.source", "weight_decay": "train.optimizer.decay",
+    "optimizer": "train.optimizer", "optim": "train.optimizer",
+    "schedule": "train.schedule", "lr_scheduler_type": "train.schedule",
+    "freeze": "train.freeze", "device": "train.device",
+    "clip": "train.clip", "max_grad_norm": "train.clip",
+    "vocab": "tokenizer.vocab", "vocab_size": "tokenizer.vocab", "family": "model.family",
+}  # fmt: skip
+# Inside a section, too: `--train.learning_rate`, `--data.batch`, `--train.epochs`.
+SECTION_SYNONYMS = {
+    f"{section}.{word}": name
+    for section in ("train", "data", "training")
+    for word, name in SYNONYMS.items()
+    if f"{section}.{word}" != name
+}
+LISTS = ("train.freeze",)  # one value or several
+# Settings whose value is one of several kinds, by the words that name them.
+KINDS: dict[str, Mapping[str, type[Spec]]] = {
+    "train.optimizer": {"adamw": AdamW, "adamw_torch": AdamW, "adam": Adam, "sgd": SGD},
+    "train.schedule": SCHEDULES | {kind.__name__.lower(): kind for kind in SCHEDULES.values()},
+}
+
+
+def overrides(arguments: Sequence[str]) -> dict[str, Any]:
+    """The values of dotted settings as typed on the command line."""
+    values: dict[str, Any] = {}
+    remaining = list(arguments)
+    while remaining:
+        word = remaining.pop(0)
+        name, sign, value = word.removeprefix("--").partition("=")
+        if not sign:
+            if not word.startswith("--") or not remaining:
+                raise InputError(f"{word!r} is not a setting; expected --train.lr 3e-4 or train.lr=3e-4")
+            value = remaining.pop(0)
+        name = full_name(name)
+        values[name] = parse_map(value.split()) if _is_mapping(name, value) else parse_value(value, name)
+    return values
+
+
+def full_name(name: str) -> str:
+    """`batch-size` as `data.batch_size`; a dotted name stays unless it is another's."""
+    word = name.replace("-", "_")
+    if word in SYNONYMS:
+        return SYNONYMS[word]
+    if "." not in name:
+        hint = nearest(word, SYNONYMS)
+        raise InputError(f"unknown option '--{name}'; {hint} (or a dotted setting: --train.steps 500)")
+    return SECTION_SYNONYMS.get(word, name)
+
+
+def _is_mapping(name: str, value: str) -> bool:
+    """`--data.map "text=review label=stars"`, in the words of `--map`."""
+    return name == "data.map" and "=" in value and not value.lstrip().startswith("{")
+
+
+def apply_overrides(tree: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Write the values into a tree of settings; kinds before their own settings."""
+    for name in sorted(given, key=lambda name: not _names_kind(name, given[name])):
+        place, value = name, given[name]
+        if _names_kind(name, value):
+            place = name.removesuffix(".kind")
+            value = _choose_kind(place, str(value), tree)
+        elif name in LISTS and isinstance(value, str):
+            value = [value]
+        set_value(tree, place.split("."), value)
+
+
+def _names_kind(name: str, value: Any) -> bool:
+    return isinstance(value, str) and name.removesuffix(".kind") in KINDS
+
+
+def _choose_kind(name: str, word: str, tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the named kind; those of the kind before stay if both have them."""
+    kinds = KINDS[name]
+    kind = kinds.get(word.lower())
+    if kind is None:
+        raise InputError(f"{name} is {quoted(word)}; {nearest(word.lower(), kinds)}")
+    section, last = name.split(".")
+    before = (tree.get(section) or {}).get(last)
+    known = {f.name for f in fields(kind)}
+    kept = {key: value for key, value in before.items() if key in known} if isinstance(before, dict) else {}
+    return {**kept, "kind": kind.__name__}
+
+
+def set_value(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    *parents, last = path
+    for name in parents:
+        if tree.get(name) is None:
+            tree[name] = {}
+        if not isinstance(tree[name], dict):
+            raise InputError(
+                f"{'.'.join(path)}: {name} is {quoted(tree[name])}, which has no settings of its own"
+            )
+        tree = tree[name]
+    tree[last] = value
