@@ -27,5 +27,6 @@ __all__ = [
     "Augment", "back_translate", "read_lexicon",
     # for the other packages
     "PROMPT_COLUMNS", "encode_completions", "language_of", "MaskedIds", "NOISES", "drop_spans", "mask_words",
-    "is_held_out", "SentencePair", "sentence_pairs", "sentences", "IGNORE_INDEX", "ROW_KINDS", "Row", "row_texts",
+    "is_held_out", "SentencePair", "sentence_pairs", "sentences", "IGNORE_INDEX", "ROW_KINDS", "Row",
+    "row_texts",
 ]  # fmt: skip
