@@ -1,0 +1,199 @@
+"""Pictures of evaluations: a confusion matrix, and the examples with the largest error as a list.
+
+The list is set in a plain text column; widths are estimated from the script, a Chinese character being twice
+as wide as a letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from unicodedata import east_asian_width
+
+from .canvas import ACCENT, BLUE, FAINT, INK, Picture, picture, plain, short_label
+
+MAX_CLASSES = 25  # of the matrix; of more, those with the most errors
+LIST_WIDTH = 7.2  # inches
+LETTER = 0.0735  # inches of an average letter at 9 points; bold text is a little wider
+LINE = 0.19  # inches from line to line
+GREEN = "#15803d"
+
+
+@dataclass(frozen=True)
+class WorstRow:
+    """One example: what the model read, what was wanted, what it said, and how wrong that is."""
+
+    place: str
+    text: str
+    reference: str
+    prediction: str
+    error: float
+
+
+@dataclass(frozen=True)
+class EvaluationView:
+    """What a picture or page of an evaluation shows."""
+
+    title: str
+    scores: Mapping[str, float]
+    measure: str  # what the error of a row is
+    names: Sequence[str] = ()
+    counts: Sequence[Sequence[int]] | None = None  # rows are references, columns predictions
+    rows: Sequence[WorstRow] = field(default=())
+
+    def shown_classes(self) -> list[int]:
+        """The indices of the classes that occur; of too many, those with the most errors."""
+        if self.counts is None:
+            return []
+        columns = [list(column) for column in zip(*self.counts, strict=True)]
+        seen = [i for i in range(len(self.names)) if any(self.counts[i]) or any(columns[i])]
+        errors = {i: sum(self.counts[i]) + sum(columns[i]) - 2 * self.counts[i][i] for i in seen}
+        return sorted(sorted(seen, key=lambda i: (-errors[i], i))[:MAX_CLASSES])
+
+
+def draw_evaluation(view: EvaluationView) -> Picture:
+    """The matrix on the left, the list on the right; with many classes the list is below."""
+    classes = view.shown_classes()
+    cell = 0.62 if len(classes) > 6 else 0.85
+    labels = max((_width(view.names[i]) for i in classes), default=0)
+    margin = min(labels, _width("m" * 16)) + 0.75
+    matrix = (margin + cell * len(classes) + 0.2, cell * len(classes) + 1.3) if classes else (0.0, 0.0)
+    blocks = [_lines_of(row, view.measure) for row in view.rows]
+    listed = 0.45 + sum(len(block) * LINE + 0.14 for block in blocks) if blocks else 0.0
+    beside = bool(classes) and len(classes) <= 6
+    width = max(matrix[0] + 0.5 + LIST_WIDTH if beside and blocks else max(matrix[0], LIST_WIDTH), 6.0)
+    height = 0.9 + (max(matrix[1], listed) if beside else matrix[1] + listed + 0.2)
+
+    def draw(figure: Any, axes: Any) -> None:
+        axes.remove()
+        page = _inches(figure, 0, 0, width, height)
+        page.text(0, 0.12, view.title, fontsize=12, fontweight="bold", va="top")
+        page.text(0, 0.45, _score_line(view.scores), fontsize=9.5, color=BLUE, va="top")
+        if classes:
+            box = (margin / width, 1 - (0.9 + cell * len(classes) + 0.25) / height)
+            size = (cell * len(classes) / width, cell * len(classes) / height)
+            _draw_matrix(figure.add_axes((*box, *size)), view, classes)
+        left = matrix[0] + 0.5 if beside and blocks else 0.0
+        top = 0.9 if beside or not classes else 0.9 + matrix[1] + 0.2
+        if blocks:
+            _draw_list(page, blocks, view.measure, left, top)
+
+    return picture(width, height, draw)
+
+
+def _inches(figure: Any, left: float, top: float, width: float, height: float) -> Any:
+    """Axes over the whole figure whose units are inches, y downwards."""
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(left, left + width)
+    axes.set_ylim(top + height, top)
+    axes.axis("off")
+    return axes
+
+
+def _score_line(scores: Mapping[str, float]) -> str:
+    return "    ".join(f"{name} {value:.4g}" for name, value in scores.items())
+
+
+def _draw_matrix(axes: Any, view: EvaluationView, classes: Sequence[int]) -> None:
+    """Counts, and their share of the row; colours follow the share, so that rare classes are seen, too."""
+    assert view.counts is not None
+    totals = {i: sum(view.counts[i]) for i in classes}
+    shares = [[view.counts[i][j] / max(totals[i], 1) for j in classes] for i in classes]
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for y, i in enumerate(classes):
+        for x, j in enumerate(classes):
+            if not view.counts[i][j]:
+                continue
+            colour = "white" if shares[y][x] > 0.55 else ACCENT if i != j else INK
+            axes.text(
+                x, y - 0.1, f"{view.counts[i][j]:,}", ha="center", va="center", fontsize=9, color=colour
+            )
+            share = f"{100 * shares[y][x]:.0f} %" if shares[y][x] >= 0.005 else "<1 %"
+            axes.text(x, y + 0.2, share, ha="center", va="center", fontsize=7, color=colour)
+    ticks = list(range(len(classes)))
+    names = [short_label(view.names[i]) for i in classes]
+    axes.set_xticks(ticks, names, fontsize=9, rotation=45 if len(classes) > 3 else 0,
+                    **({"ha": "right", "rotation_mode": "anchor"} if len(classes) > 3 else {}))  # fmt: skip
+    axes.set_yticks(ticks, [f"{n}  ({totals[i]:,})" for n, i in zip(names, classes, strict=True)], fontsize=9)
+    axes.set_xlabel("predicted", labelpad=8)
+    axes.set_ylabel("reference (rows)", labelpad=8)
+    axes.set_title("confusion matrix: count, share of the row", fontsize=9.5, loc="left", pad=8)
+    left_out = len(view.names) - len(classes)
+    if left_out:
+        axes.text(1, -0.02, f"{left_out} classes without errors or rows left out", transform=axes.transAxes,
+                  fontsize=7, color=FAINT, ha="right", va="top")  # fmt: skip
+    plain(axes)
+
+
+Line = list[tuple[str, str, str]]  # pieces of a line: text, colour, weight
+
+
+def _lines_of(row: WorstRow, measure: str) -> list[Line]:
+    """The example in lines of the list: the text, and what was wanted and said."""
+    lines: list[Line] = [[(line, INK, "normal")] for line in _wrapped(row.text, 3)]
+    sides = [("reference ", row.reference, GREEN), ("predicted ", row.prediction, ACCENT)]
+    sides = [side for side in sides if side[1]]
+    if _width(row.reference + row.prediction, bold=True) < LIST_WIDTH - 2.6:  # both on one line
+        lines.append([])
+        for word, text, colour in sides:
+            lines[-1] += [(word, FAINT, "normal"), (f"{text}    ", colour, "bold")]
+    else:
+        for word, text, colour in sides:
+            first, *more = _wrapped(text, 2, LIST_WIDTH - 1.2)
+            lines.append([(word, FAINT, "normal"), (first, colour, "normal")])
+            lines += [[(" " * len(word), FAINT, "normal"), (line, colour, "normal")] for line in more]
+    where = f" · {row.place}" if row.place else ""
+    lines.append([(f"{measure} {row.error:.3g}{where}", FAINT, "normal")])
+    return [line for line in lines if line]
+
+
+def _draw_list(page: Any, blocks: Sequence[Sequence[Line]], measure: str, left: float, top: float) -> None:
+    page.text(left, top, f"the {len(blocks)} worst examples, by {measure}", fontsize=9.5, va="top")
+    at = top + 0.38
+    for number, block in enumerate(blocks, 1):
+        page.text(left + 0.18, at, str(number), fontsize=8, color=FAINT, va="top", ha="right")
+        for line in block:
+            x = left + 0.3
+            for text, colour, weight in line:
+                page.text(x, at, text, fontsize=9, color=colour, fontweight=weight, va="top")
+                x += _width(text, bold=weight == "bold")
+            at += LINE
+        at += 0.14
+
+
+def _wrapped(text: str, most: int, width: float = LIST_WIDTH - 0.3) -> list[str]:
+    """At most `most` lines; between words, or between Chinese characters."""
+    lines, line = [], ""
+    for word in _words(" ".join(text.split())):
+        if line and _width(line + word) > width:
+            lines.append(line.strip())
+            line = ""
+        line += word
+        while _width(line) > width:  # a word longer than a line
+            cut = max(int(len(line) * width / _width(line)), 1)
+            lines.append(line[:cut])
+            line = line[cut:]
+    lines.append(line.strip())
+    lines = [line for line in lines if line] or [""]
+    return lines if len(lines) <= most else [*lines[: most - 1], lines[most - 1][:-1] + "…"]
+
+
+def _words(text: str) -> list[str]:
+    words, word = [], ""
+    for letter in text:
+        word += letter
+        if letter == " " or _is_wide(letter):
+            words.append(word)
+            word = ""
+    return [*words, word]
+
+
+def _is_wide(letter: str) -> bool:
+    return east_asian_width(letter) in "WF"
+
+
+def _width(text: str, *, bold: bool = False) -> float:
+    """Inches, estimated."""
+    letters = sum(1.7 if _is_wide(letter) else 1.0 for letter in text)
+    return letters * LETTER * (1.12 if bold else 1.0)
