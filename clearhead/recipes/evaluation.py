@@ -66,6 +66,8 @@ def evaluate_file(
     labels = label_names(bundle) if task in ("classify", "tag") else []
     if labels:
         rows = _with_model_labels(rows, places, labels, notes)
+    if len(source.files) == 1:  # lines of one file need no name
+        places = [place.removeprefix(f"{source.files[0].name} ") for place in places]
     run = _run_config(bundle, task, settings, length, batch_size, prefix, notes)
     language = None
     if task == "translate":

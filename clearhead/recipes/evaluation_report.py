@@ -113,13 +113,31 @@ def _ids_of(example: Any) -> Sequence[int]:
 
 
 def _with_texts(outcome: Outcome, form: str, row: Row) -> Outcome:
-    """Choices and completions as texts: the tasks know them by number only, or not at all."""
+    """Choices, completions and entities as texts: the tasks know them by number only, or not at all."""
     if form == "choice":
         texts = [str(row["choices"][int(number)]) for number in (outcome.reference, outcome.prediction)]
+        return replace(outcome, reference=texts[0], prediction=texts[1])
+    if form == "tags" and len(outcome.classes) == len(row["tokens"]):
+        sides = zip(*outcome.classes, strict=True)
+        texts = [_entities(row["tokens"], tags) for tags in sides]
         return replace(outcome, reference=texts[0], prediction=texts[1])
     if not outcome.reference and form == "prompt":
         return replace(outcome, reference=str(row["completion"]))
     return outcome
+
+
+def _entities(words: Sequence[str], tags: Sequence[str]) -> str:
+    """The tagged words alone: Barack Obama (person), Paris (location)."""
+    groups: list[tuple[str, list[str]]] = []
+    open_ = ""
+    for word, tag in zip(words, tags, strict=True):
+        kind = tag[2:] if tag[:2] in ("B-", "I-") else tag
+        if tag != "O" and kind == open_ and not tag.startswith("B-"):
+            groups[-1][1].append(word)
+        elif tag != "O":
+            groups.append((kind, [word]))
+        open_ = kind if tag != "O" else ""
+    return ", ".join(f"{' '.join(group)} ({kind})" for kind, group in groups) or "(none)"
 
 
 def _bits_per_byte(outcomes: Sequence[Outcome], form: str, rows: Sequence[Row]) -> float:

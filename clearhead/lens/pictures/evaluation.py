@@ -14,9 +14,13 @@ from unicodedata import east_asian_width
 from .canvas import ACCENT, BLUE, FAINT, INK, Picture, picture, plain, short_label
 
 MAX_CLASSES = 25  # of the matrix; of more, those with the most errors
-LIST_WIDTH = 7.2  # inches
-LETTER = 0.0735  # inches of an average letter at 9 points; bold text is a little wider
-LINE = 0.19  # inches from line to line
+MAX_BESIDE = 6  # classes of a matrix that has the list beside it, not below
+LIST_WIDTH = 7.2  # inches, as all that follow
+HEADER = 0.9  # title and scores
+MATRIX_TITLE = 3.6
+GAP = 0.14  # between examples
+LETTER = 0.0735  # an average letter at 9 points; bold text is a little wider
+LINE = 0.19  # from line to line
 GREEN = "#15803d"
 
 
@@ -55,38 +59,39 @@ class EvaluationView:
 def draw_evaluation(view: EvaluationView) -> Picture:
     """The matrix on the left, the list on the right; with many classes the list is below."""
     classes = view.shown_classes()
-    cell = 0.62 if len(classes) > 6 else 0.85
-    labels = max((_width(view.names[i]) for i in classes), default=0)
-    margin = min(labels, _width("m" * 16)) + 0.75
-    matrix = (margin + cell * len(classes) + 0.2, cell * len(classes) + 1.3) if classes else (0.0, 0.0)
+    beside = 0 < len(classes) <= MAX_BESIDE
+    cell = 1.05 if len(classes) <= 3 else 0.8 if beside else 0.62
+    labels = max((_width(f"{short_label(view.names[i])}  (0,000)") for i in classes), default=0)
+    side = cell * len(classes)
+    matrix = (max(labels + 0.4 + side, MATRIX_TITLE), 0.35 + side + 0.9) if classes else (0.0, 0.0)
     blocks = [_lines_of(row, view.measure) for row in view.rows]
-    listed = 0.45 + sum(len(block) * LINE + 0.14 for block in blocks) if blocks else 0.0
-    beside = bool(classes) and len(classes) <= 6
-    width = max(matrix[0] + 0.5 + LIST_WIDTH if beside and blocks else max(matrix[0], LIST_WIDTH), 6.0)
-    height = 0.9 + (max(matrix[1], listed) if beside else matrix[1] + listed + 0.2)
+    listed = 0.35 + sum(len(block) * LINE + GAP for block in blocks) if blocks else 0.0
+    left, top = (matrix[0] + 0.5, HEADER) if beside else (0.0, HEADER + matrix[1] + (0.3 if classes else 0))
+    width = max(left + LIST_WIDTH if blocks else 0, matrix[0], 6.0)
+    height = max(HEADER + matrix[1], top + listed)
 
     def draw(figure: Any, axes: Any) -> None:
         axes.remove()
-        page = _inches(figure, 0, 0, width, height)
-        page.text(0, 0.12, view.title, fontsize=12, fontweight="bold", va="top")
-        page.text(0, 0.45, _score_line(view.scores), fontsize=9.5, color=BLUE, va="top")
+        page = _inches(figure, width, height)
+        page.text(0, 0.1, view.title, fontsize=12, fontweight="bold", va="top")
+        page.text(0, 0.42, _score_line(view.scores), fontsize=9.5, color=BLUE, va="top")
         if classes:
-            box = (margin / width, 1 - (0.9 + cell * len(classes) + 0.25) / height)
-            size = (cell * len(classes) / width, cell * len(classes) / height)
-            _draw_matrix(figure.add_axes((*box, *size)), view, classes)
-        left = matrix[0] + 0.5 if beside and blocks else 0.0
-        top = 0.9 if beside or not classes else 0.9 + matrix[1] + 0.2
+            heading = "Confusion matrix: count and share of the row"
+            page.text(0, HEADER, heading, fontsize=9.5, fontweight="bold", va="top")
+            bottom = height - HEADER - 0.35 - side
+            box = ((labels + 0.4) / width, bottom / height, side / width, side / height)
+            _draw_matrix(figure.add_axes(box), view, classes)
         if blocks:
             _draw_list(page, blocks, view.measure, left, top)
 
     return picture(width, height, draw)
 
 
-def _inches(figure: Any, left: float, top: float, width: float, height: float) -> Any:
+def _inches(figure: Any, width: float, height: float) -> Any:
     """Axes over the whole figure whose units are inches, y downwards."""
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_xlim(left, left + width)
-    axes.set_ylim(top + height, top)
+    axes.set_xlim(0, width)
+    axes.set_ylim(height, 0)
     axes.axis("off")
     return axes
 
@@ -117,8 +122,7 @@ def _draw_matrix(axes: Any, view: EvaluationView, classes: Sequence[int]) -> Non
                     **({"ha": "right", "rotation_mode": "anchor"} if len(classes) > 3 else {}))  # fmt: skip
     axes.set_yticks(ticks, [f"{n}  ({totals[i]:,})" for n, i in zip(names, classes, strict=True)], fontsize=9)
     axes.set_xlabel("predicted", labelpad=8)
-    axes.set_ylabel("reference (rows)", labelpad=8)
-    axes.set_title("confusion matrix: count, share of the row", fontsize=9.5, loc="left", pad=8)
+    axes.set_ylabel("reference", labelpad=8)
     left_out = len(view.names) - len(classes)
     if left_out:
         axes.text(1, -0.02, f"{left_out} classes without errors or rows left out", transform=axes.transAxes,
@@ -143,14 +147,17 @@ def _lines_of(row: WorstRow, measure: str) -> list[Line]:
             first, *more = _wrapped(text, 2, LIST_WIDTH - 1.2)
             lines.append([(word, FAINT, "normal"), (first, colour, "normal")])
             lines += [[(" " * len(word), FAINT, "normal"), (line, colour, "normal")] for line in more]
-    where = f" · {row.place}" if row.place else ""
-    lines.append([(f"{measure} {row.error:.3g}{where}", FAINT, "normal")])
+    error = f"{measure} {row.error:.3g}" + (f" · {row.place}" if row.place else "")
+    if not lines[-1] or len(lines[-1]) < 4 or sum(_width(text) for text, *_ in lines[-1]) > LIST_WIDTH - 2.5:
+        lines.append([])
+    lines[-1].append((error, FAINT, "normal"))
     return [line for line in lines if line]
 
 
 def _draw_list(page: Any, blocks: Sequence[Sequence[Line]], measure: str, left: float, top: float) -> None:
-    page.text(left, top, f"the {len(blocks)} worst examples, by {measure}", fontsize=9.5, va="top")
-    at = top + 0.38
+    heading = f"The {len(blocks)} worst examples, by {measure}"
+    page.text(left, top, heading, fontsize=9.5, fontweight="bold", va="top")
+    at = top + 0.35
     for number, block in enumerate(blocks, 1):
         page.text(left + 0.18, at, str(number), fontsize=8, color=FAINT, va="top", ha="right")
         for line in block:
@@ -159,7 +166,7 @@ def _draw_list(page: Any, blocks: Sequence[Sequence[Line]], measure: str, left: 
                 page.text(x, at, text, fontsize=9, color=colour, fontweight=weight, va="top")
                 x += _width(text, bold=weight == "bold")
             at += LINE
-        at += 0.14
+        at += GAP
 
 
 def _wrapped(text: str, most: int, width: float = LIST_WIDTH - 0.3) -> list[str]:
