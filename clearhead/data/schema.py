@@ -48,7 +48,10 @@ _ROLES = {
     "negative": "negative neg hard_negative",
 }
 ROLE_NAMES = {role: tuple(words.split()) for role, words in _ROLES.items()}
-KNOWN_COLUMNS = frozenset(word for words in ROLE_NAMES.values() for word in words) | {"id", "idx", "index"}
+# Words that make a first line a header. Those that are as often a label are none: "good film", "positive".
+_ALSO_LABELS = {"positive", "negative", "pos", "neg", "correct", "gold"}
+KNOWN_COLUMNS = frozenset(word for words in ROLE_NAMES.values() for word in words) - _ALSO_LABELS
+KNOWN_COLUMNS |= {"id", "idx", "index"}
 LANGUAGE_CODE_LIST = """
 ar bg bn ca cs cy da de el en es et eu fa fi fr ga gl he hi hr hu hy id is it ja ka kk ko lt lv mk ms mt nb nl
 no pl pt ro ru sk sl sq sr sv sw ta te th tl tr uk ur vi zh cmn eng deu fra rus jpn kor spa

@@ -63,7 +63,7 @@ DERIVED: dict[str, tuple[tuple[str, ...], Callable[[Sizes], Any]]] = {
     "attn_layers": (("depth",), _alternating_layers),
     "axial_pos_shape": (("positions",), _axial_shape),
     "axial_pos_embds_dim": (("width",), lambda sizes: [(width := sizes["width"]) // 4, width - width // 4]),
-    "cutoffs": (("width",), lambda sizes: []),  # the vocabulary in one piece; parts pay off above 20,000 words
+    "cutoffs": (("width",), lambda sizes: []),  # in one piece; parts pay off above 20,000 words
 }  # fmt: skip
 
 

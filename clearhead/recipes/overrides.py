@@ -47,7 +47,7 @@ SECTION_SYNONYMS = {
 }
 LISTS = ("train.freeze",)  # one value or several
 # Settings whose value is one of several kinds, by the words that name them.
-KINDS: dict[str, Mapping[str, type[Spec]]] = {
+CHOICES_BY_WORD: dict[str, Mapping[str, type[Spec]]] = {
     "train.optimizer": {"adamw": AdamW, "adamw_torch": AdamW, "adam": Adam, "sgd": SGD},
     "train.schedule": SCHEDULES | {kind.__name__.lower(): kind for kind in SCHEDULES.values()},
 }
@@ -98,12 +98,12 @@ def apply_overrides(tree: dict[str, Any], given: Mapping[str, Any]) -> None:
 
 
 def _names_kind(name: str, value: Any) -> bool:
-    return isinstance(value, str) and name.removesuffix(".kind") in KINDS
+    return isinstance(value, str) and name.removesuffix(".kind") in CHOICES_BY_WORD
 
 
 def _choose_kind(name: str, word: str, tree: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the named kind; those of the kind before stay if both have them."""
-    kinds = KINDS[name]
+    kinds = CHOICES_BY_WORD[name]
     kind = kinds.get(word.lower())
     if kind is None:
         raise InputError(f"{name} is {quoted(word)}; {nearest(word.lower(), kinds)}")

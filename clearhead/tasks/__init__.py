@@ -19,7 +19,7 @@ from .outcomes import ClassScores, Evaluation, Outcome
 from .question_answering import QAExample, QuestionAnswering
 from .similarity import SimilarityExample, TextSimilarity
 from .task import Batch, Better, Task
-from .text_to_text import Decode, SpecialIds, TextPair, TextToText
+from .text_to_text import Corrupt, Decode, SpecialIds, TextPair, TextToText
 
 __all__ = [
     "Task", "Batch", "Better",
@@ -27,6 +27,6 @@ __all__ = [
     "CausalLM", "LabelledExample", "MultiLabelClassification", "MultiLabelExample", "Regression",
     "ScoredExample", "TaggedExample", "TextClassification", "TokenClassification", "Smoothing",
     "BertPretraining", "MaskedLM", "TokenMasking", "bleu_signature", "ChoiceExample", "MultipleChoice",
-    "QAExample", "QuestionAnswering", "SimilarityExample", "TextSimilarity", "Decode", "SpecialIds",
-    "TextPair", "TextToText", "ClassScores", "Evaluation", "Outcome",
+    "QAExample", "QuestionAnswering", "SimilarityExample", "TextSimilarity", "Corrupt", "Decode",
+    "SpecialIds", "TextPair", "TextToText", "ClassScores", "Evaluation", "Outcome",
 ]  # fmt: skip

@@ -81,9 +81,9 @@ def test_long_sources_are_cut_and_none_is_left_out(papers: Path, tmp_path: Path)
     prepared = prepare(load_run("summarize", [f"data.source={papers}", *FEW, *STEPS]))
     split = prepared.task.splits["train"]  # type: ignore[attr-defined]
     assert len(split) == len(prepared.rows.splits["train"])
-    assert {len(pair.source) for pair in split} == {prepared.run.data.length - 1}
+    assert {len(pair.source) for pair in split} == {prepared.run.data.length}
     assert not any("left out" in note for note in prepared.notes)
-    assert f"train: {len(split)} of {len(split)} sources cut to 255 tokens" in prepared.notes
+    assert f"train: {len(split)} of {len(split)} sources cut to 256 tokens" in prepared.notes
     Trainer(prepared.bundle, prepared.task, prepared.run.train, tmp_path / "run").run()
     answer = ch.load(tmp_path / "run").answer("a long text " * 500, max_new_tokens=2)
     assert not isinstance(answer, list) and any("the encoder reads the first" in n for n in answer.notes)

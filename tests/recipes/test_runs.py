@@ -36,6 +36,13 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             )
             for i, t in enumerate(texts)
         ),
+        "scores.tsv": "text\tsentence2\tscore\n"
+        + "\n".join(f"{t}\t{texts[i - 1]}\t{i % 7 / 2}" for i, t in enumerate(texts)),
+        "choices.jsonl": "\n".join(
+            json.dumps({"question": t, "choices": ["red", "green", "blue"], "answer": i % 3})
+            for i, t in enumerate(texts)
+        ),
+        "prompts.jsonl": "\n".join(json.dumps({"prompt": t, "completion": t.upper()}) for t in texts),
     }
     for name, text in made.items():
         (folder / name).write_text(text + "\n", encoding="utf-8")
@@ -44,7 +51,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 SOURCES = {"classify": "label", "tag": "tags", "summarize": "pairs", "denoise": "texts", "bert-mini": "prose",
            "gpt-chars": "prose", "answer": "asked", "translate-en-zh": "pairs",
-           "translate": "pairs"}  # fmt: skip
+           "translate": "pairs", "regress": "scores", "embed": "scores", "choose": "choices", "lm": "texts",
+           "sft": "prompts"}  # fmt: skip
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

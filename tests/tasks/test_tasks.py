@@ -40,7 +40,7 @@ def causal(**more: object) -> CausalLM:
 
 
 def translate(**more: object) -> TextToText:
-    pairs = [TextPair(text, text[::-1]) for text in TEXTS]
+    pairs = [TextPair([*text, 2], text[::-1]) for text in TEXTS]
     return TextToText({"train": pairs, "valid": pairs[:9]}, **{"ids": IDS, "tokens": 60, "seed": 1} | more)
 
 
@@ -95,7 +95,7 @@ every = pytest.mark.parametrize("name", MODELS)
 def assert_same(one: object, two: object) -> None:
     """Two batches, field by field; some have no types."""
     for x, y in zip(vars(one).values(), vars(two).values(), strict=True):
-        assert (x is None and y is None) or torch.equal(x, y)
+        assert torch.equal(x, y) if isinstance(x, torch.Tensor) else x == y
 
 
 @every
@@ -198,17 +198,18 @@ def test_packed_texts_have_the_loss_of_each_alone() -> None:
 
 
 def test_only_completions_are_learned() -> None:
-    """Prompt [5, 6], completion [7, 8, 2]: three labels, each at the token before it, wherever packed."""
+    """Prompt [5, 6], completion [7, 8, 2]: three labels, each at the token before it, and no row in parts."""
     texts, flags = [[5, 6, 7, 8, 2]] * 4, [[0, 0, 1, 1, 1]] * 4
-    task = CausalLM({"train": texts}, trained={"train": flags}, length=8, rows=3, pad=0)
+    task = CausalLM({"train": texts}, trained={"train": flags}, length=8, rows=4, pad=0)
     batch = task.batch(1, 0)
     assert batch.targets == 12
+    assert batch.ids_BT.tolist() == [[5, 6, 7, 8, 2, 0, 0, 0]] * 4
     for ids, labels in zip(batch.ids_BT.flatten().tolist(), batch.labels_BT.flatten().tolist(), strict=True):
         assert labels == {6: 7, 7: 8, 8: 2}.get(ids, IGNORE_INDEX)
 
 
 def test_a_decoder_is_fed_the_answer_shifted_right() -> None:
-    batch = translate().collate([TextPair([7, 8], [9, 10, 11]), TextPair([7], [5])], key=0)
+    batch = translate().collate([TextPair([7, 8, 2], [9, 10, 11]), TextPair([7, 2], [5])], key=0)
     assert batch.source_BT.tolist() == [[7, 8, 2], [7, 2, 0]]
     assert batch.mask_BT.tolist() == [[1, 1, 1], [1, 1, 0]]
     assert batch.target_BT.tolist() == [[1, 9, 10, 11], [1, 5, 0, 0]]
@@ -238,9 +239,9 @@ def test_masking_is_other_words_each_time_and_the_same_for_the_same_batch() -> N
 
 def test_texts_can_be_damaged_anew() -> None:
     def drop_last(text: Sequence[int], draw: object) -> tuple[list[int], list[int]]:
-        return list(text[:-1]), list(text)
+        return [*text[:-1], 2], list(text)
 
-    batch = translate(corrupt=drop_last).collate([TextPair([7, 8, 9], [7, 8, 9])], key=3)
+    batch = translate(corrupt=drop_last).collate([TextPair([7, 8, 9, 2], [7, 8, 9])], key=3)
     assert batch.source_BT.tolist() == [[7, 8, 2]] and batch.labels_BT.tolist() == [[7, 8, 9, 2]]
 
 

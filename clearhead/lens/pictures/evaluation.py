@@ -63,7 +63,8 @@ def draw_evaluation(view: EvaluationView) -> Picture:
     cell = 1.05 if len(classes) <= 3 else 0.8 if beside else 0.62
     labels = max((_width(f"{short_label(view.names[i])}  (0,000)") for i in classes), default=0)
     side = cell * len(classes)
-    matrix = (max(labels + 0.4 + side, MATRIX_TITLE), 0.35 + side + 0.9) if classes else (0.0, 0.0)
+    below = 0.7 + (0.7 * labels if len(classes) > 3 else 0)  # the names of the columns, at an angle
+    matrix = (max(labels + 0.4 + side, MATRIX_TITLE), 0.35 + side + below) if classes else (0.0, 0.0)
     blocks = [_lines_of(row, view.measure) for row in view.rows]
     listed = 0.35 + sum(len(block) * LINE + GAP for block in blocks) if blocks else 0.0
     left, top = (matrix[0] + 0.5, HEADER) if beside else (0.0, HEADER + matrix[1] + (0.3 if classes else 0))
@@ -110,7 +111,7 @@ def _draw_matrix(axes: Any, view: EvaluationView, classes: Sequence[int]) -> Non
         for x, j in enumerate(classes):
             if not view.counts[i][j]:
                 continue
-            colour = "white" if shares[y][x] > 0.55 else ACCENT if i != j else INK
+            colour = "white" if shares[y][x] > 0.45 else ACCENT if i != j and shares[y][x] < 0.3 else INK
             axes.text(
                 x, y - 0.1, f"{view.counts[i][j]:,}", ha="center", va="center", fontsize=9, color=colour
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -14,7 +14,7 @@ from ...bundle import Bundle
 from ...data import NOISES, PROMPT_COLUMNS, drop_spans, encode_completions, language_of
 from ...generate import EndTokens, Prompt, Sample, Temperature, generate
 from ...nn import TransformerModel
-from ...tasks import CausalLM, SpecialIds, TextPair, TextToText
+from ...tasks import CausalLM, Corrupt, SpecialIds, TextPair, TextToText
 from ...text import PLAIN_TEMPLATE, Tokenizer
 from ..rows import Dataset
 from ..settings import RunConfig
@@ -29,8 +29,6 @@ from .builder import (
     special_ids,
     truncated,
 )
-
-Corrupt = Callable[[Sequence[int], Random], tuple[list[int], list[int]]]  # a text -> source, target
 
 
 def build_translate(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
