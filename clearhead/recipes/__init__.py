@@ -1,5 +1,6 @@
 """Recipes: a preset, a data file and a few settings in; a bundle, a task and training settings out."""
 
+from .batch_preview import preview_batch, recipe_for
 from .card import CARD_FILE, model_card, validation_scores
 from .evaluation import evaluate_file, evaluate_run
 from .evaluation_report import EvaluationReport, RowResult
@@ -11,5 +12,6 @@ from .yamlfile import read_yaml
 __all__ = [
     "RECIPES", "SETTINGS_FILE", "PreparedRun", "RunConfig", "load_run", "prepare", "with_overrides",
     # for the other packages
-    "read_dataset", "read_yaml", "CARD_FILE", "model_card", "validation_scores", "EvaluationReport", "RowResult", "evaluate_file", "evaluate_run",
+    "read_dataset", "read_yaml", "CARD_FILE", "model_card", "validation_scores", "EvaluationReport",
+    "RowResult", "evaluate_file", "evaluate_run", "preview_batch", "recipe_for",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ HUB_METRICS = {
     "accuracy": "accuracy", "f1": "f1", "macro_f1": "f1", "precision": "precision", "recall": "recall",
     "bleu": "bleu", "chrf": "chrf", "rouge1": "rouge", "rouge2": "rouge", "rougeL": "rouge",
     "exact": "exact_match", "spearman": "spearmanr", "pearson": "pearsonr", "mse": "mse",
-    "perplexity": "perplexity", "loss": "loss",
+    "perplexity": "perplexity",
 }  # fmt: skip
 OUTPUTS = {
     "classify": "assigns one label to a text, or to a pair of texts",
@@ -66,9 +66,9 @@ def model_card(
         "## Use\n\n" + _usage(prepared, name),
         "## Data\n\n" + _data(prepared),
         "## Settings\n\n" + _settings(prepared),
-        "## What is not known\n\nThe scores above are for the validation rows of this run alone. How the model "
-        "does on texts of another kind, whom its errors affect, and which biases its data and its base model "
-        "carry were not measured.",
+        "## What is not known\n\nThe scores above are for the validation rows of this run alone. Not "
+        "measured: how the model does on texts of another kind, whom its errors affect, and which biases its "
+        "data and its base model carry.",
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -187,7 +187,7 @@ def _usage(prepared: PreparedRun, name: str) -> str:
 
 def _data(prepared: PreparedRun) -> str:
     splits = ", ".join(f"{len(rows):,} {name}" for name, rows in prepared.rows.splits.items())
-    lines = [f"Rows: {splits}; each is {prepared.rows.schema.form}."]
+    lines = [f"Rows: {splits}. Read as {prepared.rows.schema}."]
     if prepared.rows.hashes:
         lines.append("| file | sha256 |\n|---|---|")
         files = [f"| {Path(name).name} | `{digest[:16]}` |" for name, digest in prepared.rows.hashes.items()]

@@ -5,6 +5,7 @@ The code runs as printed from the folder above the model's; tests execute it.
 
 from __future__ import annotations
 
+from json import dumps
 from shlex import quote
 
 from ..bundle import Bundle
@@ -21,33 +22,33 @@ TAGS = {
 
 PIPELINE = """from transformers import pipeline
 
-model = pipeline({tag!r}, model={name!r}{options})
+model = pipeline({tag}, model={name}{options})
 print(model({example}))"""
 SEQ2SEQ = """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained({name!r})
-model = AutoModelForSeq2SeqLM.from_pretrained({name!r})
-ids = model.generate(**tokenizer({text!r}, return_tensors="pt", return_token_type_ids=False))
+tokenizer = AutoTokenizer.from_pretrained({name})
+model = AutoModelForSeq2SeqLM.from_pretrained({name})
+ids = model.generate(**tokenizer({text}, return_tensors="pt", return_token_type_ids=False))
 print(tokenizer.decode(ids[0], skip_special_tokens=True))"""
 SPAN = """from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained({name!r})
-model = AutoModelForQuestionAnswering.from_pretrained({name!r})
+tokenizer = AutoTokenizer.from_pretrained({name})
+model = AutoModelForQuestionAnswering.from_pretrained({name})
 inputs = tokenizer("a question", "a text with the answer", return_tensors="pt")
 output = model(**inputs)
 first, last = output.start_logits.argmax(), output.end_logits.argmax()
 print(tokenizer.decode(inputs.input_ids[0, first : last + 1]))"""
 CHOICE = """from transformers import AutoModelForMultipleChoice, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained({name!r})
-model = AutoModelForMultipleChoice.from_pretrained({name!r})
+tokenizer = AutoTokenizer.from_pretrained({name})
+model = AutoModelForMultipleChoice.from_pretrained({name})
 choices = ["one answer", "another answer"]
 inputs = tokenizer(["a question"] * len(choices), choices, padding=True, return_tensors="pt")
 scores = model(**{{key: value[None] for key, value in inputs.items()}}).logits
 print(choices[scores[0].argmax()])"""
 SENTENCES = """from sentence_transformers import SentenceTransformer
 
-model = SentenceTransformer({name!r})
+model = SentenceTransformer({name})
 vectors = model.encode(["a text", "another text"])
 print(model.similarity(vectors, vectors))"""
 
@@ -79,24 +80,25 @@ def command_line(bundle: Bundle, task: str, name: str) -> str:
 
 def python_snippet(bundle: Bundle, run: RunConfig, name: str) -> str:
     """The same in Python, by transformers or sentence-transformers."""
+    name = dumps(name, ensure_ascii=False)
     by_head = {"span": SPAN, "choice": CHOICE, "hidden": SENTENCES}
     if bundle.task in by_head:
         return by_head[bundle.task].format(name=name)
     if bundle.spec.is_encoder_decoder:
-        return SEQ2SEQ.format(name=name, text=f"{run.data.prefix or ''}a text")
-    example, options = repr(_example(bundle)), ""
+        return SEQ2SEQ.format(name=name, text=dumps(f"{run.data.prefix or ''}a text"))
+    example, options = dumps(_example(bundle)), ""
     if bundle.spec.generates:
         if bundle.tokenizer is not None and bundle.tokenizer.chat_template is not None:
             example = '[{"role": "user", "content": "a question"}]'
         example += ", max_new_tokens=40"
-        return PIPELINE.format(tag="text-generation", name=name, options="", example=example)
+        return PIPELINE.format(tag='"text-generation"', name=name, options="", example=example)
     if bundle.task == "tags":
         options = ', aggregation_strategy="first"'
     elif run.task == "regress":
         options = ', function_to_apply="none"'
     elif bundle.config.get("problem_type") == "multi_label_classification":
         options = ", top_k=None"
-    tag = TAGS.get(bundle.task, "fill-mask")
+    tag = dumps(TAGS.get(bundle.task, "fill-mask"))
     return PIPELINE.format(tag=tag, name=name, options=options, example=example)
 
 
