@@ -133,7 +133,7 @@ def _recipe(report: DataReport, base: Bundle | None) -> str:
 
 def _print(report: DataReport, name: str) -> None:
     columns = _join_first(report.columns, ", ")
-    about = [f"{report.rows:,} rows", report.encoding, f"columns: {columns}", report.note]
+    about = [f"{report.rows:,} {report.rows_are}", report.encoding, f"columns: {columns}", report.note]
     OUT.print(f"[bold]{escape(name)}[/] · {escape(' · '.join(filter(None, about)))}")
     OUT.print(f"looks like   [bold]{escape(str(report.schema))}[/]  {escape(report.schema.reason)}")
     for other in report.others[:3]:

@@ -33,7 +33,8 @@ class DataReport:
     """`wrong` rows must be fixed; empty rows are skipped, over-long ones truncated, duplicates kept."""
 
     files: dict[str, str]  # name -> sha256
-    rows: int  # of prose: paragraphs
+    rows: int
+    rows_are: str  # rows, or paragraphs of prose
     encoding: str
     note: str
     columns: tuple[str, ...]
@@ -85,6 +86,7 @@ def check_data(
     return DataReport(
         files=source.hashes(),
         rows=len(source),
+        rows_are="paragraphs" if prose else "rows",
         encoding=source.encoding,
         note=source.note,
         columns=source.columns,

@@ -85,9 +85,11 @@ def _refuse_preferences(columns: Sequence[str]) -> None:
     by_name = {normalised_name(column): column for column in columns}
     if not {"chosen", "rejected"} <= by_name.keys():
         return
-    prompt = _column_for_role("prompt", columns)
-    chosen = by_name["chosen"]
-    roles = {"prompt": prompt, "completion": chosen} if prompt else {"text": chosen}
+    chosen, prompt = by_name["chosen"], _column_for_role("prompt", columns)
+    if "instruction" in by_name:
+        roles = {"instruction": by_name["instruction"], "output": chosen}
+    else:
+        roles = {"prompt": prompt, "completion": chosen} if prompt else {"text": chosen}
     option = " ".join(quote(f"{role}={column}") for role, column in roles.items())
     raise DataError(
         f"these are preference rows ({', '.join(columns)[:80]}), which no task here learns from yet; "
