@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .bundle import Bundle, build, load, save
     from .families import families
+    from .recipes import train
     from .spec import Spec
 
 __version__ = "0.1.0"
-__all__ = ["load", "save", "build", "families", "Bundle", "Spec"]
+__all__ = ["load", "save", "build", "train", "families", "Bundle", "Spec"]
 
 _PACKAGES = {
     "load": ".bundle",
@@ -27,6 +28,8 @@ _PACKAGES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "train":  # a package that can be called
+        return import_module(".train", __name__)
     if name not in _PACKAGES:
         raise AttributeError(f"module 'clearhead' has no attribute {name!r}")
     return getattr(import_module(_PACKAGES[name], __name__), name)

@@ -170,6 +170,17 @@ def targets(name: str, table: Table) -> tuple[str, ...] | None:
     return tuple(part.format(**placeholders) for part in parts)
 
 
+def their_names(ours: Iterable[str], table: Table) -> dict[str, tuple[str, ...]]:
+    """The names of theirs that these parameters are exported under, each with the names of ours it holds."""
+    ours = list(ours)
+    return {
+        rule.theirs.format(**placeholders): tuple(part.format(**placeholders) for part in rule.parts)
+        for rule in table
+        if isinstance(rule, Name | Fused)
+        for placeholders in _match_placeholders(rule.parts[0], ours)
+    }
+
+
 def export_aliases(ours: Mapping[str, Tensor], table: Table, names: Iterable[str]) -> StateDict:
     """The aliases of a checkpoint with what their owners hold now: training changed both, or neither."""
     theirs: StateDict = {}
@@ -203,7 +214,7 @@ def _find_rule(name: str, table: Table) -> tuple[WeightRule | None, Placeholders
     return None, {}
 
 
-def _match_placeholders(template: str, names: Mapping[str, Tensor]) -> list[Placeholders]:
+def _match_placeholders(template: str, names: Iterable[str]) -> list[Placeholders]:
     pattern = _pattern(template)
     return [match.groupdict() for match in map(pattern.fullmatch, names) if match]
 

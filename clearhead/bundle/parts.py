@@ -27,6 +27,7 @@ class BundleParts:
     report: Report = field(default_factory=Report)
     edits: dict[str, str] = field(default_factory=dict)  # changes of the family's spec
     files: dict[str, bytes] = field(default_factory=dict)  # copied unchanged when the bundle is saved
+    scores: dict[str, float] = field(default_factory=dict)  # on validation rows, if it was just trained
 
     def __repr__(self) -> str:
         name = self.family.title if self.family else type(self.spec).__name__

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from .console import ERR, OUT, program, table
-from .train import run_training
 
 if TYPE_CHECKING:
     from ..recipes import PreparedRun
@@ -30,8 +29,8 @@ def demo(
 
     It is evaluated on held-out sentences, its attention is plotted, and its parts are ablated one by one.
     """
-    from ..recipes import load_run, prepare
-    from ..train import deterministic
+    from ..recipes import load_run, prepare, run_training
+    from ..train import default_progress, deterministic
 
     settings = [f"train.seed={seed}"]
     if steps:
@@ -47,7 +46,7 @@ def demo(
     OUT.print(f"[bold]\\[3/5][/] train    {prepared.run.train.steps} steps")
     # All of it with the threads of the recipe, one: on a busy machine a second only waits.
     with deterministic(prepared.run.train.threads):
-        result = run_training(prepared, folder)
+        result = run_training(prepared, folder, progress=default_progress())
         if result.status != "done":
             ERR.print(
                 f"stopped at step {result.step}; continue with: {program()} demo --out {quote(out)}",

@@ -17,6 +17,7 @@ from cyclopts import App, CycloptsError
 from .. import __version__
 from ..errors import ClearheadError, one_line
 from ..malloc import disable_trim
+from .train_help import print_recipe_help, recipe_named
 
 app = App(
     name="clearhead",
@@ -51,7 +52,11 @@ for name, purpose in COMMANDS.items():
 
 def main(words: list[str] | None = None) -> NoReturn:
     disable_trim()
+    words = sys.argv[1:] if words is None else words
     try:
+        if (recipe := recipe_named(words)) is not None:
+            print_recipe_help(recipe)
+            sys.exit(0)
         app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except (ClearheadError, CycloptsError) as error:
         line = one_line(" ".join(str(error).split()))  # the parser quotes what was typed or piped in

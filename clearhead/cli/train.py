@@ -9,7 +9,7 @@ from datetime import timedelta
 from itertools import takewhile
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 WORDS_HELP = (
     "RECIPE [FILE | FILE FILE] and settings: --epochs 3, --lr 5e-5, --batch-size 16, --max-length 128, "
-    "--early-stop 3, or any as a dotted option: --tokenizer.vocab 8000, --model.dropout 0.1; "
-    "RECIPE --print-config prints all of them with their values"
+    "--early-stop 3, --freeze PATTERN, --device auto|cpu|cuda|mps, or any as a dotted option: "
+    "--tokenizer.vocab 8000, --model.dropout 0.1; `train --help RECIPE` lists all of them with their values"
 )
 
 
@@ -45,6 +45,10 @@ def train(
     ] = None,
     set_: Set = None,
     resume: Annotated[str | None, Parameter(help="continue the run in this folder")] = None,
+    log: Annotated[
+        Literal["tensorboard"] | None,
+        Parameter(help="tensorboard: metrics for TensorBoard, too, in OUT/tensorboard"),
+    ] = None,
     time_budget: Annotated[float | None, Parameter(help="seconds; then save and stop, resumable")] = None,
     list_: Annotated[bool, Parameter(name="--list", negative="", help="list the recipes")] = False,
     print_config: Annotated[bool, Parameter(negative="", help="print all settings as YAML and exit")] = False,
@@ -77,20 +81,21 @@ def train(
     if dry_run:
         _print_estimate(prepared, json=json)
         return
-    result = run_training(prepared, folder)
-    _print_result(result, run, json=json)
+    result = _run(prepared, folder, log)
+    _print_result(result, prepared.run, json=json)
 
 
-def run_training(prepared: PreparedRun, folder: Path) -> TrainingResult:
-    """Train, and write the settings beside the model; if it fails its checks, the folder is unchanged."""
-    from ..recipes import SETTINGS_FILE
-    from ..train import Trainer, default_progress
+def _run(prepared: PreparedRun, folder: Path, log: str | None) -> TrainingResult:
+    from ..recipes import run_training
+    from ..train import TensorBoardLog, default_progress
 
-    run = prepared.run
-    files = {SETTINGS_FILE: run.to_yaml()}
-    return Trainer(
-        prepared.bundle, prepared.task, run.train, folder, progress=default_progress(), files=files
-    ).run()
+    if log is None:
+        return run_training(prepared, folder, progress=default_progress())
+    events = TensorBoardLog(folder)
+    try:
+        return run_training(prepared, folder, progress=default_progress(), log=events)
+    finally:
+        events.close()
 
 
 def _with_initial_model(run: RunConfig, folder: str | None, edit: Edits) -> RunConfig:
@@ -190,16 +195,19 @@ def _format_seconds(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def _usage_example(task: str, folder: str) -> str:
-    """The command that uses a model of this task."""
-    commands = {
+def _next_commands(task: str, folder: str) -> list[str]:
+    """What to type next: use it, score it on other rows, look inside it."""
+    use = {
         "classify": f'predict {folder} "a text"',
+        "regress": f'predict {folder} "a text"',
+        "choose": f'predict {folder} "a question" --choice "one answer" --choice "another"',
+        "embed": f'embed {folder} FILE --search "a text"',
         "tag": f'predict {folder} "a text"',
         "answer": f'predict {folder} "a question" --context "a text with the answer"',
         "masked": f'predict {folder} "a text with a <mask>"',
         "pretrain": f'predict {folder} "a text with a <mask>"',
-    }
-    return commands.get(task, f'generate {folder} "a text"')
+    }.get(task, f'generate {folder} "a text"')
+    return [use, f"eval {folder} OTHER_FILE", f'look {folder} "a text"', f"studio {folder}"]
 
 
 def _print_result(result: TrainingResult, run: RunConfig, *, json: bool) -> None:
@@ -209,19 +217,22 @@ def _print_result(result: TrainingResult, run: RunConfig, *, json: bool) -> None
         "folder": str(result.folder),
         "step": result.step,
         "best": result.best,
+        "best_step": result.best_step,
     }
     if json:
         print_json(facts)
     elif result.status == "done":
         if result.reason == "patience":
             reason = f"{run.train.patience} validations in a row without a better score"
-            ERR.print(f"ended at step {result.step} of {run.train.steps}: {reason} (train.patience)")
+            ERR.print(f"ended at step {result.step} of {run.train.steps}: {reason} (--early-stop)")
+        if result.reason == "already finished":
+            more = f"--train.steps {2 * run.train.steps}" if run.data.epochs is None else "--epochs N"
+            ERR.print(f"nothing to do: the run has its {result.step:,} steps; {more} trains on")
         is_best = result.best_step is not None and result.best_step != result.step
         best = f"  (step {result.best_step}, the best on the validation rows)" if is_best else ""
-        OUT.print(f"saved      {result.folder}{best}")
-        OUT.print(
-            f"use        {program()} {_usage_example(run.task, quote(str(result.folder)))}", soft_wrap=True
-        )
+        OUT.print(f"saved      {result.folder}{best}", soft_wrap=True)
+        for number, command in enumerate(_next_commands(run.task, quote(str(result.folder)))):
+            OUT.print(f"{'' if number else 'next':<11}{program()} {command}", soft_wrap=True, markup=False)
     if result.status != "done":
         how = f"{program()} train --resume {quote(str(result.folder))}"
         # Not wrapped: a command is there to be copied.

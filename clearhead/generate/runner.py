@@ -32,6 +32,11 @@ class Prompt:
     mask_BT: Tensor | None = None
     start_BT: Tensor | None = None  # encoder-decoder: the decoder's first ids, at least its start token
 
+    def to(self, device: torch.device) -> Prompt:
+        """The same prompt on a device."""
+        parts = (self.ids_BT, self.mask_BT, self.start_BT)
+        return Prompt(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
+
 
 class Proposer(Protocol):
     """What speculative decoding asks of the running search."""
@@ -89,6 +94,7 @@ class DecoderRunner(Runner):
         self, model: TransformerModel, prompt: Prompt, max_new_tokens: int, *, replay: bool = True
     ) -> None:
         self._model = model
+        prompt = prompt.to(next(model.parameters()).device)
         self._encoder_output: States | None = None
         if model.spec.is_encoder_decoder:
             if prompt.start_BT is None:

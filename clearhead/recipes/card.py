@@ -6,7 +6,6 @@ folders, so that a card can be published as it is.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,7 +53,7 @@ def model_card(
     step: int,
     best_step: int | None = None,
 ) -> str:
-    """`scores` are those of the saved weights on the validation rows; `name` is that of the folder.
+    """`scores` are those of the saved weights on the validation rows (`validation_scores`); `name` is that of the folder.
 
     `step` is the last step of the run, `best_step` the one whose weights were saved.
     """
@@ -71,18 +70,6 @@ def model_card(
         "data and its base model carry.",
     ]
     return "\n\n".join(sections) + "\n"
-
-
-def validation_scores(folder: str | Path, step: int | None = None) -> dict[str, float]:
-    """The scores of the validation of a step in the log of a run (default: the last one that was best)."""
-    found: dict[str, float] = {}
-    path = Path(folder) / "metrics.jsonl"
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-        record = json.loads(line)
-        wanted = record.get("best") if step is None else record.get("step") == step
-        if record.get("split") == "valid" and wanted:
-            found = record["scores"]
-    return found
 
 
 def _metadata(prepared: PreparedRun, scores: Mapping[str, float], name: str) -> str:

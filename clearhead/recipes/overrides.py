@@ -36,7 +36,8 @@ SYNONYMS = {
     "schedule": "train.schedule", "lr_scheduler_type": "train.schedule",
     "freeze": "train.freeze", "device": "train.device",
     "clip": "train.clip", "max_grad_norm": "train.clip",
-    "vocab": "tokenizer.vocab", "vocab_size": "tokenizer.vocab", "family": "model.family",
+    "seed": "train.seed", "map": "data.map", "family": "model.family",
+    "vocab": "tokenizer.vocab", "vocab_size": "tokenizer.vocab",
 }  # fmt: skip
 # Inside a section, too: `--train.learning_rate`, `--data.batch`, `--train.epochs`.
 SECTION_SYNONYMS = {
@@ -65,8 +66,15 @@ def overrides(arguments: Sequence[str]) -> dict[str, Any]:
                 raise InputError(f"{word!r} is not a setting; expected --train.lr 3e-4 or train.lr=3e-4")
             value = remaining.pop(0)
         name = full_name(name)
-        values[name] = parse_map(value.split()) if _is_mapping(name, value) else parse_value(value, name)
+        read = parse_map(value.split()) if _is_mapping(name, value) else parse_value(value, name)
+        values[name] = [*values[name], *_as_list(read)] if name in LISTS and name in values else read
+        if name in LISTS:
+            values[name] = _as_list(values[name])
     return values
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def full_name(name: str) -> str:
@@ -92,8 +100,8 @@ def apply_overrides(tree: dict[str, Any], given: Mapping[str, Any]) -> None:
         if _names_kind(name, value):
             place = name.removesuffix(".kind")
             value = _choose_kind(place, str(value), tree)
-        elif name in LISTS and isinstance(value, str):
-            value = [value]
+        elif name in LISTS:
+            value = _as_list(value)
         set_value(tree, place.split("."), value)
 
 

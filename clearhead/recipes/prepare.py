@@ -82,6 +82,9 @@ def prepare(
             notes.append(PRETRAINING_HELPS[run.task])
     else:
         bundle = _with_head(run, base, built, notes, in_memory=in_memory)
+    if not builder.needs.accepts(bundle.spec):
+        name = bundle.family.title if bundle.family else type(bundle.spec).__name__
+        raise InputError(f"{run.task} needs {builder.needs.description}; {name} is none")
     _describe_outputs(bundle, tokenizer, built)
     return PreparedRun(run, rows, bundle, built.task, tuple(notes))
 

@@ -53,7 +53,7 @@ class DataConfig:
 
     source: str | list[str] | None = None  # a file, two parallel files, a folder, or a built-in corpus
     valid: str | None = None  # a validation file; None: a split of the source, or every 20th row
-    map: dict[str, str] | None = None  # role: column
+    map: dict[str, str] | None = None  # columns by role, such as text=review label=stars
     language: str | None = None  # of the targets, for BLEU; None: by their script
     prefix: str | None = None  # text put before every source, such as "summarize: " for T5
     template: Literal["auto", "chat"] = "auto"  # prompts: the model's chat template if it has one; or always
@@ -73,8 +73,8 @@ class DataConfig:
 class TokenizerConfig:
     """The tokenizer to train; a model that comes with one keeps it."""
 
-    kind: Literal["bpe", "byte-bpe", "unigram", "wordpiece", "chars"] = "bpe"
-    vocab: int = 4000
+    kind: Literal["bpe", "byte-bpe", "unigram", "wordpiece", "chars"] = "bpe"  # how words are split
+    vocab: int = 4000  # number of tokens, at most
 
 
 @dataclass(frozen=True)

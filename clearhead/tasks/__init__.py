@@ -18,7 +18,7 @@ from .multiple_choice import ChoiceExample, MultipleChoice
 from .outcomes import ClassScores, Evaluation, Outcome
 from .question_answering import QAExample, QuestionAnswering
 from .similarity import SimilarityExample, TextSimilarity
-from .task import Batch, Better, Task
+from .task import Batch, Better, Task, input_tokens, model_device, on_device
 from .text_to_text import Corrupt, Decode, SpecialIds, TextPair, TextToText
 
 __all__ = [
@@ -28,5 +28,6 @@ __all__ = [
     "ScoredExample", "TaggedExample", "TextClassification", "TokenClassification", "Smoothing",
     "BertPretraining", "MaskedLM", "TokenMasking", "bleu_signature", "ChoiceExample", "MultipleChoice",
     "QAExample", "QuestionAnswering", "SimilarityExample", "TextSimilarity", "Corrupt", "Decode",
-    "SpecialIds", "TextPair", "TextToText", "ClassScores", "Evaluation", "Outcome",
+    "SpecialIds", "TextPair", "TextToText", "input_tokens", "model_device", "on_device",
+    "ClassScores", "Evaluation", "Outcome",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from ..errors import DataError
 from ..nn import TransformerModel
 from .losses import Smoothing
 from .outcomes import Evaluation
-from .task import B
+from .task import B, on_device
 
 E = TypeVar("E")
 
@@ -82,6 +82,16 @@ class BucketedTask(ABC, Generic[E, B]):
         rows = self._plans["train"].batch(number)
         return self.collate([self.splits["train"][int(i)] for i in rows], key=number)
 
+    def largest_batch(self) -> B:
+        """The batch of the first epoch with the most tokens, padding included: what memory must hold."""
+        examples = self.splits["train"]
+
+        def padded(rows: list[int]) -> int:
+            longest = [max(side) for side in zip(*(self.size(examples[i]) for i in rows), strict=True)]
+            return len(rows) * int(sum(longest))
+
+        return self.collate([examples[i] for i in max(self.order("train"), key=padded)], key=1)
+
     def loss(self, model: TransformerModel, batch: B) -> Tensor:
         return self.summed_loss(model, batch, self.smoothing)
 
@@ -92,14 +102,15 @@ class BucketedTask(ABC, Generic[E, B]):
             raise DataError(f"there is no split {split!r}; there are {', '.join(self.splits)}")
         total, count = 0.0, 0
         for batch in self.batches(split):
-            total += float(self.summed_loss(model, batch, Smoothing()))
-            count += batch.targets
+            count += batch.targets  # counted before it moves: a device would have to be waited for
+            total += float(self.summed_loss(model, on_device(batch, model), Smoothing()))
         return {"loss": total / count, **self.metrics(model, split)}
 
-    def batches(self, split: str) -> Iterator[B]:
-        """Every example of a split once, always in the same batches."""
+    def batches(self, split: str, model: TransformerModel | None = None) -> Iterator[B]:
+        """Every example of a split once, always in the same batches; with a model, on its device."""
         for number, rows in enumerate(self._plans[split].plan(0)):
-            yield self.collate([self.splits[split][int(i)] for i in rows], key=-1 - number)
+            batch = self.collate([self.splits[split][int(i)] for i in rows], key=-1 - number)
+            yield batch if model is None else on_device(batch, model)
 
     def order(self, split: str) -> Iterator[list[int]]:
         """The indices of the examples in each batch of `batches`."""
@@ -108,7 +119,7 @@ class BucketedTask(ABC, Generic[E, B]):
 
     def numbered_batches(self, model: TransformerModel, split: str) -> Iterator[tuple[list[int], B]]:
         """The batches of a split for this model, each with the indices of its examples."""
-        return zip(self.order(split), self.batches(split), strict=True)
+        return zip(self.order(split), self.batches(split, model), strict=True)
 
     def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
         """The scores of `score`, with the outcome of each example where a task knows it."""

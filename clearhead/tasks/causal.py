@@ -19,7 +19,7 @@ from ..errors import DataError, InputError
 from ..nn import Documents, States, TransformerModel
 from .losses import Smoothing, token_loss
 from .outcomes import Evaluation, Outcome, losses_of_rows, mean_loss
-from .task import Better
+from .task import Better, on_device
 
 ContinueText = Callable[[TransformerModel, list[int]], str]  # a prompt -> its text and what follows
 
@@ -28,7 +28,11 @@ ContinueText = Callable[[TransformerModel, list[int]], str]  # a prompt -> its t
 class PackedBatch:
     ids_BT: Tensor
     labels_BT: Tensor
-    document_BT: Tensor
+    document_BT: Tensor  # the number of the text that a token is of; -1 for padding
+
+    @property
+    def tokens(self) -> int:
+        return int((self.document_BT >= 0).sum())
 
     @property
     def targets(self) -> int:
@@ -84,6 +88,10 @@ class CausalLM:
         rows = self._plan("train", epoch)[inside * self.rows : (inside + 1) * self.rows]
         return self._tensors("train", rows)
 
+    def largest_batch(self) -> PackedBatch:
+        """All batches are of one size but for the last of an epoch."""
+        return self.batch(1, 0)
+
     def loss(self, model: TransformerModel, batch: PackedBatch) -> Tensor:
         return self._summed_loss(model, batch, self.smoothing)
 
@@ -95,8 +103,8 @@ class CausalLM:
         rows, total, count = self._plan(split, 0), 0.0, 0
         for at in range(0, len(rows), self.rows):
             batch = self._tensors(split, rows[at : at + self.rows])
-            total += float(self._summed_loss(model, batch, Smoothing()))
             count += batch.targets
+            total += float(self._summed_loss(model, on_device(batch, model), Smoothing()))
         return {"loss": total / count, "perplexity": math.exp(min(total / count, 700.0))}
 
     @torch.no_grad()
@@ -117,8 +125,9 @@ class CausalLM:
             batch = self._tensors(split, [[piece] for piece in group], group[-1].end - group[-1].start)
             if not batch.targets:
                 continue
-            losses = losses_of_rows(model, self._states(model, batch), batch.labels_BT)
             targets = (batch.labels_BT != IGNORE_INDEX).sum(1).tolist()
+            batch = on_device(batch, model)
+            losses = losses_of_rows(model, self._states(model, batch), batch.labels_BT)
             for piece, loss, count in zip(group, losses, targets, strict=True):
                 sums[piece.document] += loss
                 counts[piece.document] += count

@@ -60,6 +60,10 @@ class LabelBatch:
     types_BT: Tensor | None
     targets: int
 
+    @property
+    def tokens(self) -> int:
+        return int(self.mask_BT.sum())
+
 
 X = TypeVar("X", bound=LabelledExample | MultiLabelExample | ScoredExample | TaggedExample)
 
@@ -155,7 +159,7 @@ class TextClassification(_Labelling[LabelledExample]):
     def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
         predictions: list[int] = []
         references: list[int] = []
-        for batch in self.batches(split):
+        for batch in self.batches(split, model):
             predictions += _answers(model, batch).argmax(-1).tolist()
             references += batch.labels.tolist()
         return label_scores(predictions, references)
@@ -194,7 +198,7 @@ class MultiLabelClassification(_Labelling[MultiLabelExample]):
         """A class is predicted if its probability is above one half."""
         predictions: list[list[int]] = []
         references: list[list[int]] = []
-        for batch in self.batches(split):
+        for batch in self.batches(split, model):
             predictions += (_answers(model, batch) > 0).int().tolist()
             references += batch.labels.int().tolist()
         return multi_label_scores(predictions, references)
@@ -236,7 +240,7 @@ class Regression(_Labelling[ScoredExample]):
     def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
         predictions: list[float] = []
         references: list[float] = []
-        for batch in self.batches(split):
+        for batch in self.batches(split, model):
             predictions += _answers(model, batch)[:, 0].tolist()
             references += batch.labels.tolist()
         return correlation_scores(predictions, references)
@@ -270,8 +274,9 @@ class TokenClassification(_Labelling[TaggedExample]):
     def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
         predictions: list[list[str]] = []
         references: list[list[str]] = []
-        for batch in self.batches(split):
-            for guess, truth in zip(_answers(model, batch).argmax(-1), batch.labels, strict=True):
+        for batch in self.batches(split, model):
+            guesses_BT, truths_BT = _answers(model, batch).argmax(-1).cpu(), batch.labels.cpu()
+            for guess, truth in zip(guesses_BT, truths_BT, strict=True):
                 kept = truth != IGNORE_INDEX
                 predictions.append([self.names[i] for i in guess[kept].tolist()])
                 references.append([self.names[i] for i in truth[kept].tolist()])

@@ -53,6 +53,10 @@ class MaskedBatch:
     labels_BT: Tensor  # IGNORE_INDEX where no token is masked
 
     @property
+    def tokens(self) -> int:
+        return int(self.mask_BT.sum())
+
+    @property
     def targets(self) -> int:
         return int((self.labels_BT != IGNORE_INDEX).sum())
 
@@ -92,7 +96,7 @@ class MaskedLM(BucketedTask[TokenIds, MaskedBatch]):
 
     @torch.no_grad()
     def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
-        batches = self.batches(split)
+        batches = self.batches(split, model)
         tower = _one_tower(model)
         return masked_scores((tower(b.ids_BT, b.mask_BT), b.labels_BT) for b in batches)
 
@@ -179,7 +183,7 @@ class BertPretraining(BucketedTask[SentencePair, PretrainingBatch]):
         known: list[Tensor] = []
 
         def answers() -> Iterator[tuple[Tensor, Tensor]]:
-            for batch in self.batches(split):
+            for batch in self.batches(split, model):
                 states = tower.states(batch.ids_BT, batch.mask_BT, types=batch.types_BT)
                 known.append(tower.read_second(states).argmax(-1) == batch.follows_B)
                 yield tower.read(states), batch.labels_BT

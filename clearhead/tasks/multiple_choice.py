@@ -42,6 +42,10 @@ class ChoiceBatch:
     choices: int  # C
 
     @property
+    def tokens(self) -> int:
+        return int(self.mask_NT.sum())
+
+    @property
     def targets(self) -> int:
         return len(self.answers_B)
 
@@ -89,7 +93,7 @@ class MultipleChoice(BucketedTask[ChoiceExample, ChoiceBatch]):
     def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
         predictions: list[int] = []
         references: list[int] = []
-        for batch in self.batches(split):
+        for batch in self.batches(split, model):
             predictions += _scores(model, batch).argmax(-1).tolist()
             references += batch.answers_B.tolist()
         return {"accuracy": label_scores(predictions, references)["accuracy"]}

@@ -43,6 +43,10 @@ class SpanBatch:
     ends_B2: Tensor  # first and last token of the answer; IGNORE_INDEX if it is beyond the last token
 
     @property
+    def tokens(self) -> int:
+        return int(self.mask_BT.sum())
+
+    @property
     def targets(self) -> int:
         return int((self.ends_B2 != IGNORE_INDEX).sum())
 
@@ -84,8 +88,8 @@ class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
     def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
         predictions: list[str] = []
         references: list[Sequence[str]] = []
-        for batch, rows in zip(self.batches(split), self.order(split), strict=True):
-            for scores, i in zip(self._scores(model, batch), rows, strict=True):
+        for batch, rows in zip(self.batches(split, model), self.order(split), strict=True):
+            for scores, i in zip(self._scores(model, batch).float().cpu(), rows, strict=True):
                 example = self.splits[split][i]
                 predictions.append(best_span(scores, example))
                 references.append(example.answers)
@@ -122,7 +126,10 @@ class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
 
 
 def best_span(scores_T2: Tensor, example: QAExample) -> str:
-    """The text of the most likely span inside the context, of at most MAX_ANSWER_TOKENS tokens."""
+    """The text of the most likely span inside the context, of at most MAX_ANSWER_TOKENS tokens.
+
+    The scores are on the CPU.
+    """
     length = len(example.ids)
     inside = torch.tensor([span is not None for span in example.spans])
     pairs = scores_T2[:length, 0][:, None] + scores_T2[:length, 1][None, :]

@@ -40,6 +40,10 @@ class SimilarityBatch:
     scores_B: Tensor | None
     targets: int
 
+    @property
+    def tokens(self) -> int:
+        return int(self.mask_NT.sum())
+
 
 class TextSimilarity(BucketedTask[SimilarityExample, SimilarityBatch]):
     """`pool` is how a checkpoint pools: one of the pools of `nn`, or several, put side by side."""
@@ -84,7 +88,7 @@ class TextSimilarity(BucketedTask[SimilarityExample, SimilarityBatch]):
     @torch.no_grad()
     def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
         """Correlation of cosines and scores, or how often the nearest second text is the right one."""
-        sides = [self._sides(model, batch)[:2] for batch in self.batches(split)]
+        sides = [self._sides(model, batch)[:2] for batch in self.batches(split, model)]
         first_MD, second_MD = (torch.cat(each).cpu() for each in zip(*sides, strict=True))
         if not self.scored:
             nearest = (first_MD @ second_MD.mT).argmax(-1)

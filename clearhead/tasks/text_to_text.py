@@ -19,7 +19,7 @@ from .bucketed import BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, token_loss
 from .metrics import sentence_chrf, text_scores
 from .outcomes import Evaluation, Outcome, losses_of_rows, mean_loss
-from .task import Better
+from .task import Better, on_device
 
 Decode = Callable[[TransformerModel, Tensor, Tensor, int], list[list[int]]]  # source, its mask, limit -> ids
 Corrupt = Callable[[Sequence[int], Random], tuple[list[int], list[int]]]  # a text -> source, target
@@ -38,6 +38,10 @@ class PairBatch:
     mask_BT: Tensor
     target_BT: Tensor  # the decoder's input
     labels_BT: Tensor
+
+    @property
+    def tokens(self) -> int:
+        return int(self.mask_BT.sum()) + self.targets  # the decoder reads as many tokens as it predicts
 
     @property
     def targets(self) -> int:
@@ -120,7 +124,7 @@ class TextToText(BucketedTask[TextPair, PairBatch]):
             return {}
         predictions: list[str] = []
         references: list[str] = []
-        for batch, rows in zip(self.batches(split), self.order(split), strict=True):
+        for batch, rows in zip(self.batches(split, model), self.order(split), strict=True):
             limit = 2 * batch.labels_BT.shape[1] + 8
             predictions += [
                 self.text(ids) for ids in self.decode(model, batch.source_BT, batch.mask_BT, limit)
@@ -173,7 +177,7 @@ class TextToText(BucketedTask[TextPair, PairBatch]):
         if self.decode is None or self.text is None or "valid" not in self.splits:
             return []
         shown = list(self.splits["valid"][:3])
-        batch = self.collate(shown, key=0)
+        batch = on_device(self.collate(shown, key=0), model)
         predictions = self.decode(model, batch.source_BT, batch.mask_BT, 2 * batch.labels_BT.shape[1] + 8)
         return [
             f"{self.text(x.source)} → {self.text(ids)}" for x, ids in zip(shown, predictions, strict=True)

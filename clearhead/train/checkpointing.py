@@ -11,6 +11,7 @@ from ..errors import TrainError, one_line, shortened
 from . import atomic_write, checkpoint
 from .average import Ema, average_weights
 from .determinism import environment_facts, git_commit
+from .more_steps import check_growth
 from .optimizer_step import MAX_LOSS_SCALE, OptimizerStep
 from .settings import MAY_CHANGE_ON_RESUME
 from .state import TrainingState, ema_tensors, load_weights, optimizer_tensors, restore_optimizer
@@ -31,6 +32,7 @@ class Checkpointer:
         self.training, self.folder, self.warn = optimizer_step.training, folder, warn
         self.facts = self._collect_facts()
         self.saved: int | None = None  # the step of the newest checkpoint
+        self.extended = False  # whether the run was resumed with more steps than it was made for
 
     def resume(self) -> TrainingState:
         """Load the newest intact checkpoint into the model, or start from step 0."""
@@ -41,7 +43,14 @@ class Checkpointer:
                 raise TrainError(one_line(message))
             return TrainingState(scale=MAX_LOSS_SCALE if self.optimizer_step.uses_loss_scale else 1.0)
         state, facts = checkpoint.read_state(path)
-        checkpoint.check_same_config(path, {key: self.facts[key] for key in MUST_MATCH}, facts)
+        growth = check_growth(self.training, facts.get("training"), state)
+        checkpoint.check_same_config(
+            path, {key: self.facts[key] for key in MUST_MATCH}, facts | {"training": growth.settings}
+        )
+        if growth.steps is not None:
+            self.extended = True
+            rate = self.training.rate(self.optimizer_step.width, state.step + 1)
+            self.warn(growth.warning(self.training.steps, state.step, rate))
         load_weights(self.model, checkpoint.read_weights(self.bundle, path))
         restore_optimizer(
             self.model, self.optimizer_step.optimizer, checkpoint.read_tensors(path, "optimizer.")

@@ -17,16 +17,21 @@ from torch.utils import deterministic as torch_deterministic
 
 from ..nn import generator
 
+HAVE_GENERATOR = ("cuda", "mps")  # devices that do not draw from the CPU's generator
+
 
 @contextmanager
 def seeded(device: torch.device, seed: int, *purpose: str | int) -> Iterator[None]:
     """Seed torch's global generators, which dropout uses, and restore them afterwards."""
     key = generator(seed, *purpose).initial_seed()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    own = device.type in HAVE_GENERATOR
+    with torch.random.fork_rng([device] if own else [], device_type=device.type if own else "cuda"):
         torch.default_generator.manual_seed(key)
         if device.type == "cuda":
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(key)
+        elif device.type == "mps":
+            torch.mps.manual_seed(key)
         yield
 
 

@@ -19,10 +19,10 @@ import torch
 
 from ..bundle import Bundle
 from ..tasks import Decode, Task, TextToText
-from ..tune import layout
 from .determinism import deterministic
 from .optimizer_step import OptimizerStep, hidden_size
 from .settings import Training
+from .setup import ready_to_train
 from .state import TrainingState
 
 MIN_TIMED_STEPS, MAX_TIMED_STEPS = 6, 16
@@ -52,13 +52,12 @@ def estimate(
     clock: Callable[[], float] = time.perf_counter,
 ) -> Estimate:
     """`budget` is the seconds given to steps; a validation gets five times as many."""
-    layout.for_training(bundle.model)
-    with deterministic(training.threads):
+    with ready_to_train(bundle, training), deterministic(training.threads):
         optimizer_step = OptimizerStep(bundle.model, task, training, hidden_size(bundle.spec))
         step = _seconds_per_step(optimizer_step, training, budget, clock)
-        validates = training.valid_every is not None
+        validates = training.validation_interval is not None
         validation = _seconds_per_validation(bundle, task, 5 * budget, clock) if validates else 0.0
-    every = training.valid_every or training.steps
+    every = training.validation_interval or training.steps
     count = -(-training.steps // every) if validates else 0
     return Estimate(step, training.steps, validation, count, peak_memory())
 

@@ -15,21 +15,22 @@ import torch
 
 from ..bundle import Bundle
 from ..errors import TrainError, TrainingStopped, nearest, one_line
-from ..store import write_file_atomically
+from ..store import CONFIG_FILE, write_file_atomically
 from ..tasks import Task
-from ..tune import layout
 from .atomic_write import disk_errors
 from .average import Ema
 from .checklist import checklist
 from .checkpointing import Checkpointer
 from .determinism import seeded
 from .log import MetricsLog, Record
+from .memory import check_memory, out_of_memory_errors
 from .optimizer_step import NonFiniteError, OptimizerStep, StepMetrics, hidden_size
 from .progress import Progress
 from .settings import Training
 from .signals import StopSignals
 
 DONE_REASONS = ("steps", "patience")  # after any other reason the run can be resumed
+FINISHED = "already finished"  # nothing was left to do
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,14 @@ class TrainingResult:
     """How a run ended. A stopped run resumes when it is run again."""
 
     status: Literal["done", "stopped"]
-    reason: str  # done: steps, patience; stopped: time budget, SIGINT, SIGTERM
+    reason: str  # done: steps, patience, already finished; stopped: time budget, SIGINT, SIGTERM
     folder: Path
     step: int
     tokens: int
     best: float | None
     best_step: int | None
+    trainable: int = 0  # numbers that were trained
+    parameters: int = 0  # numbers of the whole model
 
 
 class TrainingLoop:
@@ -59,13 +62,13 @@ class TrainingLoop:
     ) -> None:
         self.bundle, self.model, self.task, self.training = bundle, bundle.model, task, training
         self.folder, self.progress, self.signals = folder, progress, signals
-        layout.for_training(self.model)
         self.width = hidden_size(bundle.spec)
         self.optimizer_step = OptimizerStep(self.model, task, training, self.width)
         self.ema = None if training.ema is None else Ema(self.model, training.ema)
         self.start_time = time.monotonic()
         self.norms: deque[float] = deque(maxlen=100)  # recent gradient norms, for the checklist
         self.checkpointer = Checkpointer(bundle, self.optimizer_step, self.ema, folder, progress.warn)
+        check_memory(bundle, task, training)  # before moments are read: they are part of the estimate
         self.state = self.checkpointer.resume()
         self.listener: Callable[[Record], None] | None = None
 
@@ -78,6 +81,7 @@ class TrainingLoop:
 
     def run(self, listener: Callable[[Record], None] | None) -> TrainingResult:
         self.listener = listener
+        first, published = self.state.step, (self.folder / CONFIG_FILE).exists()
         self.progress.start(self.state.step, self.training.steps)
         try:
             reason = self._loop()
@@ -87,18 +91,31 @@ class TrainingLoop:
             self.checkpointer.publish(self.state)
         state = self.state
         status: Literal["done", "stopped"] = "done" if reason in DONE_REASONS else "stopped"
+        if status == "done" and published and first == state.step:
+            reason = FINISHED
         return TrainingResult(
-            status, reason, self.folder, state.step, state.tokens, state.best, state.best_step
+            status,
+            reason,
+            self.folder,
+            state.step,
+            state.tokens,
+            state.best,
+            state.best_step,
+            trainable=sum(p.numel() for p in self.optimizer_step.parameters.values()),
+            parameters=sum(p.numel() for p in self.model.parameters()),
         )
 
     def _loop(self) -> str:
         state, training = self.state, self.training
         self._validate_if_due(self.log.validation(state.step))
+        if self.checkpointer.extended:
+            state.waited = 0  # the patience of the longer run begins here
         while not (reason := self._end_reason()):
             start = time.monotonic()
             self.model.train()
             try:
-                metrics = self.optimizer_step.run(state.step + 1, state, lambda: bool(self._stop_reason()))
+                with out_of_memory_errors(state.step + 1):
+                    metrics = self.optimizer_step.run(state.step + 1, state, self._must_stop)
             except NonFiniteError as error:
                 raise self._stop_at_non_finite(error) from None
             if metrics is None:
@@ -106,7 +123,7 @@ class TrainingLoop:
                 return self._stop_reason()
             self._finish_step(metrics, time.monotonic() - start)
             requested = self.signals.take_save_request()
-            due = self._is_due(training.save_every) or self._is_due(training.valid_every)
+            due = self._is_due(training.save_every) or self._is_due(training.validation_interval)
             if requested or due or self._end_reason():
                 self._save()
             self._validate_if_due()
@@ -118,10 +135,13 @@ class TrainingLoop:
         Therefore a checkpoint does not include the validation of its own step. A resumed run takes those
         scores from the log (`finished`) if the validation was completed, and validates otherwise.
         """
-        if not self._is_due(self.training.valid_every) or self.state.scored == self.state.step:
+        due = self._is_due(self.training.validation_interval)
+        # What was the last step once, and validated as such, counts even if the run was given more steps.
+        if self.state.scored == self.state.step or not (due or finished):
             return
         if finished is None:
-            self._validate()
+            with out_of_memory_errors(self.state.step):
+                self._validate()
         else:
             self._update_best(finished["scores"])
         self.checkpointer.prune(self.state)
@@ -133,6 +153,9 @@ class TrainingLoop:
         if self.training.patience is not None and self.state.waited >= self.training.patience:
             return "patience"
         return ""
+
+    def _must_stop(self) -> bool:
+        return bool(self._stop_reason())
 
     def _stop_reason(self) -> str:
         """Why the run must stop early, or ""; asked between micro-batches."""
@@ -153,8 +176,14 @@ class TrainingLoop:
         self.norms.append(metrics.grad_norm)
         if self.ema is not None:
             self.ema.update(self.model)
-        record = {"step": self.state.step, **vars(metrics), "tokens": self.state.tokens}
-        record["speed"] = {"tokens_per_second": metrics.targets / max(seconds, 1e-9), "seconds": seconds}
+        values = {name: value for name, value in vars(metrics).items() if name != "inputs"}
+        record: Record = {"step": self.state.step, **values, "tokens": self.state.tokens}
+        seconds = max(seconds, 1e-9)
+        record["speed"] = {
+            "tokens_per_second": metrics.targets / seconds,
+            "input_tokens_per_second": metrics.inputs / seconds,
+            "seconds": seconds,
+        }
         self._record(record)
         self.progress.step(record)
 

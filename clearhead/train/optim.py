@@ -25,9 +25,9 @@ class Optimizer(Spec):
 class AdamW(Optimizer):
     """Adam with decoupled weight decay (Loshchilov 2019)."""
 
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.999)  # decay of the two moments
+    eps: float = 1e-8  # added to the root of the second moment
+    decay: float = 0.01  # weight decay of matrices; none for biases and norms
 
     def check(self) -> None:
         _check_adam(self.betas, self.eps)
@@ -43,8 +43,8 @@ class AdamW(Optimizer):
 class Adam(Optimizer):
     """Adam without weight decay (Kingma 2015)."""
 
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
+    betas: tuple[float, float] = (0.9, 0.999)  # decay of the two moments
+    eps: float = 1e-8  # added to the root of the second moment
 
     def check(self) -> None:
         _check_adam(self.betas, self.eps)
@@ -58,7 +58,7 @@ class Adam(Optimizer):
 class SGD(Optimizer):
     """Stochastic gradient descent with momentum."""
 
-    momentum: float = 0.0
+    momentum: float = 0.0  # share of the step before
 
     def check(self) -> None:
         if not 0 <= self.momentum < 1:

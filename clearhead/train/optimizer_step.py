@@ -14,7 +14,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from ..errors import TrainError
 from ..nn import Model, Tower, TransformerModel
-from ..tasks import Task
+from ..tasks import Task, input_tokens, on_device
 from .average import trainable_parameters
 from .determinism import seeded
 from .settings import Training
@@ -31,6 +31,16 @@ class StepMetrics:
     lr: float
     grad_norm: float  # before clipping
     targets: int
+    inputs: int = 0  # input tokens without padding
+
+
+@dataclass(frozen=True)
+class GradientMetrics:
+    """What is known of a step once its gradient is computed: a part of `StepMetrics`."""
+
+    loss: float
+    targets: int
+    inputs: int
 
 
 class NonFiniteError(Exception):
@@ -68,8 +78,8 @@ class OptimizerStep:
         returned, if `should_stop` returned True.
         """
         while True:
-            loss_and_count = self.compute_gradients(step, state.scale, should_stop)
-            if loss_and_count is None:
+            gradient = self.compute_gradients(step, state.scale, should_stop)
+            if gradient is None:
                 return None
             total_norm = get_total_norm(
                 [p.grad for p in self._parameters_with_gradient() if p.grad is not None]
@@ -91,12 +101,11 @@ class OptimizerStep:
         state.steady += 1
         if self.uses_loss_scale and state.steady == SCALE_GROWTH_INTERVAL and state.scale < MAX_LOSS_SCALE:
             state.scale, state.steady = state.scale * 2, 0
-        loss, targets = loss_and_count
-        return StepMetrics(loss, lr, norm, targets)
+        return StepMetrics(lr=lr, grad_norm=norm, **vars(gradient))
 
-    def compute_gradients(self, step: int, scale: float, should_stop: ShouldStop) -> tuple[float, int] | None:
-        """Accumulate the gradient of the mean loss over all micro-batches; returns that loss and the number
-        of targets, or None if `should_stop` returned True.
+    def compute_gradients(self, step: int, scale: float, should_stop: ShouldStop) -> GradientMetrics | None:
+        """Accumulate the gradient of the mean loss over all micro-batches; returns None if `should_stop`
+        returned True.
         """
         self.optimizer.zero_grad(set_to_none=True)
         batches = [self.task.batch(step, micro) for micro in range(self.training.micro)]
@@ -112,7 +121,7 @@ class OptimizerStep:
                 continue
             with seeded(self.device, self.training.seed, "dropout", step, micro):
                 with self.autocast():
-                    loss = self.task.loss(self.model, batch)
+                    loss = self.task.loss(self.model, on_device(batch, self.model))
                 value = float(loss.detach())
                 if not math.isfinite(value):
                     self.optimizer.zero_grad(set_to_none=True)
@@ -123,7 +132,7 @@ class OptimizerStep:
             for parameter in self._parameters_with_gradient():
                 assert parameter.grad is not None
                 parameter.grad.div_(scale)
-        return total / targets, targets
+        return GradientMetrics(total / targets, targets, sum(input_tokens(batch) for batch in batches))
 
     def autocast(self) -> AbstractContextManager[Any]:
         if self.training.precision == "float32":

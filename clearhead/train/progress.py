@@ -111,7 +111,8 @@ class EtaClock:
         """`step 200/400 loss 0.41 lr 3.0e-4 |g| 0.8 tok/s 9,100 eta 0:21`"""
         step = record["step"]
         seconds_per_step = (time.monotonic() - self._began) / max(step - self.first, 1)
-        speed = record["speed"]["tokens_per_second"]
+        # A classifier has one target per text: input tokens are comparable over tasks. Older logs lack them.
+        speed = record["speed"].get("input_tokens_per_second", record["speed"]["tokens_per_second"])
         eta = _duration(seconds_per_step * (self.steps - step))
         return (
             f"step {step}/{self.steps} loss {record['loss']:.3g} lr {_short_rate(record['lr'])} "

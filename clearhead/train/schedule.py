@@ -35,8 +35,8 @@ class Noam(Schedule):
     This is the rate itself, not a factor on `lr`: its peak is 6.9877e-4 for width 512 and 4000 warm-up steps.
     """
 
-    warmup: float = 4000
-    factor: float = 1.0
+    warmup: float = 4000  # steps; below 1 a share of all steps
+    factor: float = 1.0  # on the rate
 
     def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
         warmup = max(self.warmup_steps(steps), 1)
@@ -52,7 +52,7 @@ class Noam(Schedule):
 class InverseSqrt(Schedule):
     """Linear warm-up to `lr`, then inverse square root of the step."""
 
-    warmup: float = 4000
+    warmup: float = 4000  # steps; below 1 a share of all steps
 
     def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
         warmup = max(self.warmup_steps(steps), 1)
@@ -66,8 +66,8 @@ class InverseSqrt(Schedule):
 class Cosine(Schedule):
     """Linear warm-up to `lr`, then half a cosine down to `minimum` at the last step."""
 
-    warmup: float = 0
-    minimum: float = 0.0
+    warmup: float = 0  # steps; below 1 a share of all steps
+    minimum: float = 0.0  # the rate at the last step
 
     def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
         warmup = self.warmup_steps(steps)
@@ -81,8 +81,8 @@ class Cosine(Schedule):
 class LinearDecay(Schedule):
     """Linear warm-up to `lr`, then linear decay to `minimum` at the last step."""
 
-    warmup: float = 0
-    minimum: float = 0.0
+    warmup: float = 0  # steps; below 1 a share of all steps
+    minimum: float = 0.0  # the rate at the last step
 
     def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
         warmup = self.warmup_steps(steps)
@@ -95,7 +95,7 @@ class LinearDecay(Schedule):
 class Constant(Schedule):
     """Linear warm-up to `lr`, then constant."""
 
-    warmup: float = 0
+    warmup: float = 0  # steps; below 1 a share of all steps
 
     def rate(self, step: int, *, peak: float, steps: int, width: int) -> float:
         warmup = self.warmup_steps(steps)

@@ -11,29 +11,33 @@ from .optim import AdamW, Optimizer
 from .schedule import Constant, Cosine, LinearDecay, Noam, Schedule
 
 Precision = Literal["float32", "bfloat16", "float16"]
-MAY_CHANGE_ON_RESUME = ("time_budget", "keep")  # no number of a run depends on these
+MAY_CHANGE_ON_RESUME = ("time_budget", "keep", "device")  # no number depends on these, but for rounding
+MAY_GROW_ON_RESUME = ("steps", "patience")  # a finished run continues if one of these is raised
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Spec):
     """How to train. With the task and the initial weights it determines every number of a run."""
 
-    steps: int
-    seed: int = 0
-    lr: Positive | None = None  # the peak; None: 3e-4 (Noam derives its rate from the width)
-    optimizer: Optimizer = field(default_factory=AdamW)
+    steps: int  # optimizer steps in all
+    seed: int = 0  # of the initial weights, the order of rows, dropout and samples
+    lr: Positive | None = None  # peak learning rate; none: 3e-4 (Noam derives its rate from the width)
+    optimizer: Optimizer = field(default_factory=AdamW)  # adamw, adam or sgd
+    # learning rate by step: linear, cosine, constant, inverse_sqrt or noam
     schedule: Schedule = field(default_factory=Constant)
     clip: Positive | None = 1.0  # global gradient norm to clip at
     micro: int = 1  # micro-batches per step (gradient accumulation)
-    precision: Precision = "float32"
+    precision: Precision = "float32"  # of the forward and backward pass: float32, bfloat16, float16
     ema: float | None = None  # decay of the exponential moving average of weights, such as 0.999
     average: int = 1  # the final weights are the mean of this many last checkpoints
     patience: int | None = None  # early stopping: validations without a better score
-    save_every: int = 500
-    valid_every: int | None = None
+    save_every: int = 500  # steps between checkpoints
+    valid_every: int | None = None  # steps between validations
     keep: int = 2  # checkpoints kept beside the best
     time_budget: Positive | None = None  # seconds; then it saves and stops, and can be resumed
-    threads: int | None = None  # None: torch's current number
+    threads: int | None = None  # of the processor; none: torch's current number
+    device: str = "auto"  # cpu, cuda, cuda:1, mps; auto: where the model is, or the best of this machine
+    freeze: tuple[str, ...] = ()  # patterns of parameters that are not trained, such as tower.embed.*
 
     def check(self) -> None:
         for name in ("steps", "micro", "average", "save_every"):
@@ -47,13 +51,18 @@ class Training(Spec):
             raise SpecError(f"Training.ema is {self.ema}; expected a number between 0 and 1, such as 0.999")
         if self.ema is not None and self.average > 1:
             raise SpecError("Training has both ema and average; they do the same thing: choose one")
-        if self.patience is not None and self.valid_every is None:
-            raise SpecError("Training.patience counts validations; give valid_every, too")
         self._check_rate()
 
     @property
     def peak(self) -> float:
         return 3e-4 if self.lr is None else self.lr
+
+    @property
+    def validation_interval(self) -> int | None:
+        """Steps between validations: `valid_every`, or a tenth of all steps where patience needs some."""
+        if self.valid_every is None and self.patience is not None:
+            return max(self.steps // 10, 1)
+        return self.valid_every
 
     def rate(self, width: int, step: int) -> float:
         """The learning rate of a step, from 1, of a model of this width."""

@@ -13,7 +13,6 @@ from typing import Any
 from ..bundle import Bundle
 from ..malloc import disable_trim
 from ..tasks import Task
-from ..tune import layout
 from .atomic_write import remove_leftovers
 from .determinism import deterministic
 from .lock import locked
@@ -21,6 +20,7 @@ from .log import Record
 from .loop import TrainingLoop, TrainingResult
 from .progress import Progress, QuietProgress
 from .settings import Training
+from .setup import ready_to_train
 from .signals import StopSignals
 
 
@@ -52,17 +52,17 @@ class Trainer:
     def run(self) -> TrainingResult:
         """Train to the end, or until a signal or the time budget. The bundle then holds the weights."""
         disable_trim()
-        model = self.bundle.model
-        mode = model.training
+        ready = ready_to_train(self.bundle, self.training)
         with locked(self.folder), deterministic(self.training.threads), StopSignals() as signals:
             remove_leftovers(self.folder)
             try:
-                loop = TrainingLoop(
-                    self.bundle, self.task, self.training, self.folder, self.progress, signals
-                )
-                loop.begin(self.files)
-                return loop.run(self.log)
+                with ready as found:
+                    if found.names:
+                        self.progress.write(str(found))
+                    loop = TrainingLoop(
+                        self.bundle, self.task, self.training, self.folder, self.progress, signals
+                    )
+                    loop.begin(self.files)
+                    return loop.run(self.log)
             finally:
-                model.train(mode)
-                layout.for_inference(model)  # so that the bundle computes as the saved folder will
                 self.progress.close()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal
 
@@ -57,6 +58,15 @@ class Int8Module(nn.Module):
                 "an int8 model cannot be trained; load it without quantize, train, then quantize"
             )
         super().train(mode)
+        return self
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Int8Module:  # noqa: FBT001, FBT002
+        """What `.to` calls. Packed matrices are not buffers: they would stay behind."""
+        if (device := fn(torch.empty(0)).device).type != "cpu":
+            raise InputError(
+                f"an int8 model computes on the CPU only; given {device}: load it there without quantize"
+            )
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
 

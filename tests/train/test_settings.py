@@ -92,7 +92,6 @@ def test_an_unknown_field_is_refused_with_the_nearest() -> None:
         ({"precision": "fp8"}, "expected one of 'float32', 'bfloat16', 'float16'"),
         ({"ema": 1.0}, "Training.ema is 1.0; expected a number between 0 and 1"),
         ({"ema": 0.9, "average": 2}, "both ema and average"),
-        ({"patience": 2}, "give valid_every, too"),
         ({"schedule": Noam(), "lr": 0.1}, "Noam computes its rate from the width; leave out lr 0.1"),
         ({"schedule": Cosine(warmup=9)}, "expected less than steps 9: --train.schedule.warmup 0.1"),
         ({"schedule": LinearDecay(minimum=1.0)}, "LinearDecay.minimum is 1.0; expected 0 to lr 0.0003"),

@@ -6,6 +6,7 @@ import math
 import os
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import clearhead
 from clearhead.errors import LoadError, TrainError
 from clearhead.tasks import Better
 from clearhead.train import (
+    FINISHED,
     BarProgress,
     Ema,
     LineProgress,
@@ -131,7 +133,8 @@ def test_patience(larger: bool, scores: list[float], ends: int, best: int, tmp_p
     # The folder is the best model, and a finished run does not begin again.
     best_weights = (tmp_path / f"checkpoint-{best:06d}" / "model.safetensors").read_bytes()
     assert (tmp_path / "model.safetensors").read_bytes() == best_weights
-    assert Trainer(toy_bundle(), Toy(better=task.better), training, tmp_path).run() == result
+    again = Trainer(toy_bundle(), Toy(better=task.better), training, tmp_path).run()
+    assert again == replace(result, reason=FINISHED)
 
 
 def test_the_best_running_mean_is_the_model_at_the_end(tmp_path: Path) -> None:

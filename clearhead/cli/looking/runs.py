@@ -46,7 +46,7 @@ def show_gradients(folder: str, save: Path | None, *, json: bool) -> None:
     update = OptimizerStep(bundle.model.train(), prepared.task, training, hidden_size(bundle.spec))
     measured = update.compute_gradients(1, 1.0, lambda: False)
     grads = norms(bundle.model)
-    loss = float("nan") if measured is None else measured[0]
+    loss = float("nan") if measured is None else measured.loss
     path = gradient_strip(grads, f"{folder}: gradient norms").save(save) if save is not None else None
     if json:
         marks = {name: grads.mark(name) for name in grads.layers}

@@ -33,8 +33,11 @@ def is_replayable(tower: Stack, capacity: int) -> bool:
     """Whether successive decode steps issue the same torch calls and differ only in sizes.
 
     True if no layer changes its calls with the length of the text, up to `capacity` tokens, and no forward
-    hook is registered that would expect to see every step.
+    hook is registered that would expect to see every step. On the CPU only: elsewhere a step waits for its
+    device, not for Python.
     """
+    if any(parameter.device.type != "cpu" for parameter in tower.parameters()):
+        return False
     if (tower.spec.max_length or capacity) < capacity:
         return False  # the model itself must refuse the first token beyond its last position
     if _has_any_global_hook():  # type: ignore[no-untyped-call]

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import get_device_states, set_device_states
 
 from ..block import BlockModule
 from ..context import Context
@@ -38,10 +39,25 @@ def run_reversible(blocks: Sequence[BlockModule], x_BTD: Tensor, contexts: Seque
 
 
 @dataclass(frozen=True)
+class _RandomState:
+    """The states of the CPU's generator and of that of the device a tensor is on."""
+
+    cpu: Tensor
+    devices: list[int]
+    states: list[Tensor]
+    kind: str  # the type of the device
+
+    @classmethod
+    def of(cls, x: Tensor) -> _RandomState:
+        devices, states = get_device_states(x)
+        return cls(torch.get_rng_state(), devices, states, x.device.type if devices else "cuda")
+
+
+@dataclass(frozen=True)
 class _Work:
     blocks: Sequence[BlockModule]
     contexts: Sequence[Context]
-    random: list[Tensor] = field(default_factory=list)  # state of the dropout generator, step by step
+    random: list[_RandomState] = field(default_factory=list)  # of the dropout generators, step by step
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -56,7 +72,7 @@ class _TwoStreams(torch.autograd.Function):
         for block, ctx in zip(work.blocks, work.contexts, strict=True):
             for name, read in (("attn", two), ("ff", None)):
                 if block.training:
-                    work.random.append(torch.get_rng_state())
+                    work.random.append(_RandomState.of(one))
                 if read is not None:
                     one = one + block.sublayer(name, read, ctx)
                 else:
@@ -85,7 +101,7 @@ def _again(
     grad: Tensor,
     ctx: Context,
     sums: dict[int, Tensor],
-    random: Tensor | None,
+    random: _RandomState | None,
 ) -> tuple[Tensor, Tensor]:
     """One sub-layer recomputed: its output for `read`, and the gradient of that."""
     wanted = [p for p in block.sublayer_parameters(name) if p.requires_grad]
@@ -100,11 +116,12 @@ def _again(
 
 
 @contextmanager
-def _drawn_from(random: Tensor | None) -> Iterator[None]:
-    """The same random numbers as the first time, and the generator as it was afterwards."""
+def _drawn_from(random: _RandomState | None) -> Iterator[None]:
+    """The same random numbers as the first time, and the generators as they were afterwards."""
     if random is None:
         yield
         return
-    with torch.random.fork_rng(devices=[]):
-        torch.set_rng_state(random)
+    with torch.random.fork_rng(devices=random.devices, device_type=random.kind):
+        torch.set_rng_state(random.cpu)
+        set_device_states(random.devices, random.states, device_type=random.kind)
         yield

@@ -58,14 +58,16 @@ class SegmentMemory(Cache):
         self.memories = [LayerMemory() for _ in range(depth)]
         self.layers = list(self.memories)
 
-    def blank(self, batch: int, width: int, dtype: torch.dtype = torch.float32) -> SegmentMemory:
+    def blank(
+        self, batch: int, width: int, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+    ) -> SegmentMemory:
         """Start with states of zeros, as `transformers` does; the paper starts without any.
 
         The zeros are the input of attention. In a pre-norm model, those of `transformers` precede the norm.
         """
         for layer in self.memories:
-            layer.past_BKD = torch.zeros(batch, self.limit, width, dtype=dtype)
-        self.real_BK = torch.ones(batch, self.limit, dtype=torch.bool)
+            layer.past_BKD = torch.zeros(batch, self.limit, width, dtype=dtype, device=device)
+        self.real_BK = torch.ones(batch, self.limit, dtype=torch.bool, device=device)
         return self
 
     def add_tokens(self, real_BT: Tensor) -> None:

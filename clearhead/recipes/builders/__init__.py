@@ -1,15 +1,15 @@
 """Task builders, one per task name: rows and a tokenizer in; the task and the model config it needs out."""
 
 from . import generation, pretraining, understanding
-from .builder import BuiltTask, TaskBuilder, special_ids
+from .builder import DECODER, ENCODER, ENCODER_DECODER, BuiltTask, TaskBuilder, special_ids
 
 BUILDERS = {
-    "translate": TaskBuilder(generation.build_translate, frame="eos"),
-    "denoise": TaskBuilder(generation.build_denoise, frame="eos"),
-    "spans": TaskBuilder(generation.build_spans, frame="eos"),
-    "causal": TaskBuilder(generation.build_causal),
-    "masked": TaskBuilder(pretraining.build_masked, frame="cls-sep", lower=True),
-    "pretrain": TaskBuilder(pretraining.build_pretrain, frame="cls-sep", lower=True),
+    "translate": TaskBuilder(generation.build_translate, ENCODER_DECODER, frame="eos"),
+    "denoise": TaskBuilder(generation.build_denoise, ENCODER_DECODER, frame="eos"),
+    "spans": TaskBuilder(generation.build_spans, ENCODER_DECODER, frame="eos"),
+    "causal": TaskBuilder(generation.build_causal, DECODER),
+    "masked": TaskBuilder(pretraining.build_masked, ENCODER, frame="cls-sep", lower=True),
+    "pretrain": TaskBuilder(pretraining.build_pretrain, ENCODER, frame="cls-sep", lower=True),
     "classify": TaskBuilder(understanding.build_classify, frame="cls-sep", lower=True),
     "regress": TaskBuilder(understanding.build_regress, frame="cls-sep", lower=True),
     "choose": TaskBuilder(understanding.build_choose, frame="cls-sep", lower=True),

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from ...bundle import Bundle
 from ...data import Row
 from ...families import HeadKind as Head
+from ...nn import Model
 from ...tasks import SpecialIds, Task
 from ...text import Encoding, Tokenizer
 from ..rows import Dataset
@@ -35,10 +36,33 @@ class BuiltTask:
 
 
 @dataclass(frozen=True)
+class ModelNeed:
+    """Which models can learn a task."""
+
+    accepts: Callable[[Model], bool]
+    description: str
+
+
+ENCODER_DECODER = ModelNeed(
+    lambda spec: spec.is_encoder_decoder, "an encoder and a decoder, such as T5, BART or mBART"
+)
+DECODER = ModelNeed(
+    lambda spec: spec.generates and not spec.is_encoder_decoder, "a decoder, such as GPT-2 or LLaMA"
+)
+ENCODER = ModelNeed(
+    lambda spec: not spec.decodes and not spec.is_encoder_decoder, "an encoder, such as BERT or RoBERTa"
+)
+ONE_STACK = ModelNeed(
+    lambda spec: not spec.is_encoder_decoder, "a model with one stack, such as BERT or GPT-2"
+)
+
+
+@dataclass(frozen=True)
 class TaskBuilder:
     """How a task is built, and how a tokenizer for it is trained where the model has none."""
 
     build: Callable[[RunConfig, Dataset, Tokenizer, list[str]], BuiltTask]  # the list collects notes
+    needs: ModelNeed = ONE_STACK
     frame: Literal["none", "eos", "bos-eos", "cls-sep"] = "none"  # special tokens around an encoded text
     lower: bool = False
 

@@ -1,0 +1,133 @@
+"""Training from Python: a model, rows and a recipe in; the trained model and its scores out.
+
+`clearhead train` runs the same code, from files and with a folder that can be resumed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ..bundle import Bundle, load
+from ..data import InMemorySource, Schema, Source, detect_schemas, read_splits
+from ..errors import InputError, TrainError, nearest, quoted
+from ..train import Progress, Record, Trainer, TrainingResult, default_progress, read_log
+from .overrides import full_name
+from .prepare import PreparedRun, prepare
+from .settings import RECIPES, SETTINGS_FILE, run_of
+
+Rows = Iterable[Mapping[str, Any]]
+Data = str | os.PathLike[str] | Sequence[str] | Rows | Mapping[str, Rows]
+# The recipe that learns from rows of a form, for an encoder-decoder and for a model with one stack.
+RECIPE_BY_FORM = {
+    "label": "classify", "labels": "classify", "score": "regress", "choice": "choose", "tags": "tag",
+    "answer": "answer", "text": "lm", "messages": "sft", "prompt": "sft", "pair": "sft",
+}  # fmt: skip
+PAIR_FORMS = ("pair", "prompt")
+
+
+def train(
+    bundle: Bundle | str | Path,
+    data: Data,
+    recipe: str | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    log: Callable[[Record], None] | None = None,
+    **settings: Any,
+) -> Bundle:
+    """Fine-tune a model on rows, and return the trained copy; the model given stays as it is.
+
+    `data` is a file, two parallel files, a folder, a list of rows (dicts), or lists by split:
+    {"train": [...], "valid": [...]}. Without a validation split some rows are held out. `recipe` is one of
+    `clearhead train --list`; None chooses it by the columns of the rows.
+    `settings` have the names of the command line: epochs=3, lr=5e-5, batch_size=16, max_length=128, seed=1,
+    freeze=["tower.embed.*"], and any other by its dotted name: **{"train.save_every": 100}.
+    `out` keeps the run: checkpoints, log, settings, and the model; a run found there is resumed.
+    The result has the validation scores of the weights it holds in `scores`.
+    """
+    base = bundle if isinstance(bundle, Bundle) else load(bundle)
+    sources = _sources(data)
+    given = {full_name(name): value for name, value in settings.items()}
+    mapping = given.get("data.map")
+    name = recipe or _recipe_for(base, sources, mapping)
+    run = run_of(name, given, fine_tune=True)
+    prepared = prepare(run, base=base, sources=sources)
+    with ExitStack() as stack:
+        folder = Path(out) if out is not None else Path(stack.enter_context(TemporaryDirectory()))
+        result = run_training(prepared, folder, progress=progress or default_progress(), log=log)
+        if result.status == "stopped" and result.reason == "SIGINT":
+            raise KeyboardInterrupt
+        if result.status == "stopped" and out is None and result.reason != "time budget":
+            raise TrainError(f"training stopped at step {result.step}: {result.reason}")
+        trained = prepared.bundle
+        trained.model.eval()
+        trained.scores = validation_scores(folder, result)
+    return trained
+
+
+def run_training(
+    prepared: PreparedRun,
+    folder: Path,
+    *,
+    progress: Progress,
+    log: Callable[[Record], None] | None = None,
+) -> TrainingResult:
+    """Train, and write the settings beside the model; if it fails its checks, the folder is unchanged."""
+    run = prepared.run
+    files = {SETTINGS_FILE: run.to_yaml()}
+    trainer = Trainer(
+        prepared.bundle, prepared.task, run.train, folder, log=log, progress=progress, files=files
+    )
+    return trainer.run()
+
+
+def validation_scores(folder: Path, result: TrainingResult) -> dict[str, float]:
+    """The scores of the step whose weights were kept; empty if there was no validation."""
+    step = result.best_step if result.best_step is not None else result.step
+    for record in reversed(read_log(folder)):
+        if record["step"] == step and record.get("split") == "valid":
+            return {name: value for name, value in record["scores"].items() if value is not None}
+    return {}
+
+
+def _sources(data: Any) -> dict[str, Source]:
+    """Rows by split, of files or in memory."""
+    if isinstance(data, str | os.PathLike):
+        return dict(read_splits(data))
+    if isinstance(data, Mapping):
+        return {str(split): _rows_in_memory(rows, str(split)) for split, rows in data.items()}
+    rows = list(data)
+    if rows and all(isinstance(row, str | os.PathLike) for row in rows):
+        return dict(read_splits([str(row) for row in rows]))
+    return {"train": _rows_in_memory(rows, "train")}
+
+
+def _rows_in_memory(rows: Any, split: str) -> Source:
+    listed = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, str) else None
+    if not listed or not all(isinstance(row, Mapping) for row in listed):
+        raise InputError(
+            f"the rows of {split!r} are {quoted(rows)}; expected a list of dicts such as "
+            f"{{'text': 'a film', 'label': 'good'}}, or the name of a file"
+        )
+    return InMemorySource([dict(row) for row in listed], name=split)
+
+
+def _recipe_for(base: Bundle, sources: Mapping[str, Source], mapping: Mapping[str, str] | None) -> str:
+    """The recipe for the most likely form of the rows that this model can learn from."""
+    source = sources.get("train") or next(iter(sources.values()))
+    schemas: tuple[Schema, ...] = detect_schemas(source, mapping)
+    for schema in schemas:
+        if base.spec.is_encoder_decoder:
+            if schema.form in PAIR_FORMS:
+                return "translate"
+        elif schema.form in RECIPE_BY_FORM:
+            return RECIPE_BY_FORM[schema.form]
+    raise InputError(
+        f"the rows look like {schemas[0]}, and no recipe learns that with this model; "
+        f"name one: recipe={nearest('', RECIPES)}"
+    )

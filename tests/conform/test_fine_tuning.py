@@ -1,0 +1,162 @@
+"""Fine-tuning: every family with every recipe it can learn, from a checkpoint with another head.
+
+Three steps are trained, the result is saved and opened by transformers: same logits, same label names.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from references import KNOWN, Reference, patient
+from tolerance import assert_close
+
+import clearhead as ch
+from clearhead.families import Family
+from clearhead.recipes import RECIPES, load_run, prepare
+from clearhead.recipes.builders import BUILDERS
+from clearhead.text import Tokenizer, train_tokenizer
+from clearhead.train import Trainer
+from clearhead.weights import targets
+
+WORDS = ["red", "green", "blue", "cat", "dog"]
+TEXTS = [f"{WORDS[i % 3]} {WORDS[3 + i % 2]} {i % 10}" for i in range(24)]
+ROWS = {
+    "text": [{"text": ". ".join(TEXTS[i : i + 3]) + "."} for i in range(20)],
+    "pair": [{"src": text, "tgt": text[::-1]} for text in TEXTS],
+    "prompt": [{"prompt": text, "completion": text[::-1]} for text in TEXTS],
+    "label": [{"text": text, "label": text.split()[0]} for text in TEXTS],
+    "score": [{"text": text, "text2": TEXTS[i - 1], "score": i / 7} for i, text in enumerate(TEXTS)],
+    "choice": [{"question": text, "choices": WORDS[:3], "answer": i % 3} for i, text in enumerate(TEXTS)],
+    "tags": [{"tokens": text.split(), "tags": ["B-X", "O", "O"]} for text in TEXTS],
+    "answer": [
+        {"question": "which colour", "context": text, "answers": [{"text": text.split()[0], "start": 0}]}
+        for text in TEXTS
+    ],
+}
+FORMS = {
+    "classify": "label", "regress": "score", "embed": "score", "choose": "choice", "tag": "tags",
+    "answer": "answer", "translate": "pair", "causal": "text", "pretrain": "text", "denoise": "text",
+}  # fmt: skip
+HEADS = {
+    "classify": "labels", "regress": "labels", "embed": "hidden", "choose": "choice", "tag": "tags",
+    "answer": "span", "pretrain": "pretrain",
+}  # fmt: skip
+LABELS = {"classify": ["blue", "green", "red"], "regress": ["score"], "tag": ["B-X", "O"]}
+TINY = ["train.steps=3", "train.valid_every=3", "train.save_every=3", "data.length=32", "batch_size=4"]
+
+
+def combinations() -> Iterator[tuple[Family, str]]:
+    """Every recipe for every family that has its head and its kind of stack."""
+    for family in KNOWN.values():
+        for recipe in RECIPES:
+            task = load_run(recipe).task
+            head = HEADS.get(task, "tokens")
+            if head not in family.architectures or len(family.architectures) < 2:
+                continue
+            spec = family.spec(family.config(family.head_config.get(head, {})), head)
+            if BUILDERS[task].needs.accepts(spec):
+                yield family, recipe
+
+
+COMBINATIONS = list(combinations())
+
+
+@cache
+def tokenizer_files(frame: str) -> dict[str, bytes]:
+    texts = [*TEXTS, *(text[::-1] for text in TEXTS), "which colour"]
+    return train_tokenizer(texts, "wordpiece", vocab=90, frame=frame).files
+
+
+def checkpoint(folder: Path, family: Family, recipe: str) -> Path:
+    """A checkpoint of transformers with another head than the recipe needs, and a tokenizer."""
+    task = load_run(recipe).task
+    needed = HEADS.get(task, "tokens")
+    other = next(
+        head for head in ("hidden", "tokens", "labels") if head != needed and head in family.architectures
+    )
+    Reference(family, other, "plain", {}).files(folder)
+    for name, data in tokenizer_files("eos" if family.mode == "encoder-decoder" else "cls-sep").items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def test_the_combinations_cover_every_family_and_every_recipe() -> None:
+    assert {family.name for family, _ in COMBINATIONS} == set(KNOWN)
+    assert {recipe for _, recipe in COMBINATIONS} == set(RECIPES)
+    assert len(COMBINATIONS) > 100
+
+
+@pytest.mark.parametrize(("family", "recipe"), COMBINATIONS, ids=[f"{f.name}-{r}" for f, r in COMBINATIONS])
+def test_a_fine_tuned_checkpoint_is_what_transformers_opens(
+    family: Family, recipe: str, tmp_path: Path
+) -> None:
+    base = checkpoint(tmp_path / "base", family, recipe)
+    task = load_run(recipe).task
+    file = tmp_path / "rows.jsonl"
+    form = "prompt" if recipe == "sft" else FORMS[task]
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS[form]))
+    words = [f"data.source={file}", f"data.valid={file}", f"model.family={base}", *TINY]
+    prepared = prepare(load_run(recipe, words))
+    before = {name: p.detach().clone() for name, p in prepared.bundle.model.named_parameters()}
+    Trainer(prepared.bundle, prepared.task, prepared.run.train, tmp_path / "run").run()
+    moved = [n for n, p in prepared.bundle.model.named_parameters() if not torch.equal(p, before[n])]
+    heads = [name for name in before if name.startswith("head")]  # a tied one has no weights of its own
+    assert any(name in moved for name in heads) == bool(heads)
+    assert any("blocks" in name for name in moved)
+
+    bundle = ch.load(tmp_path / "run")
+    kind = getattr(transformers, family.architectures[bundle.task])
+    theirs, info = kind.from_pretrained(tmp_path / "run", output_loading_info=True)
+    patient(theirs)
+    assert not info["mismatched_keys"]
+    table = family.weights(family.config(bundle.config), bundle.task)
+    unused = [name for name in info["missing_keys"] if "pooler" in name or targets(name, table) == ()]
+    assert set(unused) == set(info["missing_keys"])  # a pooler beside sentence vectors, a bias never added
+    if task in LABELS:
+        assert list(bundle.labels.values()) == LABELS[task]
+        assert theirs.config.id2label == dict(enumerate(LABELS[task]))
+    if task == "regress":
+        assert theirs.config.problem_type == "regression"
+    ids = torch.randint(5, 88, (2, 12), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        inputs = {"decoder_input_ids": ids[:, :8]} if bundle.spec.is_encoder_decoder else {}
+        ours = bundle.model(ids, ids[:, :8]) if inputs else bundle.model(ids)
+        if (family.name, bundle.task) == ("longformer", "span"):  # theirs looks for the question by itself
+            inputs["global_attention_mask"] = torch.zeros_like(ids)
+        answer = theirs.eval()(input_ids=ids[:, None] if bundle.task == "choice" else ids, **inputs)
+        want = torch.stack(tuple(answer[:2]), -1) if bundle.task == "span" else answer[0]
+    assert_close(ours, want)
+    # AutoTokenizer would give Qwen 2 a byte-level tokenizer, whatever the file says.
+    read = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path / "run")
+    own = Tokenizer.read(tmp_path / "run")
+    assert own is not None and read(TEXTS[0])["input_ids"] == list(own.encode(TEXTS[0]).ids)
+
+
+@pytest.mark.parametrize("family", KNOWN.values(), ids=list(KNOWN))
+def test_a_recipe_builds_a_new_model_of_any_family_that_has_its_head(family: Family, tmp_path: Path) -> None:
+    """`--model.family NAME`: the sizes of the recipe in the words of that family."""
+    recipes = [recipe for f, recipe in COMBINATIONS if f.name == family.name]
+    for recipe in recipes:
+        task = load_run(recipe).task
+        file = tmp_path / f"{recipe}.jsonl"
+        form = "prompt" if recipe == "sft" else FORMS[task]
+        file.write_text("".join(json.dumps(row) + "\n" for row in ROWS[form]))
+        words = [f"data.source={file}", f"data.valid={file}", "tokenizer.vocab=300", "data.length=64"]
+        sizes = [
+            "model.width=32",
+            "model.depth=2",
+            "model.heads=4",
+            "model.feedforward=48",
+            "model.positions=64",
+        ]
+        prepared = prepare(load_run(recipe, [*words, "--model.family", family.name, *sizes]))
+        spec = prepared.bundle.spec
+        assert prepared.bundle.family is not None and prepared.bundle.family.name == family.name
+        for tower in spec.towers.values():
+            assert (tower.width, tower.depth) == (32, 2)
+        assert spec.count() < 120_000, (recipe, spec.count())
+        prepared.task.loss(prepared.bundle.model, prepared.task.batch(1, 0)).backward()
