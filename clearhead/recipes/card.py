@@ -53,7 +53,7 @@ def model_card(
     step: int,
     best_step: int | None = None,
 ) -> str:
-    """`scores` are those of the saved weights on the validation rows (`validation_scores`); `name` is that of the folder.
+    """`scores` are those of the saved weights on the validation rows; `name` is that of the folder.
 
     `step` is the last step of the run, `best_step` the one whose weights were saved.
     """

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
-from test_tasks import HIDE, IDS, MODELS, TEXTS, causal, classify
+from small_tasks import HIDE, IDS, MODELS, TEXTS, causal, classify
 from zoo import pair, single
 
 from clearhead import nn as cn
@@ -166,7 +166,7 @@ def test_rouge_is_that_of_rouge_score() -> None:
     from rouge_score.rouge_scorer import RougeScorer
 
     predictions = ["the cat sat on the mat", "a dog", "nothing in common"]
-    references = ["the cat lay on a mat", "a dog ran", "quite different words"]
+    references = ["on a mat lay the cat", "a dog ran", "quite different words"]
     scorer = RougeScorer(["rouge1", "rouge2", "rougeL"])
     ours = rouge(predictions, references, "en")
     for kind in ("rouge1", "rouge2", "rougeL"):
