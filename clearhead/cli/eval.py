@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..recipes import EvaluationReport, RunConfig
 
 MAX_TABLE_CLASSES = 10  # of more, the most frequent confusions are listed
-CELL = 60  # characters of a text in the table of the worst rows
+MAX_CELL_TEXT = 60  # characters of a text in the table of the worst rows
 SHOWN_CONFUSIONS = 8
 
 
@@ -202,4 +202,4 @@ def _print_worst(shown: EvaluationView) -> None:
 
 def _one_line(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= CELL else text[: CELL - 1] + "…"
+    return text if len(text) <= MAX_CELL_TEXT else text[: MAX_CELL_TEXT - 1] + "…"

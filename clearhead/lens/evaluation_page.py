@@ -9,7 +9,7 @@ from ..errors import InputError, SaveError
 from .pictures import EvaluationView, draw_evaluation
 
 EVALUATION_SUFFIXES = (".png", ".svg", ".pdf", ".html")
-STYLE = """
+PAGE_STYLE = """
 body { font: 15px/1.5 system-ui, "Noto Sans SC", sans-serif; color: #1f2933; max-width: 70rem;
        margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.25rem; } h2 { font-size: 1rem; margin-top: 2rem; }
@@ -53,7 +53,7 @@ def evaluation_page(view: EvaluationView) -> str:
         parts.append(f"<h2>Confusion matrix: count, share of the row</h2>{_matrix(view)}")
     if view.rows:
         parts.append(f"<h2>The {len(view.rows)} worst examples, by {escape(view.measure)}</h2>{_list(view)}")
-    head = f'<meta charset="utf-8"><title>{escape(view.title)}</title><style>{STYLE}</style>'
+    head = f'<meta charset="utf-8"><title>{escape(view.title)}</title><style>{PAGE_STYLE}</style>'
     return f"<!doctype html><html><head>{head}</head><body>{''.join(parts)}</body></html>\n"
 
 

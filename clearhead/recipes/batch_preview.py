@@ -20,7 +20,7 @@ from .rows import Dataset
 from .settings import DataConfig, RunConfig
 
 Segments = list[tuple[str, bool]]
-DEFAULT_LENGTHS = 512
+PREVIEW_LENGTH = 512
 RECIPE_OF_TASK = {"causal": "lm", "masked": "lm"}  # the others are called like their task
 
 
@@ -39,7 +39,7 @@ def preview_batch(
     """
     task = task_for(schema, base)
     positions = base.spec.max_length if base is not None else None
-    length = min(length or DEFAULT_LENGTHS, positions or DEFAULT_LENGTHS)
+    length = min(length or PREVIEW_LENGTH, positions or PREVIEW_LENGTH)
     data = DataConfig(length=length, tokens=10**6, rows=1, truncate="source")
     run = RunConfig(task=task, data=data, train=Training(steps=1))
     rows = [row]
@@ -50,7 +50,7 @@ def preview_batch(
         built: Any = builders.BUILDERS[task].build(run, dataset, tokenizer, []).task
     except DataError:
         return preview(schema.form, row)
-    return [segment for segment in READERS[task](built, row, tokenizer) if segment[0]]
+    return [segment for segment in BATCH_READERS[task](built, row, tokenizer) if segment[0]]
 
 
 def task_for(schema: Schema, base: Bundle | None) -> str:
@@ -166,7 +166,7 @@ def _similar(task: Any, row: Row, tokenizer: Tokenizer) -> Segments:
     return together if "score" not in row else [*together, (" → ", False), (f"{row['score']:g}", True)]
 
 
-READERS: dict[str, Callable[[Any, Row, Tokenizer], Segments]] = {
+BATCH_READERS: dict[str, Callable[[Any, Row, Tokenizer], Segments]] = {
     "causal": _packed,
     "translate": _pair,
     "spans": _pair,

@@ -42,7 +42,7 @@ OUTPUTS = {
     "pretrain": "fills in masked words",
 }
 HAS_FOLDER = re.compile(r"(?:^|[\s'\"(])(?:/|~|[A-Za-z]:\\)")  # an absolute path in a note
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def model_card(
@@ -123,7 +123,7 @@ def _language(prepared: PreparedRun) -> str | None:
 
 def _is_hub_id(prepared: PreparedRun) -> bool:
     name = str(prepared.run.model.get("family", ""))
-    return HUB_ID.fullmatch(name) is not None and not Path(name).exists()
+    return HUB_NAME.fullmatch(name) is not None and not Path(name).exists()
 
 
 def _base_name(prepared: PreparedRun) -> str | None:

@@ -46,7 +46,7 @@ choices = ["one answer", "another answer"]
 inputs = tokenizer(["a question"] * len(choices), choices, padding=True, return_tensors="pt")
 scores = model(**{{key: value[None] for key, value in inputs.items()}}).logits
 print(choices[scores[0].argmax()])"""
-SENTENCES = """from sentence_transformers import SentenceTransformer
+SENTENCE_VECTORS = """from sentence_transformers import SentenceTransformer
 
 model = SentenceTransformer({name})
 vectors = model.encode(["a text", "another text"])
@@ -81,7 +81,7 @@ def command_line(bundle: Bundle, task: str, name: str) -> str:
 def python_snippet(bundle: Bundle, run: RunConfig, name: str) -> str:
     """The same in Python, by transformers or sentence-transformers."""
     name = dumps(name, ensure_ascii=False)
-    by_head = {"span": SPAN, "choice": CHOICE, "hidden": SENTENCES}
+    by_head = {"span": SPAN, "choice": CHOICE, "hidden": SENTENCE_VECTORS}
     if bundle.task in by_head:
         return by_head[bundle.task].format(name=name)
     if bundle.spec.is_encoder_decoder:

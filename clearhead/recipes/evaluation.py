@@ -33,7 +33,7 @@ from .rows import Dataset
 from .settings import TASKS, DataConfig, RunConfig
 
 SPLIT = "test"
-DEFAULT_LENGTH = 512  # tokens of a text, if neither the model nor the user says less
+EVALUATION_LENGTH = 512  # tokens of a text, if neither the model nor the user says less
 TEXT_LENGTH = 1024  # the same for language models: perplexity falls with the context
 BATCH_TOKENS = 2048  # per batch; logits over a large vocabulary take most of the memory
 TRAINING_ROWS = 200  # builders want a training split, too
@@ -265,7 +265,7 @@ def _run_config(
         if value is not None and value < 1:
             raise InputError(f"{option} is {value}; expected 1 or more")
     data = settings.data if settings is not None else DataConfig(truncate="source")
-    default = data.length if settings is not None else TEXT_LENGTH if task == "causal" else DEFAULT_LENGTH
+    default = data.length if settings is not None else TEXT_LENGTH if task == "causal" else EVALUATION_LENGTH
     pooled = (bundle.pooling or {}).get("max_seq_length") if task == "embed" else None
     wanted, positions = length or pooled or default, bundle.spec.max_length
     taken = min(wanted, positions or wanted)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..data import Row, row_texts
-from ..tasks import Evaluation, Outcome, bleu_signature
+from ..tasks import Evaluation, ExampleOutcome, bleu_signature
 from ..text import Tokenizer
 
 # Tasks whose examples are the rows themselves; the others cut texts into pieces.
@@ -25,7 +25,7 @@ ANSWERS: dict[str, Callable[[Row], str]] = {  # what a language model is asked f
 class RowResult:
     """The outcome of a row, with what the model read."""
 
-    outcome: Outcome
+    outcome: ExampleOutcome
     text: str
     place: str = ""  # file and line, where known
 
@@ -40,7 +40,7 @@ class EvaluationReport:
     """Everything that `clearhead eval` prints, saves or draws."""
 
     task: str
-    rows: int  # of the file without empty ones; what else was left out or cut is in the notes
+    rows: int  # of the file without empty ones; what else was left out or cut is in `notes`
     evaluation: Evaluation
     notes: tuple[str, ...] = ()
     signature: str | None = None  # the settings behind BLEU
@@ -54,7 +54,7 @@ class EvaluationReport:
     def worst(self, count: int) -> list[RowResult]:
         """The rows with the largest error, worst first."""
 
-        def at(values: Sequence[str], outcome: Outcome) -> str:
+        def at(values: Sequence[str], outcome: ExampleOutcome) -> str:
             return values[outcome.example] if outcome.example < len(values) else ""
 
         return [
@@ -112,7 +112,7 @@ def _ids_of(example: Any) -> Sequence[int]:
     return ids
 
 
-def _with_texts(outcome: Outcome, form: str, row: Row) -> Outcome:
+def _with_texts(outcome: ExampleOutcome, form: str, row: Row) -> ExampleOutcome:
     """Choices, completions and entities as texts: the tasks know them by number only, or not at all."""
     if form == "choice":
         texts = [str(row["choices"][int(number)]) for number in (outcome.reference, outcome.prediction)]
@@ -140,7 +140,7 @@ def _entities(words: Sequence[str], tags: Sequence[str]) -> str:
     return ", ".join(f"{' '.join(group)} ({kind})" for kind, group in groups) or "(none)"
 
 
-def _bits_per_byte(outcomes: Sequence[Outcome], form: str, rows: Sequence[Row]) -> float:
+def _bits_per_byte(outcomes: Sequence[ExampleOutcome], form: str, rows: Sequence[Row]) -> float:
     """The loss per byte of the texts, or of the completions: comparable between tokenizers."""
     count = sum(len(ANSWERS[form](rows[outcome.example]).encode("utf-8")) for outcome in outcomes)
     return sum(outcome.loss for outcome in outcomes) / math.log(2) / max(count, 1)

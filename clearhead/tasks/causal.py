@@ -18,7 +18,7 @@ from ..data import IGNORE_INDEX, DocumentSlice, Packed, pack, plan_rows
 from ..errors import DataError, InputError
 from ..nn import Documents, States, TransformerModel
 from .losses import Smoothing, token_loss
-from .outcomes import Evaluation, Outcome, losses_of_rows, mean_loss
+from .outcomes import Evaluation, ExampleOutcome, losses_of_rows, mean_loss
 from .task import Better, on_device
 
 ContinueText = Callable[[TransformerModel, list[int]], str]  # a prompt -> its text and what follows
@@ -132,7 +132,7 @@ class CausalLM:
                 sums[piece.document] += loss
                 counts[piece.document] += count
         outcomes = [
-            Outcome(i, "", "", loss / count, loss, count)
+            ExampleOutcome(i, "", "", loss / count, loss, count)
             for i, (loss, count) in enumerate(zip(sums, counts, strict=True))
             if count
         ]

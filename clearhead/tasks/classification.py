@@ -20,7 +20,7 @@ from ..nn import TransformerModel
 from .bucketed import BucketedTask, pad_ids, padding_mask, segment_types
 from .losses import Smoothing, class_loss
 from .metrics import correlation_scores, entity_scores, label_scores, multi_label_scores, tag_scores
-from .outcomes import NONE, ClassScores, Evaluation, Outcome, class_losses, mean_loss, scores_per_class
+from .outcomes import NONE, ClassScores, Evaluation, ExampleOutcome, class_losses, mean_loss, scores_per_class
 from .task import Better
 
 
@@ -121,7 +121,7 @@ class _Labelling(BucketedTask[X, LabelBatch]):
 
     @torch.no_grad()
     def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
-        outcomes: list[Outcome] = []
+        outcomes: list[ExampleOutcome] = []
         for rows, batch in self.numbered_batches(model, split):
             outcomes += self.outcomes(rows, _answers(model, batch).float().cpu(), batch.labels.cpu())
         outcomes.sort(key=lambda outcome: outcome.example)
@@ -131,14 +131,14 @@ class _Labelling(BucketedTask[X, LabelBatch]):
     measure = "loss"  # of the error of an outcome
 
     @abstractmethod
-    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[Outcome]:
+    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[ExampleOutcome]:
         """The outcomes of a batch: the indices of its examples, the outputs of the model, its labels."""
 
     @abstractmethod
-    def scores_of(self, outcomes: Sequence[Outcome]) -> dict[str, float]:
+    def scores_of(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, float]:
         """The metrics of the task, from the outcomes of a split."""
 
-    def per_class(self, outcomes: Sequence[Outcome]) -> dict[str, ClassScores]:
+    def per_class(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, ClassScores]:
         return scores_per_class(outcomes, self.names)
 
     def name_of(self, number: int) -> str:
@@ -164,13 +164,13 @@ class TextClassification(_Labelling[LabelledExample]):
             references += batch.labels.tolist()
         return label_scores(predictions, references)
 
-    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[Outcome]:
+    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[ExampleOutcome]:
         each = zip(rows, answers.argmax(-1).tolist(), labels.tolist(), strict=True)
         for (i, guess, truth), loss in zip(each, class_losses(answers, labels), strict=True):
             pair = self.name_of(truth), self.name_of(guess)
-            yield Outcome(i, *pair, loss, loss, 1, (pair,))
+            yield ExampleOutcome(i, *pair, loss, loss, 1, (pair,))
 
-    def scores_of(self, outcomes: Sequence[Outcome]) -> dict[str, float]:
+    def scores_of(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, float]:
         return label_scores([o.prediction for o in outcomes], [o.reference for o in outcomes])
 
 
@@ -203,7 +203,7 @@ class MultiLabelClassification(_Labelling[MultiLabelExample]):
             references += batch.labels.int().tolist()
         return multi_label_scores(predictions, references)
 
-    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[Outcome]:
+    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[ExampleOutcome]:
         losses = F.binary_cross_entropy_with_logits(answers, labels, reduction="none").mean(1).tolist()
         each = zip(rows, (answers > 0).tolist(), labels.bool().tolist(), losses, strict=True)
         for i, guesses, truths, loss in each:
@@ -213,9 +213,9 @@ class MultiLabelClassification(_Labelling[MultiLabelExample]):
                 if truth or guess
             ]
             texts = [", ".join(filter(None, (pair[side] for pair in pairs))) or "(none)" for side in (0, 1)]
-            yield Outcome(i, texts[0], texts[1], loss, loss, 1, tuple(pairs))
+            yield ExampleOutcome(i, texts[0], texts[1], loss, loss, 1, tuple(pairs))
 
-    def scores_of(self, outcomes: Sequence[Outcome]) -> dict[str, float]:
+    def scores_of(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, float]:
         sides = [
             [[int(name in {pair[side] for pair in o.classes}) for name in self.names] for o in outcomes]
             for side in (1, 0)
@@ -247,11 +247,13 @@ class Regression(_Labelling[ScoredExample]):
 
     measure = "difference"
 
-    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[Outcome]:
+    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[ExampleOutcome]:
         for i, guess, truth in zip(rows, answers[:, 0].tolist(), labels.tolist(), strict=True):
-            yield Outcome(i, f"{truth:.9g}", f"{guess:.9g}", abs(guess - truth), (guess - truth) ** 2, 1)
+            yield ExampleOutcome(
+                i, f"{truth:.9g}", f"{guess:.9g}", abs(guess - truth), (guess - truth) ** 2, 1
+            )
 
-    def scores_of(self, outcomes: Sequence[Outcome]) -> dict[str, float]:
+    def scores_of(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, float]:
         return correlation_scores(
             [float(o.prediction) for o in outcomes], [float(o.reference) for o in outcomes]
         )
@@ -282,23 +284,23 @@ class TokenClassification(_Labelling[TaggedExample]):
                 references.append([self.names[i] for i in truth[kept].tolist()])
         return tag_scores(predictions, references)
 
-    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[Outcome]:
+    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[ExampleOutcome]:
         each = zip(rows, answers.argmax(-1), labels, class_losses(answers, labels), strict=True)
         for i, guess, truth, loss in each:
             kept = truth != IGNORE_INDEX
             names = [[self.name_of(n) for n in side[kept].tolist()] for side in (truth, guess)]
             pairs = tuple(zip(*names, strict=True))
-            yield Outcome(i, " ".join(names[0]), " ".join(names[1]), loss, loss, len(pairs), pairs)
+            yield ExampleOutcome(i, " ".join(names[0]), " ".join(names[1]), loss, loss, len(pairs), pairs)
 
-    def scores_of(self, outcomes: Sequence[Outcome]) -> dict[str, float]:
+    def scores_of(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, float]:
         return tag_scores(*_tag_sides(outcomes))
 
-    def per_class(self, outcomes: Sequence[Outcome]) -> dict[str, ClassScores]:
+    def per_class(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, ClassScores]:
         """Of kinds of entities, without B- and I-."""
         return {name: ClassScores(*scores) for name, scores in entity_scores(*_tag_sides(outcomes)).items()}
 
 
-def _tag_sides(outcomes: Sequence[Outcome]) -> tuple[list[list[str]], list[list[str]]]:
+def _tag_sides(outcomes: Sequence[ExampleOutcome]) -> tuple[list[list[str]], list[list[str]]]:
     """The predicted tags and the references of each text."""
     return (
         [[guess for _, guess in o.classes] for o in outcomes],

@@ -20,7 +20,7 @@ from ..errors import InputError
 from ..nn import TransformerModel
 from .bucketed import BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, class_loss, token_loss
-from .outcomes import Evaluation, Outcome, losses_of_rows
+from .outcomes import Evaluation, ExampleOutcome, losses_of_rows
 from .task import Better
 
 TokenIds = Sequence[int]
@@ -108,7 +108,7 @@ class MaskedLM(BucketedTask[TokenIds, MaskedBatch]):
             losses = losses_of_rows(model, states, batch.labels_BT)
             targets = (batch.labels_BT != IGNORE_INDEX).sum(1).tolist()
             outcomes += [
-                Outcome(i, "", "", loss / max(count, 1), loss, count)
+                ExampleOutcome(i, "", "", loss / max(count, 1), loss, count)
                 for i, loss, count in zip(rows, losses, targets, strict=True)
             ]
         outcomes.sort(key=lambda outcome: outcome.example)

@@ -1,6 +1,6 @@
 """Results example by example: what a model predicted for each, how wrong it was, and scores of each class.
 
-A task's `evaluate` gives an `Evaluation`: the scores of `score`, and one `Outcome` per example. Confusion
+A task's `evaluate` gives an `Evaluation`: the scores of `score`, and one `ExampleOutcome` per example. Confusion
 matrices, precision and recall of each class and lists of the worst examples are computed from these.
 """
 
@@ -22,7 +22,7 @@ NONE = ""  # in a pair of classes: a class that is missing on one side, where an
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExampleOutcome:
     """What a model made of one example. Texts are empty where a task has none to show."""
 
     example: int  # index in its split
@@ -47,12 +47,12 @@ class ClassScores:
 @dataclass(frozen=True)
 class Evaluation:
     scores: dict[str, float]
-    outcomes: list[Outcome] = field(default_factory=list)  # in the order of the examples
-    measure: str = "loss"  # what `Outcome.error` is
+    outcomes: list[ExampleOutcome] = field(default_factory=list)  # in the order of the examples
+    measure: str = "loss"  # what `ExampleOutcome.error` is
     names: tuple[str, ...] = ()  # the classes, in the order of the model
     per_class: Mapping[str, ClassScores] = field(default_factory=dict)
 
-    def worst(self, count: int) -> list[Outcome]:
+    def worst(self, count: int) -> list[ExampleOutcome]:
         """The outcomes with the largest error, without those that are right to the last bit."""
         wrong = [outcome for outcome in self.outcomes if outcome.error > 0]
         return sorted(wrong, key=lambda outcome: (-outcome.error, outcome.example))[:count]
@@ -67,12 +67,12 @@ class Evaluation:
         return [[pairs[one, two] for two in self.names] for one in self.names]
 
 
-def mean_loss(outcomes: Sequence[Outcome]) -> float:
+def mean_loss(outcomes: Sequence[ExampleOutcome]) -> float:
     """Per target."""
     return sum(outcome.loss for outcome in outcomes) / max(sum(outcome.targets for outcome in outcomes), 1)
 
 
-def scores_per_class(outcomes: Sequence[Outcome], names: Sequence[str]) -> dict[str, ClassScores]:
+def scores_per_class(outcomes: Sequence[ExampleOutcome], names: Sequence[str]) -> dict[str, ClassScores]:
     """Precision, recall and F1 of every class that is a reference or a prediction."""
     pairs = Counter(pair for outcome in outcomes for pair in outcome.classes)
     wanted: Counter[str] = Counter()

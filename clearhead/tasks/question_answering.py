@@ -14,7 +14,7 @@ from ..nn import TransformerModel
 from .bucketed import BucketedTask, pad_ids, padding_mask, segment_types
 from .losses import Smoothing, class_loss
 from .metrics import answer_scores
-from .outcomes import Evaluation, Outcome, class_losses, mean_loss
+from .outcomes import Evaluation, ExampleOutcome, class_losses, mean_loss
 from .task import Better
 
 MAX_ANSWER_TOKENS = 30  # tokens of an answer
@@ -97,7 +97,7 @@ class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
 
     @torch.no_grad()
     def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
-        outcomes: list[Outcome] = []
+        outcomes: list[ExampleOutcome] = []
         for rows, batch in self.numbered_batches(model, split):
             scores_BT2, ends_B2 = self._scores(model, batch).float().cpu(), batch.ends_B2.cpu()
             each = zip(rows, scores_BT2, ends_B2, class_losses(scores_BT2.mT, ends_B2), strict=True)
@@ -107,7 +107,9 @@ class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
                 error = 100 - answer_scores([answer], [example.answers])["f1"]
                 targets = int((ends != IGNORE_INDEX).sum())
                 outcomes.append(
-                    Outcome(i, " / ".join(dict.fromkeys(example.answers)), answer, error, loss, targets)
+                    ExampleOutcome(
+                        i, " / ".join(dict.fromkeys(example.answers)), answer, error, loss, targets
+                    )
                 )
         outcomes.sort(key=lambda outcome: outcome.example)
         predictions = [outcome.prediction for outcome in outcomes]

@@ -18,7 +18,7 @@ from ..nn import TransformerModel
 from .bucketed import BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, token_loss
 from .metrics import sentence_chrf, text_scores
-from .outcomes import Evaluation, Outcome, losses_of_rows, mean_loss
+from .outcomes import Evaluation, ExampleOutcome, losses_of_rows, mean_loss
 from .task import Better, on_device
 
 Decode = Callable[[TransformerModel, Tensor, Tensor, int], list[list[int]]]  # source, its mask, limit -> ids
@@ -135,7 +135,7 @@ class TextToText(BucketedTask[TextPair, PairBatch]):
     @torch.no_grad()
     def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
         """Without a decoder of its own (denoising) the outcomes have a loss and no texts."""
-        outcomes: list[Outcome] = []
+        outcomes: list[ExampleOutcome] = []
         for rows, batch in self.numbered_batches(model, split):
             encoded = model.encode(batch.source_BT, batch.mask_BT)
             losses = losses_of_rows(model, model.decode(batch.target_BT, encoded), batch.labels_BT)
@@ -143,7 +143,7 @@ class TextToText(BucketedTask[TextPair, PairBatch]):
             texts = self._texts(model, batch, [self.splits[split][i] for i in rows])
             for i, (reference, prediction), loss, count in zip(rows, texts, losses, targets, strict=True):
                 error = loss / count if self.text is None else 100 - sentence_chrf(prediction, reference)
-                outcomes.append(Outcome(i, reference, prediction, error, loss, count))
+                outcomes.append(ExampleOutcome(i, reference, prediction, error, loss, count))
         outcomes.sort(key=lambda outcome: outcome.example)
         scores = {"loss": mean_loss(outcomes)}
         if self.text is None:

@@ -18,9 +18,9 @@ MAX_BESIDE = 6  # classes of a matrix that has the list beside it, not below
 LIST_WIDTH = 7.2  # inches, as all that follow
 HEADER = 0.9  # title and scores
 MATRIX_TITLE = 3.6
-GAP = 0.14  # between examples
+EXAMPLE_GAP = 0.14  # between examples
 LETTER = 0.0735  # an average letter at 9 points; bold text is a little wider
-LINE = 0.19  # from line to line
+LINE_HEIGHT = 0.19  # from line to line
 GREEN = "#15803d"
 
 
@@ -66,7 +66,7 @@ def draw_evaluation(view: EvaluationView) -> Picture:
     below = 0.7 + (0.7 * labels if len(classes) > 3 else 0)  # the names of the columns, at an angle
     matrix = (max(labels + 0.4 + side, MATRIX_TITLE), 0.35 + side + below) if classes else (0.0, 0.0)
     blocks = [_lines_of(row, view.measure) for row in view.rows]
-    listed = 0.35 + sum(len(block) * LINE + GAP for block in blocks) if blocks else 0.0
+    listed = 0.35 + sum(len(block) * LINE_HEIGHT + EXAMPLE_GAP for block in blocks) if blocks else 0.0
     left, top = (matrix[0] + 0.5, HEADER) if beside else (0.0, HEADER + matrix[1] + (0.3 if classes else 0))
     width = max(left + LIST_WIDTH if blocks else 0, matrix[0], 6.0)
     height = max(HEADER + matrix[1], top + listed)
@@ -131,12 +131,12 @@ def _draw_matrix(axes: Any, view: EvaluationView, classes: Sequence[int]) -> Non
     plain(axes)
 
 
-Line = list[tuple[str, str, str]]  # pieces of a line: text, colour, weight
+TextLine = list[tuple[str, str, str]]  # pieces of a line: text, colour, weight
 
 
-def _lines_of(row: WorstRow, measure: str) -> list[Line]:
+def _lines_of(row: WorstRow, measure: str) -> list[TextLine]:
     """The example in lines of the list: the text, and what was wanted and said."""
-    lines: list[Line] = [[(line, INK, "normal")] for line in _wrapped(row.text, 3)]
+    lines: list[TextLine] = [[(line, INK, "normal")] for line in _wrapped(row.text, 3)]
     sides = [("reference ", row.reference, GREEN), ("predicted ", row.prediction, ACCENT)]
     sides = [side for side in sides if side[1]]
     if _width(row.reference + row.prediction, bold=True) < LIST_WIDTH - 2.6:  # both on one line
@@ -155,7 +155,9 @@ def _lines_of(row: WorstRow, measure: str) -> list[Line]:
     return [line for line in lines if line]
 
 
-def _draw_list(page: Any, blocks: Sequence[Sequence[Line]], measure: str, left: float, top: float) -> None:
+def _draw_list(
+    page: Any, blocks: Sequence[Sequence[TextLine]], measure: str, left: float, top: float
+) -> None:
     heading = f"The {len(blocks)} worst examples, by {measure}"
     page.text(left, top, heading, fontsize=9.5, fontweight="bold", va="top")
     at = top + 0.35
@@ -166,8 +168,8 @@ def _draw_list(page: Any, blocks: Sequence[Sequence[Line]], measure: str, left: 
             for text, colour, weight in line:
                 page.text(x, at, text, fontsize=9, color=colour, fontweight=weight, va="top")
                 x += _width(text, bold=weight == "bold")
-            at += LINE
-        at += GAP
+            at += LINE_HEIGHT
+        at += EXAMPLE_GAP
 
 
 def _wrapped(text: str, most: int, width: float = LIST_WIDTH - 0.3) -> list[str]:
