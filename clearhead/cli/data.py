@@ -154,9 +154,7 @@ def _print(report: DataReport, name: str) -> None:
 def _print_first(report: DataReport) -> None:
     """Row 1; what the loss counts is in colour on a terminal, in marks elsewhere."""
     seen = (
-        "as the model is fed it"
-        if report.unit == "tokens"
-        else "as text (--tokenizer MODEL shows its tokens)"
+        "as the model sees it" if report.unit == "tokens" else "as text (--tokenizer MODEL shows its tokens)"
     )
     legend = "[bright_black]grey[/]: without loss" if OUT.is_terminal else "«marked»: with loss"
     OUT.print(f"row 1, {seen}; {legend}")

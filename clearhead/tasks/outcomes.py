@@ -1,7 +1,7 @@
 """Results example by example: what a model predicted for each, how wrong it was, and scores of each class.
 
-A task's `evaluate` gives an `Evaluation`: the scores of `score`, and one `ExampleOutcome` per example. Confusion
-matrices, precision and recall of each class and lists of the worst examples are computed from these.
+A task's `evaluate` gives an `Evaluation`: the scores of `score`, and one `ExampleOutcome` per example.
+Confusion matrices, precision and recall of each class and lists of the worst examples come from these.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def test_prose_is_paragraphs_without_problems(tmp_path: Path, capsys) -> None:
     assert code == 0 and "31 paragraphs" in out and "123 lines" in out and "prose" in out
     assert "problems     none" in out and "train lm" in out
     report = check_data(read_rows(tmp_path / "book.txt"))
-    assert report.rows == report.usable == 31 and report.lengths["text"].max == 3 * 24 + 2
+    assert report.rows == report.usable == 31 and report.lengths["text"].max == 3 * 23 + 2
 
 
 def test_a_list_of_texts_stays_rows(tmp_path: Path) -> None:

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import trained
 from quick_runs import quick
 
 import clearhead as ch
 from clearhead.cli.main import main
-from clearhead.data import IGNORE_INDEX, InMemorySource, detect_schemas
+from clearhead.data import InMemorySource, detect_schemas
 from clearhead.recipes import RECIPES, load_run, prepare, preview_batch, recipe_for
 from clearhead.text import Tokenizer
 
@@ -28,7 +27,7 @@ def tokenizer(folder: Path, kind: str, **config: object) -> Tokenizer:
 
 
 def shown(row: dict[str, Any], reader: Tokenizer, base: ch.Bundle | None = None, **more: Any) -> list[Any]:
-    schema = detect_schemas(InMemorySource([row] * 9))[0]
+    schema = detect_schemas(InMemorySource([row]))[0]
     return preview_batch(schema, schema.read(row), reader, base, **more)
 
 
@@ -124,9 +123,9 @@ def test_the_command_at_the_end_names_the_recipe(
     row: dict[str, Any], recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert recipe in RECIPES
-    assert recipe_for(detect_schemas(InMemorySource([row] * 9))[0]) == recipe
+    assert recipe_for(detect_schemas(InMemorySource([row]))[0]) == recipe
     file = tmp_path / "my rows.jsonl"
-    file.write_text("\n".join([json.dumps(row)] * 9))
+    file.write_text(json.dumps(row))
     with pytest.raises(SystemExit):
         main(["data", "check", str(file)])
     assert capsys.readouterr().out.rstrip().endswith(f" train {recipe} '{file}' --from MODEL")
@@ -138,20 +137,10 @@ def test_a_model_folder_and_what_is_none(tmp_path: Path, capsys: pytest.CaptureF
     prepared = prepare(quick("classify", f"data.source={tmp_path / 'x.tsv'}"))
     ch.save(prepared.bundle, tmp_path / "model")
     for name, code, words in (
-        ("model", 0, "row 1, as the model sees it; «marked»: with loss"),
-        ("nowhere", 2, "there is no tokenizer in"),
+        (str(tmp_path / "model"), 0, "row 1, as the model sees it; «marked»: with loss"),
+        ("nowhere", 2, "there is no tokenizer in 'nowhere'"),
     ):
         with pytest.raises(SystemExit) as ended:
-            main(
-                [
-                    "data",
-                    "check",
-                    str(tmp_path / "x.tsv"),
-                    "--tokenizer",
-                    str(tmp_path / name) if not code else name,
-                ]
-            )
+            main(["data", "check", str(tmp_path / "x.tsv"), "--tokenizer", name])
         out, err = capsys.readouterr()
-        assert ended.value.code == code and words in out + err
-    batch: Any = prepared.task.batch(1, 0)
-    assert (batch.labels != IGNORE_INDEX).all() and isinstance(batch.ids_BT, torch.Tensor)
+        assert ended.value.code == code and words in out + err, out + err
