@@ -82,7 +82,7 @@ def _metadata(prepared: PreparedRun, scores: Mapping[str, float], name: str) -> 
     if tag is not None:
         metadata["pipeline_tag"] = tag
     base = _base_name(prepared)
-    if base is not None and _is_hub_id(prepared):
+    if base and _is_hub_id(prepared):
         metadata["base_model"] = base
     metadata["tags"] = ["clearhead"]
     known = {metric: HUB_METRICS[metric] for metric in scores if metric in HUB_METRICS}
@@ -127,11 +127,13 @@ def _is_hub_id(prepared: PreparedRun) -> bool:
 
 
 def _base_name(prepared: PreparedRun) -> str | None:
-    """The checkpoint that was fine-tuned: a hub id, or the name of a folder or file."""
+    """The checkpoint that was fine-tuned: a hub id, or the name of a folder or file; "": a model in memory."""
     if prepared.rows.base is None:
         return None
     name = str(prepared.run.model.get("family", ""))
-    return name if _is_hub_id(prepared) else Path(name).name
+    if _is_hub_id(prepared):
+        return name
+    return Path(name).name if Path(name).exists() else ""
 
 
 def _files(prepared: PreparedRun) -> list[str]:
@@ -142,7 +144,8 @@ def _description(prepared: PreparedRun) -> str:
     bundle = prepared.bundle
     family = bundle.family.title if bundle.family else type(bundle.spec).__name__
     base = _base_name(prepared)
-    origin = f"fine-tuned from `{base}`" if base else "trained from random weights"
+    origin = "trained from random weights" if base is None else "fine-tuned from another model"
+    origin = f"fine-tuned from `{base}`" if base else origin
     lines = [
         f"A {family} model of {bundle.parameters:,} parameters that {OUTPUTS[prepared.run.task]}; "
         f"{origin} with Clearhead."

@@ -91,6 +91,8 @@ def evaluate_run(prepared: PreparedRun, bundle: Bundle, split: str) -> Evaluatio
         raise InputError(f"there is no split {split!r}; there are {', '.join(prepared.rows.splits)}")
     assert prepared.bundle.tokenizer is not None  # a run has trained one, or came with one
     task: Any = prepared.task
+    start = f"{split}: "
+    notes = [note.removeprefix(start) for note in prepared.notes if note.startswith(start)]
     return report_on(
         prepared.run.task,
         task.evaluate(bundle.model, split),
@@ -98,6 +100,7 @@ def evaluate_run(prepared: PreparedRun, bundle: Bundle, split: str) -> Evaluatio
         prepared.rows.splits[split],
         prepared.rows.schema.form,
         prepared.bundle.tokenizer,
+        notes=notes,
         language=task.language if prepared.run.task == "translate" else None,
     )
 

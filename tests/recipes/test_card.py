@@ -116,3 +116,10 @@ def test_an_edited_architecture_is_not_offered_to_transformers(tmp_path: Path) -
 def test_a_model_for_further_training_has_no_pipeline() -> None:
     bundle = ch.build("t5", vocab_size=30, d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2)
     assert pipeline_tag(bundle, "spans") is None
+
+
+def test_a_model_in_memory_has_no_name(tmp_path: Path) -> None:
+    run = config(tmp_path, "classify")
+    base = prepare(run).bundle
+    card = model_card(prepare(run, base=base), SCORES, name="x", step=2)
+    assert "fine-tuned from another model" in card and "base_model" not in card

@@ -323,6 +323,18 @@ def test_a_run_reads_a_file_without_the_header_it_was_trained_with(
     assert run(capsys, str(tmp_path / "run"), "--split", "test")[2].count("there is no split 'test'") == 1
 
 
+def test_a_quantized_and_an_edited_model_are_scored_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(checkpoint(tmp_path, "labels", NAMES))
+    file = write(tmp_path / "x.jsonl", [{"text": t, "label": NAMES[i % 2]} for i, t in enumerate(MORE_TEXTS)])
+    plain, small, edited = (
+        json.loads(run(capsys, folder, file, "--json", *more)[1])["scores"]["loss"]
+        for more in ([], ["--quantize", "int8"], ["--set", "Attention.kernel=Linear"])
+    )
+    assert plain != small and plain == pytest.approx(small, rel=0.1) and edited != plain
+
+
 def test_pictures_and_pages_are_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(checkpoint(tmp_path, "labels", NAMES))
     file = write(tmp_path / "x.jsonl", [{"text": t, "label": NAMES[i % 2]} for i, t in enumerate(TEXTS)])
