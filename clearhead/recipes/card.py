@@ -127,7 +127,7 @@ def _is_hub_id(prepared: PreparedRun) -> bool:
 
 
 def _base_name(prepared: PreparedRun) -> str | None:
-    """The checkpoint that was fine-tuned: a hub id, or the name of a folder or file; "": a model in memory."""
+    """The checkpoint that was fine-tuned: a hub id, or the name of a folder or file; "" for one in memory."""
     if prepared.rows.base is None:
         return None
     name = str(prepared.run.model.get("family", ""))
