@@ -63,7 +63,7 @@ def draw_evaluation(view: EvaluationView) -> Picture:
     cell = 1.05 if len(classes) <= 3 else 0.8 if beside else 0.62
     labels = max((_width(f"{short_label(view.names[i])}  (0,000)") for i in classes), default=0)
     side = cell * len(classes)
-    below = 0.7 + (0.7 * labels if len(classes) > 3 else 0)  # the names of the columns, at an angle
+    below = 0.7 + (0.4 * labels if len(classes) > 3 else 0)  # the names of the columns, at an angle
     matrix = (max(labels + 0.4 + side, MATRIX_TITLE), 0.35 + side + below) if classes else (0.0, 0.0)
     blocks = [_lines_of(row, view.measure) for row in view.rows]
     listed = 0.35 + sum(len(block) * LINE_HEIGHT + EXAMPLE_GAP for block in blocks) if blocks else 0.0
