@@ -9,6 +9,7 @@ seconds of the training.
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -49,7 +50,8 @@ def main() -> None:
     trainer.train()
     seconds, wall = time.process_time() - began, time.perf_counter() - clock
     predictions, references = predict(model.eval(), tokenizer, read(given.test), given.length)
-    print(json.dumps({**answer_scores(predictions, references), "cpu_seconds": seconds, "seconds": wall}))
+    scores = {**answer_scores(predictions, references), "cpu_seconds": seconds, "seconds": wall}
+    sys.stdout.write(json.dumps(scores) + "\n")
 
 
 def read(file: str) -> list[dict]:

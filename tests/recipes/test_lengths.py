@@ -9,7 +9,6 @@ import pytest
 import clearhead as ch
 from clearhead.cli.main import main
 from clearhead.errors import InputError
-from clearhead.nn.encoder_decoder import EncoderDecoderModel
 from clearhead.recipes import load_run, prepare
 from clearhead.tasks.text_to_text import TextToText
 from clearhead.train import Trainer
@@ -136,8 +135,9 @@ def test_scores_compare_with_the_text_as_it_was_written(tmp_path: Path) -> None:
     path.write_text("src\ttgt\n" + "".join(f"tea {i}\t我喜欢茶{i}\n" for i in range(40)))
     held.write_text("src\ttgt\n" + "tea 1\t我们喜欢茶1\n")
     words = [f"data.source={path}", f"data.valid={held}", "data.language=zh", *STEPS]
-    task = prepare(load_run("translate", [*words, *FEW])).task
+    prepared = prepare(load_run("translate", [*words, *FEW]))
+    task = prepared.task
     assert isinstance(task, TextToText)
     task.decode = lambda model, source, mask, limit: [list(task.splits["valid"][0].target)]
-    scores = task.metrics(EncoderDecoderModel.__new__(EncoderDecoderModel), "valid")
+    scores = task.metrics(prepared.bundle.model, "valid")
     assert scores["exact"] == 0 and scores["bleu"] < 100

@@ -286,7 +286,7 @@ def test_a_run_that_ends_early_says_why_and_what_was_saved(
     said = capsys.readouterr()
     assert (done.value.code or 0) == 0
     err = " ".join(said.err.split())
-    assert "of 40: 2 validations in a row without a better score (train.patience)" in err
+    assert "of 40: 2 validations in a row without a better score (--early-stop)" in err
     assert "the best on the validation rows)" in " ".join(said.out.split())
     assert f'predict {tmp_path / "run"} "a text"' in said.out
 
@@ -299,6 +299,10 @@ def test_commands_to_copy_are_quoted(tmp_path: Path, capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit):
         main(["train", "classify", str(file), "--out", str(folder / "run"), "--train.steps=2",
               "--train.schedule.warmup=1"])  # fmt: skip
-    out = " ".join(capsys.readouterr().out.split())
-    words = shlex.split(out.partition("use ")[2])
-    assert words[-3:] == ["predict", str(folder / "run"), "a text"]
+    commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines()[1:]]
+    assert commands[0][-3:] == ["predict", str(folder / "run"), "a text"]
+    assert [words[-2:] for words in commands[1:]] == [
+        [str(folder / "run"), "OTHER_FILE"],
+        [str(folder / "run"), "a text"],
+        ["studio", str(folder / "run")],
+    ]

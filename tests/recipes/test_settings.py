@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from clearhead.errors import InputError
-from clearhead.recipes import load_run, prepare
+from clearhead.recipes import RECIPES, describe_settings, load_run, prepare
 from clearhead.recipes.builders import BUILDERS
+from clearhead.recipes.overrides import SYNONYMS
 from clearhead.recipes.settings import TASKS
+from clearhead.train import SGD, Adam, LinearDecay
 
 
 def test_every_task_has_a_builder_and_every_builder_a_task() -> None:
@@ -61,3 +63,55 @@ def test_epochs_and_rows_decide_the_steps(tmp_path: Path) -> None:
     for wrong in ("--epochs=0", "--batch-size=0", "--epochs=often"):
         with pytest.raises(InputError, match=r"data\.(epochs|batch_size) is"):
             load_run("classify", [wrong])
+
+
+def test_every_setting_of_every_recipe_has_a_sentence() -> None:
+    """The sentences are the comments behind the fields: a new field without one is red."""
+    for recipe in RECIPES:
+        settings = list(describe_settings(load_run(recipe)))
+        assert [setting.name for setting in settings if not setting.sentence] == []
+        names = {setting.name for setting in settings}
+        assert {"data.batch_size", "train.lr", "train.freeze", "train.device", "model.width"} <= names
+
+
+def test_every_short_name_is_a_setting() -> None:
+    names = {setting.name for setting in describe_settings(load_run("classify"))}
+    assert set(SYNONYMS.values()) <= names
+
+
+def test_kinds_are_named_by_a_word_and_keep_what_fits() -> None:
+    run = load_run(
+        "translate", ["--optimizer", "adam", "--schedule", "linear", "--train.schedule.warmup", "7"]
+    )
+    assert run.train.optimizer == Adam() and run.train.schedule == LinearDecay(warmup=7)
+    sgd = load_run("translate", ["--train.optimizer.kind", "SGD"]).train.optimizer  # its decay is left behind
+    assert sgd == SGD()
+    kept = load_run("gpt-chars", ["--optimizer=adam"]).train.optimizer
+    assert kept == Adam(betas=(0.9, 0.99))
+    with pytest.raises(InputError, match=r"train\.optimizer is 'adan'; did you mean 'adam'"):
+        load_run("translate", ["--optimizer", "adan"])
+
+
+def test_names_of_others_are_found_inside_a_section_too() -> None:
+    words = ["--train.learning_rate", "1e-3", "--train.batch_size", "4", "--train.epochs", "2"]
+    run = load_run("classify", words)
+    assert (run.train.lr, run.data.batch_size, run.data.epochs) == (1e-3, 4, 2)
+
+
+def test_a_map_may_be_written_as_text_and_freeze_more_than_once() -> None:
+    run = load_run(
+        "classify", ["--data.map", "text=review label=stars", "--freeze", "a.*", "--freeze", "b.*"]
+    )
+    assert run.data.map == {"text": "review", "label": "stars"}
+    assert run.train.freeze == ("a.*", "b.*")
+
+
+def test_another_family_takes_the_sizes_of_the_recipe_and_a_size_its_own() -> None:
+    assert load_run("translate", ["--model.family", "t5"]).model["width"] == 256
+    assert "activation_function" not in load_run("translate", ["--model.family", "t5"]).model
+    assert load_run("classify", ["--model.family", "bert-base"]).model == {"family": "bert-base"}
+
+
+def test_a_checkpoint_as_family_is_fine_tuned_as_from_is(tmp_path: Path) -> None:
+    run = load_run("classify", ["--model.family", str(tmp_path)])
+    assert run.model == {"family": str(tmp_path)} and run.train.lr is None and run.data.epochs == 3
