@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from second_device import second_device
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from small_tasks import HIDE, IDS, MODELS, TEXTS, causal, classify
 from zoo import pair, single
@@ -95,6 +96,19 @@ def test_outcomes_add_up_to_the_scores(name: str) -> None:
     worst = evaluation.worst(3)
     errors = sorted((o.error for o in evaluation.outcomes), reverse=True)
     assert [o.error for o in worst] == errors[:3]
+
+
+@pytest.mark.parametrize("name", [*(name for name in CASES if name != "decoding"), "causal"])
+def test_outcomes_are_the_same_on_a_second_device(name: str) -> None:
+    make, spec = MODELS[name] if name == "causal" else CASES[name]
+    task, model = make(), spec.build().eval()
+    here = task.evaluate(model, "valid")
+    with second_device() as device:
+        there = task.evaluate(model.to(device), "valid")
+    assert there.scores == pytest.approx(here.scores, rel=1e-5)
+    for one, two in zip(here.outcomes, there.outcomes, strict=True):
+        assert one.loss == pytest.approx(two.loss, rel=1e-5)
+        assert one.prediction[:6] == two.prediction[:6]  # numbers differ in their last digits
 
 
 def test_confusion_and_classes_are_those_of_scikit_learn() -> None:
