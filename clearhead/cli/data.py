@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from cyclopts import App, Parameter
 from rich.markup import escape
 
 from ..errors import ClearheadError, DataError, InputError
-from .console import OUT, print_json
+from .console import OUT, print_json, program
 from .options import Json
 
 if TYPE_CHECKING:
+    from ..bundle import Bundle
     from ..data import DataReport
     from ..text import Tokenizer
 
 BARS = " ▁▂▃▄▅▆▇█"
 MAX_LABEL_WIDTH = 40  # characters of a label
+MAX_FIRST = 5_000  # characters of a part of row 1
+# The recipe for rows without a model; `recipes.recipe_for` knows it for a given model.
+RECIPES_BY_FORM = {
+    "text": "lm", "pair": "translate", "prompt": "sft", "messages": "sft", "label": "classify",
+    "labels": "classify", "score": "regress", "choice": "choose", "tags": "tag", "answer": "answer",
+}  # fmt: skip
+RECIPES_BY_KIND = {"similar": "embed"}
 data = App(name="data", help="Check data before training on it.")
 
 
@@ -27,7 +37,10 @@ data = App(name="data", help="Check data before training on it.")
 def check_files(
     *files: Annotated[str, Parameter(help="a file, parallel files, a folder, or a built-in corpus")],
     tokenizer: Annotated[
-        str | None, Parameter(help="folder with a tokenizer.json: count tokens with it")
+        str | None,
+        Parameter(
+            help="model to train, or a folder with a tokenizer.json: count and show tokens as it reads them"
+        ),
     ] = None,
     length: Annotated[
         int | None, Parameter(help="maximum length of the model; longer rows are listed")
@@ -48,9 +61,10 @@ def check_files(
 
     try:
         source = read_rows(files[0] if len(files) == 1 else list(files), split=split)
-        report = check_data(
-            source, mapping=parse_map(map or []), tokenizer=_read_tokenizer(tokenizer), length=length
-        )
+        reader, base = (None, None) if tokenizer is None else _read_model(tokenizer)
+        report = check_data(source, mapping=parse_map(map or []), tokenizer=reader, length=length)
+        if reader is not None and report.first_row is not None:
+            report = replace(report, first=_first_batch(report, reader, base, length))
     except DataError as error:
         _exit_unusable(error)
     if json:
@@ -59,6 +73,17 @@ def check_files(
         _print(report, " ".join(files))
     if report.why:
         _exit_unusable(DataError(report.why))
+    if not json:
+        columns = [f"--map {' '.join(quote(word) for word in map)}"] if map else []
+        words = [
+            _recipe(report, base),
+            *(quote(file) for file in files),
+            *columns,
+            "--from",
+            quote(tokenizer or "MODEL"),
+        ]
+        # Not wrapped: a command is there to be copied.
+        OUT.print(f"train        {program()} train {' '.join(words)}", markup=False, soft_wrap=True)
 
 
 def _exit_unusable(error: ClearheadError) -> NoReturn:
@@ -66,20 +91,49 @@ def _exit_unusable(error: ClearheadError) -> NoReturn:
     sys.exit(3)
 
 
-def _read_tokenizer(folder: str | None) -> Tokenizer | None:
+def _read_model(name: str) -> tuple[Tokenizer, Bundle | None]:
+    """The tokenizer of a model, and the model itself where there is one; weights stay on disk."""
     from ..text import Tokenizer
 
-    if folder is None:
-        return None
-    tokenizer = Tokenizer.read(folder) if Path(folder).is_dir() else None
+    path = Path(name)
+    if path.is_dir() and not (path / "config.json").is_file():
+        tokenizer, base = Tokenizer.read(path), None
+    elif path.exists() or "/" in name:  # a folder, a .gguf file, or a Hub id
+        from ..bundle import open_mapped
+
+        base = open_mapped(name)
+        tokenizer = base.tokenizer
+    else:
+        tokenizer, base = None, None
     if tokenizer is None:
-        raise InputError(f"there is no tokenizer in {folder!r}; expected a folder with tokenizer.json")
-    return tokenizer
+        raise InputError(
+            f"there is no tokenizer in {name!r}; expected a model, or a folder with tokenizer.json"
+        )
+    return tokenizer, base
+
+
+def _first_batch(
+    report: DataReport, tokenizer: Tokenizer, base: Bundle | None, length: int | None
+) -> list[tuple[str, bool]]:
+    from ..recipes import preview_batch
+
+    assert report.first_row is not None
+    labels = list(report.labels)
+    return preview_batch(report.schema, report.first_row, tokenizer, base, labels=labels, length=length)
+
+
+def _recipe(report: DataReport, base: Bundle | None) -> str:
+    """The recipe for these rows. Its module needs torch, which a check without a model does not import."""
+    if base is not None:
+        from ..recipes import recipe_for
+
+        return recipe_for(report.schema, base)
+    return RECIPES_BY_KIND.get(report.schema.kind) or RECIPES_BY_FORM[report.schema.form]
 
 
 def _print(report: DataReport, name: str) -> None:
     columns = _join_first(report.columns, ", ")
-    about = [f"{report.rows:,} rows", report.encoding, f"columns: {columns}", report.note]
+    about = [f"{report.rows:,} {report.rows_are}", report.encoding, f"columns: {columns}", report.note]
     OUT.print(f"[bold]{escape(name)}[/] · {escape(' · '.join(filter(None, about)))}")
     OUT.print(f"looks like   [bold]{escape(str(report.schema))}[/]  {escape(report.schema.reason)}")
     for other in report.others[:3]:
@@ -94,9 +148,24 @@ def _print(report: DataReport, name: str) -> None:
         OUT.print(f"labels       {escape(_join_first(counts, ' · '))}")
     OUT.print(f"problems     {escape(' · '.join(_problems(report)) or 'none')}")
     if report.first:
-        OUT.print("row 1, as the model sees it  ([bright_black]grey[/] = not trained on)")
-        parts = [escape(t) if trained else f"[bright_black]{escape(t)}[/]" for t, trained in report.first]
-        OUT.print("  " + "".join(parts).replace("\n", "⏎\n  ")[:20_000])
+        _print_first(report)
+
+
+def _print_first(report: DataReport) -> None:
+    """Row 1; what the loss counts is in colour on a terminal, in marks elsewhere."""
+    seen = (
+        "as the model sees it" if report.unit == "tokens" else "as text (--tokenizer MODEL shows its tokens)"
+    )
+    legend = "[bright_black]grey[/]: without loss" if OUT.is_terminal else "«marked»: with loss"
+    OUT.print(f"row 1, {seen}; {legend}")
+    parts = []
+    for text, trained in report.first:
+        text = escape(text[:MAX_FIRST])
+        if OUT.is_terminal:
+            parts.append(text if trained else f"[bright_black]{text}[/]")
+        else:
+            parts.append(f"«{text}»" if trained else text)
+    OUT.print("  " + "".join(parts).replace("\n", "⏎\n  "))
 
 
 def _join_first(names: Sequence[str], separator: str, most: int = 12) -> str:

@@ -12,7 +12,7 @@ from .languages import language_of
 from .next_sentence import SentencePair, sentence_pairs, sentences
 from .packing import IGNORE_INDEX, DocumentSlice, Packed, pack
 from .packing import plan_rows as plan_rows
-from .preview import preview
+from .preview import preview, row_texts
 from .schema import ROW_KINDS, BlankError
 from .shuffling import derive_seed, epoch_order, generator_for, hashed_numbers, rows_of_step
 from .source import InMemorySource, Row, Source
@@ -28,4 +28,5 @@ __all__ = [
     # for the other packages
     "PROMPT_COLUMNS", "encode_completions", "language_of", "MaskedIds", "NOISES", "drop_spans", "mask_words",
     "is_held_out", "SentencePair", "sentence_pairs", "sentences", "IGNORE_INDEX", "ROW_KINDS", "Row",
+    "row_texts",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ import numpy as np
 from ..errors import InputError
 from ..text import Tokenizer
 from .detect import Schema, detect_schemas
+from .documents import Paragraphs, is_prose
 from .preview import Segment
-from .source import Source
+from .source import Row, Source
 from .tally import RowNumbers, Tally, format_row_numbers
 
 
@@ -33,6 +34,7 @@ class DataReport:
 
     files: dict[str, str]  # name -> sha256
     rows: int
+    rows_are: str  # rows, or paragraphs of prose
     encoding: str
     note: str
     columns: tuple[str, ...]
@@ -47,12 +49,13 @@ class DataReport:
     duplicates: RowNumbers
     labels: dict[str, int]
     first: list[Segment]
+    first_row: Row | None  # in its canonical form
     usable: int  # rows
     why: str  # the data cannot be used; empty if it can
 
     def to_dict(self) -> dict[str, Any]:
         plain = asdict(self)
-        for name in ("schema", "others"):
+        for name in ("schema", "others", "first_row"):
             del plain[name]
         schemas = [
             {"kind": s.kind, "columns": dict(s.columns), "reason": s.reason}
@@ -73,11 +76,17 @@ def check_data(
         raise InputError(f"length is {length}; expected at least 1")
     schema, *others = detect_schemas(source, mapping)
     limit = length or (tokenizer.model_max_length if tokenizer else None)
-    tally = Tally(schema, tokenizer, limit)
+    prose = is_prose(source) and schema.form == "text"
+    if prose:
+        source, others = Paragraphs(source), []
+        schema = replace(schema, reason="prose: blank lines between paragraphs; each file is one text")
+    # A language model reads prose in rows of its own length: nothing of it is cut off.
+    tally = Tally(schema, tokenizer, None if prose else limit)
     tally.count(source)
     return DataReport(
         files=source.hashes(),
         rows=len(source),
+        rows_are="paragraphs" if prose else "rows",
         encoding=source.encoding,
         note=source.note,
         columns=source.columns,
@@ -89,9 +98,10 @@ def check_data(
         empty=tally.empty,
         wrong=tally.wrong,
         over_long=tally.over_long,
-        duplicates=tally.duplicates,
+        duplicates=[] if prose else tally.duplicates,
         labels=dict(sorted(tally.labels.items(), key=lambda item: (-item[1], item[0]))),
         first=tally.first,
+        first_row=tally.first_row,
         usable=tally.usable,
         why=_reason_unusable(source, tally),
     )

@@ -67,6 +67,7 @@ def detect_schemas(source: Source, mapping: Mapping[str, str] | None = None) -> 
         raise DataError('the rows have no columns; expected some such as {"text": "a film", "label": "good"}')
     if mapping:
         return tuple(_schemas_from_mapping(columns, mapping))
+    _refuse_preferences(columns)
     schemas = [Schema(*guess) for guess in guess_schemas(columns, sample, source.note)]
     if not schemas:
         raise InputError(
@@ -77,6 +78,23 @@ def detect_schemas(source: Source, mapping: Mapping[str, str] | None = None) -> 
     for schema in schemas:
         seen.setdefault((schema.kind, str(schema)), schema)
     return tuple(seen.values())
+
+
+def _refuse_preferences(columns: Sequence[str]) -> None:
+    """Rows with a chosen and a rejected answer: learning both as answers would teach the rejected one."""
+    by_name = {normalised_name(column): column for column in columns}
+    if not {"chosen", "rejected"} <= by_name.keys():
+        return
+    chosen, prompt = by_name["chosen"], _column_for_role("prompt", columns)
+    if "instruction" in by_name:
+        roles = {"instruction": by_name["instruction"], "output": chosen}
+    else:
+        roles = {"prompt": prompt, "completion": chosen} if prompt else {"text": chosen}
+    option = " ".join(quote(f"{role}={column}") for role, column in roles.items())
+    raise DataError(
+        f"these are preference rows ({', '.join(columns)[:80]}), which no task here learns from yet; "
+        f"to learn the chosen answers alone: --map {option}"
+    )
 
 
 def _suggest_mappings(columns: Sequence[str], rows: Sequence[Row]) -> str:

@@ -32,6 +32,7 @@ class Tally:
         self.duplicates: RowNumbers = []
         self.labels: Counter[str] = Counter()
         self.first: list[Segment] = []
+        self.first_row: Row | None = None
         self.usable = 0
         self._seen: set[bytes] = set()
 
@@ -39,7 +40,8 @@ class Tally:
         rows = self._valid_rows(source)
         while chunk := list(islice(rows, CHUNK_ROWS)):
             if not self.usable:
-                self.first = preview(self.schema.form, chunk[0][1], self.tokenizer)
+                self.first_row = chunk[0][1]
+                self.first = preview(self.schema.form, self.first_row)
             self.usable += len(chunk)
             self._measure(chunk)
             for number, row in chunk:

@@ -4,11 +4,13 @@ from .ablate import Value, ablate
 from .compare import Comparison, TopPredictions, answer_of, compare
 from .describe import describe_positions, sentence, shape
 from .diff import differences
+from .evaluation_page import check_evaluation_path, save_evaluation
 from .frames import Frame
 from .gradients import gradients
 from .heads import CAVEAT, head_scores, switch
 from .importance import head_importance
 from .logit_lens import logit_lens
+from .pictures import EvaluationView, WorstRow
 from .position_effects import PositionEffects, effects_in_model, position_effects, scheme_named
 from .record import AttentionKind, TraceInput, attention_addresses, record_forward
 from .saving import VIEWS
@@ -26,4 +28,5 @@ __all__ = [
     "head_importance", "logit_lens", "PositionEffects", "effects_in_model", "position_effects",
     "scheme_named", "AttentionKind", "TraceInput", "attention_addresses", "record_forward", "VIEWS",
     "statistics", "token_losses", "Token", "of_encoding", "of_ids", "trace_ids", "Branch", "Tree",
+    "EvaluationView", "WorstRow", "check_evaluation_path", "save_evaluation",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from .losses import Smoothing
 from .masked import BertPretraining, MaskedLM, TokenMasking
 from .metrics import bleu_signature
 from .multiple_choice import ChoiceExample, MultipleChoice
+from .outcomes import ClassScores, Evaluation, ExampleOutcome
 from .question_answering import QAExample, QuestionAnswering
 from .similarity import SimilarityExample, TextSimilarity
 from .task import Batch, Better, Task, input_tokens, model_device, on_device
@@ -28,4 +29,5 @@ __all__ = [
     "BertPretraining", "MaskedLM", "TokenMasking", "bleu_signature", "ChoiceExample", "MultipleChoice",
     "QAExample", "QuestionAnswering", "SimilarityExample", "TextSimilarity", "Corrupt", "Decode",
     "SpecialIds", "TextPair", "TextToText", "input_tokens", "model_device", "on_device",
+    "ClassScores", "Evaluation", "ExampleOutcome",
 ]  # fmt: skip

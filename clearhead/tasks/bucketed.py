@@ -13,6 +13,7 @@ from ..data import Buckets, pad
 from ..errors import DataError
 from ..nn import TransformerModel
 from .losses import Smoothing
+from .outcomes import Evaluation
 from .task import B, on_device
 
 E = TypeVar("E")
@@ -115,6 +116,14 @@ class BucketedTask(ABC, Generic[E, B]):
         """The indices of the examples in each batch of `batches`."""
         for rows in self._plans[split].plan(0):
             yield [int(i) for i in rows]
+
+    def numbered_batches(self, model: TransformerModel, split: str) -> Iterator[tuple[list[int], B]]:
+        """The batches of a split for this model, each with the indices of its examples."""
+        return zip(self.order(split), self.batches(split, model), strict=True)
+
+    def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
+        """The scores of `score`, with the outcome of each example where a task knows it."""
+        return Evaluation(self.score(model, split))
 
 
 def segment_types(model: TransformerModel, types_BT: Tensor | None) -> Tensor | None:

@@ -6,7 +6,7 @@ Documents are packed into rows of one length; texts that share a row do not see 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -16,8 +16,9 @@ from torch import Tensor
 
 from ..data import IGNORE_INDEX, DocumentSlice, Packed, pack, plan_rows
 from ..errors import DataError, InputError
-from ..nn import Documents, TransformerModel
+from ..nn import Documents, States, TransformerModel
 from .losses import Smoothing, token_loss
+from .outcomes import Evaluation, ExampleOutcome, losses_of_rows, mean_loss
 from .task import Better, on_device
 
 ContinueText = Callable[[TransformerModel, list[int]], str]  # a prompt -> its text and what follows
@@ -106,6 +107,39 @@ class CausalLM:
             total += float(self._summed_loss(model, on_device(batch, model), Smoothing()))
         return {"loss": total / count, "perplexity": math.exp(min(total / count, 700.0))}
 
+    @torch.no_grad()
+    def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
+        """The loss of each text by itself, from its beginning; only texts longer than a row are cut.
+
+        `score` packs texts as training does, and cuts some at the end of a row.
+        """
+        sums, counts = [0.0] * len(self.splits[split]), [0] * len(self.splits[split])
+        rows = [
+            DocumentSlice(number, start, min(start + self.length, len(document)))
+            for number, document in enumerate(self.splits[split])
+            if len(document) > 1
+            for start in range(0, len(document), self.length)
+        ]
+        rows.sort(key=lambda piece: piece.end - piece.start)  # texts of like length share a batch
+        for group in _groups(rows, self.rows * self.length):
+            batch = self._tensors(split, [[piece] for piece in group], group[-1].end - group[-1].start)
+            if not batch.targets:
+                continue
+            targets = (batch.labels_BT != IGNORE_INDEX).sum(1).tolist()
+            batch = on_device(batch, model)
+            losses = losses_of_rows(model, self._states(model, batch), batch.labels_BT)
+            for piece, loss, count in zip(group, losses, targets, strict=True):
+                sums[piece.document] += loss
+                counts[piece.document] += count
+        outcomes = [
+            ExampleOutcome(i, "", "", loss / count, loss, count)
+            for i, (loss, count) in enumerate(zip(sums, counts, strict=True))
+            if count
+        ]
+        mean = mean_loss(outcomes)
+        scores = {"loss": mean, "perplexity": math.exp(min(mean, 700.0))}
+        return Evaluation(scores, outcomes, "loss per token")
+
     def samples(self, model: TransformerModel) -> list[str]:
         """The beginnings of the first held-out texts, or their prompts, continued by the model."""
         if self.continue_text is None or "valid" not in self.splits:
@@ -128,20 +162,38 @@ class CausalLM:
         rows = plan_rows(lengths, self.length, seed=self.seed, epoch=epoch, cut=cut)
         return [row for row in rows if any(p.end - p.start > 1 or p.end < lengths[p.document] for p in row)]
 
-    def _tensors(self, split: str, rows: Sequence[Sequence[DocumentSlice]]) -> PackedBatch:
-        packed: Packed = pack(self.splits[split], rows, self.length, self.pad)
+    def _tensors(
+        self, split: str, rows: Sequence[Sequence[DocumentSlice]], length: int | None = None
+    ) -> PackedBatch:
+        length = length or self.length
+        packed: Packed = pack(self.splits[split], rows, length, self.pad)
         batch = PackedBatch(*(torch.from_numpy(x) for x in packed))
         if self.trained is None:
             return batch
         # Packed like the ids, the flags of the next tokens are in the same places as the labels.
-        flags = torch.from_numpy(pack(self.trained[split], rows, self.length, 0).labels_RT)
+        flags = torch.from_numpy(pack(self.trained[split], rows, length, 0).labels_RT)
         return replace(batch, labels_BT=batch.labels_BT.masked_fill(flags != 1, IGNORE_INDEX))
 
     def _summed_loss(self, model: TransformerModel, batch: PackedBatch, smoothing: Smoothing) -> Tensor:
+        return token_loss(model, self._states(model, batch), batch.labels_BT, smoothing)
+
+    @staticmethod
+    def _states(model: TransformerModel, batch: PackedBatch) -> States:
         if len(model.spec.towers) > 1:
             raise InputError("language modelling needs a model with one tower")
         whole = bool(
             (batch.document_BT == 0).all()
         )  # one text per row: no mask is needed beyond the causal one
-        states = model.states(batch.ids_BT, None if whole else Documents(batch.document_BT))
-        return token_loss(model, states, batch.labels_BT, smoothing)
+        return model.states(batch.ids_BT, None if whole else Documents(batch.document_BT))
+
+
+def _groups(pieces: Sequence[DocumentSlice], tokens: int) -> Iterator[list[DocumentSlice]]:
+    """Pieces, shortest first, in groups of at most this many tokens when padded to the longest."""
+    group: list[DocumentSlice] = []
+    for piece in pieces:
+        if group and (len(group) + 1) * (piece.end - piece.start) > tokens:
+            yield group
+            group = []
+        group.append(piece)
+    if group:
+        yield group

@@ -6,7 +6,7 @@ One label per text, several at once, a number, or one label per token: the same 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,7 +19,8 @@ from ..errors import InputError
 from ..nn import TransformerModel
 from .bucketed import BucketedTask, pad_ids, padding_mask, segment_types
 from .losses import Smoothing, class_loss
-from .metrics import correlation_scores, label_scores, multi_label_scores, tag_scores
+from .metrics import correlation_scores, entity_scores, label_scores, multi_label_scores, tag_scores
+from .outcomes import NONE, ClassScores, Evaluation, ExampleOutcome, class_losses, mean_loss, scores_per_class
 from .task import Better
 
 
@@ -118,6 +119,31 @@ class _Labelling(BucketedTask[X, LabelBatch]):
     def samples(self, model: TransformerModel) -> list[str]:
         return []
 
+    @torch.no_grad()
+    def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
+        outcomes: list[ExampleOutcome] = []
+        for rows, batch in self.numbered_batches(model, split):
+            outcomes += self.outcomes(rows, _answers(model, batch).float().cpu(), batch.labels.cpu())
+        outcomes.sort(key=lambda outcome: outcome.example)
+        scores = {"loss": mean_loss(outcomes), **self.scores_of(outcomes)}
+        return Evaluation(scores, outcomes, self.measure, self.names, self.per_class(outcomes))
+
+    measure = "loss"  # of the error of an outcome
+
+    @abstractmethod
+    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[ExampleOutcome]:
+        """The outcomes of a batch: the indices of its examples, the outputs of the model, its labels."""
+
+    @abstractmethod
+    def scores_of(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, float]:
+        """The metrics of the task, from the outcomes of a split."""
+
+    def per_class(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, ClassScores]:
+        return scores_per_class(outcomes, self.names)
+
+    def name_of(self, number: int) -> str:
+        return self.names[number] if self.names else str(number)
+
 
 class TextClassification(_Labelling[LabelledExample]):
     """One label per text, or per pair of texts."""
@@ -137,6 +163,15 @@ class TextClassification(_Labelling[LabelledExample]):
             predictions += _answers(model, batch).argmax(-1).tolist()
             references += batch.labels.tolist()
         return label_scores(predictions, references)
+
+    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[ExampleOutcome]:
+        each = zip(rows, answers.argmax(-1).tolist(), labels.tolist(), strict=True)
+        for (i, guess, truth), loss in zip(each, class_losses(answers, labels), strict=True):
+            pair = self.name_of(truth), self.name_of(guess)
+            yield ExampleOutcome(i, *pair, loss, loss, 1, (pair,))
+
+    def scores_of(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, float]:
+        return label_scores([o.prediction for o in outcomes], [o.reference for o in outcomes])
 
 
 class MultiLabelClassification(_Labelling[MultiLabelExample]):
@@ -168,6 +203,25 @@ class MultiLabelClassification(_Labelling[MultiLabelExample]):
             references += batch.labels.int().tolist()
         return multi_label_scores(predictions, references)
 
+    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[ExampleOutcome]:
+        losses = F.binary_cross_entropy_with_logits(answers, labels, reduction="none").mean(1).tolist()
+        each = zip(rows, (answers > 0).tolist(), labels.bool().tolist(), losses, strict=True)
+        for i, guesses, truths, loss in each:
+            pairs = [
+                (name if truth else NONE, name if guess else NONE)
+                for name, truth, guess in zip(self.names, truths, guesses, strict=True)
+                if truth or guess
+            ]
+            texts = [", ".join(filter(None, (pair[side] for pair in pairs))) or "(none)" for side in (0, 1)]
+            yield ExampleOutcome(i, texts[0], texts[1], loss, loss, 1, tuple(pairs))
+
+    def scores_of(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, float]:
+        sides = [
+            [[int(name in {pair[side] for pair in o.classes}) for name in self.names] for o in outcomes]
+            for side in (1, 0)
+        ]
+        return multi_label_scores(*sides)
+
 
 class Regression(_Labelling[ScoredExample]):
     """A number per text or pair of texts, such as a rating or the similarity of two sentences."""
@@ -190,6 +244,19 @@ class Regression(_Labelling[ScoredExample]):
             predictions += _answers(model, batch)[:, 0].tolist()
             references += batch.labels.tolist()
         return correlation_scores(predictions, references)
+
+    measure = "difference"
+
+    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[ExampleOutcome]:
+        for i, guess, truth in zip(rows, answers[:, 0].tolist(), labels.tolist(), strict=True):
+            yield ExampleOutcome(
+                i, f"{truth:.9g}", f"{guess:.9g}", abs(guess - truth), (guess - truth) ** 2, 1
+            )
+
+    def scores_of(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, float]:
+        return correlation_scores(
+            [float(o.prediction) for o in outcomes], [float(o.reference) for o in outcomes]
+        )
 
 
 class TokenClassification(_Labelling[TaggedExample]):
@@ -216,6 +283,29 @@ class TokenClassification(_Labelling[TaggedExample]):
                 predictions.append([self.names[i] for i in guess[kept].tolist()])
                 references.append([self.names[i] for i in truth[kept].tolist()])
         return tag_scores(predictions, references)
+
+    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[ExampleOutcome]:
+        each = zip(rows, answers.argmax(-1), labels, class_losses(answers, labels), strict=True)
+        for i, guess, truth, loss in each:
+            kept = truth != IGNORE_INDEX
+            names = [[self.name_of(n) for n in side[kept].tolist()] for side in (truth, guess)]
+            pairs = tuple(zip(*names, strict=True))
+            yield ExampleOutcome(i, " ".join(names[0]), " ".join(names[1]), loss, loss, len(pairs), pairs)
+
+    def scores_of(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, float]:
+        return tag_scores(*_tag_sides(outcomes))
+
+    def per_class(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, ClassScores]:
+        """Of kinds of entities, without B- and I-."""
+        return {name: ClassScores(*scores) for name, scores in entity_scores(*_tag_sides(outcomes)).items()}
+
+
+def _tag_sides(outcomes: Sequence[ExampleOutcome]) -> tuple[list[list[str]], list[list[str]]]:
+    """The predicted tags and the references of each text."""
+    return (
+        [[guess for _, guess in o.classes] for o in outcomes],
+        [[truth for truth, _ in o.classes] for o in outcomes],
+    )
 
 
 def _answers(model: TransformerModel, batch: LabelBatch) -> Tensor:

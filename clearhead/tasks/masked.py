@@ -20,6 +20,7 @@ from ..errors import InputError
 from ..nn import TransformerModel
 from .bucketed import BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, class_loss, token_loss
+from .outcomes import Evaluation, ExampleOutcome, losses_of_rows
 from .task import Better
 
 TokenIds = Sequence[int]
@@ -98,6 +99,20 @@ class MaskedLM(BucketedTask[TokenIds, MaskedBatch]):
         batches = self.batches(split, model)
         tower = _one_tower(model)
         return masked_scores((tower(b.ids_BT, b.mask_BT), b.labels_BT) for b in batches)
+
+    @torch.no_grad()
+    def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
+        outcomes = []
+        for rows, batch in self.numbered_batches(model, split):
+            states = _one_tower(model).states(batch.ids_BT, batch.mask_BT)
+            losses = losses_of_rows(model, states, batch.labels_BT)
+            targets = (batch.labels_BT != IGNORE_INDEX).sum(1).tolist()
+            outcomes += [
+                ExampleOutcome(i, "", "", loss / max(count, 1), loss, count)
+                for i, loss, count in zip(rows, losses, targets, strict=True)
+            ]
+        outcomes.sort(key=lambda outcome: outcome.example)
+        return Evaluation(self.score(model, split), outcomes, "loss per masked token")
 
     def samples(self, model: TransformerModel) -> list[str]:
         return []

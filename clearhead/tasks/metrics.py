@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,18 +15,19 @@ from ..errors import MissingError
 
 # sacreBLEU's tokenizer by target language; its default scores a perfect Chinese translation 0.
 BLEU_TOKENIZER = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
+ROUGE_KINDS = ("rouge1", "rouge2", "rougeL")
 Numbers = NDArray[np.float64]
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def text_scores(predictions: Sequence[str], references: Sequence[str], language: str) -> dict[str, float]:
-    """Corpus BLEU and chrF, ROUGE-L and exact match, each of 100."""
+    """Corpus BLEU and chrF, ROUGE-1, ROUGE-2, ROUGE-L and exact match, each of 100."""
     exact = sum(one.strip() == two.strip() for one, two in zip(predictions, references, strict=True))
     bleu, chrf = _sacre(language)
     return {
         "bleu": bleu.corpus_score(list(predictions), [list(references)]).score,
         "chrf": chrf.corpus_score(list(predictions), [list(references)]).score,
-        "rougeL": rouge(predictions, references, language),
+        **rouge(predictions, references, language),
         "exact": 100 * exact / len(references),
     }
 
@@ -38,20 +39,27 @@ def bleu_signature(predictions: Sequence[str], references: Sequence[str], langua
     return str(bleu.get_signature())
 
 
-def rouge(predictions: Sequence[str], references: Sequence[str], language: str) -> float:
+def rouge(predictions: Sequence[str], references: Sequence[str], language: str) -> dict[str, float]:
+    """The mean F-measure of shared words, of shared pairs of words, and of the longest common subsequence."""
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError:
         raise MissingError("rouge-score", "ROUGE") from None
     by_character = language in BLEU_TOKENIZER  # its own tokenizer drops everything that is not a-z
-    scorer = RougeScorer(["rougeL"], tokenizer=_Characters() if by_character else None)
-    scores = [
-        scorer.score(two, one)["rougeL"].fmeasure for one, two in zip(predictions, references, strict=True)
-    ]
-    return 100 * float(sum(scores)) / len(scores)
+    scorer = RougeScorer(list(ROUGE_KINDS), tokenizer=_Characters() if by_character else None)
+    scores = [scorer.score(two, one) for one, two in zip(predictions, references, strict=True)]
+    return {
+        kind: 100 * float(sum(score[kind].fmeasure for score in scores)) / len(scores) for kind in ROUGE_KINDS
+    }
 
 
-def label_scores(predictions: Sequence[int], references: Sequence[int]) -> dict[str, float]:
+def sentence_chrf(prediction: str, reference: str) -> float:
+    """chrF of one text, of 100."""
+    _, chrf = _sacre("en")  # chrF has no tokenizer
+    return float(chrf.sentence_score(prediction, [reference]).score)
+
+
+def label_scores(predictions: Sequence[Hashable], references: Sequence[Hashable]) -> dict[str, float]:
     """Accuracy, and F1 averaged over the classes that occur."""
     right = sum(one == two for one, two in zip(predictions, references, strict=True))
     classes = set(references)
@@ -113,6 +121,26 @@ def tag_scores(predictions: Sequence[Sequence[str]], references: Sequence[Sequen
     return {name: 100 * float(score(*sides, zero_division=0)) for name, score in named.items()}
 
 
+def entity_scores(
+    predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
+) -> dict[str, tuple[float, float, float, int]]:
+    """Precision, recall and F1 of each kind of entity, of 100, and how many there are."""
+    try:
+        from seqeval.metrics import classification_report
+    except ImportError:
+        raise MissingError("seqeval", "entity F1") from None
+    sides = list(map(list, references)), list(map(list, predictions))
+    if not any(tag != "O" for side in sides for tags in side for tag in tags):
+        return {}
+    report = classification_report(*sides, output_dict=True, zero_division=0)
+    kinds = {name: row for name, row in report.items() if not name.endswith(" avg")}
+    keys = ("precision", "recall", "f1-score")
+    return {
+        name: (*(100 * float(row[key]) for key in keys), int(row["support"]))  # type: ignore[misc]
+        for name, row in kinds.items()
+    }
+
+
 def answer_scores(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
     """Exact match and word F1 against the best of the accepted answers (Rajpurkar 2016)."""
     exact = [
@@ -125,7 +153,7 @@ def answer_scores(predictions: Sequence[str], references: Sequence[Sequence[str]
     return {"exact": 100 * sum(exact) / len(exact), "f1": 100 * sum(overlap) / len(overlap)}
 
 
-def _f1(predictions: Sequence[int], references: Sequence[int], kind: int) -> float:
+def _f1(predictions: Sequence[Hashable], references: Sequence[Hashable], kind: Hashable) -> float:
     both = sum(one == two == kind for one, two in zip(predictions, references, strict=True))
     total = Counter(predictions)[kind] + Counter(references)[kind]
     return 2 * both / total if total else 0.0

@@ -19,6 +19,7 @@ from ..nn import TransformerModel
 from .bucketed import BucketedTask, pad_ids, padding_mask, segment_types
 from .losses import Smoothing, class_loss
 from .metrics import label_scores
+from .outcomes import Evaluation, ExampleOutcome, class_losses, mean_loss
 from .task import Better
 
 
@@ -96,6 +97,21 @@ class MultipleChoice(BucketedTask[ChoiceExample, ChoiceBatch]):
             predictions += _scores(model, batch).argmax(-1).tolist()
             references += batch.answers_B.tolist()
         return {"accuracy": label_scores(predictions, references)["accuracy"]}
+
+    @torch.no_grad()
+    def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
+        """References and predictions are indices of choices."""
+        outcomes: list[ExampleOutcome] = []
+        for rows, batch in self.numbered_batches(model, split):
+            scores_BC, answers_B = _scores(model, batch).float().cpu(), batch.answers_B.cpu()
+            losses = class_losses(scores_BC, answers_B)
+            each = zip(rows, scores_BC.argmax(-1).tolist(), answers_B.tolist(), losses, strict=True)
+            outcomes += [
+                ExampleOutcome(i, str(truth), str(guess), loss, loss, 1) for i, guess, truth, loss in each
+            ]
+        outcomes.sort(key=lambda outcome: outcome.example)
+        right = sum(outcome.prediction == outcome.reference for outcome in outcomes)
+        return Evaluation({"loss": mean_loss(outcomes), "accuracy": 100 * right / len(outcomes)}, outcomes)
 
     def samples(self, model: TransformerModel) -> list[str]:
         return []

@@ -14,6 +14,7 @@ from ..nn import TransformerModel
 from .bucketed import BucketedTask, pad_ids, padding_mask, segment_types
 from .losses import Smoothing, class_loss
 from .metrics import answer_scores
+from .outcomes import Evaluation, ExampleOutcome, class_losses, mean_loss
 from .task import Better
 
 MAX_ANSWER_TOKENS = 30  # tokens of an answer
@@ -93,6 +94,28 @@ class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
                 predictions.append(best_span(scores, example))
                 references.append(example.answers)
         return answer_scores(predictions, references)
+
+    @torch.no_grad()
+    def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
+        outcomes: list[ExampleOutcome] = []
+        for rows, batch in self.numbered_batches(model, split):
+            scores_BT2, ends_B2 = self._scores(model, batch).float().cpu(), batch.ends_B2.cpu()
+            each = zip(rows, scores_BT2, ends_B2, class_losses(scores_BT2.mT, ends_B2), strict=True)
+            for i, scores_T2, ends, loss in each:
+                example = self.splits[split][i]
+                answer = best_span(scores_T2, example)
+                error = 100 - answer_scores([answer], [example.answers])["f1"]
+                targets = int((ends != IGNORE_INDEX).sum())
+                outcomes.append(
+                    ExampleOutcome(
+                        i, " / ".join(dict.fromkeys(example.answers)), answer, error, loss, targets
+                    )
+                )
+        outcomes.sort(key=lambda outcome: outcome.example)
+        predictions = [outcome.prediction for outcome in outcomes]
+        references = [example.answers for example in self.splits[split]]
+        scores = {"loss": mean_loss(outcomes), **answer_scores(predictions, references)}
+        return Evaluation(scores, outcomes, "100 - F1")
 
     def samples(self, model: TransformerModel) -> list[str]:
         return []

@@ -19,6 +19,7 @@ from ..nn import Pool, TransformerModel, pool_states
 from .bucketed import BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing
 from .metrics import correlation_scores
+from .outcomes import Evaluation, ExampleOutcome, mean_loss
 from .task import Better
 
 SCALE = 20.0  # the cosines are multiplied by it before the softmax; the value of sentence-transformers
@@ -96,6 +97,25 @@ class TextSimilarity(BucketedTask[SimilarityExample, SimilarityBatch]):
         order = [i for rows in self.order(split) for i in rows]
         references = [float(self.splits[split][i].score or 0.0) for i in order]
         return correlation_scores((first_MD * second_MD).sum(-1).tolist(), references)
+
+    @torch.no_grad()
+    def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
+        """Scored pairs: cosines beside scores. Others: the score as before, without outcomes."""
+        if not self.scored:
+            return super().evaluate(model, split)
+        outcomes: list[ExampleOutcome] = []
+        for rows, batch in self.numbered_batches(model, split):
+            first_BD, second_BD, *_ = (side.cpu() for side in self._sides(model, batch))
+            for i, cosine in zip(rows, (first_BD * second_BD).sum(-1).tolist(), strict=True):
+                score = float(self.splits[split][i].score or 0.0)
+                difference = abs(cosine - score)
+                outcomes.append(
+                    ExampleOutcome(i, f"{score:.9g}", f"{cosine:.9g}", difference, difference**2, 1)
+                )
+        outcomes.sort(key=lambda outcome: outcome.example)
+        cosines = [float(outcome.prediction) for outcome in outcomes]
+        scores = correlation_scores(cosines, [float(outcome.reference) for outcome in outcomes])
+        return Evaluation({"loss": mean_loss(outcomes), **scores}, outcomes, "difference")
 
     def samples(self, model: TransformerModel) -> list[str]:
         return []

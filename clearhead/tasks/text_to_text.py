@@ -17,7 +17,8 @@ from ..errors import InputError
 from ..nn import TransformerModel
 from .bucketed import BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, token_loss
-from .metrics import text_scores
+from .metrics import sentence_chrf, text_scores
+from .outcomes import Evaluation, ExampleOutcome, losses_of_rows, mean_loss
 from .task import Better, on_device
 
 Decode = Callable[[TransformerModel, Tensor, Tensor, int], list[list[int]]]  # source, its mask, limit -> ids
@@ -130,6 +131,40 @@ class TextToText(BucketedTask[TextPair, PairBatch]):
             ]
             references += [self._reference(self.splits[split][i], self.text) for i in rows]
         return text_scores(predictions, references, self.language)
+
+    @torch.no_grad()
+    def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
+        """Without a decoder of its own (denoising) the outcomes have a loss and no texts."""
+        outcomes: list[ExampleOutcome] = []
+        for rows, batch in self.numbered_batches(model, split):
+            encoded = model.encode(batch.source_BT, batch.mask_BT)
+            losses = losses_of_rows(model, model.decode(batch.target_BT, encoded), batch.labels_BT)
+            targets = (batch.labels_BT != IGNORE_INDEX).sum(1).tolist()
+            texts = self._texts(model, batch, [self.splits[split][i] for i in rows])
+            for i, (reference, prediction), loss, count in zip(rows, texts, losses, targets, strict=True):
+                error = loss / count if self.text is None else 100 - sentence_chrf(prediction, reference)
+                outcomes.append(ExampleOutcome(i, reference, prediction, error, loss, count))
+        outcomes.sort(key=lambda outcome: outcome.example)
+        scores = {"loss": mean_loss(outcomes)}
+        if self.text is None:
+            return Evaluation(scores, outcomes)
+        predictions, references = [o.prediction for o in outcomes], [o.reference for o in outcomes]
+        return Evaluation(
+            scores | text_scores(predictions, references, self.language), outcomes, "100 - chrF"
+        )
+
+    def _texts(
+        self, model: TransformerModel, batch: PairBatch, pairs: Sequence[TextPair]
+    ) -> list[tuple[str, str]]:
+        """The reference and the prediction of each pair."""
+        if self.decode is None or self.text is None:
+            return [("", "")] * len(pairs)
+        limit = 2 * batch.labels_BT.shape[1] + 8
+        predictions = self.decode(model, batch.source_BT, batch.mask_BT, limit)
+        return [
+            (self._reference(pair, self.text), self.text(ids))
+            for pair, ids in zip(pairs, predictions, strict=True)
+        ]
 
     @staticmethod
     def _reference(pair: TextPair, text: Callable[[Sequence[int]], str]) -> str:

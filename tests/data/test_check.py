@@ -84,14 +84,13 @@ def test_the_loss_mask_of_row_1(row: dict, first) -> None:
     assert check_data(InMemorySource([row])).first == first
 
 
-def test_lengths_in_tokens_and_the_end_token() -> None:
+def test_lengths_in_tokens() -> None:
     tokenizer = train_tokenizer(["we find old apples", "我们找到旧的苹果"] * 3, vocab=60)
     report = check_data(
         InMemorySource([{"src": "we find apples", "tgt": "我们找到苹果"}]), tokenizer=tokenizer, length=5
     )
     assert report.unit == "tokens" and report.lengths["tgt"].max == 6
     assert report.over_long == [1]  # one side is enough
-    assert "".join(text for text, trained in report.first if trained) == "我们找到苹果<eos>"
     assert (
         check_data(
             InMemorySource([{"src": "we", "tgt": "我们找到苹"}]), tokenizer=tokenizer, length=5
@@ -130,8 +129,10 @@ def test_what_is_printed(tmp_path: Path, capsys) -> None:
         "or else      label (text=question, label=category)",
         "completion is empty (rows 17, 31)",
         "38 longer than 10 characters, to be truncated (rows 1, 2, 3, 4, 5 and 33 more)",
-        "row 1, as the model sees it",
+        "row 1, as text (--tokenizer MODEL shows its tokens); «marked»: with loss",
         "怎么退货 0？⏎",
+        "«请在 0 天内…»",
+        f"train sft {tmp_path / 'faq.csv'} --from MODEL",
     ):
         assert words in out, out
 
@@ -187,3 +188,42 @@ def test_what_json_calls_nan_is_no_text() -> None:
     assert check_data(InMemorySource(rows, name="x.jsonl")).wrong == {
         "text holds a float; expected text": [21]
     }
+
+
+PROSE = "".join(f"A line of paragraph {i // 3}.\n" + ("\n" if i % 3 == 2 else "") for i in range(90))
+
+
+def test_prose_is_paragraphs_without_problems(tmp_path: Path, capsys) -> None:
+    (tmp_path / "book.txt").write_text(PROSE + "A line of paragraph 1.\n" * 3)  # a paragraph twice
+    code, out, _ = leave(capsys, str(tmp_path / "book.txt"), "--length", "10")
+    assert code == 0 and "31 paragraphs" in out and "123 lines" in out and "prose" in out
+    assert "problems     none" in out and "train lm" in out
+    report = check_data(read_rows(tmp_path / "book.txt"))
+    assert report.rows == report.usable == 31 and report.lengths["text"].max == 3 * 23 + 2
+
+
+def test_a_list_of_texts_stays_rows(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("".join(f"text {i}\n" for i in range(99)) + "\ntext 1\n")
+    report = check_data(read_rows(tmp_path / "list.txt"))
+    assert report.rows_are == "rows" and report.rows == 101 and report.duplicates == [101]
+    assert report.empty == {"text is empty": [100]}
+
+
+@pytest.mark.parametrize(
+    ("columns", "option"),
+    [
+        (["prompt", "chosen", "rejected"], "--map prompt=prompt completion=chosen"),
+        (["chosen", "rejected"], "--map text=chosen"),
+        (
+            ["instruction", "input", "output", "rejected", "chosen"],
+            "--map instruction=instruction output=chosen",
+        ),
+    ],
+)
+def test_preference_rows_are_no_answers(columns: list[str], option: str, tmp_path: Path, capsys) -> None:
+    rows = [dict.fromkeys(columns, f"some words {i}") for i in range(9)]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    code, out, err = leave(capsys, str(tmp_path / "x.jsonl"))
+    assert code == 3 and out == "" and "preference rows" in err and option in err and err.count("\n") == 1
+    code, out, _ = leave(capsys, str(tmp_path / "x.jsonl"), *option.split())
+    assert code == 0 and "«some words 0»" in out

@@ -3,6 +3,7 @@
 from .architecture import architecture
 from .benchmarks import bars, growth
 from .canvas import Picture, chinese_font
+from .evaluation import EvaluationView, WorstRow, draw_evaluation
 from .heat import head_grid, heat_map, logit_lens_table, side_by_side, table_of_heads
 from .links import aligned, arcs, bipartite
 from .positions import position_picture
@@ -14,5 +15,5 @@ __all__ = [
     "bipartite", "aligned", "beam_tree", "logit_lens_table", "position_picture", "curves", "gradient_strip",
     "architecture",
     # for the other packages
-    "bars", "growth",
+    "bars", "growth", "EvaluationView", "WorstRow", "draw_evaluation",
 ]  # fmt: skip
