@@ -211,6 +211,8 @@ def _next_commands(task: str, folder: str) -> list[str]:
 
 
 def _print_result(result: TrainingResult, run: RunConfig, *, json: bool) -> None:
+    from ..train import FINISHED
+
     facts: dict[str, Any] = {
         "status": result.status,
         "reason": result.reason,
@@ -225,7 +227,7 @@ def _print_result(result: TrainingResult, run: RunConfig, *, json: bool) -> None
         if result.reason == "patience":
             reason = f"{run.train.patience} validations in a row without a better score"
             ERR.print(f"ended at step {result.step} of {run.train.steps}: {reason} (--early-stop)")
-        if result.reason == "already finished":
+        if result.reason == FINISHED:
             more = f"--train.steps {2 * run.train.steps}" if run.data.epochs is None else "--epochs N"
             ERR.print(f"nothing to do: the run has its {result.step:,} steps; {more} trains on")
         is_best = result.best_step is not None and result.best_step != result.step

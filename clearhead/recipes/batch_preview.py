@@ -21,7 +21,8 @@ from .settings import DataConfig, RunConfig
 
 Segments = list[tuple[str, bool]]
 PREVIEW_LENGTH = 512
-RECIPE_OF_TASK = {"causal": "lm", "masked": "lm"}  # the others are called like their task
+# The others are called like their task.
+RECIPE_OF_TASK = {"causal": "lm", "masked": "mlm", "spans": "denoise"}
 
 
 def preview_batch(
@@ -84,7 +85,9 @@ def recipe_for(schema: Schema, base: Bundle | None = None) -> str:
     task = task_for(schema, base)
     if task == "causal" and schema.form != "text":
         return "sft"
-    return "denoise" if task == "spans" else RECIPE_OF_TASK.get(task, task)
+    if task == "embed" and schema.form == "score" and (base is None or base.pooling is None):
+        return "regress"  # no sentence encoder: the number itself is learned
+    return RECIPE_OF_TASK.get(task, task)
 
 
 def _runs(tokenizer: Tokenizer, ids: Sequence[int], trained: Sequence[bool]) -> Segments:

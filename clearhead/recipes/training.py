@@ -13,21 +13,27 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..bundle import Bundle, load
-from ..data import InMemorySource, Schema, Source, detect_schemas, read_splits
-from ..errors import InputError, TrainError, nearest, quoted
-from ..train import Progress, Record, Trainer, TrainingResult, default_progress, read_log
+from ..data import InMemorySource, Source, detect_schemas, read_splits
+from ..errors import InputError, TrainError, quoted
+from ..store import write_file_atomically
+from ..train import (
+    FINISHED,
+    Progress,
+    Record,
+    Trainer,
+    TrainingResult,
+    default_progress,
+    disk_errors,
+    read_log,
+)
+from .batch_preview import recipe_for
+from .card import CARD_FILE, model_card
 from .overrides import full_name
 from .prepare import PreparedRun, prepare
-from .settings import RECIPES, SETTINGS_FILE, run_of
+from .settings import SETTINGS_FILE, run_of
 
 RowsInMemory = Iterable[Mapping[str, Any]]
 Data = str | os.PathLike[str] | Sequence[str] | RowsInMemory | Mapping[str, RowsInMemory]
-# The recipe that learns from rows of a form, for an encoder-decoder and for a model with one stack.
-RECIPE_BY_FORM = {
-    "label": "classify", "labels": "classify", "score": "regress", "choice": "choose", "tags": "tag",
-    "answer": "answer", "text": "lm", "messages": "sft", "prompt": "sft", "pair": "sft",
-}  # fmt: skip
-PAIR_FORMS = ("pair", "prompt")
 
 
 def train(
@@ -77,13 +83,22 @@ def run_training(
     progress: Progress,
     log: Callable[[Record], None] | None = None,
 ) -> TrainingResult:
-    """Train, and write the settings beside the model; if it fails its checks, the folder is unchanged."""
+    """Train, and write the settings and a model card beside the model.
+
+    If the run fails its checks, the folder is unchanged.
+    """
     run = prepared.run
     files = {SETTINGS_FILE: run.to_yaml()}
-    trainer = Trainer(
+    result = Trainer(
         prepared.bundle, prepared.task, run.train, folder, log=log, progress=progress, files=files
-    )
-    return trainer.run()
+    ).run()
+    if result.status == "done" and result.reason != FINISHED:
+        scores = validation_scores(folder, result)
+        name = result.folder.name
+        card = model_card(prepared, scores, name=name, step=result.step, best_step=result.best_step)
+        with disk_errors(folder / CARD_FILE):
+            write_file_atomically(folder / CARD_FILE, card.encode("utf-8"))
+    return result
 
 
 def validation_scores(folder: Path, result: TrainingResult) -> dict[str, float]:
@@ -120,14 +135,4 @@ def _rows_in_memory(rows: Any, split: str) -> Source:
 def _recipe_for(base: Bundle, sources: Mapping[str, Source], mapping: Mapping[str, str] | None) -> str:
     """The recipe for the most likely form of the rows that this model can learn from."""
     source = sources.get("train") or next(iter(sources.values()))
-    schemas: tuple[Schema, ...] = detect_schemas(source, mapping)
-    for schema in schemas:
-        if base.spec.is_encoder_decoder:
-            if schema.form in PAIR_FORMS:
-                return "translate"
-        elif schema.form in RECIPE_BY_FORM:
-            return RECIPE_BY_FORM[schema.form]
-    raise InputError(
-        f"the rows look like {schemas[0]}, and no recipe learns that with this model; "
-        f"name one: recipe={nearest('', RECIPES)}"
-    )
+    return recipe_for(detect_schemas(source, mapping)[0], base)

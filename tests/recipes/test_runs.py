@@ -52,7 +52,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 SOURCES = {"classify": "label", "tag": "tags", "summarize": "pairs", "denoise": "texts", "bert-mini": "prose",
            "gpt-chars": "prose", "answer": "asked", "translate-en-zh": "pairs",
            "translate": "pairs", "regress": "scores", "embed": "scores", "choose": "choices", "lm": "texts",
-           "sft": "prompts"}  # fmt: skip
+           "mlm": "texts", "sft": "prompts"}  # fmt: skip
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
