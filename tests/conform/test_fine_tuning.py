@@ -39,7 +39,8 @@ ROWS = {
 }
 FORMS = {
     "classify": "label", "regress": "score", "embed": "score", "choose": "choice", "tag": "tags",
-    "answer": "answer", "translate": "pair", "causal": "text", "masked": "text", "pretrain": "text", "denoise": "text",
+    "answer": "answer", "translate": "pair", "causal": "text", "masked": "text", "pretrain": "text",
+    "denoise": "text",
 }  # fmt: skip
 HEADS = {
     "classify": "labels", "regress": "labels", "embed": "hidden", "choose": "choice", "tag": "tags",
