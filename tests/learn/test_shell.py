@@ -101,6 +101,8 @@ def here(tmp_path: Path, demo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     (tmp_path / "cmn.txt").write_text(pairs)
     (tmp_path / "few.tsv").write_text("src\ttgt\nthe cat sleeps\t那只猫睡觉\n")
+    tagged = "".join(f"see O\nRome B-X\n{i} O\n\n" for i in range(60))
+    (tmp_path / "FILE.conll").write_text(tagged)
     (tmp_path / "FILE").write_text("\n".join(f"{i}. {text}" for i in range(20) for text in trained.TEXTS))
     return tmp_path
 
