@@ -193,10 +193,11 @@ def _by_structure(columns: Sequence[str], rows: Sequence[Row]) -> Iterator[Schem
     for column in columns:
         first = next((row[column] for row in rows if row.get(column)), None)
         message = first[0] if isinstance(first, list) and first else None
+        system = {"system": found} if (found := _column_for_role("system", columns)) else {}
         if isinstance(message, dict) and {"role", "content"} <= message.keys():
-            yield "messages", {"messages": column}, f"{column} is a list of role and content"
+            yield "messages", {"messages": column, **system}, f"{column} is a list of role and content"
         if isinstance(message, dict) and {"from", "value"} <= message.keys():
-            yield "sharegpt", {"conversations": column}, f"{column} is a list of from and value"
+            yield "sharegpt", {"conversations": column, **system}, f"{column} is a list of from and value"
     tokens, tags = _column_for_role("tokens", columns), _column_for_role("tags", columns)
     if tokens and tags and all(isinstance(row.get(tokens), list | str) for row in rows):
         yield "tags", {"tokens": tokens, "tags": tags}, f"{tokens} and {tags}, one tag for each token"
@@ -220,6 +221,9 @@ def _by_role_names(columns: Sequence[str]) -> Iterator[SchemaGuess]:
     own = {normalised_name(column): column for column in columns}
     if {"instruction", "output"} <= own.keys():
         roles = {role: own[role] for role in ("instruction", "input", "output") if role in own}
+        chat = {role: own[role] for role in ("system", "history") if role in own}
+        if chat:
+            yield "alpaca-chat", roles | chat, f"instruction and output with {' and '.join(chat)}"
         yield "alpaca", roles, "instruction and output, as Alpaca has them"
     for kind, names in (("prompt", ("prompt", "completion")), ("pair", ("src", "tgt"))):
         if set(names) <= own.keys():

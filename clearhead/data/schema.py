@@ -35,6 +35,8 @@ _ROLES = {
     "conversations": "conversations conversation",
     "instruction": "instruction",
     "input": "input",
+    "system": "system system_prompt",
+    "history": "history",
     "output": "output",
     "tokens": "tokens words",
     "tags": "tags ner_tags pos_tags labels ner tag",
@@ -85,7 +87,8 @@ Columns = Mapping[str, str]  # role -> column
 LABEL_SEPARATORS = re.compile(r"[,;|，；、]")
 CHAT_ROLES = {
     "human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
-    "bot": "assistant", "model": "assistant", "system": "system", "developer": "system", "tool": "tool",
+    "bot": "assistant", "model": "assistant", "function_call": "assistant", "system": "system",
+    "developer": "system", "tool": "tool", "observation": "tool", "function": "tool",
 }  # fmt: skip
 
 
@@ -148,6 +151,29 @@ def _alpaca(row: Row, columns: Columns) -> Row:
     return {"prompt": prompt, "completion": texts["output"]}
 
 
+def _alpaca_chat(row: Row, columns: Columns) -> Row:
+    """Alpaca with a system prompt, or with earlier questions and answers: [[question, answer], ...]."""
+    last = _alpaca(row, columns)
+    history = _value(row, columns["history"], "history") if "history" in columns else None
+    turns = history or []
+    if not isinstance(turns, list) or not all(isinstance(turn, list) and len(turn) == 2 for turn in turns):
+        raise DataError("history is no list of pairs; expected [[question, answer], ...]")
+    pairs = [*turns, [last["prompt"], last["completion"]]]
+    messages = _system_message(row, columns)
+    for question, answer in pairs:
+        messages += [_plain_message("user", question), _plain_message("assistant", answer)]
+    return {"messages": messages}
+
+
+def _plain_message(role: str, content: Any) -> Row:
+    return _message({"role": role, "content": content}, "role", "content")
+
+
+def _system_message(row: Row, columns: Columns) -> list[Row]:
+    text = _text(row, columns, "system")["system"] if "system" in columns else ""
+    return [{"role": "system", "content": text}] if text.strip() else []
+
+
 def _messages(role: str, role_key: str, content_key: str) -> Callable[[Row, Columns], Row]:
     def read(row: Row, columns: Columns) -> Row:
         turns = _value(row, columns[role], role)
@@ -156,6 +182,8 @@ def _messages(role: str, role_key: str, content_key: str) -> Callable[[Row, Colu
         if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
             raise DataError(f"{role} holds a {type(turns).__name__}; expected a list of objects")
         messages = [_message(turn, role_key, content_key) for turn in turns]
+        if messages[0]["role"] != "system":
+            messages = _system_message(row, columns) + messages
         if not any(m["role"] == "assistant" and m["content"].strip() for m in messages):
             raise BlankError("it has no assistant message")
         return {"messages": messages}
@@ -311,8 +339,17 @@ def _span(answer: Row, context: str) -> Row:
 ROW_KINDS = {
     kind.name: kind
     for kind in (
-        RowKind("messages", "messages", ("messages",), _messages("messages", "role", "content")),
-        RowKind("sharegpt", "messages", ("conversations",), _messages("conversations", "from", "value")),
+        RowKind("messages", "messages", ("messages",), _messages("messages", "role", "content"), ("system",)),
+        RowKind(
+            "sharegpt",
+            "messages",
+            ("conversations",),
+            _messages("conversations", "from", "value"),
+            ("system",),
+        ),
+        RowKind(
+            "alpaca-chat", "messages", ("instruction", "output"), _alpaca_chat, ("input", "system", "history")
+        ),
         RowKind("tags", "tags", ("tokens", "tags"), _tags),
         RowKind("answer", "answer", ("question", "context", "answers"), _answer),
         RowKind("alpaca", "prompt", ("instruction", "output"), _alpaca, ("input",)),

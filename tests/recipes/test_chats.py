@@ -7,8 +7,9 @@ import pytest
 
 import clearhead as ch
 from clearhead.cli.main import main
-from clearhead.data import encode_completions
+from clearhead.data import InMemorySource, detect_schemas, encode_completions
 from clearhead.errors import DataError, LoadError
+from clearhead.recipes import load_run, prepare
 from clearhead.text.chat import render_chats
 from clearhead.text.tokenizer import Tokenizer
 from clearhead.text.training import train_tokenizer
@@ -68,3 +69,45 @@ def test_a_run_on_chats_can_chat(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert done.value.code == 0, capsys.readouterr().err
     bundle = ch.load(tmp_path / "run")
     assert bundle.tokenizer.chat([{"role": "user", "content": "hi"}]) == "user: hi\nassistant: "
+
+
+def test_an_answer_ends_with_the_token_at_which_generation_stops(tmp_path: Path) -> None:
+    """A template that never writes the end token would teach a model to talk on."""
+    words = tokenizer()
+    words.set_chat_template("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+    base = ch.build("gpt2", vocab_size=words.vocab, n_embd=16, n_layer=1, n_head=2, n_positions=64)
+    base.tokenizer, base.config["eos_token_id"] = words, words.eos.id
+    file = tmp_path / "chats.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in CHATS))
+    ch.save(base, tmp_path / "base")
+    run = load_run("sft", [f"data.source={file}", f"data.valid={file}", f"model.family={tmp_path / 'base'}"])
+    prepared = prepare(run)
+    assert any("it is added, so that answers end" in note for note in prepared.notes)
+    for ids, flags in zip(prepared.task.splits["train"], prepared.task.trained["train"], strict=True):
+        assert ids[-1] == words.eos.id and flags[-1] == 1 and ids.count(words.eos.id) == 1
+
+
+def test_alpaca_rows_with_a_system_prompt_and_history_are_chats() -> None:
+    row = {
+        "instruction": "and in winter?",
+        "input": "",
+        "output": "cold",
+        "system": "answer in one word",
+        "history": [["how is summer?", "hot"]],
+    }
+    schema = detect_schemas(InMemorySource([row] * 3))[0]
+    assert schema.kind == "alpaca-chat"
+    said = [(message["role"], message["content"]) for message in schema.read(row)["messages"]]
+    assert said == [
+        ("system", "answer in one word"),
+        ("user", "how is summer?"),
+        ("assistant", "hot"),
+        ("user", "and in winter?"),
+        ("assistant", "cold"),
+    ]
+    plain = {key: row[key] for key in ("instruction", "input", "output")}
+    assert detect_schemas(InMemorySource([plain] * 3))[0].kind == "alpaca"
+    tools = {"conversations": [{"from": "human", "value": "a"}, {"from": "observation", "value": "b"},
+                               {"from": "gpt", "value": "c"}], "system": "s"}  # fmt: skip
+    roles = [m["role"] for m in detect_schemas(InMemorySource([tools] * 2))[0].read(tools)["messages"]]
+    assert roles == ["system", "user", "tool", "assistant"]

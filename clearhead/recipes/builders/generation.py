@@ -144,6 +144,10 @@ def build_causal(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: lis
     flags: Split = {}
     for name, split in rows.splits.items():
         examples = encode_completions(form, split, tokenizer, ids.end)
+        if form != "text" and not _learns_to_stop(examples, ids.end, rows.base):
+            end = tokenizer.decode([ids.end], specials=True)
+            notes.append(f"{name}: the template ends no answer with {end}; it is added, so that answers end")
+            examples = [([*tokens, ids.end], [*flags, 1]) for tokens, flags in examples]
         if form != "text":
             examples = _truncated_completions(examples, run.data.length, name, notes)
         splits[name], flags[name] = [each[0] for each in examples], [each[1] for each in examples]
@@ -161,6 +165,14 @@ def build_causal(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: lis
 
 
 Split = dict[str, list[list[int]]]
+
+
+def _learns_to_stop(examples: Sequence[tuple[list[int], list[int]]], end: int, base: Bundle | None) -> bool:
+    """Whether a token at which generation stops is among those that are learned."""
+    stored = {**base.config, **base.generation}.get("eos_token_id") if base is not None else None
+    ends = {end, *(stored if isinstance(stored, list) else [])}
+    learned = (token for tokens, flags in examples for token, flag in zip(tokens, flags, strict=True) if flag)
+    return any(token in ends for token in learned)
 
 
 def _truncated_completions(
