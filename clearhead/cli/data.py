@@ -38,9 +38,7 @@ def check_files(
     *files: Annotated[str, Parameter(help="a file, parallel files, a folder, or a built-in corpus")],
     tokenizer: Annotated[
         str | None,
-        Parameter(
-            help="model to train, or a folder with a tokenizer.json: count and show tokens as it reads them"
-        ),
+        Parameter(help="a folder, a Hub id or a .gguf file: count and show tokens as this model reads them"),
     ] = None,
     length: Annotated[
         int | None, Parameter(help="maximum length of the model; longer rows are listed")

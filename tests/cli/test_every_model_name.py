@@ -10,6 +10,7 @@ from pathlib import Path
 import ggufs
 import huggingface_hub
 import pytest
+import torch
 from checkpoints import block_sockets
 from cyclopts import App
 from cyclopts.argument import Argument
@@ -27,13 +28,15 @@ WORDS: dict[tuple[str, ...], tuple[list[str], set[str]]] = {
     ("generate",): (["the cat", "--max-new-tokens", "4"], {"llama"}),
     ("chat",): (["-m", "the cat", "--max-new-tokens", "4"], {"llama"}),
     ("predict",): (["the cat", "--json"], {"labels"}),
+    ("eval",): (["LINES"], {"llama"}),
+    ("data", "check"): (["LINES"], {"llama", "labels", "hidden"}),
     ("embed",): (["LINES"], {"llama", "labels", "hidden"}),
     ("certify",): (["--json"], {"llama", "labels", "hidden"}),
     ("look",): (["the cat", "--layer", "0", "--head", "0"], {"llama", "labels", "hidden"}),
     ("look", "architecture"): ([], {"llama", "labels", "hidden"}),
     ("look", "positions"): (["own"], {"labels", "hidden", "llama"}),
 }
-# Not run here: the page of the studio has tests of its own, and so has training from a checkpoint.
+# Training is compared below; the page of the studio has tests of its own.
 ELSEWHERE = {("studio",), ("train",)}
 WAYS = [("llama", "folder"), ("llama", "hub"), ("llama", "gguf")]
 WAYS += [(kind, way) for kind in ("labels", "hidden") for way in ("folder", "hub")]
@@ -124,3 +127,22 @@ def test_a_command_takes_every_name_of_a_model(words: tuple[str, ...], kind: str
     else:
         assert code == 2 and out == "" and err.startswith("clearhead: ") and err.count("\n") == 1, err
         assert "Error" not in err
+
+
+@pytest.mark.parametrize("way", ["hub", "gguf"])
+def test_training_starts_from_every_name_of_a_model(
+    way: str, models: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        huggingface_hub,
+        "snapshot_download",
+        lambda repo_id, **_: str(models / repo_id.removeprefix("org/")),
+    )
+    names = {"folder": str(models / "llama"), "hub": "org/llama", "gguf": str(models / "llama.gguf")}
+    for each in ("folder", way):
+        line = ["train", "lm", str(models / "lines.txt"), "--from", names[each], "--steps", "2"]
+        with pytest.raises(SystemExit) as done:
+            main([*line, "--max-length", "16", "--out", str(tmp_path / each)])
+        assert (done.value.code or 0) == 0
+    one, two = (ch.load(tmp_path / each).model.state_dict() for each in ("folder", way))
+    assert all(torch.equal(one[name], two[name]) for name in one)
