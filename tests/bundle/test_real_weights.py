@@ -3,13 +3,14 @@
 import base64
 import json
 import lzma
-import struct
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from real import data, package
+from stories260k import pieces, stories, write
 from tolerance import assert_close
 from torch import Tensor
 
@@ -86,56 +87,6 @@ STORY = (
     "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, "
     "she saw a big, red ball. She wanted to play with it, but it was too high."
 )
-
-
-def stories(folder: Path, *, halves: bool) -> None:
-    """llama2.c's file as a LLaMA folder; `halves` puts channels that turn together where LLaMA has them."""
-    raw = data("stories260k", "stories260K.bin").read_bytes()
-    width, hidden, depth, heads, kv_heads, vocab, length = struct.unpack("7i", raw[:28])
-    flat, at = torch.from_numpy(np.frombuffer(raw, dtype=np.float32, offset=28).copy()), 0
-
-    def take(*shape: int) -> Tensor:
-        nonlocal at
-        count = int(np.prod(shape))
-        at += count
-        return flat[at - count : at].reshape(shape)
-
-    def turned(x: Tensor, count: int) -> Tensor:
-        """Rows (2i, 2i + 1) of each head side by side become rows (i, i + half)."""
-        split = x.reshape(count, -1, 2, width).transpose(1, 2).reshape(-1, width)
-        return split.contiguous() if halves else x
-
-    head, kv = width // heads, width // heads * kv_heads
-    tensors = {"model.embed_tokens.weight": take(vocab, width)}
-    layers = {
-        "input_layernorm": (width,), "self_attn.q_proj": (heads * head, width),
-        "self_attn.k_proj": (kv, width), "self_attn.v_proj": (kv, width),
-        "self_attn.o_proj": (width, heads * head),
-        "post_attention_layernorm": (width,), "mlp.gate_proj": (hidden, width),
-        "mlp.down_proj": (width, hidden), "mlp.up_proj": (hidden, width),
-    }  # fmt: skip
-    for name, shape in layers.items():
-        for i, x in enumerate(take(depth, *shape)):
-            if name.endswith(("q_proj", "k_proj")):
-                x = turned(x, heads if "q_proj" in name else kv_heads)
-            tensors[f"model.layers.{i}.{name}.weight"] = x
-    tensors["model.norm.weight"] = take(width)
-    config = {
-        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": width,
-        "intermediate_size": hidden, "num_hidden_layers": depth, "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads, "vocab_size": vocab, "max_position_embeddings": length,
-        "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 10000.0,
-    }  # fmt: skip
-    write_folder(folder, config=config, tensors=tensors)
-
-
-def pieces() -> list[bytes]:
-    raw, at, found = data("stories260k", "tok512.bin").read_bytes(), 4, []
-    while at < len(raw):
-        (size,) = struct.unpack("i", raw[at + 4 : at + 8])
-        found.append(raw[at + 8 : at + 8 + size])
-        at += 8 + size
-    return found
 
 
 @torch.no_grad()
@@ -255,3 +206,21 @@ def test_smollm2_loses_little_in_int8_and_nothing_in_int8_fine() -> None:
     assert abs(fast / exact - 1) < 0.015, fast
     same_fast, same_fine = (float((tops[0] == top).float().mean()) for top in tops[1:])
     assert same_fine > 0.95 and same_fast > 0.89
+
+
+def test_stories260k_reads_text_as_it_was_trained_to(tmp_path: Path) -> None:
+    """On stories its loss is the published one, 1.2968 on its own validation set, or close to it."""
+    bundle = ch.load(write(tmp_path / "stories"))
+    assert bundle.tokenizer is not None
+    text = "Once upon a time, there was a café — 你好."
+    assert bundle.tokenizer.decode(bundle.encode(text)) == text
+    with lzma.open(data("tinystories-sample", "tinystories_sample.txt.xz"), "rt") as file:
+        stories = [
+            story for story in re.split(r"(?<!\n)\n(?!\n)", file.read(60_000))[1:30] if len(story) > 300
+        ]
+    losses = []
+    for story in stories:
+        ids = torch.tensor([bundle.encode(story)[:512]])
+        with torch.no_grad():
+            losses.append(torch.nn.functional.cross_entropy(bundle.model(ids)[0, :-1], ids[0, 1:]))
+    assert 1.2 < float(torch.stack(losses).mean()) < 1.4
