@@ -73,11 +73,11 @@ def config_from_words(family: Family, settings: Mapping[str, Any]) -> dict[str, 
     words = {word: value for word, value in settings.items() if word in SIZE_WORDS and value is not None}
     if not words:
         return own
-    if "width" in words:
-        words.setdefault("feedforward", 4 * words["width"])
     sizes = words | {
         word: own[key] for word, keys in SIZE_WORDS.items() for key in keys if own.get(key) is not None
     }
+    if "width" in sizes:
+        words.setdefault("feedforward", 4 * sizes["width"])
     config = {
         key: words[word]
         for word, keys in SIZE_WORDS.items()

@@ -121,7 +121,7 @@ MODELS = {"predict": "reader", "embed": "reader", "chat": "chatter"}
 def test_every_command_of_a_page_works_as_printed(
     page: Path, here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed = []
+    failed, without_font = [], []
     for line in commands(page):
         words = shlex.split(line, comments=True)
         if words[0] in ELSEWHERE:
@@ -141,9 +141,13 @@ def test_every_command_of_a_page_works_as_printed(
                 code = run(words[1:])
             err = capfd.readouterr().err
         expected = next((code for verb, code in EXIT.items() if f"clearhead {verb}" in line), 0)
-        if code != expected:
+        if code == 2 and "no font with the Chinese characters" in err:
+            without_font.append(line)
+        elif code != expected:
             failed.append(f"{line}\n    exit {code}: {err.strip()[-400:]}")
     assert not failed, "\n".join(failed)
+    if without_font:  # all others were run
+        pytest.skip(f"needs a Chinese font (apt install fonts-noto-cjk): {'; '.join(without_font)}")
 
 
 def run(words: list[str]) -> int:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from clearhead.errors import InputError
+from clearhead.families import FAMILIES, config_from_words
 from clearhead.recipes import RECIPES, describe_settings, load_run, prepare
 from clearhead.recipes.builders import BUILDERS
 from clearhead.recipes.overrides import SYNONYMS
@@ -115,3 +116,13 @@ def test_another_family_takes_the_sizes_of_the_recipe_and_a_size_its_own() -> No
 def test_a_checkpoint_as_family_is_fine_tuned_as_from_is(tmp_path: Path) -> None:
     run = load_run("classify", ["--model.family", str(tmp_path)])
     assert run.model == {"family": str(tmp_path)} and run.train.lr is None and run.data.epochs == 3
+
+
+def test_the_keys_of_a_family_win_over_words_and_what_follows_from_sizes_follows_them() -> None:
+    gpt2, qwen3 = FAMILIES["gpt2"], FAMILIES["qwen3"]
+    words = {"width": 128, "depth": 2, "heads": 4}
+    assert config_from_words(gpt2, words)["n_inner"] == 512
+    own = config_from_words(gpt2, {**words, "n_embd": 8})
+    assert (own["n_embd"], own["n_inner"], own["n_layer"]) == (8, 32, 2)
+    assert config_from_words(qwen3, {**words, "hidden_size": 64})["head_dim"] == 16
+    assert config_from_words(gpt2, {"n_embd": 8}) == {"n_embd": 8}  # without words nothing is derived
