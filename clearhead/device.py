@@ -16,7 +16,8 @@ def choose_device(name: str | None) -> str:
         return "cpu"
     kind, colon, number = str(name).partition(":")
     if kind not in DEVICES:
-        raise InputError(f"device is {quoted(str(name))}; {nearest(kind, DEVICES)}")
+        hint = "did you mean 'cuda'?" if kind.lower() == "gpu" else nearest(kind, DEVICES)
+        raise InputError(f"device is {quoted(str(name))}; {hint}")
     if colon and not number.isdecimal():
         raise InputError(f"device is {quoted(str(name))}; the number of a device is written cuda:0")
     counts = _counts()

@@ -7,13 +7,13 @@ from .completions import PROMPT_COLUMNS, encode_completions
 from .corpora import CORPORA, Corpus, read_corpus
 from .corrupt import NOISES, MaskedIds, drop_spans, mask_words
 from .detect import Schema, detect_schemas, parse_map
-from .documents import documents, is_held_out
+from .documents import documents, is_held_out, text_hash
 from .languages import language_of
 from .next_sentence import SentencePair, sentence_pairs, sentences
 from .packing import IGNORE_INDEX, DocumentSlice, Packed, pack
 from .packing import plan_rows as plan_rows
 from .preview import preview, row_texts
-from .schema import ROW_KINDS, BlankError
+from .schema import ROW_KINDS, BlankError, split_of
 from .shuffling import derive_seed, epoch_order, generator_for, hashed_numbers, rows_of_step
 from .source import InMemorySource, Row, Source
 from .sources import read_rows, read_splits
@@ -27,6 +27,6 @@ __all__ = [
     "Augment", "back_translate", "read_lexicon",
     # for the other packages
     "PROMPT_COLUMNS", "encode_completions", "language_of", "MaskedIds", "NOISES", "drop_spans", "mask_words",
-    "is_held_out", "SentencePair", "sentence_pairs", "sentences", "IGNORE_INDEX", "ROW_KINDS", "Row",
-    "row_texts",
+    "is_held_out", "split_of", "text_hash", "SentencePair", "sentence_pairs", "sentences", "IGNORE_INDEX",
+    "ROW_KINDS", "Row", "row_texts",
 ]  # fmt: skip

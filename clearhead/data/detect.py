@@ -100,6 +100,7 @@ def _refuse_preferences(columns: Sequence[str]) -> None:
 def _suggest_mappings(columns: Sequence[str], rows: Sequence[Row]) -> str:
     """Options to try, by what the columns hold: text first, few different values as labels."""
     texts = [c for c in columns if _is_free_text([row.get(c) for row in rows])] or list(columns)
+    texts.sort(key=lambda c: -sum(len(str(row.get(c))) for row in rows))  # ids are shorter than texts
     labels = [c for c in columns if c not in texts[:1] and _has_few_values([row.get(c) for row in rows])]
     options = [{"text": texts[0], "label": label} for label in labels[:1]]
     options += [{"src": texts[0], "tgt": texts[1]}] if len(texts) > 1 else [{"text": texts[0]}]
@@ -184,6 +185,8 @@ def guess_schemas(columns: Sequence[str], rows: Sequence[Row], note: str) -> Ite
     yield from _by_label(columns, texts, rows)
     yield from _by_score(columns, texts, rows)
     text = _column_for_role("text", columns)
+    if text and text in texts:
+        yield from _by_few_values(columns, text, rows)
     if text or len(columns) == 1:
         yield "text", {"text": text or columns[0]}, "there is one column of text"
 
@@ -311,6 +314,15 @@ def _by_label(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row])
             yield "label", roles, f"{label} has {len(set(map(str, values)))} values"
 
 
+def _by_few_values(columns: Sequence[str], text: str, rows: Sequence[Row]) -> Iterator[SchemaGuess]:
+    """Beside a column called text, one of a few different words, whatever its name."""
+    for column in columns:
+        values = [row.get(column) for row in rows]
+        words = all(isinstance(v, str) and LABEL_WORD.fullmatch(v.strip()) for v in values)
+        if column not in (text, "split") and words and len(set(values)) > 1 and _has_few_values(values):
+            yield "label", {"text": text, "label": column}, f"{column} has {len(set(values))} values"
+
+
 def _are_several_labels(column: str, values: Sequence[Any]) -> bool:
     """Lists of words, or a column with a plural name whose texts have separators."""
     lists = [value for value in values if isinstance(value, list)]
@@ -355,7 +367,10 @@ def _column_for_role(role: str, columns: Sequence[str]) -> str | None:
 
 
 def _is_free_text(values: Sequence[Any]) -> bool:
-    """Free text: contains letters, and differs from row to row."""
+    """Free text: contains letters, and differs from row to row. A list of sentences is one, too."""
+    values = [
+        " ".join(v) if isinstance(v, list) and all(isinstance(x, str) for x in v) else v for v in values
+    ]
     texts = [value for value in values if isinstance(value, str) and value.strip()]
     with_letters = sum(any(letter.isalpha() for letter in text) for text in texts)
     different = len(texts) < 3 or len(set(texts)) > len(texts) / 2

@@ -77,8 +77,12 @@ class Paragraphs(Source):
 
 
 def is_held_out(text: str, *, one_in: int) -> bool:
+    return text_hash(text) % one_in == 0
+
+
+def text_hash(text: str) -> int:
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "little") % one_in == 0
+    return int.from_bytes(digest[:8], "little")
 
 
 def split_by_hash(rows: Iterable[Mapping[str, Any]], column: str, *, one_in: int) -> dict[str, list[Row]]:

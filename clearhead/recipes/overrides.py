@@ -66,7 +66,12 @@ def overrides(arguments: Sequence[str]) -> dict[str, Any]:
                 raise InputError(f"{word!r} is not a setting; expected --train.lr 3e-4 or train.lr=3e-4")
             value = remaining.pop(0)
         name = full_name(name)
-        read = parse_map(value.split()) if _is_mapping(name, value) else parse_value(value, name)
+        if _is_mapping(name, value):
+            read: Any = parse_map(value.split())
+        elif name in LISTS and not value.startswith("["):
+            read = value  # a pattern such as *.attn.*, which is no YAML
+        else:
+            read = parse_value(value, name)
         values[name] = [*values[name], *_as_list(read)] if name in LISTS and name in values else read
         if name in LISTS:
             values[name] = _as_list(values[name])

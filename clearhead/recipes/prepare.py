@@ -21,7 +21,7 @@ from ..train import Noam
 from . import builders
 from .augmentation import augment
 from .rows import Dataset, read_dataset
-from .settings import RunConfig
+from .settings import RECIPES_OF_TASK, RunConfig
 
 # Divided by the width: 1e-4 for 384 (MiniLM), 5e-5 for 768 (BERT base), 3.7e-5 for 1024.
 FINE_TUNING_RATE = 0.0384
@@ -73,7 +73,7 @@ def prepare(
         tokenizer = _own_tokenizer(base)
         rows = replace(rows, base=base, labels=_stored_labels(base, rows))
         run = _with_fine_tuning_rate(_limit_length(run, base, notes), base, notes)
-    notes += _unknown_characters(tokenizer, _texts(rows))
+    notes += _unknown_characters(tokenizer, _texts(rows), own=base is None)
     built = builder.build(run, rows, tokenizer, notes)
     run = _with_steps_of_epochs(run, built, notes)
     if base is None:
@@ -84,7 +84,8 @@ def prepare(
         bundle = _with_head(run, base, built, notes, in_memory=in_memory)
     if not builder.needs.accepts(bundle.spec):
         name = bundle.family.title if bundle.family else type(bundle.spec).__name__
-        raise InputError(f"{run.task} needs {builder.needs.description}; {name} is none")
+        recipe = RECIPES_OF_TASK.get(run.task, run.task)
+        raise InputError(f"{recipe} needs {builder.needs.description}; {name} is none")
     _describe_outputs(bundle, tokenizer, built)
     return PreparedRun(run, rows, bundle, built.task, tuple(notes))
 
@@ -177,7 +178,7 @@ def _texts(rows: Dataset) -> list[str]:
     ]
 
 
-def _unknown_characters(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
+def _unknown_characters(tokenizer: Tokenizer, texts: Iterable[str], *, own: bool) -> list[str]:
     """A note if some characters of the training rows are not in the vocabulary."""
     if tokenizer.unk is None:
         return []
@@ -192,9 +193,10 @@ def _unknown_characters(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]
         return []
     count, total = sum(counts[character] for character in unknown), counts.total()
     shown = "".join(unknown[:12]) + ("…" if len(unknown) > 12 else "")
+    way_out = "for all of them raise tokenizer.vocab" if own else "the vocabulary is the checkpoint's"
     return [
         f"{count:,} of {total:,} characters ({count / total:.2%}) are not in the vocabulary and are read as "
-        f"{tokenizer.unk.text}: {shown}; for all of them raise tokenizer.vocab"
+        f"{tokenizer.unk.text}: {shown}; {way_out}"
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,11 +20,16 @@ from ..data import (
     documents,
     is_held_out,
     read_splits,
+    split_of,
+    text_hash,
 )
 from ..errors import DataError, InputError
-from .settings import TASKS, RunConfig
+from .settings import RECIPES_OF_TASK, TASKS, RunConfig
 
 HOLD_OUT_ONE_IN = 20  # without a validation split, every twentieth text is held out
+# Of fewer rows more: three rows could not tell two models apart.
+HELD_OUT_OF_FEW = {200: 0.2, 1000: 0.1}  # the share of the texts, for up to so many rows
+SPLIT_COLUMN = "split"
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,10 @@ def read_dataset(run: RunConfig, given: Mapping[str, Source] | None = None) -> D
         }
     else:
         splits = {name: _read_rows(source, schema, name, notes) for name, source in sources.items()}
+        if list(splits) == ["train"] and (named := _by_split_column(first, schema)):
+            splits = named
+            counts = ", ".join(f"{len(rows):,} {name}" for name, rows in splits.items())
+            notes.append(f"the column {SPLIT_COLUMN!r} says which rows are for what: {counts}")
     if "valid" not in splits:
         splits = _hold_out(splits, notes)
     hashes = {name: value for source in sources.values() for name, value in source.hashes().items()}
@@ -75,12 +85,13 @@ def _schema_for_task(run: RunConfig, source: Source) -> Schema:
         if schema.form in TASKS[run.task]:
             return schema
     expected = " or ".join(TASKS[run.task])
+    name = RECIPES_OF_TASK.get(run.task, run.task)
     roles = " ".join(f"{role}=COLUMN" for role in ROW_KINDS[TASKS[run.task][0]].roles)
     columns = ", ".join(source.columns)[:120]
-    others = [name for name, forms in TASKS.items() if schemas[0].form == forms[0]]
-    other = f"learn them with the task {' or '.join(others[:2])}, or " if others else ""
+    learner = next((task for task, forms in TASKS.items() if schemas[0].form == forms[0]), None)
+    other = f"train them with {RECIPES_OF_TASK.get(learner, learner)}, or " if learner else ""
     raise InputError(
-        f"the rows look like {schemas[0]}, and {run.task} needs {expected}; {other}name the columns: "
+        f"the rows look like {schemas[0]}, and {name} needs {expected}; {other}name the columns: "
         f"--map {roles}, from {columns}"
     )
 
@@ -99,6 +110,20 @@ def _read_rows(source: Source, schema: Schema, split: str, notes: list[str]) -> 
     return rows
 
 
+def _by_split_column(source: Source, schema: Schema) -> dict[str, list[Row]] | None:
+    """Rows by what a column called split says, if it says it of every row: train, validation, test."""
+    if SPLIT_COLUMN not in source.columns or SPLIT_COLUMN in schema.columns.values():
+        return None
+    splits: dict[str, list[Row]] = {"train": []}
+    for row in source:
+        name = split_of(str(row.get(SPLIT_COLUMN)))
+        if name is None:
+            return None
+        with suppress(BlankError):
+            splits.setdefault(name, []).append(schema.read(row))
+    return splits if splits["train"] else None
+
+
 def _is_plain_text(run: RunConfig, source: Source) -> bool:
     """Whether plain text files are read whole; for tasks that ignore order each line is a row."""
     names = [Path(file.name) for file in source.files]
@@ -110,21 +135,33 @@ def _is_plain_text(run: RunConfig, source: Source) -> bool:
 def _hold_out(splits: Mapping[str, list[Row]], notes: list[str]) -> dict[str, list[Row]]:
     """Add a validation split, chosen by a hash of the input, so that equal inputs are on one side."""
     rows = splits.get("train") or next(iter(splits.values()))
-    if len(rows) == 1 and "text" in rows[0]:  # one long text: its last tenth
+    if len(rows) == 1 and rows[0].keys() == {"text"}:  # one long text: its last tenth
         text = rows[0]["text"]
         at = int(len(text) * 0.9)
         notes.append(f"valid: the last tenth of the text, {len(text) - at:,} characters")
         return {**splits, "train": [{"text": text[:at]}], "valid": [{"text": text[at:]}]}
-    valid = [row for row in rows if is_held_out(_input_of(row), one_in=HOLD_OUT_ONE_IN)]
-    train = [row for row in rows if not is_held_out(_input_of(row), one_in=HOLD_OUT_ONE_IN)]
+    held_out = _held_out_inputs(rows)
+    valid = [row for row in rows if _input_of(row) in held_out]
+    train = [row for row in rows if _input_of(row) not in held_out]
     if not valid or not train:
         different = len({_input_of(row) for row in rows})
         raise DataError(
             f"{len(rows)} rows with {different} different texts are too few to hold some out "
-            f"(equal texts stay together); give --data.valid FILE"
+            f"(equal texts stay together); give --valid FILE"
         )
-    notes.append(f"valid: {len(valid):,} of {len(rows):,} rows held out by their text")
+    notes.append(
+        f"valid: {len(valid):,} of {len(rows):,} rows held out by their text; --valid FILE sets others"
+    )
     return {**splits, "train": train, "valid": valid}
+
+
+def _held_out_inputs(rows: list[Row]) -> set[str]:
+    """By a hash of the input: of many rows about one in twenty, of few rows a larger share."""
+    inputs = {_input_of(row) for row in rows}
+    for most, share in HELD_OUT_OF_FEW.items():
+        if len(rows) <= most:
+            return set(sorted(inputs, key=text_hash)[: max(round(share * len(inputs)), 1)])
+    return {text for text in inputs if is_held_out(text, one_in=HOLD_OUT_ONE_IN)}
 
 
 def _input_of(row: Row) -> str:

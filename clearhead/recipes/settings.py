@@ -38,6 +38,8 @@ TASKS: dict[str, tuple[str, ...]] = {
     "tag": ("tags",),
     "answer": ("answer",),
 }
+# The recipes of tasks that are not called like their recipe, for messages.
+RECIPES_OF_TASK = {"causal": "lm or sft", "masked": "mlm", "pretrain": "bert-mini", "translate": "translate"}
 # What fine-tuning takes instead of a preset's steps and tokens per batch; a rate is chosen by the width.
 FINE_TUNING_EPOCHS = 3
 FINE_TUNING_ROWS = {"causal": 4, "answer": 16, "choose": 8, "translate": 16}  # rows per batch
@@ -219,7 +221,7 @@ def _parse_training(section: Mapping[str, Any]) -> Training:
     try:
         training = Spec.from_dict({"kind": "Training", **values})
     except SpecError as error:
-        raise InputError(f"train: {error}") from None
+        raise InputError(str(error).replace("Training.", "train.")) from None
     assert isinstance(training, Training)
     return training
 

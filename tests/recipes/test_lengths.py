@@ -93,7 +93,7 @@ def test_no_character_is_dropped_without_a_word(tmp_path: Path) -> None:
     letters = [chr(0x4E00 + i) for i in range(2_500)]
     rows = ["".join(letters[i : i + 100]) for i in range(0, 2_500, 100)] * 4
     path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
-    words = [f"data.source={path}", *STEPS]
+    words = [f"data.source={path}", f"data.valid={path}", *STEPS]
     whole = prepare(load_run("gpt-chars", words))
     assert whole.bundle.tokenizer is not None and whole.bundle.tokenizer.vocab > 2_300
     assert not any("vocabulary" in note for note in whole.notes)

@@ -128,7 +128,7 @@ def test_settings_come_from_recipe_file_and_words_and_go_back_to_yaml(tmp_path: 
         (["translate-en-zh", "--train.stepz", "3"], "train has no setting 'stepz'; did you mean 'steps'?"),
         (["translate-en-zh", "--data.sorce", "x"], "did you mean 'source'?"),
         (["translate-en-zh", "--trian.steps", "3"], "did you mean 'train'?"),
-        (["translate-en-zh", "--train.steps", "many"], "Training.steps is 'many', expected a whole number"),
+        (["translate-en-zh", "--train.steps", "many"], "train.steps is 'many', expected a whole number"),
         (["translate-en-zh", "--stepz", "3"], "or a dotted setting"),
         (["translate-en-zh", "--model.d_modl", "3"], "did you mean 'd_model'?"),
         (["translate-en-zh", "./nowhere.tsv"], "nowhere.tsv"),
@@ -306,3 +306,35 @@ def test_commands_to_copy_are_quoted(tmp_path: Path, capsys: pytest.CaptureFixtu
         [str(folder / "run"), "a text"],
         ["studio", str(folder / "run")],
     ]
+
+
+def test_few_rows_hold_out_a_larger_share_and_a_split_column_decides(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    for count, held in ((30, 6), (150, 30), (400, 40)):
+        file.write_text("text,label\n" + "".join(f"a film {i},{'ab'[i % 2]}\n" for i in range(count)))
+        rows = prepare(quick("classify", f"data.source={file}")).rows.splits
+        assert (len(rows["train"]), len(rows["valid"])) == (count - held, held)
+    splits = ["train", "train", "validation", "test"]
+    file.write_text(
+        "text,label,split\n" + "".join(f"a film {i},{'ab'[i % 2]},{splits[i % 4]}\n" for i in range(40))
+    )
+    prepared = prepare(quick("classify", f"data.source={file}"))
+    assert {name: len(rows) for name, rows in prepared.rows.splits.items()} == {
+        "train": 20, "valid": 10, "test": 10,
+    }  # fmt: skip
+    assert any("the column 'split' says" in note for note in prepared.notes)
+
+
+def test_a_label_column_of_any_name_and_numbers_of_tables(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("review,stars\n" + "".join(f"a film {i},{['bad', 'good'][i % 2]}\n" for i in range(40)))
+    assert set(prepare(quick("classify", f"data.source={file}")).bundle.labels.values()) == {"bad", "good"}
+    file.write_text("text,label\n" + "".join(f"a film {i},{i % 2}.0\n" for i in range(40)))
+    assert set(prepare(quick("classify", f"data.source={file}")).bundle.labels.values()) == {"0", "1"}
+
+
+def test_one_labelled_row_is_too_few(tmp_path: Path) -> None:
+    file = tmp_path / "one.tsv"
+    file.write_text("text\tlabel\na film\tgood\n")
+    with pytest.raises(ClearheadError, match="too few to hold some out"):
+        prepare(quick("classify", f"data.source={file}"))

@@ -81,7 +81,7 @@ def test_a_kept_run_is_resumed_and_logged(base: ch.Bundle, tmp_path: Path) -> No
         ([{"text": "a"}], {"recipe": "classify"}, "classify needs label"),
         (ROWS, {"epoch": 3}, "did you mean 'epochs'"),
         (ROWS, {"recipe": "clasify"}, "did you mean 'classify'"),
-        (ROWS, {"lr": "fast"}, r"train: Training\.lr is 'fast'"),
+        (ROWS, {"lr": "fast"}, r"train\.lr is 'fast'"),
         (ROWS[::2], {}, "1 kind of label; expected two or more"),
         (
             [{"text": f"a {i}", "score": "often"} for i in range(30)],
