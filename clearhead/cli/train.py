@@ -6,7 +6,7 @@ import json as jsonlib
 import sys
 from dataclasses import replace
 from datetime import timedelta
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -126,8 +126,24 @@ def _new_run(words: tuple[str, ...], out: str | None, from_: str | None) -> tupl
     if len(plain) > 1:  # one file, or two parallel ones
         files = [jsonlib.dumps(file) for file in plain[1:]]
         settings.insert(0, f"data.source={files[0] if len(files) == 1 else '[' + ', '.join(files) + ']'}")
-    run = load_run(plain[0], settings, fine_tune=from_ is not None)
-    return run.with_absolute_paths(), Path(out or f"runs/{Path(plain[0]).stem}")
+    run = load_run(plain[0], settings, fine_tune=from_ is not None).with_absolute_paths()
+    return run, Path(out) if out else _default_folder(run, from_, Path(plain[0]).stem)
+
+
+def _default_folder(run: RunConfig, from_: str | None, name: str) -> Path:
+    """runs/NAME; if that is a run of other data or another model, runs/NAME-2, and so on."""
+    from ..recipes import SETTINGS_FILE, load_run
+
+    for number in count(1):
+        folder = Path(f"runs/{name}" if number == 1 else f"runs/{name}-{number}")
+        if not (folder / SETTINGS_FILE).is_file():
+            break
+        there = load_run(str(folder / SETTINGS_FILE))
+        base = str(Path(from_).resolve()) if from_ and Path(from_).exists() else from_
+        same_model = there.model.get("family") == (base or run.model.get("family"))
+        if same_model and (there.task, there.data.source) == (run.task, run.data.source):
+            break
+    return folder
 
 
 def _existing_run(folder: str, words: tuple[str, ...]) -> tuple[RunConfig, Path]:

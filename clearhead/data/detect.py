@@ -263,7 +263,8 @@ def _by_score(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row])
     for word in ROLE_NAMES["score"]:
         for column in columns:
             numbers = [as_number(row.get(column)) for row in rows]
-            if normalised_name(column) != word or not text or None in numbers:
+            # Most must be numbers; reading then names the line of one that is none.
+            if normalised_name(column) != word or not text or 2 * numbers.count(None) > len(numbers):
                 continue
             if word in ROLE_NAMES["label"] and not _has_fractions(numbers):
                 continue

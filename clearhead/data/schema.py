@@ -84,6 +84,7 @@ def split_of(name: str) -> str | None:
 
 
 Columns = Mapping[str, str]  # role -> column
+MAX_SCORE = 1e9  # squares of larger ones overflow
 LABEL_SEPARATORS = re.compile(r"[,;|，；、]")
 CHAT_ROLES = {
     "human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
@@ -110,7 +111,7 @@ def _text(row: Row, columns: Columns, role: str) -> Row:
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         if len(value) > 1 and role in ("tgt", "completion"):
             raise DataError(f"{role} holds {len(value)} texts; expected one")
-        value = "\n".join(value)
+        value = ("\n" if role == "text" else " ").join(value)  # lines of a poem, sentences of an article
     if value is None:
         value = ""
     is_nan = isinstance(value, float) and not math.isfinite(value)  # JSON's NaN is an empty cell, not a word
@@ -235,8 +236,8 @@ def _score(row: Row, columns: Columns) -> Row:
     if value is None or value == "":
         raise BlankError("score is empty")
     score = as_number(value)
-    if score is None:
-        raise DataError(f"score is {value!r:.40}; expected a number")
+    if score is None or abs(score) > MAX_SCORE:
+        raise DataError(f"score is {value!r:.40}; expected a number from -1e9 to 1e9")
     return read | {"score": score}
 
 

@@ -31,8 +31,11 @@ def read_rows(source: FileName | Sequence[FileName], *, split: str | None = None
     return splits[name]
 
 
-def read_splits(source: FileName | Sequence[FileName]) -> dict[str, Source]:
-    """The same by split: train, valid and test, recognised by the file names of a folder."""
+def read_splits(source: FileName | Sequence[FileName], *, parallel: bool = False) -> dict[str, Source]:
+    """The same by split: train, valid and test, recognised by the file names of a folder.
+
+    With `parallel`, two plain text files belong together line by line, whatever their names.
+    """
     paths = [Path(source)] if isinstance(source, str | os.PathLike) else [Path(each) for each in source]
     if not paths:
         raise InputError("no file was named; expected at least one")
@@ -42,7 +45,20 @@ def read_splits(source: FileName | Sequence[FileName]) -> dict[str, Source]:
         _check_exists(path)
     if len(paths) == 1 and paths[0].is_dir():
         return _read_folder(paths[0])
+    if parallel and len(paths) == 2 and not any(map(_is_table, paths)):
+        sides = zip(_side_names(paths), paths, strict=True)
+        return {"train": ParallelSource({name: read_text(File(path)) for name, path in sides})}
     return {"train": _combine([*paths, *(_parallel_files(paths[0]) if len(paths) == 1 else ())])}
+
+
+def _is_table(path: Path) -> bool:
+    return _has_format(path) and suffix_of(path.name) != "txt"
+
+
+def _side_names(paths: Sequence[Path]) -> list[str]:
+    """The languages, if the names end in two; else src and tgt."""
+    suffixes = [suffix_of(path.name) for path in paths]
+    return suffixes if len(set(suffixes)) == 2 and all(map(is_language_code, suffixes)) else ["src", "tgt"]
 
 
 def _combine(paths: Sequence[Path]) -> Source:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 from ..bundle import Bundle
 from ..data import IGNORE_INDEX, Row, Schema, preview
@@ -41,7 +41,9 @@ def preview_batch(
     task = task_for(schema, base)
     positions = base.spec.max_length if base is not None else None
     length = min(length or PREVIEW_LENGTH, positions or PREVIEW_LENGTH)
-    data = DataConfig(length=length, tokens=10**6, rows=1, truncate="source")
+    # `sft`, which learns from prompts, always renders them by a template.
+    template: Literal["chat", "auto"] = "chat" if task == "causal" and schema.form != "text" else "auto"
+    data = DataConfig(length=length, tokens=10**6, rows=1, truncate="source", template=template)
     run = RunConfig(task=task, data=data, train=Training(steps=1))
     rows = [row]
     if schema.form == "score":  # a range needs two scores

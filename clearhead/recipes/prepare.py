@@ -152,9 +152,13 @@ def _describe_outputs(bundle: Bundle, tokenizer: Tokenizer, built: builders.Buil
         bundle.config.pop("problem_type", None)
         if built.problem_type is not None:
             bundle.config["problem_type"] = built.problem_type
-        if bundle.config.get("pad_token_id") is None:
-            # A model that reads a text's last token must know where the padding begins.
-            bundle.config["pad_token_id"] = builders.special_ids(tokenizer, bundle).pad
+    if built.head != "tokens" and tokenizer.pad is None:
+        # Other libraries pad batches with it; a model that reads a text's last token must know it, too.
+        pad = builders.special_ids(tokenizer, bundle).pad
+        bundle.config["pad_token_id"] = pad
+        tokenizer.set_pad(pad)
+    elif built.head == "labels" and bundle.config.get("pad_token_id") is None and tokenizer.pad is not None:
+        bundle.config["pad_token_id"] = tokenizer.pad.id
     if built.pooling is not None:
         bundle.pooling = built.pooling
         bundle.files |= pooling_files(built.pooling, bundle.spec.head_tower.width, bundle.files)

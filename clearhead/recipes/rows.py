@@ -50,7 +50,8 @@ def read_dataset(run: RunConfig, given: Mapping[str, Source] | None = None) -> D
     """`given` are rows in memory by split, instead of `data.source`."""
     if given is None and run.data.source is None:
         raise InputError(f"this recipe needs your own file: clearhead train {run.task} FILE")
-    sources = dict(read_splits(run.data.source or ()) if given is None else given)
+    parallel = TASKS[run.task][0] == "pair"  # two files are the two sides
+    sources = dict(read_splits(run.data.source or (), parallel=parallel) if given is None else given)
     if run.data.valid is not None:
         sources["valid"] = next(iter(read_splits(run.data.valid).values()))
     first = sources.get("train") or next(iter(sources.values()))
@@ -141,8 +142,12 @@ def _hold_out(splits: Mapping[str, list[Row]], notes: list[str]) -> dict[str, li
         notes.append(f"valid: the last tenth of the text, {len(text) - at:,} characters")
         return {**splits, "train": [{"text": text[:at]}], "valid": [{"text": text[at:]}]}
     held_out = _held_out_inputs(rows)
-    valid = [row for row in rows if _input_of(row) in held_out]
     train = [row for row in rows if _input_of(row) not in held_out]
+    known = {label for row in train for label in _labels_of(row)}
+    # A label that no training row has could not be learned: its rows are kept for training.
+    rare = {_input_of(row) for row in rows if not known >= set(_labels_of(row))}
+    valid = [row for row in rows if _input_of(row) in held_out - rare]
+    train = [row for row in rows if _input_of(row) not in held_out - rare]
     if not valid or not train:
         different = len({_input_of(row) for row in rows})
         raise DataError(
@@ -162,6 +167,12 @@ def _held_out_inputs(rows: list[Row]) -> set[str]:
         if len(rows) <= most:
             return set(sorted(inputs, key=text_hash)[: max(round(share * len(inputs)), 1)])
     return {text for text in inputs if is_held_out(text, one_in=HOLD_OUT_ONE_IN)}
+
+
+def _labels_of(row: Row) -> list[str]:
+    """The classes of a row, whatever its form: of its text, or of its words."""
+    one = [row["label"]] if "label" in row else []
+    return [*one, *row.get("labels", ()), *row.get("tags", ())]
 
 
 def _input_of(row: Row) -> str:

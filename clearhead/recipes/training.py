@@ -12,8 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from ..bundle import Bundle, load
-from ..data import InMemorySource, Source, detect_schemas, read_splits
+from ..data import InMemorySource, Source, detect_schemas, read_rows, read_splits, split_of
 from ..errors import InputError, TrainError, quoted
 from ..store import write_file_atomically
 from ..train import (
@@ -115,11 +117,26 @@ def _sources(data: Any) -> dict[str, Source]:
     if isinstance(data, str | os.PathLike):
         return dict(read_splits(data))
     if isinstance(data, Mapping):
-        return {str(split): _rows_in_memory(rows, str(split)) for split, rows in data.items()}
+        return {_split_name(split): _one_source(rows, str(split)) for split, rows in data.items()}
     rows = list(data)
     if rows and all(isinstance(row, str | os.PathLike) for row in rows):
-        return dict(read_splits([str(row) for row in rows]))
+        names = [str(row) for row in rows]
+        if any(Path(name).exists() for name in names) or not any(" " in name for name in names):
+            return dict(read_splits(names, parallel=True))
+        rows = [{"text": name} for name in names]  # texts, not names of files
     return {"train": _rows_in_memory(rows, "train")}
+
+
+def _split_name(name: Any) -> str:
+    """train, valid or test; "validation" and "dev" are valid."""
+    found = split_of(str(name))
+    if found is None:
+        raise InputError(f"there is no split {quoted(name)}; expected train, valid and test")
+    return found
+
+
+def _one_source(rows: Any, split: str) -> Source:
+    return read_rows(rows) if isinstance(rows, str | os.PathLike) else _rows_in_memory(rows, split)
 
 
 def _rows_in_memory(rows: Any, split: str) -> Source:
@@ -129,7 +146,12 @@ def _rows_in_memory(rows: Any, split: str) -> Source:
             f"the rows of {split!r} are {quoted(rows)}; expected a list of dicts such as "
             f"{{'text': 'a film', 'label': 'good'}}, or the name of a file"
         )
-    return InMemorySource([dict(row) for row in listed], name=split)
+    return InMemorySource([{key: _plain(value) for key, value in row.items()} for row in listed], name=split)
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy or pandas as Python's."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _recipe_for(base: Bundle, sources: Mapping[str, Source], mapping: Mapping[str, str] | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -172,6 +173,7 @@ class Tokenizer:
         texts: str | Sequence[str],
         pair: str | Sequence[str] | None = None,
         *,
+        text_pair: str | Sequence[str] | None = None,
         padding: bool | str = False,
         truncation: bool | str = False,
         max_length: int | None = None,
@@ -184,6 +186,7 @@ class Tokenizer:
         the longest text) or "max_length"; `truncation=True` cuts at `max_length`, or at the limit of the
         checkpoint; `return_tensors` is "pt" or "np".
         """
+        pair = text_pair if pair is None else pair  # the name that transformers has for it
         single = isinstance(texts, str)
         if single != isinstance(pair, str) and pair is not None:
             raise InputError("texts and pair must both be one text, or both a list of texts")
@@ -248,6 +251,16 @@ class Tokenizer:
         """Use this template, and save it with the files."""
         self.chat_template = template
         self.files["chat_template.jinja"] = template.encode()
+
+    def set_pad(self, token: int) -> None:
+        """Pad with this token, and say so in the files."""
+        text = self._engine.id_to_token(token)
+        if text is None:
+            raise InputError(f"{token} is not a token id; this tokenizer has 0 to {self.vocab - 1}")
+        self.pad = Special(token, text)
+        config = json.loads(self.files.get("tokenizer_config.json", b"{}"))
+        named = json.dumps({**config, "pad_token": text}, ensure_ascii=False, indent=2)
+        self.files["tokenizer_config.json"] = (named + "\n").encode()
 
     def id_of(self, token: str) -> int | None:
         """The id of a token as the vocabulary spells it; None if it has none."""

@@ -338,3 +338,42 @@ def test_one_labelled_row_is_too_few(tmp_path: Path) -> None:
     file.write_text("text\tlabel\na film\tgood\n")
     with pytest.raises(ClearheadError, match="too few to hold some out"):
         prepare(quick("classify", f"data.source={file}"))
+
+
+def test_a_rare_label_is_never_held_out(tmp_path: Path) -> None:
+    file = tmp_path / "rows.tsv"
+    for rare in range(12):
+        rows = [f"a film {i}\t{'rare' if i == rare else 'ab'[i % 2]}" for i in range(30)]
+        file.write_text("text\tlabel\n" + "\n".join(rows) + "\n")
+        assert set(prepare(quick("classify", f"data.source={file}")).bundle.labels.values()) == {
+            "a",
+            "b",
+            "rare",
+        }
+
+
+def test_two_text_files_of_any_name_are_the_sides_of_a_translation(tmp_path: Path) -> None:
+    for name, word in (("first.txt", "dog"), ("second.txt", "Hund")):
+        (tmp_path / name).write_text("".join(f"{word} {i}\n" for i in range(40)))
+    files = f"[{tmp_path / 'first.txt'}, {tmp_path / 'second.txt'}]"
+    rows = prepare(quick("translate", f"data.source={files}")).rows.splits["train"]
+    assert all(row["src"].replace("dog", "Hund") == row["tgt"] for row in rows)
+    (tmp_path / "second.txt").write_text("Hund 1\n")
+    with pytest.raises(ClearheadError, match="parallel files need as many lines each"):
+        prepare(quick("translate", f"data.source={files}"))
+
+
+def test_another_file_gets_another_default_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, labels in (("a", "xy"), ("b", "xyz")):
+        rows = "".join(f"film {i}\t{labels[i % len(labels)]}\n" for i in range(40))
+        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + rows)
+    folders = []
+    for name in ("a", "b", "a"):
+        with pytest.raises(SystemExit) as done:
+            main(["train", "classify", f"{name}.tsv", "--steps", "2", "--json"])
+        assert (done.value.code or 0) == 0
+        folders.append(Path(json.loads(capsys.readouterr().out)["folder"]).name)
+    assert folders == ["classify", "classify-2", "classify"]

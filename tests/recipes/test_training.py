@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import trained
@@ -77,7 +78,7 @@ def test_a_kept_run_is_resumed_and_logged(base: ch.Bundle, tmp_path: Path) -> No
     ("data", "settings", "message"),
     [
         ([], {}, "expected a list of dicts"),
-        (["a text"], {}, "there is no file or folder"),
+        (["missing.tsv"], {}, "there is no file or folder"),
         ([{"text": "a"}], {"recipe": "classify"}, "classify needs label"),
         (ROWS, {"epoch": 3}, "did you mean 'epochs'"),
         (ROWS, {"recipe": "clasify"}, "did you mean 'classify'"),
@@ -104,3 +105,24 @@ def test_what_cannot_be_trained_is_one_line(
         ch.train(base, data, out=tmp_path / "run", **settings)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_splits_by_other_names_files_texts_and_numbers_of_numpy(base: ch.Bundle, tmp_path: Path) -> None:
+    file = tmp_path / "dev.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS[:6]))
+    records: list[dict[str, object]] = []
+    numbers = [{"text": row["text"], "label": np.int64(row["label"] == "warm")} for row in ROWS]
+    ch.train(base, {"train": ROWS, "validation": str(file)}, log=records.append, **QUICK)
+    result = ch.train(base, numbers, **QUICK)
+    assert set(result.labels.values()) == {"0", "1"}
+    texts = [f"the red thing {i} is not blue" for i in range(30)]
+    assert "loss" in ch.train(base, texts, recipe="mlm", **QUICK).scores
+    with pytest.raises(ClearheadError, match="there is no split 'mine'"):
+        ch.train(base, {"mine": ROWS})
+
+
+def test_a_score_that_is_no_number_is_named_by_its_row(base: ch.Bundle) -> None:
+    rows = [{"text": f"red thing {i}", "score": float(i)} for i in range(30)]
+    for wrong in (float("nan"), "n/a", 1e39):
+        with pytest.raises(ClearheadError, match=r"train row 4: score is .*; expected a number"):
+            ch.train(base, [*rows[:3], {"text": "blue", "score": wrong}, *rows[3:]])
