@@ -137,7 +137,7 @@ def _schemas_from_mapping(columns: Sequence[str], mapping: Mapping[str, str]) ->
             continue
         filled, free = dict(mapping), [c for c in columns if c not in mapping.values()]
         for role in (*kind.roles, *kind.optional):
-            by_name = next((c for c in free if normalised_name(c) in ROLE_NAMES[role]), None)
+            by_name = _column_for_role(role, free)
             only = free[0] if len(free) == 1 and role in kind.roles else None
             column_of_role = by_name or only
             if role not in filled and column_of_role:

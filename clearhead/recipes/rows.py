@@ -28,7 +28,7 @@ from .settings import RECIPES_OF_TASK, TASKS, RunConfig
 
 HOLD_OUT_ONE_IN = 20  # without a validation split, every twentieth text is held out
 # Of fewer rows more: three rows could not tell two models apart.
-HELD_OUT_OF_FEW = {200: 0.2, 1000: 0.1}  # the share of the texts, for up to so many rows
+HELD_OUT_OF_FEW = {200: 0.2, 1000: 0.1}  # up to this many rows: the share of the texts
 SPLIT_COLUMN = "split"
 
 

@@ -9,13 +9,14 @@ import torch
 import trained
 import transformers
 from quick_runs import QUICK, quick
+from sentence_transformers import SentenceTransformer
 from tolerance import assert_close
 
 import clearhead as ch
 from clearhead.cli.main import main
 from clearhead.recipes import load_run, prepare
 from clearhead.recipes.settings import RunConfig, with_overrides
-from clearhead.text import Tokenizer
+from clearhead.text import Tokenizer, train_tokenizer
 
 
 def run(*words: str) -> None:
@@ -135,3 +136,36 @@ def test_a_fine_tuned_run_is_resumed_from_another_folder(
     monkeypatch.chdir("/")
     run("train", "--resume", str(tmp_path / "run"))
     run("eval", str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("recipe", ["classify", "embed"])
+def test_a_tokenizer_without_a_pad_token_gets_one_that_other_libraries_find(
+    recipe: str, tmp_path: Path
+) -> None:
+    """GPT-2 and LLaMA have none: batches of transformers would be refused, or read another last token."""
+    words = train_tokenizer([f"red thing {i}" for i in range(9)], "byte-bpe", vocab=300)
+    config = json.loads(words.files["tokenizer_config.json"])
+    del config["pad_token"]
+    words = Tokenizer({**words.files, "tokenizer_config.json": json.dumps(config).encode()})
+    assert words.pad is None and words.eos is not None
+    base = ch.build("gpt2", n_embd=32, n_layer=1, n_head=2, n_positions=64, vocab_size=words.vocab)
+    base.tokenizer = words
+    base.config |= {"eos_token_id": words.eos.id, "bos_token_id": words.eos.id}
+    rows = [
+        {"text": f"{w} thing" + " very" * (i % 5), "text2": f"a {w}", "label": w, "score": i / 3}
+        for i in range(20)
+        for w in ("red", "blue")
+    ]
+    mapping = (
+        {"text": "text", "label": "label"} if recipe == "classify" else {"text": "text", "second": "text2"}
+    )
+    result = ch.train(base, rows, recipe=recipe, out=tmp_path / "run", epochs=1, batch_size=8, map=mapping)
+    texts = ["red thing", "blue thing very very very"]
+    if recipe == "classify":
+        pipe = transformers.pipeline("text-classification", model=str(tmp_path / "run"), batch_size=2)
+        for found, ours in zip(pipe(texts), result.predict(texts), strict=True):
+            assert found["label"] == ours.guesses[0].text
+            assert found["score"] == pytest.approx(ours.guesses[0].probability, abs=1e-5)
+    else:
+        theirs = SentenceTransformer(str(tmp_path / "run")).encode(texts, convert_to_tensor=True)
+        assert_close(result.embed(texts), theirs.cpu())
