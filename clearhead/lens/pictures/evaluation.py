@@ -126,8 +126,9 @@ def _draw_matrix(axes: Any, view: EvaluationView, classes: Sequence[int]) -> Non
     axes.set_ylabel("reference", labelpad=8)
     left_out = len(view.names) - len(classes)
     if left_out:
-        axes.text(1, -0.02, f"{left_out} classes without errors or rows left out", transform=axes.transAxes,
-                  fontsize=7, color=FAINT, ha="right", va="top")  # fmt: skip
+        note = f"{left_out} classes without errors or rows are left out"
+        place = {"transform": axes.transAxes, "ha": "right", "va": "bottom"}
+        axes.text(1, 1.01, note, fontsize=7, color=FAINT, **place)
     plain(axes)
 
 
