@@ -123,11 +123,25 @@ def _new_run(words: tuple[str, ...], out: str | None, from_: str | None) -> tupl
     if not plain:
         raise InputError(f"name a recipe: {', '.join(RECIPES)} (clearhead train --list describes them)")
     settings = list(words[len(plain) :])
+    if from_ is not None:
+        _refuse_settings_of_new_models(settings)
     if len(plain) > 1:  # one file, or two parallel ones
         files = [jsonlib.dumps(file) for file in plain[1:]]
         settings.insert(0, f"data.source={files[0] if len(files) == 1 else '[' + ', '.join(files) + ']'}")
     run = load_run(plain[0], settings, fine_tune=from_ is not None).with_absolute_paths()
     return run, Path(out) if out else _default_folder(run, from_, Path(plain[0]).stem)
+
+
+def _refuse_settings_of_new_models(settings: list[str]) -> None:
+    """A checkpoint has its own sizes and its own tokenizer."""
+    from ..recipes import overrides
+
+    for name in overrides(settings):
+        if name.startswith("tokenizer.") or (name.startswith("model.") and name != "model.edit"):
+            raise InputError(
+                f"--{name} is for a new model, and --from names a checkpoint with its own config and "
+                f"tokenizer; leave it out, or change the model with --set"
+            )
 
 
 def _default_folder(run: RunConfig, from_: str | None, name: str) -> Path:
@@ -211,8 +225,8 @@ def _format_seconds(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def _next_commands(task: str, folder: str) -> list[str]:
-    """What to type next: use it, score it on other rows, look inside it."""
+def _next_commands(task: str, folder: str, *, answers: bool) -> list[str]:
+    """What to type next: use it, score it on other rows, look inside it; `answers`: it learned from chats."""
     use = {
         "classify": f'predict {folder} "a text"',
         "regress": f'predict {folder} "a text"',
@@ -223,6 +237,8 @@ def _next_commands(task: str, folder: str) -> list[str]:
         "masked": f'predict {folder} "a text with a <mask>"',
         "pretrain": f'predict {folder} "a text with a <mask>"',
     }.get(task, f'generate {folder} "a text"')
+    if answers:
+        use = f'chat {folder} -m "a question"'
     return [use, f"eval {folder} OTHER_FILE", f'look {folder} "a text"', f"studio {folder}"]
 
 
@@ -249,7 +265,10 @@ def _print_result(result: TrainingResult, run: RunConfig, *, json: bool) -> None
         is_best = result.best_step is not None and result.best_step != result.step
         best = f"  (step {result.best_step}, the best on the validation rows)" if is_best else ""
         OUT.print(f"saved      {result.folder}{best}", soft_wrap=True)
-        for number, command in enumerate(_next_commands(run.task, quote(str(result.folder)))):
+        answers = run.task == "causal" and run.data.template == "chat"
+        for number, command in enumerate(
+            _next_commands(run.task, quote(str(result.folder)), answers=answers)
+        ):
             OUT.print(f"{'' if number else 'next':<11}{program()} {command}", soft_wrap=True, markup=False)
     if result.status != "done":
         how = f"{program()} train --resume {quote(str(result.folder))}"

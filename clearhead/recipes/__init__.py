@@ -4,6 +4,7 @@ from .batch_preview import preview_batch, recipe_for
 from .card import CARD_FILE, model_card
 from .evaluation import evaluate_file, evaluate_run
 from .evaluation_report import EvaluationReport, RowResult
+from .overrides import overrides
 from .prepare import PreparedRun, prepare
 from .rows import read_dataset
 from .settings import RECIPES, SETTINGS_FILE, RunConfig, load_run, with_overrides
@@ -14,7 +15,7 @@ from .yamlfile import read_yaml
 __all__ = [
     "RECIPES", "SETTINGS_FILE", "PreparedRun", "RunConfig", "load_run", "prepare", "with_overrides",
     # for the other packages
-    "describe_settings", "SettingHelp", "read_dataset", "read_yaml", "run_training", "train",
+    "overrides", "describe_settings", "SettingHelp", "read_dataset", "read_yaml", "run_training", "train",
     "validation_scores", "CARD_FILE", "model_card", "EvaluationReport", "RowResult", "evaluate_file",
     "evaluate_run", "preview_batch", "recipe_for",
 ]  # fmt: skip

@@ -54,6 +54,16 @@ CHOICES_BY_WORD: dict[str, Mapping[str, type[Spec]]] = {
     "train.schedule": SCHEDULES | {kind.__name__.lower(): kind for kind in SCHEDULES.values()},
 }
 
+DEFAULT_KINDS = {"train.optimizer": "AdamW", "train.schedule": "Constant"}  # of Training
+# Options of other libraries that are not settings here, and what to type instead.
+ELSEWHERE = {
+    "output_dir": "--out FOLDER", "model_name_or_path": "--from MODEL", "model": "--from MODEL",
+    "bf16": "--precision bfloat16", "fp16": "--precision float16", "do_train": "nothing: it trains",
+    "do_eval": "nothing: it validates", "resume_from_checkpoint": "--resume FOLDER",
+    "report_to": "--log tensorboard", "text_column": "--map text=COLUMN",
+    "label_column": "--map label=COLUMN",
+}  # fmt: skip
+
 
 def overrides(arguments: Sequence[str]) -> dict[str, Any]:
     """The values of dotted settings as typed on the command line."""
@@ -88,6 +98,8 @@ def full_name(name: str) -> str:
     word = name.replace("-", "_")
     if word in SYNONYMS:
         return SYNONYMS[word]
+    if word in ELSEWHERE:
+        raise InputError(f"unknown option '--{name}'; here it is {ELSEWHERE[word]}")
     if "." not in name:
         hint = nearest(word, SYNONYMS)
         raise InputError(f"unknown option '--{name}'; {hint} (or a dotted setting: --train.steps 500)")
@@ -108,7 +120,16 @@ def apply_overrides(tree: dict[str, Any], given: Mapping[str, Any]) -> None:
             value = _choose_kind(place, str(value), tree)
         elif name in LISTS:
             value = _as_list(value)
+        section = name.rpartition(".")[0]
+        if section in DEFAULT_KINDS and not _kind_at(tree, section):
+            set_value(tree, [*section.split("."), "kind"], DEFAULT_KINDS[section])
         set_value(tree, place.split("."), value)
+
+
+def _kind_at(tree: Mapping[str, Any], name: str) -> Any:
+    section, last = name.split(".")
+    before = (tree.get(section) or {}).get(last)
+    return before.get("kind") if isinstance(before, dict) else None
 
 
 def _names_kind(name: str, value: Any) -> bool:

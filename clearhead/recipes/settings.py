@@ -58,7 +58,8 @@ class DataConfig:
     map: dict[str, str] | None = None  # columns by role, such as text=review label=stars
     language: str | None = None  # of the targets, for BLEU; None: by their script
     prefix: str | None = None  # text put before every source, such as "summarize: " for T5
-    template: Literal["auto", "chat"] = "auto"  # prompts: the model's chat template if it has one; or always
+    # prompts and answers: auto, by the model's chat template if it has one; chat, always by a template
+    template: Literal["auto", "chat"] = "auto"
     length: int = 64  # longest text in tokens; for causal models the length of a row
     truncate: Literal["none", "source"] = "none"  # pairs with a longer source: dropped, or truncated
     tokens: int = 2000  # tokens per batch, padding included

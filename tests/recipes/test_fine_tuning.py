@@ -94,7 +94,8 @@ def test_any_checkpoint_can_be_fine_tuned_to_any_task(head: str, recipe: str, tm
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in ROWS[recipe] * 12))
     words = ["train", recipe, str(file), "--from", str(tmp_path / "base"), "--out", str(tmp_path / "out")]
-    run(*words, *(f"--{word}" for word in QUICK), "--train.schedule.warmup=1", f"--data.valid={file}")
+    quick_words = [f"--{word}" for word in QUICK if not word.startswith("tokenizer.")]
+    run(*words, *quick_words, "--train.schedule.warmup=1", f"--data.valid={file}")
     again = ch.load(tmp_path / "out")
     kind = getattr(transformers, again.config["architectures"][0])
     theirs = kind.from_pretrained(tmp_path / "out").eval()

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from clearhead.cli.main import main
 from clearhead.errors import InputError
 from clearhead.families import FAMILIES, config_from_words
 from clearhead.recipes import RECIPES, describe_settings, load_run, prepare
 from clearhead.recipes.builders import BUILDERS
 from clearhead.recipes.overrides import SYNONYMS
 from clearhead.recipes.settings import TASKS
-from clearhead.train import SGD, Adam, LinearDecay
+from clearhead.train import SGD, Adam, AdamW, LinearDecay
 
 
 def test_every_task_has_a_builder_and_every_builder_a_task() -> None:
@@ -126,3 +127,26 @@ def test_the_keys_of_a_family_win_over_words_and_what_follows_from_sizes_follows
     assert (own["n_embd"], own["n_inner"], own["n_layer"]) == (8, 32, 2)
     assert config_from_words(qwen3, {**words, "hidden_size": 64})["head_dim"] == 16
     assert config_from_words(gpt2, {"n_embd": 8}) == {"n_embd": 8}  # without words nothing is derived
+
+
+def test_a_part_of_the_optimizer_needs_no_kind() -> None:
+    assert load_run("classify", ["--weight-decay", "0.1"]).train.optimizer == AdamW(decay=0.1)
+    assert load_run("lm", ["--weight_decay", "0.2"]).train.optimizer.decay == 0.2
+
+
+@pytest.mark.parametrize(
+    ("word", "instead"),
+    [("--output_dir", "--out"), ("--model_name_or_path", "--from"), ("--bf16", "--precision")],
+)
+def test_options_of_others_name_ours(word: str, instead: str) -> None:
+    with pytest.raises(InputError, match=f"here it is {instead}"):
+        load_run("classify", [word, "x"])
+
+
+def test_settings_of_a_new_model_are_refused_beside_a_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for option in ("--model.dropout", "--tokenizer.vocab", "--family"):
+        with pytest.raises(SystemExit) as done:
+            main(["train", "classify", "x.tsv", "--from", str(tmp_path), option, "3"])
+        assert done.value.code == 2 and "is for a new model" in capsys.readouterr().err
