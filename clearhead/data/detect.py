@@ -248,6 +248,10 @@ def _by_choices(columns: Sequence[str]) -> Iterator[SchemaGuess]:
                      for c in columns if normalised_name(c) == word), None)  # fmt: skip
     if not (answer and choices and question):
         return
+    by_name = {normalised_name(c): c for c in columns}
+    if {"sent1", "sent2"} <= by_name.keys():  # SWAG: the endings continue the second sentence
+        roles = {"context": by_name["sent1"], "question": by_name["sent2"]}
+        yield "choice", {**roles, "choices": choices, "answer": answer}, f"{answer} is one of {choices}"
     context = next(
         (c for c in columns if normalised_name(c) in ("context", "article", "passage") and c != question),
         None,

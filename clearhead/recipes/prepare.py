@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..bundle import Bundle, build, load, stored_labels, with_head
+from ..bundle import Bundle, build, load, spec_of, stored_labels, with_head
 from ..data import Source
 from ..errors import ClearheadError, InputError, quoted, reason, shortened
 from ..families import FAMILIES, SIZE_WORDS, SIZES, config_from_words, family_and_config
+from ..malloc import available_memory
 from ..store import pooling_files
 from ..tasks import Task
 from ..text import Tokenizer, train_tokenizer
@@ -269,18 +270,24 @@ def _new_model(run: RunConfig, tokenizer: Tokenizer, built: builders.BuiltTask, 
 
 def _build_model(run: RunConfig, built: builders.BuiltTask, config: Mapping[str, Any]) -> Bundle:
     name = str(run.model["family"])
-    family, _ = family_and_config(name)
+    family, sizes = family_and_config(name)
+    changes = {
+        **built.config,
+        **family.head_config.get(built.head, {}),
+        **config_from_words(family, config),
+    }
     with _build_errors(config):
-        return build(
-            name,
-            task=built.head,
-            seed=run.train.seed,
-            edit=run.model.get("edit"),
-            **{
-                **built.config,
-                **family.head_config.get(built.head, {}),
-                **config_from_words(family, config),
-            },
+        _check_fits(spec_of(family, family.config({**sizes, **changes}), built.head).count())
+        return build(name, task=built.head, seed=run.train.seed, edit=run.model.get("edit"), **changes)
+
+
+def _check_fits(parameters: int) -> None:
+    """Weights, gradients and two moments in float32; nothing is allocated before this is known to fit."""
+    needed, free = 16 * parameters, available_memory()
+    if free is not None and needed > free:
+        raise InputError(
+            f"training {parameters:,} parameters takes {needed / 1e9:.3g} GB for weights, gradients and "
+            f"moments, and {free / 1e9:.3g} GB are free; take a smaller model: --model.width, --model.depth"
         )
 
 

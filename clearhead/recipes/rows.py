@@ -136,6 +136,8 @@ def _is_plain_text(run: RunConfig, source: Source) -> bool:
 def _hold_out(splits: Mapping[str, list[Row]], notes: list[str]) -> dict[str, list[Row]]:
     """Add a validation split, chosen by a hash of the input, so that equal inputs are on one side."""
     rows = splits.get("train") or next(iter(splits.values()))
+    if not rows:
+        raise DataError(f"no row can be used: {'; '.join(notes) or 'the file has none'}")
     if len(rows) == 1 and rows[0].keys() == {"text"}:  # one long text: its last tenth
         text = rows[0]["text"]
         at = int(len(text) * 0.9)

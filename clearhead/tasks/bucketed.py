@@ -69,9 +69,9 @@ class BucketedTask(ABC, Generic[E, B]):
     def summed_loss(self, model: TransformerModel, batch: B, smoothing: Smoothing) -> Tensor:
         """The loss of a batch, summed over its targets."""
 
-    @abstractmethod
     def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
-        """The scores of this task besides its loss."""
+        """The scores besides the loss, for tasks that have no `evaluate` of their own."""
+        return {}
 
     @property
     def steps_per_epoch(self) -> float:
@@ -100,11 +100,7 @@ class BucketedTask(ABC, Generic[E, B]):
         """The mean loss per target, without smoothing, and the metrics of the task."""
         if split not in self.splits:
             raise DataError(f"there is no split {split!r}; there are {', '.join(self.splits)}")
-        total, count = 0.0, 0
-        for batch in self.batches(split):
-            count += batch.targets  # counted before it moves: a device would have to be waited for
-            total += float(self.summed_loss(model, on_device(batch, model), Smoothing()))
-        return {"loss": total / count, **self.metrics(model, split)}
+        return dict(self.evaluate(model, split).scores)
 
     def batches(self, split: str, model: TransformerModel | None = None) -> Iterator[B]:
         """Every example of a split once, always in the same batches; with a model, on its device."""
@@ -121,9 +117,18 @@ class BucketedTask(ABC, Generic[E, B]):
         """The batches of a split for this model, each with the indices of its examples."""
         return zip(self.order(split), self.batches(split, model), strict=True)
 
+    @torch.no_grad()
     def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
-        """The scores of `score`, with the outcome of each example where a task knows it."""
-        return Evaluation(self.score(model, split))
+        """The mean loss and the metrics; tasks that know the outcome of each example give these, too."""
+        return Evaluation({"loss": self.mean_loss(model, split), **self.metrics(model, split)})
+
+    def mean_loss(self, model: TransformerModel, split: str) -> float:
+        """Per target, without smoothing."""
+        total, count = 0.0, 0
+        for batch in self.batches(split):
+            count += batch.targets  # counted before it moves: a device would have to be waited for
+            total += float(self.summed_loss(model, on_device(batch, model), Smoothing()))
+        return total / count
 
 
 def segment_types(model: TransformerModel, types_BT: Tensor | None) -> Tensor | None:

@@ -50,6 +50,7 @@ class TaggedExample:
     ids: Sequence[int]
     tags: Sequence[int]  # one per id, IGNORE_INDEX at special tokens and at pieces after the first of a word
     types: Sequence[int] | None = None
+    lost: Sequence[int] = ()  # the tags of words that were cut: they count as not found
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class LabelBatch:
         return int(self.mask_BT.sum())
 
 
+OUTSIDE = "O"  # the tag of words that belong to no entity
 X = TypeVar("X", bound=LabelledExample | MultiLabelExample | ScoredExample | TaggedExample)
 
 
@@ -123,7 +125,9 @@ class _Labelling(BucketedTask[X, LabelBatch]):
     def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
         outcomes: list[ExampleOutcome] = []
         for rows, batch in self.numbered_batches(model, split):
-            outcomes += self.outcomes(rows, _answers(model, batch).float().cpu(), batch.labels.cpu())
+            examples = [self.splits[split][i] for i in rows]
+            answers, labels = _answers(model, batch).float().cpu(), batch.labels.cpu()
+            outcomes += self.outcomes(rows, examples, answers, labels)
         outcomes.sort(key=lambda outcome: outcome.example)
         scores = {"loss": mean_loss(outcomes), **self.scores_of(outcomes)}
         return Evaluation(scores, outcomes, self.measure, self.names, self.per_class(outcomes))
@@ -131,8 +135,10 @@ class _Labelling(BucketedTask[X, LabelBatch]):
     measure = "loss"  # of the error of an outcome
 
     @abstractmethod
-    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[ExampleOutcome]:
-        """The outcomes of a batch: the indices of its examples, the outputs of the model, its labels."""
+    def outcomes(
+        self, rows: Sequence[int], examples: Sequence[X], answers: Tensor, labels: Tensor
+    ) -> Iterator[ExampleOutcome]:
+        """The outcomes of a batch: its examples with their indices, the outputs of the model, its labels."""
 
     @abstractmethod
     def scores_of(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, float]:
@@ -155,16 +161,9 @@ class TextClassification(_Labelling[LabelledExample]):
     def labels(self, examples: Sequence[LabelledExample]) -> Tensor:
         return torch.tensor([x.label for x in examples])
 
-    @torch.no_grad()
-    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
-        predictions: list[int] = []
-        references: list[int] = []
-        for batch in self.batches(split, model):
-            predictions += _answers(model, batch).argmax(-1).tolist()
-            references += batch.labels.tolist()
-        return label_scores(predictions, references)
-
-    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[ExampleOutcome]:
+    def outcomes(
+        self, rows: Sequence[int], examples: Sequence[LabelledExample], answers: Tensor, labels: Tensor
+    ) -> Iterator[ExampleOutcome]:
         each = zip(rows, answers.argmax(-1).tolist(), labels.tolist(), strict=True)
         for (i, guess, truth), loss in zip(each, class_losses(answers, labels), strict=True):
             pair = self.name_of(truth), self.name_of(guess)
@@ -193,17 +192,9 @@ class MultiLabelClassification(_Labelling[MultiLabelExample]):
         logits_BC = _answers(model, batch).float()
         return F.binary_cross_entropy_with_logits(logits_BC, wanted_BC, reduction="none").mean(1).sum()
 
-    @torch.no_grad()
-    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
-        """A class is predicted if its probability is above one half."""
-        predictions: list[list[int]] = []
-        references: list[list[int]] = []
-        for batch in self.batches(split, model):
-            predictions += (_answers(model, batch) > 0).int().tolist()
-            references += batch.labels.int().tolist()
-        return multi_label_scores(predictions, references)
-
-    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[ExampleOutcome]:
+    def outcomes(
+        self, rows: Sequence[int], examples: Sequence[MultiLabelExample], answers: Tensor, labels: Tensor
+    ) -> Iterator[ExampleOutcome]:
         losses = F.binary_cross_entropy_with_logits(answers, labels, reduction="none").mean(1).tolist()
         each = zip(rows, (answers > 0).tolist(), labels.bool().tolist(), losses, strict=True)
         for i, guesses, truths, loss in each:
@@ -236,18 +227,11 @@ class Regression(_Labelling[ScoredExample]):
     def summed_loss(self, model: TransformerModel, batch: LabelBatch, smoothing: Smoothing) -> Tensor:
         return F.mse_loss(_answers(model, batch)[:, 0].float(), batch.labels, reduction="sum")
 
-    @torch.no_grad()
-    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
-        predictions: list[float] = []
-        references: list[float] = []
-        for batch in self.batches(split, model):
-            predictions += _answers(model, batch)[:, 0].tolist()
-            references += batch.labels.tolist()
-        return correlation_scores(predictions, references)
-
     measure = "difference"
 
-    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[ExampleOutcome]:
+    def outcomes(
+        self, rows: Sequence[int], examples: Sequence[ScoredExample], answers: Tensor, labels: Tensor
+    ) -> Iterator[ExampleOutcome]:
         for i, guess, truth in zip(rows, answers[:, 0].tolist(), labels.tolist(), strict=True):
             yield ExampleOutcome(
                 i, f"{truth:.9g}", f"{guess:.9g}", abs(guess - truth), (guess - truth) ** 2, 1
@@ -272,25 +256,19 @@ class TokenClassification(_Labelling[TaggedExample]):
     def count_targets(self, labels: Tensor) -> int:
         return int((labels != IGNORE_INDEX).sum())
 
-    @torch.no_grad()
-    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
-        predictions: list[list[str]] = []
-        references: list[list[str]] = []
-        for batch in self.batches(split, model):
-            guesses_BT, truths_BT = _answers(model, batch).argmax(-1).cpu(), batch.labels.cpu()
-            for guess, truth in zip(guesses_BT, truths_BT, strict=True):
-                kept = truth != IGNORE_INDEX
-                predictions.append([self.names[i] for i in guess[kept].tolist()])
-                references.append([self.names[i] for i in truth[kept].tolist()])
-        return tag_scores(predictions, references)
-
-    def outcomes(self, rows: Sequence[int], answers: Tensor, labels: Tensor) -> Iterator[ExampleOutcome]:
-        each = zip(rows, answers.argmax(-1), labels, class_losses(answers, labels), strict=True)
-        for i, guess, truth, loss in each:
+    def outcomes(
+        self, rows: Sequence[int], examples: Sequence[TaggedExample], answers: Tensor, labels: Tensor
+    ) -> Iterator[ExampleOutcome]:
+        each = zip(rows, examples, answers.argmax(-1), labels, class_losses(answers, labels), strict=True)
+        for i, example, guess, truth, loss in each:
             kept = truth != IGNORE_INDEX
             names = [[self.name_of(n) for n in side[kept].tolist()] for side in (truth, guess)]
+            targets = len(names[0])
+            if OUTSIDE in self.names:  # words that were cut are not found
+                lost = [self.name_of(n) for n in example.lost]
+                names = [names[0] + lost, names[1] + [OUTSIDE] * len(lost)]
             pairs = tuple(zip(*names, strict=True))
-            yield ExampleOutcome(i, " ".join(names[0]), " ".join(names[1]), loss, loss, len(pairs), pairs)
+            yield ExampleOutcome(i, " ".join(names[0]), " ".join(names[1]), loss, loss, targets, pairs)
 
     def scores_of(self, outcomes: Sequence[ExampleOutcome]) -> dict[str, float]:
         return tag_scores(*_tag_sides(outcomes))

@@ -20,7 +20,7 @@ from ..errors import InputError
 from ..nn import TransformerModel
 from .bucketed import BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, class_loss, token_loss
-from .outcomes import Evaluation, ExampleOutcome, losses_of_rows
+from .outcomes import Evaluation, ExampleOutcome, losses_of_rows, mean_loss
 from .task import Better
 
 TokenIds = Sequence[int]
@@ -112,7 +112,8 @@ class MaskedLM(BucketedTask[TokenIds, MaskedBatch]):
                 for i, loss, count in zip(rows, losses, targets, strict=True)
             ]
         outcomes.sort(key=lambda outcome: outcome.example)
-        return Evaluation(self.score(model, split), outcomes, "loss per masked token")
+        scores = {"loss": mean_loss(outcomes), **self.metrics(model, split)}
+        return Evaluation(scores, outcomes, "loss per masked token")
 
     def samples(self, model: TransformerModel) -> list[str]:
         return []

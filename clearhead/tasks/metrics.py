@@ -16,6 +16,7 @@ from ..errors import MissingError
 # sacreBLEU's tokenizer by target language; its default scores a perfect Chinese translation 0.
 BLEU_TOKENIZER = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
 ROUGE_KINDS = ("rouge1", "rouge2", "rougeL")
+SPAN_PREFIXES = {"B-", "I-", "E-", "S-", "L-", "U-"}
 Numbers = NDArray[np.float64]
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -111,7 +112,14 @@ def _ranks(values: Numbers) -> Numbers:
 
 
 def tag_scores(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Entity F1 as seqeval counts it: a span and its kind must both be right."""
+    """Entity F1 as seqeval counts it: a span and its kind must both be right.
+
+    Tags that mark no spans (parts of speech, numbers) have accuracy and the mean F1 of their classes.
+    """
+    if not _mark_spans(references):
+        flat = [[tag for tags in side for tag in tags] for side in (predictions, references)]
+        names = {name: i for i, name in enumerate(sorted({*flat[0], *flat[1]}))}
+        return label_scores(*([names[tag] for tag in side] for side in flat))
     try:
         from seqeval.metrics import f1_score, precision_score, recall_score
     except ImportError:
@@ -119,6 +127,11 @@ def tag_scores(predictions: Sequence[Sequence[str]], references: Sequence[Sequen
     sides = [list(map(list, references)), list(map(list, predictions))]
     named = {"f1": f1_score, "precision": precision_score, "recall": recall_score}
     return {name: 100 * float(score(*sides, zero_division=0)) for name, score in named.items()}
+
+
+def _mark_spans(references: Sequence[Sequence[str]]) -> bool:
+    """Whether tags begin as those of entities do: B-PER, I-PER, ... and O."""
+    return all(tag == "O" or tag[:2] in SPAN_PREFIXES for tags in references for tag in tags)
 
 
 def entity_scores(
@@ -130,7 +143,7 @@ def entity_scores(
     except ImportError:
         raise MissingError("seqeval", "entity F1") from None
     sides = list(map(list, references)), list(map(list, predictions))
-    if not any(tag != "O" for side in sides for tags in side for tag in tags):
+    if not _mark_spans(references) or not any(tag != "O" for side in sides for tags in side for tag in tags):
         return {}
     report = classification_report(*sides, output_dict=True, zero_division=0)
     kinds = {name: row for name, row in report.items() if not name.endswith(" avg")}

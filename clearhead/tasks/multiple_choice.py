@@ -18,7 +18,6 @@ from ..errors import InputError
 from ..nn import TransformerModel
 from .bucketed import BucketedTask, pad_ids, padding_mask, segment_types
 from .losses import Smoothing, class_loss
-from .metrics import label_scores
 from .outcomes import Evaluation, ExampleOutcome, class_losses, mean_loss
 from .task import Better
 
@@ -88,15 +87,6 @@ class MultipleChoice(BucketedTask[ChoiceExample, ChoiceBatch]):
 
     def summed_loss(self, model: TransformerModel, batch: ChoiceBatch, smoothing: Smoothing) -> Tensor:
         return class_loss(_scores(model, batch), batch.answers_B, smoothing)
-
-    @torch.no_grad()
-    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
-        predictions: list[int] = []
-        references: list[int] = []
-        for batch in self.batches(split, model):
-            predictions += _scores(model, batch).argmax(-1).tolist()
-            references += batch.answers_B.tolist()
-        return {"accuracy": label_scores(predictions, references)["accuracy"]}
 
     @torch.no_grad()
     def evaluate(self, model: TransformerModel, split: str) -> Evaluation:

@@ -85,17 +85,6 @@ class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
         return class_loss(scores_B2T, batch.ends_B2, smoothing)
 
     @torch.no_grad()
-    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
-        predictions: list[str] = []
-        references: list[Sequence[str]] = []
-        for batch, rows in zip(self.batches(split, model), self.order(split), strict=True):
-            for scores, i in zip(self._scores(model, batch).float().cpu(), rows, strict=True):
-                example = self.splits[split][i]
-                predictions.append(best_span(scores, example))
-                references.append(example.answers)
-        return answer_scores(predictions, references)
-
-    @torch.no_grad()
     def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
         outcomes: list[ExampleOutcome] = []
         for rows, batch in self.numbered_batches(model, split):

@@ -119,19 +119,6 @@ class TextToText(BucketedTask[TextPair, PairBatch]):
         # Padding after the target needs no mask: the decoder is causal, and padding has no label.
         return token_loss(model, model.decode(batch.target_BT, encoded), batch.labels_BT, smoothing)
 
-    def metrics(self, model: TransformerModel, split: str) -> dict[str, float]:
-        if self.decode is None or self.text is None:
-            return {}
-        predictions: list[str] = []
-        references: list[str] = []
-        for batch, rows in zip(self.batches(split, model), self.order(split), strict=True):
-            limit = 2 * batch.labels_BT.shape[1] + 8
-            predictions += [
-                self.text(ids) for ids in self.decode(model, batch.source_BT, batch.mask_BT, limit)
-            ]
-            references += [self._reference(self.splits[split][i], self.text) for i in rows]
-        return text_scores(predictions, references, self.language)
-
     @torch.no_grad()
     def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
         """Without a decoder of its own (denoising) the outcomes have a loss and no texts."""

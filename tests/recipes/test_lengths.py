@@ -139,5 +139,5 @@ def test_scores_compare_with_the_text_as_it_was_written(tmp_path: Path) -> None:
     task = prepared.task
     assert isinstance(task, TextToText)
     task.decode = lambda model, source, mask, limit: [list(task.splits["valid"][0].target)]
-    scores = task.metrics(prepared.bundle.model, "valid")
+    scores = task.score(prepared.bundle.model, "valid")
     assert scores["exact"] == 0 and scores["bleu"] < 100

@@ -11,10 +11,12 @@ from quick_runs import quick
 import clearhead as ch
 from clearhead.certify import certify
 from clearhead.cli.main import main
+from clearhead.data import IGNORE_INDEX
 from clearhead.errors import ClearheadError, InputError
 from clearhead.nn.encoder_decoder import EncoderDecoderModel
 from clearhead.recipes import RECIPES, load_run, prepare
 from clearhead.recipes.settings import overrides, with_overrides
+from clearhead.tasks import TokenClassification
 
 
 @pytest.fixture(scope="module")
@@ -377,3 +379,44 @@ def test_another_file_gets_another_default_folder(
         assert (done.value.code or 0) == 0
         folders.append(Path(json.loads(capsys.readouterr().out)["folder"]).name)
     assert folders == ["classify", "classify-2", "classify"]
+
+
+def test_words_that_are_cut_are_not_found_and_tags_without_spans_have_an_accuracy(tmp_path: Path) -> None:
+    """Otherwise the F1 of a short length would be that of the first words alone."""
+    file = tmp_path / "tags.jsonl"
+    words = [f"w{i}" for i in range(12)]
+    rows = [{"tokens": words, "tags": ["O", "B-X"] * 6} for _ in range(30)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    prepared = prepare(quick("tag", f"data.source={file}", f"data.valid={file}", "data.length=8"))
+    task = prepared.task
+    assert isinstance(task, TokenClassification)
+    kept = [sum(tag != IGNORE_INDEX for tag in example.tags) for example in task.splits["valid"]]
+    assert all(
+        len(example.lost) + count == 12 for example, count in zip(task.splits["valid"], kept, strict=True)
+    )
+    outcome = task.evaluate(prepared.bundle.model, "valid").outcomes[0]
+    assert len(outcome.classes) == 12 and outcome.classes[-1] == ("B-X", "O")
+    assert any("count as not found" in note for note in prepared.notes)
+    file.write_text("".join(json.dumps({**row, "tags": ["NOUN", "VERB"] * 6}) + "\n" for row in rows))
+    words_of_speech = prepare(quick("tag", f"data.source={file}", f"data.valid={file}"))
+    assert set(words_of_speech.task.score(words_of_speech.bundle.model, "valid")) == {
+        "loss",
+        "accuracy",
+        "f1",
+    }
+
+
+def test_a_model_that_cannot_fit_is_refused_before_it_is_built(files: dict[str, Path]) -> None:
+    run = load_run(
+        "lm", [f"data.source={files['texts']}", "--model.family", "llama-7b", "tokenizer.vocab=300"]
+    )
+    with pytest.raises(InputError, match=r"parameters takes .* GB .*; take a smaller model"):
+        prepare(run)
+
+
+def test_rows_that_are_all_empty_say_so(tmp_path: Path) -> None:
+    file = tmp_path / "chats.jsonl"
+    row = {"messages": [{"role": "user", "content": "hello"}]}
+    file.write_text((json.dumps(row) + "\n") * 20)
+    with pytest.raises(ClearheadError, match="no row can be used: train: 20 empty rows left out"):
+        prepare(quick("sft", f"data.source={file}"))

@@ -226,10 +226,17 @@ def _tagged_examples(
         first_pieces = _first_pieces(row["tokens"], encoding)
         for word, piece in first_pieces.items():
             tags[piece] = label_index(names, row["tags"][word], "tag", split)
-        lost += len(row["tokens"]) - len(first_pieces)
-        examples.append(TaggedExample(encoding.ids, tags))
+        cut = [
+            label_index(names, tag, "tag", split)
+            for word, tag in enumerate(row["tags"])
+            if word not in first_pieces
+        ]
+        lost += len(cut)
+        examples.append(TaggedExample(encoding.ids, tags, lost=cut))
     if lost:
-        notes.append(f"{split}: {lost:,} words without a token, or beyond {length} tokens, are left out")
+        notes.append(
+            f"{split}: {lost:,} words without a token, or beyond {length} tokens, count as not found"
+        )
     return examples
 
 
