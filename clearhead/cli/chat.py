@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from ..errors import ClearheadError, InputError
 from .console import ERR, print_json, write
 from .decoding import NO_OPTIONS, DecodingOptions, load_with_status
-from .options import Quantize, Set, edits
+from .options import DeviceName, Quantize, Set, edits
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
@@ -34,6 +34,7 @@ def chat(
     decoding: DecodingOptions = NO_OPTIONS,
     set_: Set = None,
     quantize: Quantize = None,
+    device: DeviceName = None,
     json: Annotated[bool, Parameter(negative="", help="JSON output; needs --message")] = False,
 ) -> None:
     """Chat with a model. The prompt is formatted with the checkpoint's chat template.
@@ -42,7 +43,10 @@ def chat(
     """
     if json and message is None:
         raise InputError("--json needs --message; a conversation is not one document")
-    bundle, settings = load_with_status(model, quantize=quantize, edit=edits(set_)), decoding.settings()
+    bundle, settings = (
+        load_with_status(model, quantize=quantize, edit=edits(set_), device=device),
+        decoding.settings(),
+    )
     if bundle.tokenizer is None or bundle.tokenizer.chat_template is None:
         raise InputError(f"{model} has no chat template, so it is not a chat model; use clearhead generate")
     first: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []

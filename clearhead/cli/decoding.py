@@ -103,12 +103,14 @@ class DecodingOptions:
         return options
 
 
-def load_with_status(model: str, *, quantize: str | None = None, edit: Edits | None = None) -> Bundle:
+def load_with_status(
+    model: str, *, quantize: str | None = None, edit: Edits | None = None, device: str | None = None
+) -> Bundle:
     """Load a model, with a status line."""
     from ..bundle import load
 
     with ERR.status(f"loading {Path(model).name}"):
-        return load(model, quantize=quantize, edit=edit)
+        return load(model, quantize=quantize, edit=edit, device=device)
 
 
 NO_OPTIONS = DecodingOptions()  # no option given

@@ -15,7 +15,7 @@ from rich.markup import escape
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
 from .file_rows import read_file_rows
-from .options import Json, ModelName, Quantize, Set, edits
+from .options import DeviceName, Json, ModelName, Quantize, Set, edits
 from .vectors import check_out, check_same_model, json_line, read_vectors, write_vectors
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def embed(
     ] = None,
     set_: Set = None,
     quantize: Quantize = None,
+    device: DeviceName = None,
     json: Json = False,
 ) -> None:
     """Embed each text, pooled as the checkpoint specifies; or find the texts most similar to another."""
@@ -57,14 +58,14 @@ def embed(
     if vectors is not None:
         texts, found = read_vectors(vectors)
         with ERR.status("loading"):
-            bundle = load(model, quantize=quantize, edit=edits(set_))
+            bundle = load(model, quantize=quantize, edit=edits(set_), device=device)
         check_same_model(bundle, vectors, texts, found)
         assert search is not None
         _print_matches(search, texts, bundle.similarity(found, search)[:, 0], top, json=json)
         return
     texts = _read_texts(file or "", column)
     with ERR.status(f"embedding {len(texts):,} texts"):
-        bundle = load(model, quantize=quantize, edit=edits(set_))
+        bundle = load(model, quantize=quantize, edit=edits(set_), device=device)
         found = bundle.embed(texts, batch_size=batch_size).cpu()
     _print_cut(bundle, texts)
     if search is not None:

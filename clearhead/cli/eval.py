@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
-from .options import Json, ModelName, Quantize, Set, edits
+from .options import DeviceName, Json, ModelName, Quantize, Set, edits
 
 if TYPE_CHECKING:
     from ..lens import EvaluationView
@@ -47,6 +47,7 @@ def evaluate(
     ] = None,
     set_: Set = None,
     quantize: Quantize = None,
+    device: DeviceName = None,
     json: Json = False,
 ) -> None:
     """Evaluate a model on a file: accuracy, F1, BLEU, ROUGE, perplexity or Spearman, by its head.
@@ -63,7 +64,7 @@ def evaluate(
     settings = _settings(model)
     if files:
         with ERR.status("loading"):
-            bundle = load(model, quantize=quantize, edit=edits(set_))
+            bundle = load(model, quantize=quantize, edit=edits(set_), device=device)
         with ERR.status("scoring"):
             report = evaluate_file(
                 bundle,
@@ -82,7 +83,7 @@ def evaluate(
         for option, value in given.items():
             if value is not None:
                 raise InputError(f"{option} is for a data file; the rows of a run are read as it was trained")
-        report = _own_rows(model, settings, split or "valid", edits(set_), quantize)
+        report = _own_rows(model, settings, split or "valid", edits(set_), quantize, device)
     name = " ".join(files) or split or "valid"
     shown = _view(report, f"{Path(model).name} on {' '.join(Path(f).name for f in files) or name}", worst)
     if save is not None:
@@ -104,13 +105,20 @@ def _settings(model: str) -> RunConfig | None:
 
 
 def _own_rows(
-    folder: str, settings: RunConfig, split: str, edit: dict[str, str], quantize: str | None
+    folder: str,
+    settings: RunConfig,
+    split: str,
+    edit: dict[str, str],
+    quantize: str | None,
+    device: str | None,
 ) -> EvaluationReport:
     from ..bundle import load
     from ..recipes import evaluate_run, prepare
 
     prepared = prepare(replace(settings, model={"family": folder, "edit": edit}))
     bundle = prepared.bundle if quantize is None else load(folder, quantize=quantize, edit=edit)
+    if device is not None:
+        bundle.to(device)
     with ERR.status("scoring"):
         return evaluate_run(prepared, bundle, split)
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table, write
 from .decoding import NO_OPTIONS, DecodingOptions, load_with_status
-from .options import Quantize, Set, edits, lines_of
+from .options import DeviceName, Quantize, Set, edits, lines_of
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
@@ -49,6 +49,7 @@ def generate(
     show_beams: Annotated[bool, Parameter(negative="", help="show every hypothesis of beam search")] = False,
     set_: Set = None,
     quantize: Quantize = None,
+    device: DeviceName = None,
     json: Annotated[bool, Parameter(negative="", help="JSON output, with log-probabilities")] = False,
 ) -> None:
     """Generate text from a model: a folder, a Hub id or a .gguf file.
@@ -61,8 +62,8 @@ def generate(
 
     lines = _lines(text, file)
     settings = decoding.settings() | ({} if n is None else {"num_return_sequences": n})
-    bundle = load_with_status(model, quantize=quantize, edit=edits(set_))
-    draft_model = load_with_status(draft, quantize=quantize) if draft is not None else None
+    bundle = load_with_status(model, quantize=quantize, edit=edits(set_), device=device)
+    draft_model = load_with_status(draft, quantize=quantize, device=device) if draft is not None else None
     # Before anything is read, so that invalid settings raise an error at once.
     generator = text_generator(bundle, settings, draft_model)
     _print_notes(generator.notes)

@@ -31,6 +31,10 @@ Quantize = Annotated[
     Parameter(help="int8: a quarter of the memory, faster; int8-fine: less fast, quality of float32"),
 ]
 
+DeviceName = Annotated[
+    str | None, Parameter(help="cpu, cuda, cuda:1, mps, or auto: the best there is (default: cpu)")
+]
+
 Edits = dict[str, str]
 
 

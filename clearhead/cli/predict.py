@@ -16,7 +16,7 @@ from rich.text import Text
 from ..errors import InputError
 from .console import ERR, OUT, print_json, write
 from .file_rows import FileRows, read_file_rows
-from .options import ModelName, Quantize, Set, edits, texts_of
+from .options import DeviceName, ModelName, Quantize, Set, edits, texts_of
 
 if TYPE_CHECKING:
     from ..bundle import Bundle, Guess, Prediction
@@ -54,6 +54,7 @@ def predict(
     ] = None,
     set_: Set = None,
     quantize: Quantize = None,
+    device: DeviceName = None,
     json: Annotated[bool, Parameter(negative="", help="JSON output, one line per text")] = False,
 ) -> None:
     """Predict labels, scores, tags, answers, choices or masked words, depending on the model."""
@@ -68,7 +69,7 @@ def predict(
     if file is not None and (context or choice):
         raise InputError("--context and --choice are for one text; a file has columns for them")
     with ERR.status("loading"):
-        bundle = load(model, quantize=quantize, edit=edits(set_))
+        bundle = load(model, quantize=quantize, edit=edits(set_), device=device)
     if file is not None:
         rows = read_file_rows(file, column, context_column, choices=bundle.task == "choice")
         _predict_file(bundle, file, rows, top, batch_size, json=json)

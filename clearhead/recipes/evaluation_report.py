@@ -99,7 +99,8 @@ def report_on(
     signature = None
     if language is not None:
         signature = f"{bleu_signature(['a'], ['a'], language)}|lang:{language}"
-    return EvaluationReport(name, len(rows), evaluation, tuple(notes), signature, texts, places)
+    count = min(len(rows), len(examples))  # rows that were left out are not scored
+    return EvaluationReport(name, count, evaluation, tuple(notes), signature, texts, places)
 
 
 def _ids_of(example: Any) -> Sequence[int]:

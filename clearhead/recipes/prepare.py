@@ -139,6 +139,10 @@ def _with_head(
         edit = run.model.get("edit")
         bundle = load(_model_name(run), edit=edit, head=built.head, labels=labels, seed=run.train.seed)
     bundle.tokenizer = base.tokenizer  # it may have been given a chat template
+    if labels and not bundle.report.fresh and not stored_labels(base.config):
+        notes.append(
+            f"the checkpoint's head is kept, and its labels are named {shortened(', '.join(labels), 60)}"
+        )
     if bundle.report.fresh:
         named = f" for {shortened(', '.join(labels), 60)}" if labels else ""
         notes.append(f"new head{named}, from random weights: {', '.join(bundle.report.fresh)}")

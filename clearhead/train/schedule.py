@@ -113,6 +113,8 @@ SCHEDULES: dict[str, type[Schedule]] = {
 
 def _decay_progress(step: int, warmup: int, steps: int) -> float:
     """The completed fraction of the decay, 0 to 1."""
+    if steps == 1:  # at the rate of its end the only step would change nothing
+        return 0.0
     return min((step - warmup) / max(steps - warmup, 1), 1.0)
 
 
