@@ -162,11 +162,18 @@ def _default_folder(run: RunConfig, from_: str | None, name: str) -> Path:
 
 def _existing_run(folder: str, words: tuple[str, ...]) -> tuple[RunConfig, Path]:
     from ..recipes import SETTINGS_FILE, load_run
+    from ..train import checkpoints
 
     path = Path(folder)
     if not (path / SETTINGS_FILE).is_file():
         raise InputError(f"{folder} is not a run folder: it has no {SETTINGS_FILE}")
-    return load_run(str(path / SETTINGS_FILE), words), path
+    run = load_run(str(path / SETTINGS_FILE), words)
+    base = Path(str(run.model.get("family", "")))
+    saved = list(checkpoints(path).values())
+    if base.is_absolute() and not base.exists() and saved:
+        # The checkpoint that was fine-tuned has moved; all that is needed of it is in the run's own.
+        run = replace(run, model={**run.model, "family": str(saved[-1].resolve())})
+    return run, path
 
 
 def _list(*, json: bool) -> None:
@@ -187,16 +194,20 @@ def _print_plan(prepared: PreparedRun, folder: Path) -> None:
     run, bundle = prepared.run, prepared.bundle
     rows = " · ".join(f"{len(split):,} {name}" for name, split in prepared.rows.splits.items())
     source = run.data.source if isinstance(run.data.source, str) else ", ".join(run.data.source or ())
-    ERR.print(f"data       {source} · {prepared.rows.schema} · {rows}", markup=False)
+    ERR.print(f"data       {source} · {prepared.rows.schema} · {rows}", markup=False, soft_wrap=True)
     for note in prepared.notes:
-        ERR.print(f"           {note}", markup=False)
+        ERR.print(f"           {note}", markup=False, soft_wrap=True)
     vocabulary = f" · {bundle.tokenizer.vocab:,} tokens" if bundle.tokenizer else ""
     name = bundle.family.title if bundle.family else type(bundle.spec).__name__
     ERR.print(f"model      {name} · {bundle.parameters:,} parameters{vocabulary}")
+    training = run.train
     memory = 16 * bundle.parameters  # weights, gradients and two moments in float32
-    ERR.print(
-        f"train      {run.train.steps:,} steps · {amount(memory)}B for weights and optimiser · {folder}"
-    )
+    batch = f"{run.data.batch_size} rows" if run.data.batch_size else f"up to {run.data.tokens:,} tokens"
+    warmup = training.schedule.warmup_steps(training.steps)
+    rate = f"learning rate {training.rate(bundle.spec.head_tower.width, max(warmup, 1)):.3g}"
+    rate += f" after {warmup:,} warm-up steps" if warmup else ""
+    ERR.print(f"train      {training.steps:,} steps · batches of {batch} · {rate}", soft_wrap=True)
+    ERR.print(f"           {amount(memory)}B for weights and optimiser · {folder}", soft_wrap=True)
 
 
 def _print_estimate(prepared: PreparedRun, *, json: bool) -> None:

@@ -311,7 +311,7 @@ def _by_label(columns: Sequence[str], texts: Sequence[str], rows: Sequence[Row])
             text
             and text != label
             and not any(isinstance(v, list | dict) for v in values)
-            and _has_few_values(values)
+            and (_has_few_values(values) or _are_many_classes(values))
         ):
             roles = (
                 {"text": text, "second": second, "label": label} if second else {"text": text, "label": label}
@@ -386,6 +386,12 @@ def _all_begin_alike(texts: Sequence[str]) -> bool:
     """Whether all texts share their first eight characters, as links and ids do."""
     start = texts[0][:8]
     return len(texts) > 2 and len(start) == 8 and all(text.startswith(start) for text in texts)
+
+
+def _are_many_classes(values: Sequence[Any]) -> bool:
+    """In a column that is called label: words or whole numbers of which some come again."""
+    words = [str(value).strip() for value in values]
+    return len(set(words)) < 0.8 * len(words) and all(LABEL_WORD.fullmatch(word) for word in words)
 
 
 def _has_few_values(values: Sequence[Any]) -> bool:

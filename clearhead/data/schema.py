@@ -213,9 +213,12 @@ def _label(row: Row, columns: Columns) -> Row:
         value = int(value)
     if not isinstance(value, str | int):
         raise DataError(f"label is {value!r:.40}; expected a word or a whole number")
-    if isinstance(value, str) and re.fullmatch(r"-?\d+\.0+", value.strip()):  # numbers that a table wrote
-        value = value.strip().partition(".")[0]
-    return read | {"label": str(value)}
+    label = str(value).strip()
+    if not label:
+        raise BlankError("label is empty")
+    if re.fullmatch(r"-?\d+\.0+", label):  # a number that a table wrote
+        label = label.partition(".")[0]
+    return read | {"label": label}
 
 
 def _several_labels(row: Row, columns: Columns) -> Row:

@@ -69,7 +69,9 @@ def model_card(
         "measured: how the model does on texts of another kind, whom its errors affect, and which biases its "
         "data and its base model carry.",
     ]
-    return "\n\n".join(sections) + "\n"
+    card = "\n\n".join(sections) + "\n"
+    # Labels and file names are anybody's: no control characters for the terminal that shows the card.
+    return "".join(c if c == "\n" or c.isprintable() else repr(c)[1:-1] for c in card)
 
 
 def _metadata(prepared: PreparedRun, scores: Mapping[str, float], name: str) -> str:
@@ -169,9 +171,11 @@ def _scores(scores: Mapping[str, float], better: Better, step: int, best_step: i
 
 
 def _usage(prepared: PreparedRun, name: str) -> str:
-    parts = [f"```sh\n{command_line(prepared.bundle, prepared.run.task, name)}\n```"]
+    pairs = prepared.bundle.task == "labels" and "second" in prepared.rows.schema.columns
+    parts = [f"```sh\n{command_line(prepared.bundle, prepared.run.task, name, pairs=pairs)}\n```"]
     if not prepared.bundle.edits:
-        parts.append(f"```python\n{python_snippet(prepared.bundle, prepared.run, name)}\n```")
+        snippet = python_snippet(prepared.bundle, prepared.run, name, pairs=pairs)
+        parts.append(f"```python\n{snippet}\n```")
     return "\n\n".join(parts)
 
 

@@ -64,8 +64,8 @@ def pipeline_tag(bundle: Bundle, task: str) -> str | None:
     return "text-generation" if bundle.spec.generates else "fill-mask"
 
 
-def command_line(bundle: Bundle, task: str, name: str) -> str:
-    """The command that uses a model of this kind."""
+def command_line(bundle: Bundle, task: str, name: str, *, pairs: bool = False) -> str:
+    """The command that uses a model of this kind; `pairs`: it reads two texts."""
     folder = quote(name)
     if bundle.task == "hidden":
         return f'clearhead embed {folder} texts.txt --search "a text"'
@@ -75,11 +75,12 @@ def command_line(bundle: Bundle, task: str, name: str) -> str:
         return f"clearhead eval {folder} questions.jsonl"
     if bundle.spec.is_encoder_decoder or bundle.spec.generates:
         return f'clearhead generate {folder} "a text"'
-    return f'clearhead predict {folder} "{_example(bundle)}"'
+    second = ' --context "a second text"' if pairs else ""
+    return f'clearhead predict {folder} "{_example(bundle)}"{second}'
 
 
-def python_snippet(bundle: Bundle, run: RunConfig, name: str) -> str:
-    """The same in Python, by transformers or sentence-transformers."""
+def python_snippet(bundle: Bundle, run: RunConfig, name: str, *, pairs: bool = False) -> str:
+    """The same in Python, by transformers or sentence-transformers; `pairs`: it reads two texts."""
     name = dumps(name, ensure_ascii=False)
     by_head = {"span": SPAN, "choice": CHOICE, "hidden": SENTENCE_VECTORS}
     if bundle.task in by_head:
@@ -87,6 +88,8 @@ def python_snippet(bundle: Bundle, run: RunConfig, name: str) -> str:
     if bundle.spec.is_encoder_decoder:
         return SEQ2SEQ.format(name=name, text=dumps(f"{run.data.prefix or ''}a text"))
     example, options = dumps(_example(bundle)), ""
+    if pairs:
+        example = dumps({"text": "a text", "text_pair": "a second text"})
     if bundle.spec.generates:
         if bundle.tokenizer is not None and bundle.tokenizer.chat_template is not None:
             example = '[{"role": "user", "content": "a question"}]'

@@ -240,7 +240,9 @@ def _with_model_labels(
     if found <= set(names):
         return rows
     what = "tag" if role == "tags" else "label"
-    if not all(each.isdecimal() and int(each) < len(names) for each in found):
+    # Names that are numbers themselves are no indices of each other.
+    numbers = any(name.isdecimal() for name in names)
+    if numbers or not all(each.isdecimal() and int(each) < len(names) for each in found):
         place, name = next(
             (place, each)
             for place, row in zip(places, values, strict=True)

@@ -60,6 +60,9 @@ ELSEWHERE = {
     "output_dir": "--out FOLDER", "model_name_or_path": "--from MODEL", "model": "--from MODEL",
     "bf16": "--precision bfloat16", "fp16": "--precision float16", "do_train": "nothing: it trains",
     "do_eval": "nothing: it validates", "resume_from_checkpoint": "--resume FOLDER",
+    "eval_strategy": "--eval-steps N", "save_total_limit": "--train.keep N",
+    "load_best_model_at_end": "nothing: the best is kept",
+    "metric_for_best_model": "nothing: the task decides",
     "report_to": "--log tensorboard", "text_column": "--map text=COLUMN",
     "label_column": "--map label=COLUMN",
 }  # fmt: skip

@@ -275,12 +275,12 @@ def _new_model(run: RunConfig, tokenizer: Tokenizer, built: builders.BuiltTask, 
 def _build_model(run: RunConfig, built: builders.BuiltTask, config: Mapping[str, Any]) -> Bundle:
     name = str(run.model["family"])
     family, sizes = family_and_config(name)
-    changes = {
-        **built.config,
-        **family.head_config.get(built.head, {}),
-        **config_from_words(family, config),
-    }
     with _build_errors(config):
+        changes = {
+            **built.config,
+            **family.head_config.get(built.head, {}),
+            **config_from_words(family, config),
+        }
         _check_fits(spec_of(family, family.config({**sizes, **changes}), built.head).count())
         return build(name, task=built.head, seed=run.train.seed, edit=run.model.get("edit"), **changes)
 

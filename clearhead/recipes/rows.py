@@ -71,8 +71,8 @@ def read_dataset(run: RunConfig, given: Mapping[str, Source] | None = None) -> D
     if "valid" not in splits:
         splits = _hold_out(splits, notes)
     hashes = {name: value for source in sources.values() for name, value in source.hashes().items()}
-    if given is not None:
-        hashes |= {split: _hash(rows) for split, rows in splits.items()}
+    if not hashes:  # rows in memory
+        hashes = {split: _hash(rows) for split, rows in splits.items()}
     return Dataset(splits, schema, hashes, tuple(notes))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..bundle import Bundle, load
 from ..data import InMemorySource, Source, detect_schemas, read_rows, read_splits, split_of
-from ..errors import InputError, TrainError, quoted
+from ..errors import InputError, TrainError, one_line, quoted
 from ..store import write_file_atomically
 from ..train import (
     FINISHED,
@@ -64,10 +64,13 @@ def train(
     mapping = given.get("data.map")
     name = recipe or _recipe_for(base, sources, mapping)
     run = run_of(name, given, fine_tune=True)
+    shown = progress or default_progress()
     prepared = prepare(run, base=base, sources=sources)
+    for note in (f"recipe {name}", *prepared.notes):
+        shown.write(one_line(note))
     with ExitStack() as stack:
         folder = Path(out) if out is not None else Path(stack.enter_context(TemporaryDirectory()))
-        result = run_training(prepared, folder, progress=progress or default_progress(), log=log)
+        result = run_training(prepared, folder, progress=shown, log=log)
         if result.status == "stopped" and result.reason == "SIGINT":
             raise KeyboardInterrupt
         if result.status == "stopped" and out is None and result.reason != "time budget":

@@ -91,6 +91,6 @@ def _explain(error: Exception, repo: str) -> str:
             return f"is not complete in the local cache, and {OFFLINE}"
     why = reason(error.__cause__ or error)  # the library's own message is long
     return (
-        f"could not be fetched from {constants.ENDPOINT}: {why}; where that is out of reach try "
-        "HF_ENDPOINT=https://hf-mirror.com, or pass a folder"
+        f"is not a folder or file here, and could not be fetched from {constants.ENDPOINT}: {why}; where "
+        "that is out of reach try HF_ENDPOINT=https://hf-mirror.com, or pass a folder"
     )

@@ -1,6 +1,7 @@
 """Fine-tuning from any checkpoint: the head of the task, label names and their order, use from anywhere."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -170,3 +171,25 @@ def test_a_tokenizer_without_a_pad_token_gets_one_that_other_libraries_find(
     else:
         theirs = SentenceTransformer(str(tmp_path / "run")).encode(texts, convert_to_tensor=True)
         assert_close(result.embed(texts), theirs.cpu())
+
+
+def test_a_run_is_resumed_although_the_checkpoint_it_began_from_has_gone(tmp_path: Path) -> None:
+    base = classifier(tmp_path, ["neg", "pos"])
+    file = str(tmp_path / "first.tsv")
+    words = ["train", "classify", file, "--from", str(base), "--valid", file, "--train.save_every", "1"]
+    run(*words, "--steps", "4", "--out", str(tmp_path / "whole"))
+    run(*words, "--steps", "4", "--out", str(tmp_path / "run"))
+    shutil.rmtree(tmp_path / "run" / "checkpoint-000004")  # as if it had been killed after step 3
+    for name in ("config.json", "model.safetensors", "MANIFEST.json"):
+        (tmp_path / "run" / name).unlink(missing_ok=True)
+    shutil.rmtree(base)
+    run("train", "--resume", str(tmp_path / "run"))
+    one, two = (ch.load(tmp_path / name).model.state_dict() for name in ("whole", "run"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_numbers_are_labels_in_their_own_order(tmp_path: Path) -> None:
+    file = tmp_path / "rows.tsv"
+    file.write_text("text\tlabel\n" + "".join(f"film {i}\t {i % 12}\n" for i in range(60)))
+    labels = prepare(quick("classify", f"data.source={file}")).bundle.labels
+    assert labels == {i: str(i) for i in range(12)}

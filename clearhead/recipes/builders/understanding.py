@@ -305,6 +305,8 @@ def _label_config(names: Iterable[str]) -> dict[str, Any]:
 def number_labels(what: str, names: Iterable[str], model_labels: Sequence[str]) -> dict[str, int]:
     """Names numbered as the loaded model numbers them, if it has names, else in alphabetical order."""
     distinct = sorted(set(names))
+    if all(name.isdecimal() for name in distinct):
+        distinct.sort(key=int)  # 2 before 10: numbers are often class indices already
     if model_labels:
         new = [name for name in distinct if name not in model_labels]
         if new:
