@@ -25,6 +25,7 @@ from ..data import (
     read_splits,
 )
 from ..errors import DataError, InputError, quoted, shortened
+from ..tasks import QuestionAnswering
 from ..train import Training
 from . import builders
 from .evaluation_report import EvaluationReport, report_on
@@ -80,7 +81,8 @@ def evaluate_file(
     built: Any = builders.BUILDERS[task].build(run, dataset, bundle.tokenizer, notes).task
     notes = [note.removeprefix(f"{SPLIT}: ") for note in notes if not note.startswith("train: ")]
     return report_on(
-        task, built.evaluate(bundle.model, SPLIT), built.splits[SPLIT], rows, schema.form, bundle.tokenizer,
+        task, built.evaluate(bundle.model, SPLIT), _examples(built, SPLIT), rows, schema.form,
+        bundle.tokenizer,
         places=places, notes=notes, language=language,
     )  # fmt: skip
 
@@ -96,13 +98,18 @@ def evaluate_run(prepared: PreparedRun, bundle: Bundle, split: str) -> Evaluatio
     return report_on(
         prepared.run.task,
         task.evaluate(bundle.model, split),
-        task.splits[split],
+        _examples(task, split),
         prepared.rows.splits[split],
         prepared.rows.schema.form,
         prepared.bundle.tokenizer,
         notes=notes,
         language=task.language if prepared.run.task == "translate" else None,
     )
+
+
+def _examples(task: Any, split: str) -> Sequence[Any]:
+    """The examples that outcomes number: those of a split, or the questions they are parts of."""
+    return task.questions(split) if isinstance(task, QuestionAnswering) else task.splits[split]
 
 
 def _read_source(file: str | Sequence[str], split: str | None) -> Source:

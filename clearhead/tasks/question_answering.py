@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,8 +25,10 @@ MAX_ANSWER_TOKENS = 30  # tokens of an answer
 
 @dataclass(frozen=True)
 class QAExample:
-    """`spans` are the character offsets of context tokens (None for others); the answer is tokens `first` to
-    `last`, or IGNORE_INDEX twice if the context was cut before it.
+    """A question beside a part of its context; a long context is several examples of one `question`.
+
+    `spans` are the character offsets of context tokens (None for others); the answer is tokens `first` to
+    `last`, or IGNORE_INDEX twice if it lies in another part.
     """
 
     ids: Sequence[int]
@@ -33,6 +38,7 @@ class QAExample:
     answers: Sequence[str]
     first: int
     last: int
+    question: int | None = None  # its number in the split; None: every example is a question of its own
 
 
 @dataclass(frozen=True)
@@ -86,25 +92,36 @@ class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
 
     @torch.no_grad()
     def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
-        outcomes: list[ExampleOutcome] = []
+        """The answer to a question is the most likely span of all parts of its context."""
+        spans: dict[int, ScoredSpan] = {}
+        losses: dict[int, list[tuple[float, int]]] = defaultdict(list)
         for rows, batch in self.numbered_batches(model, split):
             scores_BT2, ends_B2 = self._scores(model, batch).float().cpu(), batch.ends_B2.cpu()
             each = zip(rows, scores_BT2, ends_B2, class_losses(scores_BT2.mT, ends_B2), strict=True)
             for i, scores_T2, ends, loss in each:
                 example = self.splits[split][i]
-                answer = best_span(scores_T2, example)
-                error = 100 - answer_scores([answer], [example.answers])["f1"]
-                targets = int((ends != IGNORE_INDEX).sum())
-                outcomes.append(
-                    ExampleOutcome(
-                        i, " / ".join(dict.fromkeys(example.answers)), answer, error, loss, targets
-                    )
-                )
-        outcomes.sort(key=lambda outcome: outcome.example)
+                number = i if example.question is None else example.question
+                span = scored_span(scores_T2, example)
+                spans[number] = max(spans.get(number, span), span)
+                losses[number].append((loss, int((ends != IGNORE_INDEX).sum())))
+        outcomes = []
+        for number, example in enumerate(self.questions(split)):
+            answer = spans[number].text
+            error = 100 - answer_scores([answer], [example.answers])["f1"]
+            loss, targets = (sum(each) for each in zip(*losses[number], strict=True))
+            reference = " / ".join(dict.fromkeys(example.answers))
+            outcomes.append(ExampleOutcome(number, reference, answer, error, loss, int(targets)))
         predictions = [outcome.prediction for outcome in outcomes]
-        references = [example.answers for example in self.splits[split]]
+        references = [example.answers for example in self.questions(split)]
         scores = {"loss": mean_loss(outcomes), **answer_scores(predictions, references)}
         return Evaluation(scores, outcomes, "100 - F1")
+
+    def questions(self, split: str) -> list[QAExample]:
+        """One example of each question, in order: the first part of its context."""
+        first: dict[int, QAExample] = {}
+        for i, example in enumerate(self.splits[split]):
+            first.setdefault(i if example.question is None else example.question, example)
+        return [first[number] for number in sorted(first)]
 
     def samples(self, model: TransformerModel) -> list[str]:
         return []
@@ -116,8 +133,17 @@ class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
         return scores_BT2.masked_fill(batch.mask_BT[..., None] == 0, torch.finfo(scores_BT2.dtype).min)
 
 
+class ScoredSpan(NamedTuple):
+    score: float  # of its first and its last token together
+    text: str
+
+
 def best_span(scores_T2: Tensor, example: QAExample) -> str:
-    """The text of the most likely span inside the context, of at most MAX_ANSWER_TOKENS tokens.
+    return scored_span(scores_T2, example).text
+
+
+def scored_span(scores_T2: Tensor, example: QAExample) -> ScoredSpan:
+    """The most likely span inside the context, of at most MAX_ANSWER_TOKENS tokens.
 
     The scores are on the CPU.
     """
@@ -127,8 +153,8 @@ def best_span(scores_T2: Tensor, example: QAExample) -> str:
     near = torch.ones(length, length, dtype=torch.bool).triu().tril(MAX_ANSWER_TOKENS - 1)
     allowed = near & inside[:, None] & inside[None, :]
     if not bool(allowed.any()):
-        return ""
+        return ScoredSpan(-math.inf, "")
     first, last = divmod(int(pairs.masked_fill(~allowed, float("-inf")).argmax()), length)
     begin, end = example.spans[first], example.spans[last]
     assert begin is not None and end is not None
-    return example.context[begin[0] : end[1]]
+    return ScoredSpan(float(pairs[first, last]), example.context[begin[0] : end[1]])

@@ -256,18 +256,20 @@ def _first_pieces(words: Sequence[str], encoding: Encoding) -> dict[int, int]:
 
 
 def build_answer(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
+    """A context longer than `data.length` is read in parts that overlap by a quarter, as `predict` does."""
     splits: dict[str, list[QAExample]] = {}
     for split, split_rows in rows.splits.items():
-        examples = [qa_example(tokenizer, row, run.data.length) for row in split_rows if row["answers"]]
-        if unanswered := len(split_rows) - len(examples):
-            notes.append(f"{split}: {unanswered:,} questions without an answer left out")
-        beyond = sum(example.first == IGNORE_INDEX for example in examples)
-        if beyond and split == "train":  # nothing to learn from
-            examples = [example for example in examples if example.first != IGNORE_INDEX]
-            notes.append(f"{split}: {beyond:,} rows left out, no answer within {run.data.length} tokens")
-        elif beyond:  # these count as wrong, unless another answer is right
-            notes.append(f"{split}: {beyond:,} answers lie beyond {run.data.length} tokens")
-        splits[split] = examples
+        answered = [row for row in split_rows if row["answers"]]
+        if len(answered) < len(split_rows):
+            notes.append(f"{split}: {len(split_rows) - len(answered):,} questions without an answer left out")
+        parts = [qa_examples(tokenizer, row, number, run.data.length) for number, row in enumerate(answered)]
+        if long := sum(len(each) > 1 for each in parts):
+            notes.append(
+                f"{split}: {long:,} of {len(parts):,} contexts are read in parts of {run.data.length} tokens"
+            )
+        if split == "train":  # there is nothing to learn from a part without the answer
+            parts = [[part for part in each if part.first != IGNORE_INDEX] for each in parts]
+        splits[split] = [part for each in parts for part in each]
     task = QuestionAnswering(
         splits,
         pad=special_ids(tokenizer, rows.base).pad,
@@ -277,24 +279,30 @@ def build_answer(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: lis
     return BuiltTask(task, "span", config_of(tokenizer) | _label_config(("first", "last")))
 
 
-def qa_example(tokenizer: Tokenizer, row: Row, length: int) -> QAExample:
-    """Question and context side by side, the context cut to fit."""
-    encoding = tokenizer.encode_windows(row["question"], row["context"], max_length=length, stride=0)[0]
-    spans = [(p.start, p.end) if p.side == 1 and not p.special else None for p in encoding.tokens]
+def qa_examples(tokenizer: Tokenizer, row: Row, number: int, length: int) -> list[QAExample]:
+    """Question and context side by side, for each part of the context that fits."""
+    windows = tokenizer.encode_windows(row["question"], row["context"], max_length=length, stride=length // 4)
     start = row["answers"][0]["start"]
     end = start + len(row["answers"][0]["text"])
-    inside = [i for i, span in enumerate(spans) if span and span[0] < end and span[1] > start]
-    context = [span for span in spans if span]
-    found = bool(inside) and context[-1][1] >= end
-    return QAExample(
-        ids=encoding.ids,
-        types=encoding.types,
-        spans=spans,
-        context=row["context"],
-        answers=[answer["text"] for answer in row["answers"]],
-        first=inside[0] if found else IGNORE_INDEX,
-        last=inside[-1] if found else IGNORE_INDEX,
-    )
+    examples = []
+    for encoding in windows:
+        spans = [(p.start, p.end) if p.side == 1 and not p.special else None for p in encoding.tokens]
+        inside = [i for i, span in enumerate(spans) if span and span[0] < end and span[1] > start]
+        context = [span for span in spans if span]
+        found = bool(inside) and context[0][0] <= start and context[-1][1] >= end
+        examples.append(
+            QAExample(
+                ids=encoding.ids,
+                types=encoding.types,
+                spans=spans,
+                context=row["context"],
+                answers=[answer["text"] for answer in row["answers"]],
+                first=inside[0] if found else IGNORE_INDEX,
+                last=inside[-1] if found else IGNORE_INDEX,
+                question=number,
+            )
+        )
+    return examples
 
 
 def _label_config(names: Iterable[str]) -> dict[str, Any]:
