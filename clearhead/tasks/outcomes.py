@@ -107,5 +107,5 @@ def losses_of_rows(model: TransformerModel, states: States, labels_BT: Tensor) -
     logits_NV = widen(model.read(States(states.x_BTD[where_BT][None]))[0])
     losses_N = F.cross_entropy(logits_NV, labels_BT[where_BT], reduction="none").cpu()
     row_N = where_BT.nonzero()[:, 0].cpu()
-    sums: list[float] = torch.zeros(len(labels_BT)).index_add(0, row_N, losses_N).tolist()
+    sums: list[float] = losses_N.new_zeros(len(labels_BT)).index_add(0, row_N, losses_N).tolist()
     return sums
