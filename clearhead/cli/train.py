@@ -204,7 +204,10 @@ def _print_plan(prepared: PreparedRun, folder: Path) -> None:
     memory = 16 * bundle.parameters  # weights, gradients and two moments in float32
     batch = f"{run.data.batch_size} rows" if run.data.batch_size else f"up to {run.data.tokens:,} tokens"
     warmup = training.schedule.warmup_steps(training.steps)
-    rate = f"learning rate {training.rate(bundle.spec.head_tower.width, max(warmup, 1)):.3g}"
+    width = bundle.spec.head_tower.width
+    # Noam has no peak of its own: its rate is highest at the end of the warm-up.
+    peak = training.lr or training.rate(width, max(warmup, 1))
+    rate = f"learning rate {peak:.3g}"
     rate += f" after {warmup:,} warm-up steps" if warmup else ""
     ERR.print(f"train      {training.steps:,} steps · batches of {batch} · {rate}", soft_wrap=True)
     ERR.print(f"           {amount(memory)}B for weights and optimiser · {folder}", soft_wrap=True)

@@ -106,7 +106,8 @@ def _with_steps_of_epochs(run: RunConfig, built: builders.BuiltTask, notes: list
         return run
     each: float = built.task.steps_per_epoch  # type: ignore[attr-defined]  # of every task that is built here
     steps = max(math.ceil(run.data.epochs * each), 1)
-    notes.append(f"{run.data.epochs:g} epochs of {each:,.4g} steps: {steps:,} steps")
+    epochs = "1 epoch" if run.data.epochs == 1 else f"{run.data.epochs:g} epochs"
+    notes.append(f"{epochs} of {each:,.4g} steps: {steps:,} steps")
     training = replace(run.train, steps=steps)
     if training.valid_every is None:
         epoch = max(math.ceil(each), 1)
