@@ -22,8 +22,8 @@ E = TypeVar("E")
 class BucketedTask(ABC, Generic[E, B]):
     """`splits` are examples by name, "train" among them; `tokens` is the padded size of a batch.
 
-    `rows` limits the rows of a batch, too. `parts` is how many batches make one step of the trainer (its
-    `micro`).
+    `pad` is the id that rows are padded with. `rows` limits the rows of a batch, too. `parts` is how many
+    batches make one step of the trainer (its `micro`).
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class BucketedTask(ABC, Generic[E, B]):
         splits: Mapping[str, Sequence[E]],
         *,
         tokens: int,
+        pad: int = 0,
         rows: int | None = None,
         seed: int = 0,
         parts: int = 1,
@@ -40,7 +41,7 @@ class BucketedTask(ABC, Generic[E, B]):
         for name, examples in splits.items():
             if not examples:
                 raise DataError(f"the split {name!r} has no usable rows")
-        self.splits, self.parts, self.seed = splits, parts, seed
+        self.splits, self.parts, self.seed, self.pad = splits, parts, seed, pad
         self.smoothing = smoothing or Smoothing()
         self._plans = {
             name: Buckets([self.size(example) for example in examples], tokens=tokens, rows=rows, seed=seed)

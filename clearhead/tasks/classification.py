@@ -86,10 +86,11 @@ class _Labelling(BucketedTask[X, LabelBatch]):
         smoothing: float = 0.0,
         fingerprint: Mapping[str, str] | None = None,
     ) -> None:
-        self.pad, self.names = pad, tuple(names)
+        self.names = tuple(names)
         super().__init__(
             splits,
             tokens=tokens,
+            pad=pad,
             rows=rows,
             seed=seed,
             parts=parts,

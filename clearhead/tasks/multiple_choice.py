@@ -7,7 +7,7 @@ T tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,20 +50,6 @@ class ChoiceBatch:
 
 
 class MultipleChoice(BucketedTask[ChoiceExample, ChoiceBatch]):
-    def __init__(
-        self,
-        splits: Mapping[str, Sequence[ChoiceExample]],
-        *,
-        pad: int,
-        tokens: int,
-        rows: int | None = None,
-        seed: int = 0,
-        parts: int = 1,
-        fingerprint: Mapping[str, str] | None = None,
-    ) -> None:
-        self.pad = pad
-        super().__init__(splits, tokens=tokens, rows=rows, seed=seed, parts=parts, fingerprint=fingerprint)
-
     @property
     def better(self) -> Better:
         return Better("accuracy", larger=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -58,20 +58,6 @@ class SpanBatch:
 
 
 class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
-    def __init__(
-        self,
-        splits: Mapping[str, Sequence[QAExample]],
-        *,
-        pad: int,
-        tokens: int,
-        rows: int | None = None,
-        seed: int = 0,
-        parts: int = 1,
-        fingerprint: Mapping[str, str] | None = None,
-    ) -> None:
-        self.pad = pad
-        super().__init__(splits, tokens=tokens, rows=rows, seed=seed, parts=parts, fingerprint=fingerprint)
-
     @property
     def better(self) -> Better:
         return Better("f1", larger=True)

@@ -60,9 +60,11 @@ class TextSimilarity(BucketedTask[SimilarityExample, SimilarityBatch]):
         parts: int = 1,
         fingerprint: Mapping[str, str] | None = None,
     ) -> None:
-        self.pad, self.pool = pad, tuple(pool)
+        self.pool = tuple(pool)
         self.scored = splits["train"][0].score is not None
-        super().__init__(splits, tokens=tokens, rows=rows, seed=seed, parts=parts, fingerprint=fingerprint)
+        super().__init__(
+            splits, tokens=tokens, pad=pad, rows=rows, seed=seed, parts=parts, fingerprint=fingerprint
+        )
 
     @property
     def better(self) -> Better:
