@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ def prepare(
             notes.append(PRETRAINING_HELPS[run.task])
     else:
         bundle = _with_head(run, base, built, notes, in_memory=in_memory)
+        bundle.tokenizer = tokenizer
     if not builder.needs.accepts(bundle.spec):
         name = bundle.family.title if bundle.family else type(bundle.spec).__name__
         recipe = RECIPES_OF_TASK.get(run.task, run.task)
@@ -92,12 +94,15 @@ def prepare(
 
 
 def _own_tokenizer(base: Bundle) -> Tokenizer:
+    """A copy: a task may give it a chat template or a pad token, and the checkpoint's stays as it is."""
     if base.tokenizer is None:
         raise InputError(
             "the checkpoint has no tokenizer, and without it the rows cannot be read; put its tokenizer.json "
             "into the folder"
         )
-    return base.tokenizer
+    own = copy(base.tokenizer)
+    own.files = dict(own.files)
+    return own
 
 
 def _with_steps_of_epochs(run: RunConfig, built: builders.BuiltTask, notes: list[str]) -> RunConfig:
@@ -139,7 +144,6 @@ def _with_head(
     else:
         edit = run.model.get("edit")
         bundle = load(_model_name(run), edit=edit, head=built.head, labels=labels, seed=run.train.seed)
-    bundle.tokenizer = base.tokenizer  # it may have been given a chat template
     if labels and not bundle.report.fresh and not stored_labels(base.config):
         notes.append(
             f"the checkpoint's head is kept, and its labels are named {shortened(', '.join(labels), 60)}"

@@ -10,7 +10,7 @@ import trained
 
 import clearhead as ch
 from clearhead.errors import ClearheadError
-from clearhead.text import Tokenizer
+from clearhead.text import Tokenizer, train_tokenizer
 from clearhead.train import read_log
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -126,3 +126,13 @@ def test_a_score_that_is_no_number_is_named_by_its_row(base: ch.Bundle) -> None:
     for wrong in (float("nan"), "n/a", 1e39):
         with pytest.raises(ClearheadError, match=r"train row 4: score is .*; expected a number"):
             ch.train(base, [*rows[:3], {"text": "blue", "score": wrong}, *rows[3:]])
+
+
+def test_the_tokenizer_of_the_model_stays_as_it_is_too(tmp_path: Path) -> None:
+    words = train_tokenizer([f"the red thing {i}" for i in range(9)], "byte-bpe", vocab=300)
+    base = ch.build("gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=64, vocab_size=words.vocab)
+    base.tokenizer, files = words, dict(words.files)
+    rows = [{"prompt": f"say {i}", "completion": f"the red {i}"} for i in range(30)]
+    result = ch.train(base, rows, recipe="sft", **QUICK)
+    assert result.tokenizer is not None and result.tokenizer.chat_template is not None
+    assert base.tokenizer.chat_template is None and base.tokenizer.files == files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -77,11 +78,12 @@ class TypedIds(NamedTuple):
 def special_ids(tokenizer: Tokenizer, base: Bundle | None = None) -> SpecialIds:
     """The ids that batches are made with: those of the model to fine-tune, else those of the tokenizer."""
     settings = {**base.config, **base.generation} if base is not None else {}
+    limit = settings.get("vocab_size") or math.inf
 
     def id_of(name: str, key: str, default: int) -> int:
         special, stored = getattr(tokenizer, name), settings.get(key)
         stored = stored[0] if isinstance(stored, list) and stored else stored
-        if isinstance(stored, int):
+        if isinstance(stored, int) and stored < limit:  # a default may be beyond a small vocabulary
             return stored
         return special.id if special is not None else default
 
