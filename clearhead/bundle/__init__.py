@@ -9,6 +9,7 @@ from .generation import text_generator
 from .guesses import Guess, Prediction
 from .heads import stored_labels
 from .loading import from_pretrained, load, open_mapped, with_head
+from .prediction import question_of_choice
 from .report import Report
 from .saving import save, saved_weights
 from .specs import spec_of
@@ -17,5 +18,6 @@ __all__ = [
     "Bundle", "Report", "build", "load", "from_pretrained", "save",
     # for the other packages
     "ablations", "apply_edits", "parse", "text_generator", "open_mapped", "spec_of", "Guess", "Prediction",
-    "saved_weights", "stored_labels", "count_cut", "DEFAULT_POOLING", "POOLS", "with_head",
+    "saved_weights", "stored_labels", "count_cut", "DEFAULT_POOLING", "POOLS", "question_of_choice",
+    "with_head",
 ]  # fmt: skip

@@ -180,8 +180,8 @@ class Bundle(BundleParts):
         `truncate` cuts a text that is longer than the model reads, if it is read as a whole. Answers are
         looked for in all parts of a long context.
         """
-        asked = questions(self, text, context, choices)
-        found = predict(self, asked, top=top, batch_size=batch_size, truncate=truncate)
+        inputs = questions(self, text, context, choices)
+        found = predict(self, inputs, top=top, batch_size=batch_size, truncate=truncate)
         return found[0] if isinstance(text, str) else found
 
     def trace(

@@ -125,7 +125,7 @@ def _encode(
     truncate: bool,
 ) -> list[list[Encoding]]:
     """The rows of each question."""
-    firsts = [_beside_choices(each) if each.choices else each.text for each in inputs]
+    firsts = [question_of_choice(each.text, each.context) if each.choices else each.text for each in inputs]
     longest = limit if truncate and bundle.task in TRUNCATED else None
     groups = []
     if all(each.context is None and not each.choices for each in inputs):
@@ -143,9 +143,9 @@ def _encode(
     return groups
 
 
-def _beside_choices(each: PredictionInput) -> str:
-    """What stands beside every choice, as in training."""
-    return each.text if each.context is None else f"{each.context}\n{each.text}"
+def question_of_choice(question: str, context: str | None) -> str:
+    """The text beside every choice, in training and in prediction."""
+    return question if context is None else f"{context}\n{question}"
 
 
 def _too_long(bundle: BundleParts, length: int, limit: int, number: int, count: int) -> InputError:

@@ -1,7 +1,7 @@
 """Rows of a file for prediction and embedding: a file and the names of columns in; texts out, blank ones too.
 
 A table (.tsv .csv .json .jsonl .parquet) has columns, which are found by their names and contents if none is
-named, and the reader is told which. Any other file is one text per line.
+named, and a note says which. Any other file is one text per line.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import InputError
 
-# Arguments of transformers that ask a model for what is asked elsewhere here.
+# Arguments of transformers for outputs that other calls give here.
 NOT_HERE = {
     "output_hidden_states": "bundle.trace(text).hidden(layer) or a clearhead.nn.Recorder gives them",
     "output_attentions": "bundle.trace(text).attention(layer=0) gives attention weights",
@@ -33,7 +33,7 @@ def own_names(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str,
     found = {}
     for name, value in options.items():
         if name in NOT_HERE:
-            if value is not None and value is not False:  # not asked for
+            if value is not None and value is not False:  # switched on
                 raise InputError(f"{name} is an argument of transformers; here {NOT_HERE[name]}")
             continue
         if name in ("token_type_ids", "decoder_input_ids") and name not in names:

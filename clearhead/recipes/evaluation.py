@@ -113,7 +113,7 @@ def _examples(task: Any, split: str) -> Sequence[Any]:
 
 
 def _read_source(file: str | Sequence[str], split: str | None) -> Source:
-    """The split that was asked for; of a folder without a choice its test rows, or its validation rows."""
+    """The named split; of a folder without a choice its test rows, or its validation rows."""
     if split is not None:
         return read_rows(file, split=split)
     splits = read_splits(file)

@@ -39,7 +39,7 @@ TASKS: dict[str, tuple[str, ...]] = {
     "answer": ("answer",),
 }
 # The recipes of tasks that are not called like their recipe, for messages.
-RECIPES_OF_TASK = {"causal": "lm or sft", "masked": "mlm", "pretrain": "bert-mini", "translate": "translate"}
+RECIPES_OF_TASK = {"causal": "lm or sft", "masked": "mlm", "pretrain": "bert-mini"}
 # What fine-tuning takes instead of a preset's steps and tokens per batch; a rate is chosen by the width.
 FINE_TUNING_EPOCHS = 3
 FINE_TUNING_ROWS = {"causal": 4, "answer": 16, "choose": 8, "translate": 16}  # rows per batch

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 from ..families import SIZE_WORDS, family_and_config
 from ..spec import Spec
-from ..train import Training
 from .overrides import SYNONYMS
-from .settings import DataConfig, RunConfig, TokenizerConfig
+from .settings import RunConfig
 
 ABOUT_SIZES = {
     "width": "numbers per token, the hidden size",
@@ -114,6 +113,3 @@ def _own_comments(source: str) -> dict[str, str]:
 
 def _is_field(line: str, name: str) -> bool:
     return line.strip().startswith(f"{name}:")
-
-
-DOCUMENTED = (DataConfig, TokenizerConfig, Training)  # every field of these has a sentence

@@ -26,7 +26,7 @@ GREEN = "#15803d"
 
 @dataclass(frozen=True)
 class WorstRow:
-    """One example: what the model read, what was wanted, what it said, and how wrong that is."""
+    """One example: the text, the reference, the prediction, and the error."""
 
     place: str
     text: str
@@ -136,7 +136,7 @@ TextLine = list[tuple[str, str, str]]  # pieces of a line: text, colour, weight
 
 
 def _lines_of(row: WorstRow, measure: str) -> list[TextLine]:
-    """The example in lines of the list: the text, and what was wanted and said."""
+    """The example in lines of the list: the text, the reference and the prediction."""
     lines: list[TextLine] = [[(line, INK, "normal")] for line in _wrapped(row.text, 3)]
     sides = [("reference ", row.reference, GREEN), ("predicted ", row.prediction, ACCENT)]
     sides = [side for side in sides if side[1]]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from ...bundle import DEFAULT_POOLING, POOLS
+from ...bundle import DEFAULT_POOLING, POOLS, question_of_choice
 from ...data import IGNORE_INDEX, Row
 from ...errors import DataError, InputError, quoted, shortened
 from ...tasks import (
@@ -140,11 +140,6 @@ def build_choose(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: lis
         **common_arguments(run, rows),
     )
     return BuiltTask(task, "choice", config_of(tokenizer))
-
-
-def question_of_choice(question: str, context: str | None) -> str:
-    """What stands beside every choice."""
-    return question if context is None else f"{context}\n{question}"
 
 
 def build_embed(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
