@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 LAWS = [
     "tests/conform/test_exactness.py", "tests/conform/test_families.py", "tests/conform/test_models.py",
-    "tests/conform/test_replay.py", "tests/bundle", "tests/train/test_resume.py", "tests/tune",
+    "tests/conform/test_replay.py", "tests/bundle", "tests/train/test_resume.py", "tests/engine",
 ]  # fmt: skip
 PATHS: dict[str, dict[str, str]] = {
     "torch-avx2": {"ATEN_CPU_CAPABILITY": "avx2"},

@@ -20,7 +20,6 @@ from ..bundle import Bundle, build, load, save
 from ..errors import InputError
 from ..families import SIZES
 from ..nn import TokenHead, generator
-from ..tune import KINDS
 from .ctranslate2 import CTranslate2Process, convert_folder
 from .task import Decoder, DecodeTask
 from .timing import ProgressCallback, TimedCall, installed, measure_in_turns, quiet_libraries
@@ -49,7 +48,7 @@ def compare_decoding(
         assert isinstance(head, TokenHead)
         ids = torch.randint(4, head.vocab - 4, (task.batch, task.prompt), generator=generator(0, "bench"))
         sides = {"clearhead": clearhead_decoder(load(folder), ids, task)}
-        for kind in KINDS:
+        for kind in ("int8", "int8-fine"):
             sides[f"clearhead {kind}"] = clearhead_decoder(load(folder, quantize=kind), ids, task)
         if "transformers" in peers:
             progress("opening transformers")

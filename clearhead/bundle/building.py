@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from ..device import choose_device
+from ..engine import layout
 from ..errors import SpecError, nearest, quoted
 from ..families import Config, Family, HeadKind, family_and_config
 from ..nn import Model, TransformerModel
-from ..tune import layout
 from .bundle import Bundle
 from .edits import apply_edits, check_edits, edits_as_text
 from .specs import spec_of

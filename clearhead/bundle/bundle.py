@@ -11,17 +11,18 @@ import torch
 from torch import Tensor
 
 from ..device import choose_device
+from ..engine import layout, preparation, unprepare, weight_bytes
 from ..errors import InputError
 from ..generate import Answer, PromptLike, as_list, is_single
 from ..lens import Trace, Value, ablate
 from ..lens.cost import Cost, cost
 from ..text import as_texts
-from ..tune import is_quantized, layout, weight_bytes
 from .embedding import cosines, embed
 from .generation import text_generator
 from .guesses import Prediction
 from .parts import BundleParts
 from .prediction import predict, questions
+from .preparing import prepare_bundle
 from .saving import save
 from .their_arguments import DTYPE_NAMES, as_dtype
 from .tracing import Text, trace
@@ -50,17 +51,27 @@ class Bundle(BundleParts):
 
     def to(self, *places: str | torch.device | torch.dtype) -> Bundle:
         """Move the model to a device, a dtype or both, in place: `bundle.to("cuda", torch.bfloat16)`."""
+        unprepare(self.model)
         for place in places:
             number = place if isinstance(place, torch.dtype) else None
             if number is None and str(place).removeprefix("torch.") in DTYPE_NAMES:
                 number = as_dtype(str(place))
-            if is_quantized(self.model):
-                raise InputError("a quantized model stays as it was loaded; load it again with dtype, device")
             if number is not None:
                 self.model.to(number)
             else:
                 self.model.to(choose_device(str(place)))
         layout.for_inference(self.model)
+        return self
+
+    def prepare(self, precision: str | None = None, *, threads: int | None = None) -> Bundle:
+        """Pack the weights for fast inference on this CPU, in place, and return the bundle.
+
+        `precision` is "float32", "bfloat16", "int8", "int8-fine" or "int4"; None is the one the weights are
+        stored in. The fastest product for each shape is found by a short measurement, once per machine.
+        `threads` sets the number of threads that torch uses. Saving, training and edits still see the
+        weights as they were stored; a layer whose weights change computes with them, not with the pack.
+        """
+        prepare_bundle(self, precision, threads)
         return self
 
     def generate(
@@ -123,7 +134,7 @@ class Bundle(BundleParts):
         """Parameters, operations and bytes of one call, by formulas; `target`: the decoder's length."""
         number = next(self.model.parameters()).element_size()
         found = cost(self.spec, batch=batch, length=length, target=target, training=training, number=number)
-        return replace(found, weights=weight_bytes(self.model)) if is_quantized(self.model) else found
+        return replace(found, weights=weight_bytes(self.model)) if preparation(self.model) else found
 
     def embed(self, texts: str | Sequence[str], *, batch_size: int | None = None) -> Tensor:
         """(N, width): one vector per text, pooled and normalised as the checkpoint's modules.json says.

@@ -14,14 +14,13 @@ from torch import Tensor, nn
 
 from .. import weights
 from ..device import choose_device
-from ..errors import ClearheadError, LoadError, SpecError, reason, shortened
+from ..engine import layout
+from ..errors import ClearheadError, InputError, LoadError, SpecError, reason, shortened
 from ..families import FAMILIES, Config, Family, of_type
 from ..nn import Model, Tower, initialise
 from ..readfile import read_file
 from ..store import read_folder, resolve
 from ..text import Tokenizer
-from ..tune import layout
-from ..tune import quantize as quantize_model
 from .bundle import Bundle
 from .edits import apply_edits, check_edits, edits_as_text
 from .heads import change_head, without_old_head
@@ -56,6 +55,7 @@ def load(
     *,
     dtype: torch.dtype | str | None = None,
     device: str | None = None,
+    precision: str | None = None,
     quantize: str | None = None,
     edit: Mapping[str, Any] | None = None,
     head: str | None = None,
@@ -67,9 +67,8 @@ def load(
     """Load a checkpoint as a bundle, ready for inference. A local path never accesses the network.
 
     `dtype` None keeps the stored one. `device` is "cpu", "cuda", "cuda:1", "mps", or "auto": the best one
-    that is there. `quantize="int8"` takes a quarter of the memory and is faster,
-    "int8-fine" is slightly slower and matches float32 quality; such a bundle computes in float32 and cannot
-    be trained or saved.
+    that is there. `precision` prepares the model for fast inference on this CPU,
+    as `Bundle.prepare` does: float32, bfloat16, int8, int8-fine or int4; `quantize` is another name for it.
     `edit` changes the spec, {"Attention.kernel": "Window(256)"}: weights are kept, and parameters that only
     the edited model has are initialised with `seed`.
     `head="labels"` (tags, span, tokens, hidden) puts another head on, `labels=["neg", "pos"]` names its
@@ -82,13 +81,15 @@ def load(
     number = as_dtype(dtype)
     device = None if device is None else choose_device(device)
     bundle = open_mapped(name, edit=edit, head=head, labels=labels, allow_missing=allow_missing, seed=seed)
-    if quantize is not None and number is None:
-        number = torch.float32  # little is left unquantized, and half precision is slow on many CPUs
+    if precision is not None and quantize is not None:
+        raise InputError("precision and quantize are two names for one setting; give one of them")
+    precision = precision or quantize
+    converted = number is not None or device is not None or resolve(name).suffix == ".gguf"
     if number is not None or device is not None:
         bundle.model.to(device=device, dtype=number)
-    if quantize is not None:
-        bundle.model = quantize_model(bundle.model, to=quantize)
-    layout.for_inference(bundle.model)
+    if precision is not None:
+        return bundle.prepare(precision)
+    layout.for_inference(bundle.model, mapped=not converted)
     return bundle
 
 

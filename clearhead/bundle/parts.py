@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..engine import stored_parameters
 from ..errors import InputError
 from ..families import Family, HeadKind
 from ..nn import Model, TransformerModel
@@ -47,8 +48,8 @@ class BundleParts:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The number format of the weights; of a quantized model, of those that are not quantized."""
-        return next(self.model.parameters()).dtype
+        """The number format of the weights; of a prepared model, as they are stored."""
+        return next(iter(stored_parameters(self.model).values())).dtype
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, with the special tokens the checkpoint expects."""

@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from .. import weights
-from ..errors import InputError, SpecError
+from ..engine import stored_parameters
+from ..errors import SpecError
 from ..families import Family, normalize_config
 from ..store import write_folder
-from ..tune import is_quantized
 from .parts import BundleParts
 from .specs import EXTRA, added_parameters, spec_of
 
@@ -20,11 +20,6 @@ from .specs import EXTRA, added_parameters, spec_of
 def save(bundle: BundleParts, folder: str | Path) -> None:
     """Write a folder. Loading and saving a checkpoint gives the same tensors under the same names."""
     family = bundle.family
-    if is_quantized(bundle.model):
-        raise InputError(
-            "this model was quantized when it was loaded and has no exact weights to save; "
-            "load it again without quantize, and save that"
-        )
     if family is None:
         raise SpecError(
             "this model was built from a spec and belongs to no family, so no config.json can describe it; "
@@ -58,7 +53,7 @@ def saved_tensors(bundle: BundleParts) -> weights.StateDict:
             "this model was built from a spec and belongs to no family; build it by a family's name"
         )
     report, table = bundle.report, _table(bundle, family)
-    own = {name: p.detach().cpu() for name, p in bundle.model.named_parameters()}
+    own = {name: p.cpu() for name, p in stored_parameters(bundle.model).items()}
     extras = {EXTRA + name: own.pop(name).contiguous() for name in _extras(bundle, family)}
     theirs = weights.export(own, table) | weights.export_aliases(own, table, report.aliases) | report.kept
     if _bare(bundle):
@@ -91,5 +86,6 @@ def _config(bundle: BundleParts, family: Family) -> dict[str, Any]:
     config.setdefault("architectures", [family.architectures[bundle.task]])
     if bundle.edits:
         config["clearhead"] = {"edit": bundle.edits}
-    config["dtype"] = str(next(bundle.model.parameters()).dtype).removeprefix("torch.")
+    stored = next(iter(stored_parameters(bundle.model).values()))
+    config["dtype"] = str(stored.dtype).removeprefix("torch.")
     return config

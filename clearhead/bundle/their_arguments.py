@@ -16,9 +16,9 @@ INSTEAD_OF = {
     "label2id": "head='labels', labels=['neg', 'pos']",
     "ignore_mismatched_sizes": "head='labels', labels=['neg', 'pos']",
     "revision": "the name with the revision: 'org/name@main'",
-    "load_in_8bit": "quantize='int8'",
-    "load_in_4bit": "quantize='int8'",
-    "quantization_config": "quantize='int8'",
+    "load_in_8bit": "precision='int8'",
+    "load_in_4bit": "precision='int4'",
+    "quantization_config": "precision='int8'",
     "attn_implementation": "edit={'Attention.kernel': 'Window(256)'} for another kernel; else leave it out",
     "config": "edit={'Tower.depth': 2} for changes",
     "trust_remote_code": "nothing: no code of a checkpoint is run; leave it out",
@@ -30,7 +30,7 @@ INSTEAD_OF = {
 }
 SAME_ARGUMENTS = {"torch_dtype": "dtype", "device_map": "device"}
 DTYPE_NAMES = ("float32", "float16", "bfloat16", "float64")
-ARGUMENTS = ("dtype", "device", "quantize", "edit", "head", "labels", "allow_missing", "seed")
+ARGUMENTS = ("dtype", "device", "precision", "quantize", "edit", "head", "labels", "allow_missing", "seed")
 
 
 def their_arguments(

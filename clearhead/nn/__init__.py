@@ -30,7 +30,7 @@ from .kernels import (
     Window,
 )
 from .label_heads import Labels, Pool, Pooled, Span, Tags, pool_states
-from .layers import LinearLayer, generator
+from .layers import EmbeddingTable, LayerProduct, LinearLayer, generator
 from .long import Adaptive, AdaptiveHead, Axial, RelativeWaves, SegmentMemory
 from .masks import Causal, Documents, Everyone, Given, Global, Globals, Mask, Padding, Prefix, SlidingWindow
 from .mixers import Convolution, Recurrent
@@ -45,6 +45,7 @@ from .view import View
 
 __all__ = [
     # a model and its parts
+    "EmbeddingTable", "LayerProduct",
     "SingleStack", "EncoderDecoder", "Tower", "Block", "Attention", "Model",
     "TransformerModel", "SingleStackModel", "EncoderDecoderModel",
     # the options

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import SpecError
@@ -19,7 +18,7 @@ from .cost import HiddenShape, PartCost, linear_cost, matmul_cost
 from .counting import FLOAT_BY_BYTES, count_cost
 from .embed import Embed, Tokens
 from .feedforward import ACTIVATION_SAVES, ACTIVATIONS, Activation
-from .layers import LinearLayer
+from .layers import LayerProduct, LinearLayer, linear
 from .norm import Norm, soft_cap
 
 
@@ -117,6 +116,8 @@ class TokenHead(WordHead):
 
 
 class TokenLogits(nn.Module):
+    product: LayerProduct | None = None  # with the vocabulary, as a linear layer has one
+
     def __init__(self, spec: TokenHead, width: int, table_width: int) -> None:
         super().__init__()
         inner = table_width if spec.tied else width
@@ -130,7 +131,8 @@ class TokenLogits(nn.Module):
         x = x_BTD if self.transform is None else self.transform(x_BTD)
         weight = table_VD if self.weight is None else self.weight
         x = x if self.scale == 1.0 else x * self.scale
-        return soft_cap(F.linear(x, weight, self.bias), self.cap)
+        product = None if self.training else self.product
+        return soft_cap(linear(x, weight, self.bias, product), self.cap)
 
 
 class TransformLayer(nn.Module):

@@ -2,15 +2,20 @@
 
 torch initialises a new layer at once, from its global generator. Here that would cost time for numbers that
 are overwritten and, on the meta device, a second of imports.
+
+A layer may have a `product`: the same matrix, packed by `clearhead.engine` for this machine. Its parameters
+stay what they are; the product is used for inference only, and only while it is a copy of them.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:
@@ -31,11 +36,41 @@ class InitDistribution:
     uniform: bool = False
 
 
+class LayerProduct(Protocol):
+    """The product of a layer, computed by `clearhead.engine`."""
+
+    def fits(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+        """Whether it may stand for `F.linear`: no gradient is wanted, and the weights have not changed."""
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
 class LinearLayer(nn.Linear):
+    product: LayerProduct | None = None
+
     def reset_parameters(self) -> None:
         """Left empty on purpose."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight, self.bias, None if self.training else self.product)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, product: LayerProduct | None) -> Tensor:
+    """`F.linear`, or the packed product that computes the same."""
+    if product is None:
+        return F.linear(x, weight, bias)
+    if product.fits(x, weight, bias):
+        return product(x)
+    # A prepared model computes in float32, whatever number its weights are stored in.
+    return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
 
 
 class EmbeddingTable(nn.Embedding):
+    number: torch.dtype | None = None  # of the vectors that are looked up; None: as the table's
+
     def reset_parameters(self) -> None:
         """Left empty on purpose."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        found = F.embedding(ids, self.weight)
+        return found if self.number is None else found.to(self.number)

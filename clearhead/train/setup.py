@@ -9,8 +9,8 @@ import torch
 
 from ..bundle import Bundle
 from ..device import choose_device
+from ..engine import layout, unprepare
 from ..tasks import model_device
-from ..tune import layout
 from .freeze import Frozen, frozen
 from .settings import Training
 
@@ -20,6 +20,7 @@ def ready_to_train(bundle: Bundle, training: Training) -> Iterator[Frozen]:
     """The bundle as training needs it; afterwards as inference does. It stays on the device."""
     model = bundle.model
     mode = model.training
+    unprepare(model)
     with frozen(bundle, training.freeze) as found:
         model.to(training_device(bundle, training))
         layout.for_training(model)

@@ -12,6 +12,7 @@ from zoo import EVERY, ids
 
 import clearhead as ch
 from clearhead.bundle import Bundle
+from clearhead.engine import preparation
 from clearhead.errors import InputError, UnsupportedError
 from clearhead.nn.model import Model
 from clearhead.text import Tokenizer
@@ -128,8 +129,8 @@ def test_a_bundle_moves_as_a_module_does(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="device is 'cuda:7', which this machine does not have"):
         bundle.to("cuda:7")
     bert().save(tmp_path)
-    with pytest.raises(InputError, match="load it again"):
-        ch.load(tmp_path, quantize="int8").to(torch.bfloat16)
+    moved = ch.load(tmp_path, precision="int8").to(torch.bfloat16)  # with its weights, without the packs
+    assert moved.dtype == torch.bfloat16 and preparation(moved.model) is None
 
 
 def test_a_bundle_is_called_as_its_model() -> None:
@@ -170,7 +171,7 @@ def test_auto_is_the_best_device_there_is(tmp_path: Path, monkeypatch: pytest.Mo
         ({"torch_dtype": "float32", "dtype": "float32"}, "torch_dtype and dtype are the same"),
         ({"torch_dtype": "float3"}, "did you mean 'float32'?"),
         ({"num_labels": 3}, "head='labels', labels="),
-        ({"load_in_8bit": True}, "quantize='int8'"),
+        ({"load_in_8bit": True}, "precision='int8'"),
         ({"trust_remote_code": True}, "no code of a checkpoint is run"),
         ({"revision": "main"}, "org/name@main"),
         ({"quantise": "int8"}, "did you mean 'quantize'?"),

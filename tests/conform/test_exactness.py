@@ -15,9 +15,9 @@ from zoo import EVERY, ids, run
 import clearhead as ch
 from clearhead import nn as cn
 from clearhead.bundle import Bundle
+from clearhead.engine import layout
 from clearhead.families import Family
 from clearhead.nn.model import Model
-from clearhead.tune import layout
 
 LENGTHS = (1, 3, 18)  # products of one row, of few and of many take different loops of the math library
 families = pytest.mark.parametrize("family", KNOWN.values(), ids=KNOWN)

@@ -15,6 +15,7 @@ from zoo import DECODERS, PAIRS
 
 import clearhead as ch
 from clearhead import nn as cn
+from clearhead.engine import PRECISIONS, prepare_model
 from clearhead.errors import InputError
 from clearhead.generate import Beam, DecoderRunner, Greedy, Prompt, Strategy, generate, loop
 from clearhead.generate.replay import replayer
@@ -22,7 +23,6 @@ from clearhead.generate.replay.capture import RecordedStep, compile_replay
 from clearhead.nn import EncoderDecoderModel
 from clearhead.nn.cache import Cache
 from clearhead.nn.tower import Stack
-from clearhead.tune.quantize import KINDS, quantize
 
 NEW = 24
 CORE = {f"decoder/{n}": m for n, m in DECODERS.items()} | {f"pair/{n}": m for n, m in PAIRS.items()}
@@ -167,12 +167,12 @@ def test_what_is_replayed_is_what_the_model_gives(
     assert bool(replayed_ids) == is_replayable(CORE[name])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRECISIONS)
 @pytest.mark.parametrize("spec", [PLAIN, zoo.pair()], ids=["decoder", "pair"])
 def test_int8_is_replayed_too(
     spec: cn.SingleStack | cn.EncoderDecoder, kind: str, replayed_ids: list[Tensor]
 ) -> None:
-    model = quantize(spec.build(seed=3), kind).eval()
+    model = prepare_model(spec.build(seed=3), kind).eval()
     assert generated(model, Greedy(), NEW) == without_replay(model, Greedy(), NEW)
     assert replayed_ids
 

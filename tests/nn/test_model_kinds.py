@@ -17,6 +17,7 @@ from clearhead import nn as cn
 from clearhead.bundle import Bundle
 from clearhead.certify.invariances import alone
 from clearhead.certify.sample import SampleBatch
+from clearhead.engine import prepare_model
 from clearhead.errors import InputError
 from clearhead.generate import Prompt, generate
 from clearhead.lens import open_trace
@@ -28,7 +29,6 @@ from clearhead.lens.record import TraceInput, attention_addresses, record_forwar
 from clearhead.nn.context import States
 from clearhead.nn.embed import Embed, Embedding
 from clearhead.nn.init import Init, Normal
-from clearhead.tune.quantize import quantize
 
 ROOT = Path(__file__).parents[2] / "clearhead"
 KINDS = {"SingleStack", "SingleStackModel", "EncoderDecoder", "EncoderDecoderModel"}
@@ -142,7 +142,7 @@ def test_rows_are_certified_alone_and_in_a_batch() -> None:
 def test_int8_rounds_both_towers() -> None:
     made, sample = bundle(), SampleBatch.of(bundle())
     before = sample.answer(made)
-    after = sample.answer(replace(made, model=quantize(made.model, "int8")))
+    after = sample.answer(replace(made, model=prepare_model(made.model, "int8")))
     assert 0 < float((after - before).abs().max()) < 0.1 * float(before.abs().max())
 
 

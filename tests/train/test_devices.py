@@ -19,6 +19,7 @@ import clearhead
 from clearhead import nn as cn
 from clearhead.data.next_sentence import SentencePair
 from clearhead.data.packing import IGNORE_INDEX
+from clearhead.engine import prepare_model
 from clearhead.errors import InputError
 from clearhead.generate import EndTokens, Prompt, Sample, generate
 from clearhead.tasks import (
@@ -57,7 +58,6 @@ from clearhead.train import (
     setup,
     without_timing,
 )
-from clearhead.tune import quantize
 
 TEXTS = [[5 + (i * j) % 20 for j in range(1, 3 + i % 7)] for i in range(1, 40)]
 COMMON = {"pad": 0, "tokens": 60, "seed": 1}
@@ -296,8 +296,8 @@ def test_every_batch_counts_its_input_tokens_without_padding(name: str) -> None:
     assert input_tokens(batch) == wanted > 0
 
 
-def test_an_int8_model_stays_on_the_cpu() -> None:
-    model = quantize(toy_bundle().model.eval(), to="int8")
-    with pytest.raises(InputError, match="an int8 model computes on the CPU only; given meta"):
-        model.to("meta")
+def test_packed_products_stay_on_the_cpu() -> None:
+    model = prepare_model(toy_bundle().model.eval(), "int8")
     assert model.to("cpu") is model
+    with pytest.raises(InputError, match="packed for the CPU; this model is on meta"):
+        prepare_model(model.to("meta"), "int8")

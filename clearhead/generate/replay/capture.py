@@ -15,7 +15,7 @@ object in both (padding that grows, a running state), or an integer that changed
 
 A Python function whose calls depend on the numbers in a tensor must not be recorded call by call. The hook
 for it is torch's own protocol: dispatched through `torch.overrides.handle_torch_function`, the function is
-one call of the recording. `asymmetric_product` in `clearhead/tune/int8.py` does that.
+one call of the recording. `apply_product` in `clearhead/engine/products.py` does that.
 """
 
 from __future__ import annotations

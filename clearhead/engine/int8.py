@@ -1,4 +1,4 @@
-"""Int8 layers: a float matrix in; a layer out that needs a quarter of the memory and multiplies faster.
+"""Int8 products: a float matrix in; a product out that needs a quarter of the memory and multiplies faster.
 
 Weights are quantized to 255 steps per output channel, inputs to 255 steps per row. The result for a row does
 not depend on the other rows of the batch. Inputs are quantized in one of three ways:
@@ -9,7 +9,7 @@ not depend on the other rows of the batch. Inputs are quantized in one of three 
 
 The product is a private operator of torch, used in this file only. If it is missing (another processor or
 another version of torch), weights are converted to floats for each product, with one warning.
-Shape suffixes: B batch, T tokens, I inputs, O outputs, V vocabulary, D width.
+Shape suffixes: B batch, T tokens, I inputs, O outputs.
 """
 
 from __future__ import annotations
@@ -17,17 +17,15 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.overrides import handle_torch_function, has_torch_function_unary
+from torch import Tensor
 
-from ..errors import InputError
+from .products import Product
 
 # Without VNNI instructions the processor adds pairs of products in 16 bits; 7-bit inputs cannot overflow it.
 STEPS = 127 if torch.cpu._is_vnni_supported() else 63
@@ -47,110 +45,93 @@ def quantize_rows(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
     return (weight_OI / scale_O[:, None]).round_().to(torch.int8).contiguous(), scale_O
 
 
-class Int8Module(nn.Module):
-    """A layer with int8 weights, for inference only: switching it to training mode is an error."""
-
-    quantized_bytes: int = 0  # size of the int8 weights, their scales and the bias
-
-    def train(self, mode: bool = True) -> Int8Module:  # noqa: FBT001, FBT002 (torch's own signature)
-        if mode:
-            raise InputError(
-                "an int8 model cannot be trained; load it without quantize, train, then quantize"
-            )
-        super().train(mode)
-        return self
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Int8Module:  # noqa: FBT001, FBT002
-        """What `.to` calls. Packed matrices are not buffers: they would stay behind."""
-        if (device := fn(torch.empty(0)).device).type != "cpu":
-            raise InputError(
-                f"an int8 model computes on the CPU only; given {device}: load it there without quantize"
-            )
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        return self
-
-
-class Int8Linear(Int8Module):
-    """Replaces a linear layer. `of` returns the fast variant if this machine supports it."""
-
-    bias: Tensor | None
+class Int8Product(Product):
+    """An int8 matrix. `of` returns the fast variant if this machine supports it."""
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
-        super().__init__()
         self.out_features, self.in_features = weight_OI.shape
-        self.quantized_bytes = self.out_features * (self.in_features + (4 if bias_O is None else 8))
-        self.register_buffer("bias", None if bias_O is None else bias_O.detach().float())
+        self.bytes = self.out_features * (self.in_features + (4 if bias_O is None else 8))
+        self.bias = None if bias_O is None else bias_O.detach().float()
 
     @staticmethod
-    def of(weight_OI: Tensor, bias_O: Tensor | None, inputs: InputQuantization = "symmetric") -> Int8Linear:
-        if weight_OI.device.type != "cpu" or not can_pack():
-            return _DequantizedLinear(weight_OI.detach(), bias_O)
+    def of(weight_OI: Tensor, bias_O: Tensor | None, inputs: InputQuantization = "symmetric") -> Int8Product:
+        weight_OI = weight_OI.detach()
+        if not can_pack():
+            return DequantizedProduct(weight_OI, bias_O)
         if inputs == "asymmetric":
-            return _AsymmetricLinear(weight_OI.detach(), bias_O)
-        return _SymmetricLinear(weight_OI.detach(), bias_O, inputs)
+            return AsymmetricProduct(weight_OI, bias_O)
+        return (SplitProduct if inputs == "split" else SymmetricProduct)(weight_OI, bias_O)
 
-    def forward(self, x_BTI: Tensor) -> Tensor:
-        x = x_BTI.detach() if x_BTI.requires_grad else x_BTI  # rounding has no gradient
-        y = self.product(x if x.dtype == torch.float32 else x.float())
+    def compute(self, x: Tensor) -> Tensor:
+        y = self.multiply(x if x.dtype == torch.float32 else x.float())
         return y if y.dtype == x.dtype else y.type_as(x)
 
-    def product(self, x_BTI: Tensor) -> Tensor:
+    def multiply(self, x: Tensor) -> Tensor:
+        """The product of float32 rows."""
         raise NotImplementedError
 
-    def extra_repr(self) -> str:
-        return f"{self.in_features}, {self.out_features}"
 
+class SymmetricProduct(Int8Product):
+    """Int8 times int8. The matrix is stored once, in the layout of the operator."""
 
-class _SymmetricLinear(Int8Linear):
-    """Int8 times int8, symmetric or split. The matrix is stored once, in the layout of the operator."""
-
-    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None, inputs: InputQuantization) -> None:
-        super().__init__(weight_OI, bias_O)
-        weight, scale_O = quantize_rows(weight_OI)
-        split = inputs == "split"
-        self._matrix = _pack(weight, scale_O / STEPS if split else scale_O)
-        self._multiply = _multiply_split if split else _multiply
-
-    def product(self, x_BTI: Tensor) -> Tensor:
-        # For a single row each line of Python costs as much as a tenth of the product: use as few as
-        # possible. A row of zeros becomes 0/0, which is rounded to some integer, and that times zero is zero.
-        top_BT1 = _top(x_BTI)
-        y = self._multiply(x_BTI / top_BT1, self._matrix)
-        return y.mul_(top_BT1) if self.bias is None else torch.addcmul(self.bias, y, top_BT1, out=y)
-
-
-class _AsymmetricLinear(Int8Linear):
-    """Int8 times int8, with the steps of each row fitted to its range."""
+    name = "int8"
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
         super().__init__(weight_OI, bias_O)
         weight, scale_O = quantize_rows(weight_OI)
-        self._matrix = _pack(weight, scale_O, self.bias)
-        self._sum_O = -weight.sum(1) * scale_O  # correction per step of a row's zero point
-        self.quantized_bytes += 4 * self.out_features
+        self._matrix = _pack(weight, self._scales(scale_O))
 
-    def product(self, x_BTI: Tensor) -> Tensor:
-        return asymmetric_product(x_BTI, self._matrix, self.bias, self._sum_O)
+    def _scales(self, scale_O: Tensor) -> Tensor:
+        return scale_O
+
+    def multiply(self, x: Tensor) -> Tensor:
+        # For a single row each line of Python costs as much as a tenth of the product: use as few as
+        # possible. A row of zeros becomes 0/0, which is rounded to some integer, and that times zero is zero.
+        top = _top(x)
+        y = self._multiply_parts(x / top)
+        return y.mul_(top) if self.bias is None else torch.addcmul(self.bias, y, top, out=y)
+
+    def _multiply_parts(self, parts: Tensor) -> Tensor:
+        return _multiply(parts, self._matrix)
 
 
-def asymmetric_product(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Tensor) -> Tensor:
-    """The product with the steps of each row fitted to its range.
+class SplitProduct(SymmetricProduct):
+    """Int8 with inputs in two parts: the rounding errors of the first are the second."""
 
-    Its torch calls depend on the numbers in the input, so it must not be recorded call by call. It dispatches
-    through torch's `__torch_function__` protocol and thereby is one call for a TorchFunctionMode: that is the
-    documented way to be captured as one call of a decode step (`clearhead/generate/replay/capture.py`).
-    """
-    if has_torch_function_unary(x_BTI):
-        dispatched: Tensor = handle_torch_function(asymmetric_product, (x_BTI,), x_BTI, matrix, bias_O, sum_O)
-        return dispatched
-    if x_BTI.numel() > x_BTI.shape[-1]:
-        return _asymmetric_rows(x_BTI, matrix, bias_O, sum_O)
-    low, high = x_BTI.aminmax()
-    least, most = min(low.item(), 0.0), max(high.item(), 0.0)
-    step = max((most - least) / INT8_LEVELS, LEAST)
-    if math.isnan(step):  # the input has a NaN; so will the output
-        return _asymmetric_rows(x_BTI, matrix, bias_O, sum_O)
-    return _call(x_BTI, step, round(-least / step), matrix)
+    name = "int8-fine"
+
+    def _scales(self, scale_O: Tensor) -> Tensor:
+        return scale_O / STEPS
+
+    def _multiply_parts(self, parts: Tensor) -> Tensor:
+        return _multiply_split(parts, self._matrix)
+
+
+class AsymmetricProduct(Int8Product):
+    """Int8 times int8, with the steps of each row fitted to its range."""
+
+    name = "int8, rows by their range"
+
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
+        super().__init__(weight_OI, bias_O)
+        weight, scale_O = quantize_rows(weight_OI)
+        self.matrix = _pack(weight, scale_O, self.bias)
+        self.sum_O = -weight.sum(1) * scale_O  # correction per step of a row's zero point
+        self.bytes += 4 * self.out_features
+
+    def multiply(self, x: Tensor) -> Tensor:
+        if x.numel() > x.shape[-1]:
+            return _asymmetric_rows(x, self.matrix, self.bias, self.sum_O)
+        low, high = x.aminmax()
+        return self.multiply_row(x, low.item(), high.item())
+
+    def multiply_row(self, x: Tensor, low: float, high: float) -> Tensor:
+        """The product of a single row, whose least and greatest number are known."""
+        least, most = min(low, 0.0), max(high, 0.0)
+        step = max((most - least) / INT8_LEVELS, LEAST)
+        if math.isnan(step):  # the input has a NaN; so will the output
+            return _asymmetric_rows(x, self.matrix, self.bias, self.sum_O)
+        return _call(x, step, round(-least / step), self.matrix)
 
 
 def _asymmetric_rows(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: Tensor) -> Tensor:
@@ -172,39 +153,18 @@ def _asymmetric_rows(x_BTI: Tensor, matrix: Any, bias_O: Tensor | None, sum_O: T
     return y if bias_O is None else y.add_(bias_O)
 
 
-class _DequantizedLinear(Int8Linear):
+class DequantizedProduct(Int8Product):
     """Int8 weights, converted to floats for every product: saves memory on any machine, but no time."""
 
-    weight: Tensor
-    scale: Tensor
+    name = "int8, multiplied as floats"
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
         super().__init__(weight_OI, bias_O)
-        weight, scale = quantize_rows(weight_OI)
-        self.register_buffer("weight", weight)
-        self.register_buffer("scale", scale)
+        self._weight, self._scale = quantize_rows(weight_OI)
 
-    def product(self, x_BTI: Tensor) -> Tensor:
-        y = F.linear(x_BTI, self.weight.float()) * self.scale
+    def multiply(self, x: Tensor) -> Tensor:
+        y = F.linear(x, self._weight.float()) * self._scale
         return y if self.bias is None else y + self.bias
-
-
-class Int8Table(Int8Module):
-    """Replaces an embedding table: int8 rows, each with a scale."""
-
-    weight: Tensor
-    scale: Tensor
-
-    def __init__(self, weight_VD: Tensor) -> None:
-        super().__init__()
-        self.num_embeddings = len(weight_VD)
-        self.quantized_bytes = weight_VD.numel() + 4 * len(weight_VD)
-        weight, scale = quantize_rows(weight_VD.detach())
-        self.register_buffer("weight", weight)
-        self.register_buffer("scale", scale)
-
-    def forward(self, ids_BT: Tensor) -> Tensor:
-        return self.weight[ids_BT] * self.scale[ids_BT][..., None]
 
 
 @cache
@@ -219,7 +179,7 @@ def can_pack() -> bool:
         if torch.allclose(answer, x @ weight.T, rtol=0.01):
             return True
         reason = "its result is wrong"
-    logging.getLogger("clearhead.tune").warning(
+    logging.getLogger("clearhead.engine").warning(
         "no fast int8 product on this machine (%s): weights are stored in int8 and multiplied as floats",
         reason,
     )

@@ -23,19 +23,47 @@ import torch
 from torch import Tensor, nn
 
 from ..nn import Stack, TokenEmbedding, TokenLogits
+from .pages import give_back_pages
 
+Stamp = tuple[int, int]
 ALIGNMENT = 64  # bytes: what torch itself allocates at, and the widest load of a CPU
 
 
 @torch.no_grad()
-def for_inference(model: nn.Module) -> None:
-    """Lay out every parameter for inference. Parameters that already have the layout are not copied."""
+def for_inference(model: nn.Module, *, mapped: bool = False) -> None:
+    """Lay out every parameter for inference. Parameters that already have the layout are not copied.
+
+    `mapped` says that they are views of a file: such a view takes no memory, so it is kept beside the copy,
+    and `use_mapped` can drop the copy again.
+    """
     by_inputs = {id(x) for x in _matrices(model) if x.device.type == "cpu" and x.dtype == torch.float32}
+    views = {parameter: parameter.data for parameter in model.parameters()}
     for parameter in model.parameters():
         if id(parameter) in by_inputs:
             parameter.data = aligned_contiguous(parameter.data.t()).t()
         else:
             parameter.data = aligned_contiguous(parameter.data)
+
+    if mapped:
+        give_back_pages(views.values())
+        model.mapped_views = {
+            p: (view, stamp(p)) for p, view in views.items() if view.data_ptr() != p.data_ptr()
+        }  # type: ignore[assignment]
+
+
+@torch.no_grad()
+def use_mapped(model: nn.Module) -> None:
+    """Parameters become views of their file again, unless they were changed since they were loaded."""
+    views: dict[nn.Parameter, tuple[Tensor, Stamp]] = getattr(model, "mapped_views", {})
+    for parameter, (view, laid_out) in views.items():
+        if stamp(parameter) == laid_out:
+            parameter.data = view
+    views.clear()
+
+
+def stamp(x: Tensor) -> Stamp:
+    """Changes when a tensor is written to, or gets other memory."""
+    return x.data_ptr(), 0 if x.is_inference() else x._version
 
 
 @torch.no_grad()

@@ -1,0 +1,45 @@
+"""Preparing a bundle for inference: the choice of a precision, memory, and the model's own text for int4."""
+
+from __future__ import annotations
+
+import torch
+
+from ..engine import check_precision, layout, prepare_model, stored_precision, trim_heap, unprepare
+from ..engine import give_back_pages as give_back
+from ..errors import InputError
+from ..malloc import available_memory
+from .parts import BundleParts
+
+# Bytes per weight of each precision, scales included.
+WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.02, "int8-fine": 1.02, "int4": 0.65}
+
+
+def prepare_bundle(bundle: BundleParts, precision: str | None, threads: int | None) -> None:
+    """Pack the weights of the bundle's model in place."""
+    model = bundle.model
+    chosen = stored_precision(bundle.dtype) if precision is None else check_precision(precision)
+    if threads is not None:
+        if threads < 1:
+            raise InputError(f"threads is {threads}, expected 1 or more")
+        torch.set_num_threads(threads)
+    unprepare(model)
+    _check_memory(bundle, chosen)
+    layout.use_mapped(model)
+    prepare_model(model, chosen)
+    give_back(model.parameters())
+    trim_heap()
+
+
+def _check_memory(bundle: BundleParts, precision: str) -> None:
+    """Raise an error that says what would fit, before anything is packed."""
+    free = available_memory()
+    if free is None:
+        return
+    needed = {name: int(size * bundle.parameters) for name, size in WEIGHT_BYTES.items()}
+    if needed[precision] > free:
+        fitting = [name for name, size in needed.items() if size <= free]
+        advice = f"precision={fitting[0]!r} fits" if fitting else "no precision fits: choose a smaller model"
+        raise InputError(
+            f"{precision} needs {needed[precision] / 1e9:.1f} GB for {bundle.parameters:,} weights, and "
+            f"{free / 1e9:.1f} GB are free; {advice}"
+        )

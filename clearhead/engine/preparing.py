@@ -1,0 +1,220 @@
+"""Preparing: a model in; the same model out, its matrices packed for inference on this machine.
+
+Packed are the linear layers of the blocks and the product with the vocabulary; layers over the same input
+(q, k and v) become one product. The parameters stay where they are, so names, taps, edits and saving see the
+model as it was: a weight mapped from a file costs no memory of its own. A layer whose weights changed since,
+or that is asked for gradients, computes with the parameters.
+
+A prepared model computes in float32 around its products: norms, positions, softmax, residuals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..nn import EmbeddingTable, LinearLayer, Stack, TokenEmbedding, TokenLogits, TransformerModel
+from . import layout
+from .choice import by_name, choose_product
+from .precision import InferencePrecision, candidates, check_precision, int8_pack
+from .products import BoundProduct, FusedProduct, Pack, Product
+
+PackProgress = Callable[[int, int], None]  # products packed, and of how many
+
+
+@dataclass
+class Preparation:
+    """What `prepare` did to a model: kept as its attribute, so that it can be undone."""
+
+    precision: InferencePrecision
+    products: list[Product] = field(default_factory=list)
+    # Parameters that were stored in another number than float32, as they were.
+    converted: dict[nn.Parameter, Tensor] = field(default_factory=dict)
+    trainable: list[nn.Parameter] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        """The size of all packed matrices."""
+        return sum(product.bytes for product in self.products)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Layers over one input, packed as one matrix; a single layer is a group of one."""
+
+    layers: Sequence[LinearLayer | TokenLogits]
+    weights: Sequence[Tensor]
+    biases: Sequence[Tensor | None]
+
+    @property
+    def rows(self) -> list[int]:
+        return [len(weight) for weight in self.weights]
+
+    def weight(self) -> Tensor:
+        """One matrix; a copy only where there are several."""
+        return self.weights[0].detach() if len(self.weights) == 1 else torch.cat(list(self.weights)).detach()
+
+    def bias(self) -> Tensor | None:
+        """All biases concatenated, zeros for a layer without one; None if no layer has a bias."""
+        if all(bias is None for bias in self.biases):
+            return None
+        return torch.cat(
+            [
+                weight.new_zeros(len(weight)) if bias is None else bias.detach()
+                for weight, bias in zip(self.weights, self.biases, strict=True)
+            ]
+        )
+
+
+def preparation(model: nn.Module) -> Preparation | None:
+    """How the model was prepared; None if it was not."""
+    found = getattr(model, "prepared", None)
+    return found if isinstance(found, Preparation) else None
+
+
+@torch.no_grad()
+def prepare_model(
+    model: TransformerModel,
+    precision: str,
+    *,
+    importance: Mapping[nn.Module, Tensor] | None = None,
+    progress: PackProgress | None = None,
+) -> TransformerModel:
+    """Pack the matrices of a model in place. `importance` weighs the inputs of each layer, for int4."""
+    checked = check_precision(precision)
+    unprepare(model)
+    device = next(model.parameters()).device
+    if device.type != "cpu":
+        raise InputError(f"products are packed for the CPU; this model is on {device}: load it on the CPU")
+    groups = list(_groups(model))
+    _check_numbers(model)
+    done = Preparation(checked, trainable=[p for p in model.parameters() if p.requires_grad])
+    model.requires_grad_(requires_grad=False)
+    for count, group in enumerate(groups, 1):
+        product = _product(group, checked, model, importance or {})
+        fused = FusedProduct(product, group.rows)
+        parts = zip(group.layers, group.weights, group.biases, strict=True)
+        for index, (layer, weight, bias) in enumerate(parts):
+            layer.product = BoundProduct(fused, index, weight, bias)
+        done.products.append(product)
+        if progress is not None:
+            progress(count, len(groups))
+    _convert_rest(model, done)
+    model.prepared = done  # type: ignore[assignment]
+    return model
+
+
+@torch.no_grad()
+def unprepare(model: nn.Module) -> None:
+    """Undo `prepare`: products are dropped, and every parameter is as it was, unless it was changed."""
+    done = preparation(model)
+    if done is None:
+        return
+    for module in model.modules():
+        if isinstance(module, LinearLayer | TokenLogits):
+            module.product = None
+        if isinstance(module, EmbeddingTable):
+            module.number = None
+    for parameter, stored in done.converted.items():
+        if torch.equal(parameter, stored.to(parameter.dtype)):
+            parameter.data = stored
+        else:
+            parameter.data = parameter.data.to(stored.dtype)
+    for parameter in done.trainable:
+        parameter.requires_grad_()
+    del model.prepared
+
+
+def stored_parameters(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters by name, in the number they are stored in, whether or not the model is prepared."""
+    done = preparation(model)
+    converted = {} if done is None else done.converted
+    found = {}
+    for name, parameter in model.named_parameters():
+        stored = converted.get(parameter)
+        if stored is None:
+            found[name] = parameter.detach()
+        elif torch.equal(parameter, stored.to(parameter.dtype)):
+            found[name] = stored
+        else:
+            found[name] = parameter.detach().to(stored.dtype)
+    return found
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """The bytes of weights that a call reads: packed ones, and parameters that are not packed."""
+    done = preparation(model)
+    packed = {id(weight) for group in _groups(model) for weight in group.weights} if done else set()
+    kept = sum(p.numel() * p.element_size() for p in model.parameters() if id(p) not in packed)
+    return kept + (done.bytes if done else 0)
+
+
+def _groups(model: nn.Module) -> Iterator[_Group]:
+    """The matrices to pack: those of the blocks, and the product with the vocabulary."""
+    towers = [module for module in model.modules() if isinstance(module, Stack)]
+    seen: set[nn.Module] = set()
+    for tower in towers:
+        for block in tower.blocks:
+            for module in block.modules():
+                fusable = [
+                    layer
+                    for name in getattr(module, "FUSABLE", ())
+                    if isinstance(layer := getattr(module, name, None), LinearLayer)
+                ]
+                others = [[x] for x in module.children() if isinstance(x, LinearLayer) and x not in fusable]
+                for layers in (fusable, *others):
+                    if layers and layers[0] not in seen:
+                        seen.update(layers)
+                        yield _Group(layers, [x.weight for x in layers], [x.bias for x in layers])
+    head = getattr(model, "head", None)
+    if isinstance(head, TokenLogits):
+        embed = towers[-1].embed
+        assert head.weight is not None or isinstance(embed, TokenEmbedding)
+        yield _Group([head], [embed.table.weight if head.weight is None else head.weight], [head.bias])
+
+
+def _product(
+    group: _Group,
+    precision: InferencePrecision,
+    model: TransformerModel,
+    importance: Mapping[nn.Module, Tensor],
+) -> Product:
+    if precision == "int4":
+        from .int4 import Int4Product, quantize_groups
+
+        return Int4Product(quantize_groups(group.weight(), importance.get(group.layers[0])), group.bias())
+    return _pack(precision, model, group)(group.weight(), group.bias())
+
+
+def _pack(precision: InferencePrecision, model: TransformerModel, group: _Group) -> Pack:
+    if precision in ("int8", "int8-fine"):
+        return int8_pack(precision, model.spec, vocabulary=group.layers[0] is model.head)
+    packs = candidates(precision)
+    return by_name(packs, choose_product(packs, sum(group.rows), group.weights[0].shape[1]).name)
+
+
+def _convert_rest(model: nn.Module, done: Preparation) -> None:
+    """Make float32 of what is not packed; tables stay as they are stored, and their vectors are converted."""
+    packed = {weight for group in _groups(model) for weight in group.weights}
+    tables = {module.weight for module in model.modules() if isinstance(module, EmbeddingTable)}
+    for module in model.modules():
+        if isinstance(module, EmbeddingTable) and module.weight.dtype != torch.float32:
+            module.number = torch.float32
+    for parameter in model.parameters():
+        if parameter in packed or parameter in tables:
+            continue
+        if parameter.dtype != torch.float32:
+            done.converted[parameter] = parameter.data
+            parameter.data = parameter.data.float()
+        parameter.data = layout.aligned_contiguous(parameter.data)
+
+
+def _check_numbers(model: nn.Module) -> None:
+    """Raise an error for weights that are not finite: packed, they could not be told from others."""
+    for name, parameter in model.named_parameters():
+        if not bool(torch.isfinite(parameter.detach().float().abs().max())):
+            raise InputError(f"{name} has weights that are not finite; the checkpoint is damaged")

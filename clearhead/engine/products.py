@@ -1,0 +1,174 @@
+"""Products: a matrix packed for this machine. Rows in; rows times the transposed matrix, plus the bias, out.
+
+    float32     oneDNN's packed layout
+    bfloat16    the same with half the bytes: inputs are rounded, sums are float32
+    plain       no packing: `F.linear`, in either number
+    int8, int4  in modules of those names
+
+Shape suffixes: I inputs, O outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_unary
+
+from .layout import stamp
+
+Pack = Callable[[Tensor, Tensor | None], "Product"]  # a weight (O, I) and a bias (O,) in, a product out
+
+
+class Product:
+    """One packed matrix. Inputs are (..., I) of any float type, outputs (..., O) of the same type."""
+
+    name: ClassVar[str]  # as `clearhead bench products` lists it
+    out_features: int
+    bytes: int  # size of the packed matrix, its scales and its bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return apply_product(x, self)
+
+    def compute(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def __deepcopy__(self, memo: object) -> Product:
+        return self  # it never changes; and its layer notices that a copied weight is another one
+
+
+def apply_product(x: Tensor, product: Product) -> Tensor:
+    """The product of these rows.
+
+    What it calls may depend on the number of rows and even on the numbers in them. It dispatches through
+    torch's `__torch_function__` protocol and thereby is one call for a TorchFunctionMode, which is how a
+    captured decode step records it (`clearhead/generate/replay/capture.py`).
+    """
+    if has_torch_function_unary(x):
+        dispatched: Tensor = handle_torch_function(apply_product, (x,), x, product)
+        return dispatched
+    return product.compute(x)
+
+
+class PackedProduct(Product):
+    """oneDNN's packed layout: the speed of the memory for few rows, that of the processor for many."""
+
+    number: ClassVar[torch.dtype]
+
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
+        weight = weight_OI.detach().to(self.number).contiguous()
+        self.out_features = len(weight)
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight)
+        self._bias = None if bias_O is None else bias_O.detach().to(self.number).contiguous()
+        self.bytes = (weight.numel() + (0 if bias_O is None else len(bias_O))) * weight.element_size()
+
+    def compute(self, x: Tensor) -> Tensor:
+        rows = x if x.dtype == self.number else x.to(self.number)
+        y: Tensor = _linear_pointwise()(rows, self._weight, self._bias, "none", [], "")
+        return y if y.dtype == x.dtype else y.to(x.dtype)
+
+
+class PackedFloat32(PackedProduct):
+    name = "packed float32"
+    number = torch.float32
+
+
+class PackedBfloat16(PackedProduct):
+    name = "packed bfloat16"
+    number = torch.bfloat16
+
+
+class PlainProduct(Product):
+    """`F.linear` on a private copy of the weights, rounded to the number of the class."""
+
+    number: ClassVar[torch.dtype]
+
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
+        self._weight = weight_OI.detach().to(self.number).clone(memory_format=torch.contiguous_format)
+        self._bias = None if bias_O is None else bias_O.detach().to(self.number)
+        self.out_features = len(self._weight)
+        self.bytes = (self._weight.numel() + (0 if bias_O is None else len(bias_O))) * self.number.itemsize
+
+    def compute(self, x: Tensor) -> Tensor:
+        y = F.linear(x.to(self.number), self._weight, self._bias)
+        return y.to(x.dtype)
+
+
+class PlainFloat32(PlainProduct):
+    name = "float32"
+    number = torch.float32
+
+
+class PlainFloat32ByInputs(PlainFloat32):
+    """The matrix stored by inputs, the transpose of a contiguous one: faster than by outputs on many CPUs."""
+
+    name = "float32 by inputs"
+
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
+        super().__init__(weight_OI, bias_O)
+        self._weight = self._weight.t().contiguous().t()
+
+
+class PlainBfloat16(PlainProduct):
+    name = "bfloat16"
+    number = torch.bfloat16
+
+
+class RoundedFloat32(PackedFloat32):
+    """Weights rounded to bfloat16, kept in float32: for a CPU that multiplies only those fast."""
+
+    name = "packed float32, rounded to bfloat16"
+
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
+        super().__init__(weight_OI.detach().bfloat16(), bias_O)
+
+
+class FusedProduct:
+    """One product for several layers over the same input, which get their slice of the output each.
+
+    The first layer that is called with an input computes it for all. Each slice is returned once; a second
+    request computes it again.
+
+        q(x), k(x), v(x)   ->   product(x) = [ q | k | v ]
+    """
+
+    def __init__(self, product: Product, widths: Sequence[int]) -> None:
+        self.product, self.widths = product, list(widths)
+        self._input: Tensor | None = None
+        self._slices: dict[int, Tensor] = {}
+
+    def output(self, i: int, x: Tensor) -> Tensor:
+        if len(self.widths) == 1:
+            return self.product(x)
+        x_before, slices = self._input, self._slices
+        if x_before is not x or i not in slices:
+            slices = dict(enumerate(torch.split(self.product(x), self.widths, dim=-1)))
+        output = slices.pop(i)
+        # When the last slice is returned nothing is kept, so that no activation outlives its step.
+        self._input, self._slices = (x, slices) if slices else (None, {})
+        return output
+
+
+class BoundProduct:
+    """The product of one layer, with a note of the weights it was packed from."""
+
+    def __init__(self, fused: FusedProduct, index: int, weight: Tensor, bias: Tensor | None) -> None:
+        self.fused, self.index = fused, index
+        self._packed_from = stamp(weight), None if bias is None else stamp(bias)
+
+    def fits(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+        if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+            return False
+        packed_weight, packed_bias = self._packed_from
+        return packed_weight == stamp(weight) and (bias is None or packed_bias == stamp(bias))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.fused.output(self.index, x)
+
+
+def _linear_pointwise() -> Any:
+    # Without `_op`, parsing the arguments takes as long as a small product.
+    return torch.ops.mkldnn._linear_pointwise.default._op
