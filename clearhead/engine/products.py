@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import handle_torch_function, has_torch_function_unary
 
+from ..nn.one_call import one_call
 from .layout import stamp
 
 Pack = Callable[[Tensor, Tensor | None], "Product"]  # a weight (O, I) and a bias (O,) in, a product out
@@ -40,16 +40,9 @@ class Product:
         return self  # it never changes; and its layer notices that a copied weight is another one
 
 
+@one_call
 def apply_product(x: Tensor, product: Product) -> Tensor:
-    """The product of these rows.
-
-    What it calls may depend on the number of rows and even on the numbers in them. It dispatches through
-    torch's `__torch_function__` protocol and thereby is one call for a TorchFunctionMode, which is how a
-    captured decode step records it (`clearhead/generate/replay/capture.py`).
-    """
-    if has_torch_function_unary(x):
-        dispatched: Tensor = handle_torch_function(apply_product, (x,), x, product)
-        return dispatched
+    """The product of these rows; what it calls may depend on their number and even on the numbers in them."""
     return product.compute(x)
 
 

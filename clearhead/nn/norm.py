@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..spec import Amplitude, Spec
 from .cost import HiddenShape, PartCost
 from .counting import count_cost
+from .one_call import one_call
 
 
 class Norm(Spec):
@@ -62,11 +63,17 @@ class _RMS(nn.Module):
         self.eps, self.centred = spec.eps, spec.centred
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = widen(x)
-        scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        if self.centred:  # Gemma multiplies before the cast to half precision, LLaMA after
-            return (scaled * (1.0 + widen(self.weight))).type_as(x)
-        return self.weight * scaled.type_as(x)
+        return rms_norm(x, self.weight, self.eps, self.centred)
+
+
+@one_call
+def rms_norm(x: Tensor, weight: Tensor, eps: float, centred: bool) -> Tensor:  # noqa: FBT001 (one_call)
+    """x divided by the root of its mean square, times the weight, or times 1 + weight."""
+    wide = widen(x)
+    scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    if centred:  # Gemma multiplies before the cast to half precision, LLaMA after
+        return (scaled * (1.0 + widen(weight))).type_as(x)
+    return weight * scaled.type_as(x)
 
 
 def widen(x: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..errors import SpecError
 from ..spec import AboveOne, Dims, Rate, Spec
 from .cost import HiddenShape, PartCost, PositionCost
+from .one_call import one_call
 from .positions import BoundPositions, Positions, PositionScheme
 from .view import View
 
@@ -76,16 +77,7 @@ class _BoundRope(BoundPositions):
     def _rotate(self, x_BHTE: Tensor) -> Tensor:
         if x_BHTE.dtype not in self._angles:
             self._angles[x_BHTE.dtype] = self._cos_sin(x_BHTE)
-        cos, sin = self._angles[x_BHTE.dtype]
-        first, rest = x_BHTE[..., : self.rotated], x_BHTE[..., self.rotated :]
-        if self.spec.pairing == "halves":
-            a, b = first.chunk(2, dim=-1)
-            spun = torch.cat([-b, a], dim=-1)
-        else:
-            a, b = first[..., 0::2], first[..., 1::2]
-            spun = torch.stack([-b, a], dim=-1).flatten(-2)
-        first = first * cos + spun * sin
-        return first if rest.shape[-1] == 0 else torch.cat([first, rest], dim=-1)
+        return rotate_pairs(x_BHTE, *self._angles[x_BHTE.dtype], self.spec.pairing)
 
     def _cos_sin(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Angles need float32 even where the stream is half precision."""
@@ -99,6 +91,21 @@ class _BoundRope(BoundPositions):
         halves = self.spec.pairing == "halves"
         angle = torch.cat([angle, angle], -1) if halves else angle.repeat_interleave(2, -1)
         return (angle.cos() * size).to(like.dtype), (angle.sin() * size).to(like.dtype)
+
+
+@one_call
+def rotate_pairs(x_BHTE: Tensor, cos: Tensor, sin: Tensor, pairing: str) -> Tensor:
+    """Pairs of channels rotated by angles (1 or B, 1, T, rotated channels); further channels stay."""
+    rotated = cos.shape[-1]
+    first, rest = x_BHTE[..., :rotated], x_BHTE[..., rotated:]
+    if pairing == "halves":
+        a, b = first.chunk(2, dim=-1)
+        spun = torch.cat([-b, a], dim=-1)
+    else:
+        a, b = first[..., 0::2], first[..., 1::2]
+        spun = torch.stack([-b, a], dim=-1).flatten(-2)
+    first = first * cos + spun * sin
+    return first if rest.shape[-1] == 0 else torch.cat([first, rest], dim=-1)
 
 
 def rotary_frequencies(channels: int, theta: float, like: Tensor) -> Tensor:
