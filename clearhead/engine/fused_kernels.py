@@ -25,7 +25,12 @@ LOWEST = f32(-3.0e38)
 
 def compiled(*signatures: str) -> Any:
     return njit(
-        list(signatures) or None, fastmath=FAST, boundscheck=False, nogil=True, error_model="numpy", cache=True
+        list(signatures) or None,
+        fastmath=FAST,
+        boundscheck=False,
+        nogil=True,
+        error_model="numpy",
+        cache=True,
     )
 
 
@@ -104,20 +109,20 @@ def _range(least, most, levels):  # type: ignore[no-untyped-def]
     step = (most - least) / levels
     if not step >= 1e-30:  # a row of zeros; NaN stays NaN
         step = step if math.isnan(step) else 1e-30
-    zero = 0.0 if math.isnan(step) else np.rint(-least / step)
+    zero = np.int64(0) if math.isnan(step) else np.int64(np.rint(-least / step))
     return step, zero
 
 
 ADD_NORM = ("rows", "width", "sum", "out", "weight", "bias", "centre", "levels", "added_bf16", "out_bf16")
 
 
-@compiled("UniTuple(float64, 2)(int64, int64, int64, float64)")
+@compiled("Tuple((float64, int64))(int64, int64, int64, float64)")
 def add_norm(params, x_at, added_at, eps):  # type: ignore[no-untyped-def]
     """x + added into `sum` (added 0: x alone), its norm into `out`; step and zero point of a single row."""
     p = _integers(params, 10)
     rows, width = p[0], p[1]
     weight, centre = _floats(p[4], width), p[6] != 0
-    step, zero = 0.0, 0.0
+    step, zero = 0.0, np.int64(0)
     for row in range(rows):
         x = _floats(x_at + 4 * row * width, width)
         total = _floats(p[2] + 4 * row * width, width)
@@ -184,13 +189,13 @@ def _activate(act, v):  # type: ignore[no-untyped-def]
     return max(v, f32(0))
 
 
-@compiled("UniTuple(float64, 2)(int64, int64, int64)")
+@compiled("Tuple((float64, int64))(int64, int64, int64)")
 def gate(params, gate_at, up_at):  # type: ignore[no-untyped-def]
     """act(gate) * up into `out`, or act(gate) alone."""
     p = _integers(params, 9)
     rows, width, stride, act, gated = p[0], p[1], p[2], p[4], p[5] != 0
     size = 2 if p[7] else 4
-    step, zero = 0.0, 0.0
+    step, zero = 0.0, np.int64(0)
     for row in range(rows):
         at = size * row * stride
         out, out16 = _floats(p[3] + 4 * row * width, width), _halves(p[3] + 2 * row * width, width)
@@ -338,7 +343,7 @@ def _weigh(scores, values_at, stride, first, length, out):  # type: ignore[no-un
         out[i] /= total
 
 
-@compiled("UniTuple(float64, 2)(int64, int64, int64, int64, int64, int64, int64, int64, float64)")
+@compiled("Tuple((float64, int64))(int64, int64, int64, int64, int64, int64, int64, int64, float64)")
 def attend(params, q_at, k_at, v_at, cos_at, sin_at, mask_at, n, scale):  # type: ignore[no-untyped-def]
     """Rotate, append the new key and value of each row, and attend with every query of a row.
 
@@ -393,4 +398,4 @@ def attend(params, q_at, k_at, v_at, cos_at, sin_at, mask_at, n, scale):  # type
                         bad += out[i] * f32(0)
     if p[36] != 0:
         return _range(low + bad, high + bad, p[36])
-    return 0.0, 0.0
+    return 0.0, np.int64(0)

@@ -209,10 +209,13 @@ def _multiply(parts_BTI: Tensor, matrix: Any, step: float = 1 / STEPS) -> Tensor
 
 def _call(x_BTI: Tensor, step: float, zero: int, matrix: Any) -> Tensor:
     """The operator: inputs rounded to multiples of `step`, with this zero point, times the matrix."""
-    # Without `_op`, parsing the arguments takes ten microseconds, a third of a product of one row.
-    multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default._op
-    answer: Tensor = multiply(x_BTI, step, zero, matrix)
+    answer: Tensor = int8_operator()(x_BTI, step, zero, matrix)
     return answer
+
+
+def int8_operator() -> Any:
+    # Without `_op`, parsing the arguments takes ten microseconds, a third of a product of one row.
+    return torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default._op
 
 
 def _multiply_split(parts_BTI: Tensor, matrix: Any) -> Tensor:

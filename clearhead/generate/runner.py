@@ -18,6 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ..engine import preparation
 from ..errors import InputError
 from ..nn import Cache, Kernel, States, TransformerModel, is_identity
 from ..nn.norm import widen
@@ -115,7 +116,8 @@ class DecoderRunner(Runner):
         self._next_logits_RV: Tensor | None = None
         self._replayer: StepReplayer | None = None
         if replay and self._cache is not None and replay_enabled() and is_replayable(tower, capacity):
-            self._replayer = StepReplayer(self._cache)
+            # Fused operators round differently in the last digit, as packed products do.
+            self._replayer = StepReplayer(self._cache, fuse=preparation(model) is not None)
 
     def prefill(self) -> Tensor:
         self.states_RTD = self._forward(self.prompt_RT, self.real_RT)

@@ -21,7 +21,6 @@ one call of the recording. `apply_product` in `clearhead/engine/products.py` doe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
@@ -31,38 +30,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from .fusion import Fusion
+from .line import WRITERS, Line, TorchCall, name_of
+
 ReplayFn = Callable[[Tensor, int], Tensor]  # the new ids, and how many steps after the last recorded one
-# In-place functions whose names do not end in a single underscore.
-WRITERS = frozenset(
-    {"__setitem__", "__set__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv"))}
-)
 # The same operator without torch's Python wrapper.
 UNWRAPPED_OPERATORS: dict[Any, Any] = {F.layer_norm: torch.layer_norm}
 
 
 class StepsDifferError(Exception):
     """Two steps differ in more than integers that are one higher."""
-
-
-@dataclass(frozen=True)
-class TorchCall:
-    """One call of torch, and its result: one tensor or several."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    result: Any
-
-    @property
-    def outputs(self) -> Sequence[Tensor]:
-        return (self.result,) if isinstance(self.result, Tensor) else self.result
-
-    @property
-    def writes(self) -> bool:
-        """Whether it changes a tensor that existed before."""
-        name = _name(self.function)
-        in_place = name.endswith("_") and not name.endswith("__")
-        return in_place or name in WRITERS or "out" in self.kwargs
 
 
 class RecordedStep(TorchFunctionMode):
@@ -80,37 +57,20 @@ class RecordedStep(TorchFunctionMode):
         multiple = isinstance(result, tuple | list) and len(result) and isinstance(result[0], Tensor)
         if multiple or isinstance(result, Tensor):
             self.calls.append(TorchCall(func, args, kwargs or {}, result))
-        elif _name(func) in WRITERS:
+        elif name_of(func) in WRITERS:
             self.calls.append(TorchCall(func, args, kwargs or {}, ()))
         return result
 
 
-def compile_replay(first: RecordedStep, second: RecordedStep) -> ReplayFn | None:
-    """The function for the steps that follow these two; `None` if they do not match."""
+def compile_replay(first: RecordedStep, second: RecordedStep, *, fuse: bool = False) -> ReplayFn | None:
+    """The function for the steps that follow these two; `None` if they do not match.
+
+    With `fuse`, small calls are replaced by fused operators, whose last digits differ.
+    """
     try:
-        return _Comparison(first, second).compile()
+        return _Comparison(first, second).compile(fuse=fuse)
     except StepsDifferError:
         return None
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A call as a line of source. `text` is None if the two steps differ: then nobody may need its result."""
-
-    text: str | None
-    reads: Sequence[int]  # numbers of its input tensors
-    makes: Sequence[int | None]  # numbers of its output tensors; None for one that existed before
-    single: bool  # whether it returns one tensor, not a tuple
-    writes: bool
-
-    def source(self, registers: dict[int, str]) -> str:
-        """With the names that its tensors have at this line."""
-        assert self.text is not None
-        call = self.text.format(*(registers[number] for number in self.reads))
-        names = ["_" if number is None else registers.get(number, "_") for number in self.makes]
-        if not any(name != "_" for name in names):
-            return f" {call}"
-        return f" {', '.join(names)}{'' if self.single else ','} = {call}"
 
 
 class _Comparison:
@@ -126,7 +86,7 @@ class _Comparison:
         self._constants: dict[str, Any] = {}
         self._roots: dict[int, int | None] = {}  # by storage address: which tensor of this step allocated it
 
-    def compile(self) -> ReplayFn:
+    def compile(self, *, fuse: bool) -> ReplayFn:
         pairs = zip(self._first.calls, self._second.calls, strict=True)
         lines = [line for one, two in pairs for line in self._lines(one, two)]
         reads: list[int] = []
@@ -134,37 +94,43 @@ class _Comparison:
         if not reads:
             raise StepsDifferError
         # Nothing from outside is compiled: the source holds integers and generated names such as r0 and c0.
-        code = _compiled(_source(_needed(lines, reads[0]), reads[0]))
+        fusion = Fusion(_needed(lines, reads[0]), self._number_of, self._constant)
+        lines = fusion.run() if fuse else fusion.lines
+        code = _compiled(_source(_needed(lines, reads[0]), reads[0], fusion.statics))
         return FunctionType(code, self._constants)
 
-    def _lines(self, one: TorchCall, two: TorchCall) -> Iterator[_Line]:
+    def _number_of(self, x: Any) -> int | None:
+        """The number of a tensor of the second step; None for what was not made in it."""
+        return self._numbers[1].get(id(x))
+
+    def _lines(self, one: TorchCall, two: TorchCall) -> Iterator[Line]:
         """The line of a call; for each output that is a view, also a direct line to it."""
         yield (whole := self._line(one, two))
         for a, b, number in zip(one.outputs, two.outputs, whole.makes, strict=True):
             if number is not None and (view := self._view(a, b, number, one)):
                 yield view
 
-    def _view(self, a: Tensor, b: Tensor, number: int, call: TorchCall) -> _Line | None:
+    def _view(self, a: Tensor, b: Tensor, number: int, call: TorchCall) -> Line | None:
         """This tensor as one `as_strided` of the tensor that allocated its memory: views in one step."""
         address = a.untyped_storage().data_ptr()
         if address not in self._roots:
             own = all(address != x.untyped_storage().data_ptr() for x in _tensors((call.args, call.kwargs)))
             self._roots[address] = number if own else None
             return None
-        root, layout = self._roots[address], (tuple(a.shape), a.stride(), a.storage_offset())
+        root, layout = self._roots[address], (tuple(a.shape), a.stride(), int(a.storage_offset()))
         if root is None or layout != (tuple(b.shape), b.stride(), b.storage_offset()):
             return None
         text = f"{self._constant(torch.as_strided)}({{}}, {', '.join(map(str, layout))})"
-        return _Line(text, [root], [number], single=True, writes=False)
+        return Line(text, [root], [number], single=True, writes=False, view=layout)
 
-    def _line(self, one: TorchCall, two: TorchCall) -> _Line:
+    def _line(self, one: TorchCall, two: TorchCall) -> Line:
         reads: list[int] = []
         try:
             text: str | None = self._call(one, two, reads)
         except StepsDifferError:
             text = None
         makes = [self._number(a, b) for a, b in _pairs(one.outputs, two.outputs)]
-        return _Line(text, reads, makes, isinstance(one.result, Tensor), one.writes)
+        return Line(text, reads, makes, isinstance(one.result, Tensor), one.writes, call=two, before=one)
 
     def _call(self, one: TorchCall, two: TorchCall, reads: list[int]) -> str:
         if one.function != two.function or one.kwargs.keys() != two.kwargs.keys():
@@ -214,11 +180,6 @@ class _Comparison:
         return name
 
 
-def _name(function: Any) -> str:
-    name: str = getattr(function, "__name__", "")
-    return name
-
-
 def _pairs(a: Sequence[Any], b: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
     if len(a) != len(b):
         raise StepsDifferError
@@ -242,7 +203,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
         yield from _tensors(tuple(value.values()))
 
 
-def _needed(lines: Sequence[_Line], output: int) -> list[_Line]:
+def _needed(lines: Sequence[Line], output: int) -> list[Line]:
     """The lines that the output or a tensor outside depends on; checks that passed are not repeated."""
     wanted, kept = {output}, []
     for line in reversed(lines):
@@ -252,25 +213,28 @@ def _needed(lines: Sequence[_Line], output: int) -> list[_Line]:
             kept.append(line)
             # Read backwards, the first line that makes a tensor is the direct one (a single view).
             wanted.difference_update(line.makes)
-            wanted.update(line.reads)
+            wanted.update(line.reads, line.needs)
     return kept[::-1]
 
 
-def _source(lines: Sequence[_Line], output: int) -> str:
-    """Registers are reused after the last use of their tensor, so no activation lives longer than needed."""
-    last = {number: i for i, line in enumerate(lines) for number in (*line.reads, *line.makes)}
+def _source(lines: Sequence[Line], output: int, statics: dict[int, str]) -> str:
+    """Registers are reused after the last use of their tensor, so no activation lives longer than needed.
+
+    `statics` are tensors that are the same object in every step, by their names.
+    """
+    last = {number: i for i, line in enumerate(lines) for number in (*line.reads, *line.needs, *line.makes)}
     last[output] = len(lines)
-    registers, free = {0: "ids"}, [f"r{i}" for i in reversed(range(len(lines)))]
+    registers, free = {0: "ids", **statics}, [f"r{i}" for i in reversed(range(len(lines)))]
     text = ["def step(ids, n):"]
     for i, line in enumerate(lines):
         for number in line.makes:
-            if number is not None and (last[number] > i or line.single):
+            if number is not None and number not in statics and (last[number] > i or line.single):
                 registers[number] = free.pop()
         text.append(line.source(registers))
-        for number in {number for number in (*line.reads, *line.makes) if number and last[number] == i}:
-            if number in registers:
-                free.append(registers[number])
-    text.append(f" return {registers[output]}")
+        done = {number for number in (*line.reads, *line.needs, *line.makes) if number and last[number] == i}
+        free += [registers[number] for number in done if number in registers and number not in statics]
+    # A static tensor is overwritten by the next step; the caller may keep what it gets.
+    text.append(f" return {registers[output]}{'.clone()' if output in statics else ''}")
     return "\n".join(text)
 
 

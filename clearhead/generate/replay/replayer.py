@@ -57,8 +57,8 @@ def is_replayable(tower: Stack, capacity: int) -> bool:
 class StepReplayer:
     """Records two steps of a run, compiles what they have in common, and replays that for later steps."""
 
-    def __init__(self, cache: Cache) -> None:
-        self._cache, self._attempts = cache, MAX_ATTEMPTS
+    def __init__(self, cache: Cache, *, fuse: bool = False) -> None:
+        self._cache, self._attempts, self._fuse = cache, MAX_ATTEMPTS, fuse
         self._recorded: RecordedStep | None = None
         self._replay: ReplayFn | None = None
         self._tensors: tuple[Tensor | None, KV | None] = None, None  # those of the cache at the last step
@@ -85,7 +85,7 @@ class StepReplayer:
         with self._recorded as recorded:
             output = recorded.output = forward(new_R1)
         if previous is not None:
-            self._replay, self._captured_at = compile_replay(previous, recorded), length
+            self._replay, self._captured_at = compile_replay(previous, recorded, fuse=self._fuse), length
             self._attempts -= self._replay is None
             if self._replay is not None:
                 self._recorded = None  # it holds every tensor of the step
