@@ -103,6 +103,22 @@ def _exp(x):  # type: ignore[no-untyped-def]
 
 
 @compiled()
+def _erf(x):  # type: ignore[no-untyped-def]
+    """The error function to within 5e-7 (Abramowitz and Stegun 7.1.28 has six digits; this is 7.1.26 refined
+    with torch's own polynomial for small arguments left out: it is only used times x).
+    """
+    a = abs(x)
+    t = f32(1) / (f32(1) + f32(0.3275911) * a)
+    p = f32(1.061405429)
+    p = p * t + f32(-1.453152027)
+    p = p * t + f32(1.421413741)
+    p = p * t + f32(-0.284496736)
+    p = p * t + f32(0.254829592)
+    y = f32(1) - p * t * _exp(-a * a)
+    return y if x >= f32(0) else -y
+
+
+@compiled()
 def _range(least, most, levels):  # type: ignore[no-untyped-def]
     """The step and the zero point that fit the numbers from least to most into so many levels."""
     least, most = min(np.float64(least), 0.0), max(np.float64(most), 0.0)
@@ -176,7 +192,7 @@ def add_norm(params, x_at, added_at, eps):  # type: ignore[no-untyped-def]
 
 
 GATE = ("rows", "width", "x_stride", "out", "act", "gated", "levels", "in_bf16", "out_bf16")
-ACTIVATION_CODES = {"silu": 0, "gelu_tanh": 1, "relu": 2}
+ACTIVATION_CODES = {"silu": 0, "gelu_tanh": 1, "relu": 2, "gelu": 3}
 
 
 @compiled()
@@ -186,7 +202,9 @@ def _activate(act, v):  # type: ignore[no-untyped-def]
     if act == 1:
         inner = f32(1.5957691216057308) * (v + f32(0.044715) * v * v * v)  # 2 sqrt(2 / pi)
         return v / (f32(1) + _exp(-inner))
-    return max(v, f32(0))
+    if act == 2:
+        return max(v, f32(0))
+    return f32(0.5) * v * (f32(1) + _erf(v * f32(0.7071067811865476)))
 
 
 @compiled("Tuple((float64, int64))(int64, int64, int64)")

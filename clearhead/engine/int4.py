@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..nn import TokenLogits
+from .products import Product
 
 GROUP_SIZE = 32
 MAX_CODE, ZERO_CODE = 15, 8  # the zero point is the weight of code 8
@@ -91,11 +92,16 @@ def dequantize(weights: Int4Weights) -> Tensor:
     return (weights.codes_OI.float() - ZERO_CODE) * scale_OI + zero_OI
 
 
-class Int4Product:
-    """`product(x)` is x times the transposed matrix, plus the bias, in the type of x (..., I)."""
+class Int4Product(Product):
+    """An int4 matrix. Its operator has no bias, so one is added in float32."""
+
+    name = "int4"
+    takes = torch.bfloat16
 
     def __init__(self, weights: Int4Weights, bias_O: Tensor | None = None) -> None:
         self.outputs, self.inputs = weights.codes_OI.shape
+        self.out_features = self.outputs
+        self.gives = torch.bfloat16 if bias_O is None else torch.float32
         self._bias_O = None if bias_O is None else bias_O.detach().float()
         self._missing_inputs = -self.inputs % GROUP_SIZE  # zeros that fill the last group
         padding = (0, self._missing_inputs, 0, -self.outputs % OUTPUT_BLOCK)
@@ -109,24 +115,21 @@ class Int4Product:
             self._matrix = codes_OI[:, ::2] | codes_OI[:, 1::2] << 4
             self._multiply = _dequantized_product
 
-    @property
-    def bytes(self) -> int:
-        """Size of the codes, scales, zero points and the bias."""
         bias = 0 if self._bias_O is None else self._bias_O.nbytes
-        return self._matrix.nbytes + self._steps_GO2.nbytes + bias
+        self.bytes = self._matrix.nbytes + self._steps_GO2.nbytes + bias
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def multiply(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.inputs:
             raise InputError(f"the input is {x.shape[-1]} wide; this int4 matrix takes {self.inputs}")
-        x_RI = x.detach().reshape(-1, self.inputs).to(torch.bfloat16)
+        x_RI = x.reshape(-1, self.inputs).contiguous()
         if self._missing_inputs:
             x_RI = F.pad(x_RI, (0, self._missing_inputs))
-        y_RO = self._multiply(x_RI.contiguous(), self._matrix, GROUP_SIZE, self._steps_GO2)
+        y_RO = self._multiply(x_RI, self._matrix, GROUP_SIZE, self._steps_GO2)
         if y_RO.shape[1] != self.outputs:
             y_RO = y_RO[:, : self.outputs].contiguous()
         if self._bias_O is not None:
             y_RO = y_RO + self._bias_O
-        return y_RO.to(x.dtype).view(*x.shape[:-1], self.outputs)
+        return y_RO.view(*x.shape[:-1], self.outputs)
 
 
 @cache

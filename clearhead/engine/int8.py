@@ -62,14 +62,6 @@ class Int8Product(Product):
             return AsymmetricProduct(weight_OI, bias_O)
         return (SplitProduct if inputs == "split" else SymmetricProduct)(weight_OI, bias_O)
 
-    def compute(self, x: Tensor) -> Tensor:
-        y = self.multiply(x if x.dtype == torch.float32 else x.float())
-        return y if y.dtype == x.dtype else y.type_as(x)
-
-    def multiply(self, x: Tensor) -> Tensor:
-        """The product of float32 rows."""
-        raise NotImplementedError
-
 
 class SymmetricProduct(Int8Product):
     """Int8 times int8. The matrix is stored once, in the layout of the operator."""

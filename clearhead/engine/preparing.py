@@ -20,6 +20,7 @@ from ..errors import InputError
 from ..nn import EmbeddingTable, LinearLayer, Stack, TokenEmbedding, TokenLogits, TransformerModel
 from . import layout
 from .choice import by_name, choose_product
+from .int4 import Int4Product, quantize_groups
 from .precision import InferencePrecision, candidates, check_precision, int8_pack
 from .products import BoundProduct, FusedProduct, Pack, Product
 
@@ -184,8 +185,6 @@ def _product(
     importance: Mapping[nn.Module, Tensor],
 ) -> Product:
     if precision == "int4":
-        from .int4 import Int4Product, quantize_groups
-
         return Int4Product(quantize_groups(group.weight(), importance.get(group.layers[0])), group.bias())
     return _pack(precision, model, group)(group.weight(), group.bias())
 

@@ -11,7 +11,7 @@ Shape suffixes: I inputs, O outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +33,16 @@ class Product:
     def __call__(self, x: Tensor) -> Tensor:
         return apply_product(x, self)
 
+    takes: torch.dtype = torch.float32  # the number of the rows that `multiply` takes
+    gives: torch.dtype = torch.float32  # and of its results
+
     def compute(self, x: Tensor) -> Tensor:
+        """The product in the type of x."""
+        y = self.multiply(x if x.dtype == self.takes else x.to(self.takes))
+        return y if y.dtype == x.dtype else y.to(x.dtype)
+
+    def multiply(self, x: Tensor) -> Tensor:
+        """The product of rows of `takes`, as `gives`."""
         raise NotImplementedError
 
     def __deepcopy__(self, memo: object) -> Product:
@@ -49,50 +58,44 @@ def apply_product(x: Tensor, product: Product) -> Tensor:
 class PackedProduct(Product):
     """oneDNN's packed layout: the speed of the memory for few rows, that of the processor for many."""
 
-    number: ClassVar[torch.dtype]
-
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
-        weight = weight_OI.detach().to(self.number).contiguous()
+        weight = weight_OI.detach().to(self.takes).contiguous()
         self.out_features = len(weight)
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight)
-        self._bias = None if bias_O is None else bias_O.detach().to(self.number).contiguous()
+        self._bias = None if bias_O is None else bias_O.detach().to(self.takes).contiguous()
         self.bytes = (weight.numel() + (0 if bias_O is None else len(bias_O))) * weight.element_size()
+        # Without `_op`, parsing the arguments takes as long as a small product.
+        self._operator = torch.ops.mkldnn._linear_pointwise.default._op
 
-    def compute(self, x: Tensor) -> Tensor:
-        rows = x if x.dtype == self.number else x.to(self.number)
-        y: Tensor = _linear_pointwise()(rows, self._weight, self._bias, "none", [], "")
-        return y if y.dtype == x.dtype else y.to(x.dtype)
+    def multiply(self, x: Tensor) -> Tensor:
+        y: Tensor = self._operator(x, self._weight, self._bias, "none", [], "")
+        return y
 
 
 class PackedFloat32(PackedProduct):
     name = "packed float32"
-    number = torch.float32
 
 
 class PackedBfloat16(PackedProduct):
     name = "packed bfloat16"
-    number = torch.bfloat16
+    takes = gives = torch.bfloat16
 
 
 class PlainProduct(Product):
-    """`F.linear` on a private copy of the weights, rounded to the number of the class."""
-
-    number: ClassVar[torch.dtype]
+    """`F.linear` on a private copy of the weights."""
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
-        self._weight = weight_OI.detach().to(self.number).clone(memory_format=torch.contiguous_format)
-        self._bias = None if bias_O is None else bias_O.detach().to(self.number)
+        self._weight = weight_OI.detach().to(self.takes).clone(memory_format=torch.contiguous_format)
+        self._bias = None if bias_O is None else bias_O.detach().to(self.takes)
         self.out_features = len(self._weight)
-        self.bytes = (self._weight.numel() + (0 if bias_O is None else len(bias_O))) * self.number.itemsize
+        self.bytes = (self._weight.numel() + (0 if bias_O is None else len(bias_O))) * self.takes.itemsize
 
-    def compute(self, x: Tensor) -> Tensor:
-        y = F.linear(x.to(self.number), self._weight, self._bias)
-        return y.to(x.dtype)
+    def multiply(self, x: Tensor) -> Tensor:
+        return F.linear(x, self._weight, self._bias)
 
 
 class PlainFloat32(PlainProduct):
     name = "float32"
-    number = torch.float32
 
 
 class PlainFloat32ByInputs(PlainFloat32):
@@ -107,7 +110,7 @@ class PlainFloat32ByInputs(PlainFloat32):
 
 class PlainBfloat16(PlainProduct):
     name = "bfloat16"
-    number = torch.bfloat16
+    takes = gives = torch.bfloat16
 
 
 class RoundedFloat32(PackedFloat32):
@@ -160,8 +163,3 @@ class BoundProduct:
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.fused.output(self.index, x)
-
-
-def _linear_pointwise() -> Any:
-    # Without `_op`, parsing the arguments takes as long as a small product.
-    return torch.ops.mkldnn._linear_pointwise.default._op
