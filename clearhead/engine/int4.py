@@ -158,8 +158,8 @@ def is_available() -> bool:
 def input_squares(model: nn.Module, run: Callable[[], object]) -> dict[nn.Module, Tensor]:
     """The mean square of each input of every linear layer and language-model head while `run()` runs.
 
-    `run` calls the model, without padding. Generating is no substitute: a replayed step calls no layers.
-    Layers that were not called are left out.
+    `run` calls the model, without padding; random ids do as well as text (docs/log.md, "Int4"). Generating
+    is no substitute: a replayed step calls no layers. Layers that were not called are left out.
     """
     sums: dict[nn.Module, Tensor] = {}
     counts: dict[nn.Module, int] = {}
