@@ -4,6 +4,7 @@
 results are reproducible. What a forward pass computes is in `clearhead.nn`; here it is only computed faster.
 """
 
+from .int4 import input_squares
 from .pages import give_back_pages, private_bytes, trim_heap
 from .precision import PRECISIONS, InferencePrecision, check_precision, stored_precision
 from .preparing import Preparation, preparation, prepare_model, stored_parameters, unprepare, weight_bytes
@@ -11,5 +12,5 @@ from .preparing import Preparation, preparation, prepare_model, stored_parameter
 __all__ = [
     "PRECISIONS", "InferencePrecision", "check_precision", "stored_precision",
     "give_back_pages", "private_bytes", "trim_heap",
-    "Preparation", "prepare_model", "preparation", "stored_parameters", "unprepare", "weight_bytes",
+    "input_squares", "Preparation", "prepare_model", "preparation", "stored_parameters", "unprepare", "weight_bytes",
 ]  # fmt: skip

@@ -184,13 +184,13 @@ def _product(
     model: TransformerModel,
     importance: Mapping[nn.Module, Tensor],
 ) -> Product:
-    if precision == "int4":
+    if precision == "int4" and group.layers[0] is not model.head:
         return Int4Product(quantize_groups(group.weight(), importance.get(group.layers[0])), group.bias())
     return _pack(precision, model, group)(group.weight(), group.bias())
 
 
 def _pack(precision: InferencePrecision, model: TransformerModel, group: _Group) -> Pack:
-    if precision in ("int8", "int8-fine"):
+    if precision in ("int8", "int8-fine", "int4"):  # int4: the head, which loses most of the quality there
         return int8_pack(precision, model.spec, vocabulary=group.layers[0] is model.head)
     packs = candidates(precision)
     return by_name(packs, choose_product(packs, sum(group.rows), group.weights[0].shape[1]).name)
