@@ -94,12 +94,17 @@ class Cache:
 
     def __post_init__(self) -> None:
         self.layers = [LayerCache(self.capacity) for _ in range(self.depth)]
-        self.real_BK: Tensor | None = None  # which of the cached tokens are not padding
+        self.length = 0  # how many tokens it holds, padding included
+        self._real: Tensor | None = None  # (B, capacity), or (B, K) without a capacity
 
     @property
-    def length(self) -> int:
-        """How many tokens it holds, padding included."""
-        return 0 if self.real_BK is None else self.real_BK.shape[1]
+    def real_BK(self) -> Tensor | None:
+        """Which of the cached tokens are not padding; None before the first call."""
+        return None if self._real is None else self._real.narrow(1, 0, self.length)
+
+    @real_BK.setter
+    def real_BK(self, real_BK: Tensor | None) -> None:
+        self._real, self.length = real_BK, 0 if real_BK is None else real_BK.shape[1]
 
     def add_tokens(self, real_BT: Tensor) -> None:
         """Count the tokens of a new call, before any layer writes; raise an error if they do not fit."""
@@ -108,9 +113,15 @@ class Cache:
             raise InputError(
                 f"the cache has a capacity of {self.capacity} tokens, this call makes it {total}"
             )
-        if self.real_BK is not None and len(self.real_BK) != len(real_BT):
-            raise InputError(f"the cache holds {len(self.real_BK)} rows, this call has {len(real_BT)}")
-        self.real_BK = real_BT if self.real_BK is None else torch.cat([self.real_BK, real_BT], dim=1)
+        if self._real is not None and len(self._real) != len(real_BT):
+            raise InputError(f"the cache holds {len(self._real)} rows, this call has {len(real_BT)}")
+        if self.capacity is None:
+            self.real_BK = real_BT if self._real is None else torch.cat([self._real, real_BT], dim=1)
+            return
+        if self._real is None:
+            self._real = real_BT.new_zeros(len(real_BT), self.capacity)
+        self._real.narrow(1, self.length, real_BT.shape[1]).copy_(real_BT)
+        self.length = total
 
     def advance(self, real_BT: Tensor) -> None:
         """Count tokens whose keys and values were written without the tower, as by a replayed decode step."""
@@ -133,10 +144,10 @@ class Cache:
 
         `sources` are the rows of the encoder output to select, if rows share them (`States.rows_per_source`).
         """
-        if self.real_BK is None:
+        if self._real is None:
             return
         encoder_rows = rows if sources is None else sources
-        changed = _changed(rows, len(self.real_BK))
+        changed = _changed(rows, len(self._real))
         sources_held = next(
             (len(layer.cross_kv[0]) for layer in self.layers if layer.cross_kv is not None), 0
         )
@@ -145,7 +156,8 @@ class Cache:
             return
         for layer in self.layers:
             layer.reorder(rows, None if same else encoder_rows, changed)
-        self.real_BK = self.real_BK[rows]
+        # With the same number of rows the tensor is reused: a captured decode step writes into it.
+        self._real = self._real[rows] if changed is None else self._real.copy_(self._real[rows])
 
     def trim(self, length: int) -> None:
         """Drop everything after the first `length` tokens (speculative decoding)."""
@@ -155,7 +167,9 @@ class Cache:
             raise InputError(
                 "a layer of this model keeps a running state, which cannot be rolled back; start a new cache"
             )
-        self.real_BK = None if self.real_BK is None else self.real_BK[:, :length]
+        if self.capacity is None and self._real is not None:
+            self._real = self._real[:, :length]
+        self.length = length
         for layer in self.layers:
             layer.trim(length)
 

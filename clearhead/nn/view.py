@@ -36,6 +36,11 @@ class Outline:
     packed: bool = False  # several texts in a row, which do not see each other
     more: bool = False  # other rules, which have to be rendered
 
+    @property
+    def is_window(self) -> bool:
+        """Nothing but a window, causal or not."""
+        return self.window is not None and not (self.padding or self.packed or self.more)
+
 
 @dataclass(frozen=True, eq=False)
 class View:

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import _has_any_global_hook
 
-from ...nn import KV, Cache, MultiHead, SlidingWindow, Stack, TokenMixerModule
-from ...nn.kernels import width_of
+from ...nn import KV, Cache, MultiHead, Stack, TokenMixerModule
 from .capture import RecordedStep, ReplayFn, compile_replay
 
 MIN_STEPS = 16  # steps that must be left for a capture to pay off
@@ -47,9 +46,6 @@ def is_replayable(tower: Stack, capacity: int) -> bool:
             return False
         if isinstance(module, TokenMixerModule):
             if not isinstance(module, MultiHead) or not module.kernel.is_replayable:
-                return False
-            rule = getattr(module, "rule", None)
-            if isinstance(rule, SlidingWindow) and width_of(rule.left, 0, 1, capacity) is not None:
                 return False
     return True
 

@@ -80,6 +80,18 @@ class SoftmaxKernel(Kernel):
             if (answer := replaced_output(tap, plain, call.v_BHKE, p)) is not None:
                 return answer
         view, bias = call.view, call.bias
+        if newest := newest_keys(view):
+            # The same calls however long the text is, so that a decode step can be replayed.
+            mask = None if view.outline.is_window and bias is None else view.attn_mask(bias)
+            return F.scaled_dot_product_attention(
+                call.q_BHQE,
+                call.k_BHKE[:, :, -newest:],
+                call.v_BHKE[:, :, -newest:],
+                None if mask is None else mask[..., -newest:],
+                dropout_p=p,
+                scale=call.scale,
+                enable_gqa=call.q_BHQE.shape[1] != call.k_BHKE.shape[1],
+            )
         if blocks := window_blocks(view):
             return blocks.attend(call, p)
         # Without a mask tensor torch may pick its causal kernel, which skips half of the scores.
@@ -111,6 +123,15 @@ def width_of(left: int, right: int, queries: int, keys: int) -> int | None:
     """How many queries form a block; `None` if their keys would be most of the text."""
     width = min(max(left + right, SMALLEST_WIDTH), queries)
     return None if 2 * (left + width + right) > keys else width
+
+
+def newest_keys(view: View) -> int:
+    """How many of the last keys a single newest query may attend to, by its window; 0 without one."""
+    outline = view.outline
+    newest = view.queries == 1 and view.start + 1 == view.keys and not view.is_cross
+    if not newest or outline.window is None or outline.more:
+        return 0
+    return outline.window[0] + 1
 
 
 def window_blocks(view: View) -> Blocks | None:
