@@ -256,6 +256,7 @@ ATTEND = (
     "length", "grows", "window",
     "mask_kind", "mask_batch", "mask_head", "mask_query",
     "scores", "levels", "in_bf16", "out_bf16",
+    "mask_batch_grows", "mask_head_grows", "mask_query_grows",
 )  # fmt: skip
 
 
@@ -314,16 +315,16 @@ def _score(q, keys_at, stride, first, length, scores):  # type: ignore[no-untype
 
 @compiled()
 def _mask(scores, mask_at, at, kind, first, length):  # type: ignore[no-untyped-def]
-    """Kind 1: a boolean mask, True may attend; kind 2: numbers to add."""
+    """Kind 1: a boolean mask, True may attend; kind 2: numbers to add. It begins with the first key used."""
     if kind == 1:
-        allowed = carray(_pointer(mask_at + at), (length,), np.uint8)
+        allowed = carray(_pointer(mask_at + at), (length - first,), np.uint8)
         for t in range(first, length):
-            if allowed[t] == 0:
+            if allowed[t - first] == 0:
                 scores[t] = LOWEST
     else:
-        added = _floats(mask_at + 4 * at, length)
+        added = _floats(mask_at + 4 * at, length - first)
         for t in range(first, length):
-            scores[t] = max(scores[t] + added[t], LOWEST)
+            scores[t] = max(scores[t] + added[t - first], LOWEST)
 
 
 @compiled()
@@ -367,7 +368,7 @@ def attend(params, q_at, k_at, v_at, cos_at, sin_at, mask_at, n, scale):  # type
 
     `n` counts the steps since the step was captured: `length` grows by it, and so does the place to append.
     """
-    p = _integers(params, 39)
+    p = _integers(params, 42)
     batch, heads, kv_heads, queries, width = p[0], p[1], p[2], p[3], p[4]
     length = p[28] + n * p[29]
     first = max(length - p[30], 0) if p[30] else 0
@@ -400,7 +401,7 @@ def attend(params, q_at, k_at, v_at, cos_at, sin_at, mask_at, n, scale):  # type
                     q[i] *= f32(scale)
                 _score(q, keys_at, p[15], first, length, scores)
                 if p[31]:
-                    at = b * p[32] + h * p[33] + query * p[34]
+                    at = b * (p[32] + n * p[39]) + h * (p[33] + n * p[40]) + query * (p[34] + n * p[41])
                     _mask(scores, mask_at, at, p[31], first, length)
                 _weigh(scores, values_at, p[19], first, length, out)
                 target = p[21] * b + p[22] * h + p[23] * query

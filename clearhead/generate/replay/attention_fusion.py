@@ -17,7 +17,7 @@ from torch import Tensor
 from ...engine.fused import kernels
 from ...nn.rope import rotate_pairs
 from .fusion import MOST_ROWS, FusedCall, Fusion, Operand, is_call
-from .line import Line, name_of
+from .line import Line, TorchCall, name_of
 
 TOKENS = 2  # the dimension of tokens in keys and values
 Angles = tuple[Tensor, Tensor, str]  # cosines, sines, and which channels rotate together
@@ -55,11 +55,16 @@ class _AttentionCall:
         if keys is None or values is None or keys.length != values.length:
             return None
         operands, angles = self._operands(q, keys, values)
-        if operands is None:
+        if operands is None or not self._replaces_all():
             return None
         for position in self.replaced:
             self.step.drop(position)
         return self._fused_call(operands, angles, keys, values)
+
+    def _replaces_all(self) -> bool:
+        """Whether nothing else reads what the replaced lines make, such as a bias that depends on the keys."""
+        step, own = self.step, {self.position, *self.replaced}
+        return all(set(step.readers(step.lines[i].makes[0])) <= own for i in self.replaced)
 
     def _is_plain(self, q: Tensor, v: Tensor) -> bool:
         options, mask = self.call.kwargs, self._mask()
@@ -70,7 +75,11 @@ class _AttentionCall:
         return mask is None or (mask.dtype in (torch.bool, torch.float32) and mask.stride(-1) == 1)
 
     def _mask(self) -> Tensor | None:
-        mask = self.call.args[3] if len(self.call.args) > 3 else self.call.kwargs.get("attn_mask")
+        return self._mask_of(self.call)
+
+    def _mask_of(self, call: TorchCall | None) -> Tensor | None:
+        assert call is not None
+        mask = call.args[3] if len(call.args) > 3 else call.kwargs.get("attn_mask")
         return mask if isinstance(mask, Tensor) else None
 
     def _operands(
@@ -119,9 +128,7 @@ class _AttentionCall:
             numbers |= {"rotated": cos.shape[-1], "neighbours": pairing == "neighbours"}
             numbers["angle_batch"] = cos.stride(0) if len(cos) > 1 else 0
         if mask is not None:
-            shape = mask.expand(batch, heads, queries, mask.shape[-1])
-            numbers |= {"mask_kind": 1 if mask.dtype == torch.bool else 2}
-            numbers |= _strides("mask", shape, batch=0, head=1, query=2)
+            numbers |= {"mask_kind": 1 if mask.dtype == torch.bool else 2} | self._mask_strides(mask, q)
         return FusedCall(
             "attend",
             kernels().ATTEND,  # type: ignore[union-attr]
@@ -134,6 +141,16 @@ class _AttentionCall:
             "in_bf16",
             writes=len(operands) == 3,
         )
+
+    def _mask_strides(self, mask: Tensor, q: Tensor) -> dict[str, int]:
+        """Rows of a mask over all keys are one number longer in every step, and so are its strides."""
+        previous = self._mask_of(self.line.before)
+        assert previous is not None
+        now, before = (
+            _strides("mask", x.expand(*q.shape[:3], x.shape[-1]), batch=0, head=1, query=2)
+            for x in (mask, previous)
+        )
+        return now | {f"{name}_grows": stride - before[name] for name, stride in now.items()}
 
     def _scale(self, width: int) -> float:
         scale = self.call.kwargs.get("scale")

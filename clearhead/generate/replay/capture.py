@@ -230,7 +230,8 @@ def _source(lines: Sequence[Line], output: int, statics: dict[int, str]) -> str:
         for number in line.makes:
             if number is not None and number not in statics and (last[number] > i or line.single):
                 registers[number] = free.pop()
-        text.append(line.source(registers))
+        if not (line.view is not None and line.makes[0] in statics):  # a static view is made already
+            text.append(line.source(registers))
         done = {number for number in (*line.reads, *line.needs, *line.makes) if number and last[number] == i}
         free += [registers[number] for number in done if number in registers and number not in statics]
     # A static tensor is overwritten by the next step; the caller may keep what it gets.

@@ -120,7 +120,9 @@ class Fusion:
             self._lower_product(position)
         for position, call in self._fused.items():
             self.lines[position] = self._fused_line(call)
-        return [line for line in self.lines if line.text is not None and not self._is_static_view(line)]
+        for line in self.lines:
+            self._name_static_view(line)
+        return [line for line in self.lines if line.text is not None]
 
     # How lines hang together
 
@@ -168,15 +170,13 @@ class Fusion:
         self.statics[number] = self.constant(out)
         return out
 
-    def _is_static_view(self, line: Line) -> bool:
-        """Whether the line is a view of a static tensor, which then is static, too."""
-        if line.view is None or line.reads[0] not in self._buffers:
-            return False
-        (number,) = line.makes
-        assert number is not None
-        if number not in self.statics:
-            self.statics[number] = self.constant(self._buffers[line.reads[0]].as_strided(*line.view))
-        return True
+    def _name_static_view(self, line: Line) -> None:
+        """A view of a static tensor is static, too."""
+        if line.view is not None and line.reads[0] in self._buffers:
+            (number,) = line.makes
+            assert number is not None
+            if number not in self.statics:
+                self.statics[number] = self.constant(self._buffers[line.reads[0]].as_strided(*line.view))
 
     def _lower_product(self, position: int) -> None:
         """A product without dispatch, and without what the fused operators around it can do for it."""
