@@ -1,7 +1,8 @@
 """The engine: a model in; the same model out, prepared for fast inference on this machine.
 
-`prepare_model` packs its matrices in a precision, from float32 to int4; `layout` gives weights the layout in which
-results are reproducible. What a forward pass computes is in `clearhead.nn`; here it is only computed faster.
+`prepare_model` packs its matrices in a precision, from float32 to int4; `layout` gives weights the layout in
+which results are reproducible; `fused` has operators for what a decode step does between two products. What a
+forward pass computes is in `clearhead.nn`; here it is only computed faster.
 """
 
 from .int4 import input_squares
@@ -12,5 +13,6 @@ from .preparing import Preparation, preparation, prepare_model, stored_parameter
 __all__ = [
     "PRECISIONS", "InferencePrecision", "check_precision", "stored_precision",
     "give_back_pages", "private_bytes", "trim_heap",
-    "input_squares", "Preparation", "prepare_model", "preparation", "stored_parameters", "unprepare", "weight_bytes",
+    "input_squares", "Preparation", "prepare_model", "preparation", "stored_parameters", "unprepare",
+    "weight_bytes",
 ]  # fmt: skip

@@ -3,11 +3,10 @@
     add_norm   residual + output of a sub-layer, and the norm of the sum
     attend     rotation of queries and keys, append to the KV cache, attention of one query per row and head
     gate       activation, times the other half of a gated feed-forward layer
-    quantize   rows in steps of int8, and back
 
-torch needs 5 to 20 calls for each of these, of a few microseconds, as long as a product of a thin model takes.
-Here they are compiled by numba (the extra `fast`); without it, nothing is fused. Every operator has a plain
-twin in torch, and a test that they agree. They take addresses, not tensors: the caller keeps those alive.
+torch needs 5 to 20 calls for each of these, which in a thin model take as long as its products. Here they are
+compiled by numba (the extra `fast`); without it, nothing is fused. Every operator has a plain twin in torch,
+and a test that they agree. They take addresses, not tensors: the caller keeps those alive.
 
 Numbers are float32, or bfloat16 as its 16 bits, where a product takes or gives them.
 """

@@ -104,9 +104,7 @@ def _exp(x):  # type: ignore[no-untyped-def]
 
 @compiled()
 def _erf(x):  # type: ignore[no-untyped-def]
-    """The error function to within 5e-7 (Abramowitz and Stegun 7.1.28 has six digits; this is 7.1.26 refined
-    with torch's own polynomial for small arguments left out: it is only used times x).
-    """
+    """The error function to within 5e-7 (Abramowitz and Stegun 7.1.26)."""
     a = abs(x)
     t = f32(1) / (f32(1) + f32(0.3275911) * a)
     p = f32(1.061405429)

@@ -174,7 +174,10 @@ def test_attend(groups: int, pairing: str | None, window: int, mask: str | None,
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
 
 
-DECODERS = {**{f"decoder/{n}": m for n, m in zoo.DECODERS.items()}, **{f"pair/{n}": m for n, m in zoo.PAIRS.items()}}
+DECODERS = {
+    **{f"decoder/{n}": m for n, m in zoo.DECODERS.items()},
+    **{f"pair/{n}": m for n, m in zoo.PAIRS.items()},
+}
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["even", "padded"])
@@ -205,5 +208,3 @@ def test_a_fused_step_is_the_plain_step(name: str, padded: bool, monkeypatch: py
     torch.testing.assert_close(logits[True], logits[False], atol=2e-5, rtol=1e-4)
     if name in ("decoder/plain", "decoder/grouped", "pair/plain"):
         assert {"add_norm", "attend"} <= set(fused_calls)
-
-

@@ -62,7 +62,7 @@ class _AttentionCall:
         return self._fused_call(operands, angles, keys, values)
 
     def _replaces_all(self) -> bool:
-        """Whether nothing else reads what the replaced lines make, such as a bias that depends on the keys."""
+        """Whether nothing else reads what the replaced lines make, such as a bias made from the keys."""
         step, own = self.step, {self.position, *self.replaced}
         return all(set(step.readers(step.lines[i].makes[0])) <= own for i in self.replaced)
 
@@ -195,7 +195,7 @@ class _AttentionCall:
         return None
 
     def _before_rotation(self, x: Tensor) -> tuple[Tensor, Angles | None]:
-        """The tensor before rotation, and its angles; (x, None) if it was not rotated, or is read elsewhere."""
+        """The tensor before rotation, and its angles; (x, None) if there is none to fuse."""
         at = self.step.maker(x)
         if at is None or not is_call(self.step.lines[at], rotate_pairs):
             return x, None

@@ -44,10 +44,13 @@ def is_replayable(tower: Stack, capacity: int) -> bool:
     for module in tower.modules():
         if module._forward_hooks or module._forward_pre_hooks:
             return False
-        if isinstance(module, TokenMixerModule):
-            if not isinstance(module, MultiHead) or not module.kernel.is_replayable:
-                return False
+        if isinstance(module, TokenMixerModule) and not _is_replayable_mixer(module):
+            return False
     return True
+
+
+def _is_replayable_mixer(module: TokenMixerModule) -> bool:
+    return isinstance(module, MultiHead) and module.kernel.is_replayable
 
 
 class StepReplayer:
