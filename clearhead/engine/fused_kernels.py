@@ -118,7 +118,7 @@ def _erf(x):  # type: ignore[no-untyped-def]
 
 @compiled()
 def _range(least, most, levels):  # type: ignore[no-untyped-def]
-    """The step and the zero point that fit the numbers from least to most into so many levels."""
+    """The step and the zero point that fit the numbers from least to most into this number of levels."""
     least, most = min(np.float64(least), 0.0), max(np.float64(most), 0.0)
     step = (most - least) / levels
     if not step >= 1e-30:  # a row of zeros; NaN stays NaN

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..nn import EmbeddingTable, LinearLayer, Stack, TokenEmbedding, TokenLogits, TransformerModel
+from ..nn import EmbeddingTable, LinearLayer, Stack, TokenLogits, TransformerModel
 from . import layout
 from .choice import by_name, choose_product
 from .int4 import Int4Product, quantize_groups
@@ -173,9 +173,9 @@ def _groups(model: nn.Module) -> Iterator[_Group]:
                         yield _Group(layers, [x.weight for x in layers], [x.bias for x in layers])
     head = getattr(model, "head", None)
     if isinstance(head, TokenLogits):
-        embed = towers[-1].embed
-        assert head.weight is not None or isinstance(embed, TokenEmbedding)
-        yield _Group([head], [embed.table.weight if head.weight is None else head.weight], [head.bias])
+        weight = towers[-1].embed.tied_weights() if head.weight is None else head.weight
+        assert isinstance(weight, Tensor)
+        yield _Group([head], [weight], [head.bias])
 
 
 def _product(

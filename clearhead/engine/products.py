@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..nn.one_call import one_call
+from ..nn import one_call
 from .layout import stamp
 
 Pack = Callable[[Tensor, Tensor | None], "Product"]  # a weight (O, I) and a bias (O,) in, a product out

@@ -30,14 +30,15 @@ from .kernels import (
     Window,
 )
 from .label_heads import Labels, Pool, Pooled, Span, Tags, pool_states
-from .layers import EmbeddingTable, LayerProduct, LinearLayer, generator
+from .layers import EmbeddingTable, LayerProduct, LinearLayer, generator, one_call
 from .long import Adaptive, AdaptiveHead, Axial, RelativeWaves, SegmentMemory
 from .masks import Causal, Documents, Everyone, Given, Global, Globals, Mask, Padding, Prefix, SlidingWindow
 from .mixers import Convolution, Recurrent
 from .model import Model, SingleStack, SingleStackModel, TransformerModel
+from .norm import rms_norm
 from .position_schemes import Alibi, Learned, RelativeBuckets, Sinusoidal, waves
 from .positions import BoundPositions, NoPositions, Positions, PositionScheme
-from .rope import Rope, Stretch
+from .rope import Rope, Stretch, rotate_pairs
 from .rope_scaling import DynamicNTK, LinearStretch, Llama3, Yarn
 from .tap import OFF, Recorder, Tap, sites
 from .tower import Stack, Tower
@@ -45,7 +46,7 @@ from .view import View
 
 __all__ = [
     # a model and its parts
-    "EmbeddingTable", "LayerProduct",
+    "EmbeddingTable", "LayerProduct", "one_call", "rms_norm", "rotate_pairs",
     "SingleStack", "EncoderDecoder", "Tower", "Block", "Attention", "Model",
     "TransformerModel", "SingleStackModel", "EncoderDecoderModel",
     # the options

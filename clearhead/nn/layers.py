@@ -3,19 +3,26 @@
 torch initialises a new layer at once, from its global generator. Here that would cost time for numbers that
 are overwritten and, on the meta device, a second of imports.
 
-A layer may have a `product`: the same matrix, packed by `clearhead.engine` for this machine. Its parameters
-stay what they are; the product is used for inference only, and only while it is a copy of them.
+Here is also what `clearhead.engine` needs to compute the same faster. A layer may have a `product`: the same
+matrix, packed for this machine. Its parameters stay what they are; the product is used for inference only,
+and only while it is a copy of them. A function may be `one_call` to what records the calls of torch.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import wraps
+from typing import ParamSpec, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function_unary
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:
@@ -74,3 +81,21 @@ class EmbeddingTable(nn.Embedding):
     def forward(self, ids: Tensor) -> Tensor:
         found = F.embedding(ids, self.weight)
         return found if self.number is None else found.to(self.number)
+
+
+def one_call(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function of a tensor and more, called without keywords: it is recorded as one call.
+
+    A decode step is captured by a TorchFunctionMode, which records the torch calls of a step. The function
+    dispatches through torch's `__torch_function__` protocol, so it is recorded whole, and can be replayed as
+    it is or by an operator that computes it in one pass (`clearhead.engine.fused`).
+    """
+
+    @wraps(function)
+    def dispatched(*args: P.args, **kwargs: P.kwargs) -> T:
+        if has_torch_function_unary(args[0]):
+            result: T = handle_torch_function(dispatched, (args[0],), *args, **kwargs)
+            return result
+        return function(*args, **kwargs)
+
+    return dispatched

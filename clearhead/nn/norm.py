@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..spec import Amplitude, Spec
 from .cost import HiddenShape, PartCost
 from .counting import count_cost
-from .one_call import one_call
+from .layers import one_call
 
 
 class Norm(Spec):

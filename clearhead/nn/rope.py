@@ -15,7 +15,7 @@ from torch import Tensor
 from ..errors import SpecError
 from ..spec import AboveOne, Dims, Rate, Spec
 from .cost import HiddenShape, PartCost, PositionCost
-from .one_call import one_call
+from .layers import one_call
 from .positions import BoundPositions, Positions, PositionScheme
 from .view import View
 

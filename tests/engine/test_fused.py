@@ -141,10 +141,7 @@ def test_attend(groups: int, pairing: str | None, window: int, mask: str | None,
     elif mask == "numbers":
         given = added = numbers(1, heads, 1, length, seed=4)
         given[..., 9] = float("-inf")
-    if given is not None and window:  # of a window, the mask of its keys
-        sliced = given[..., -window:]
-    else:
-        sliced = given
+    sliced = given[..., -window:] if given is not None and window else given  # the mask of the keys used
     scores = (q @ plain_keys[:, :, :length].repeat_interleave(heads // groups, 1).mT) * 0.3 + added
     weights = scores.masked_fill(~allowed, float("-inf")).softmax(-1).nan_to_num(0.0)
     wanted = weights @ plain_values[:, :, :length].repeat_interleave(heads // groups, 1)
@@ -174,10 +171,8 @@ def test_attend(groups: int, pairing: str | None, window: int, mask: str | None,
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
 
 
-DECODERS = {
-    **{f"decoder/{n}": m for n, m in zoo.DECODERS.items()},
-    **{f"pair/{n}": m for n, m in zoo.PAIRS.items()},
-}
+DECODERS = {f"decoder/{n}": m for n, m in zoo.DECODERS.items()}
+DECODERS |= {f"pair/{n}": m for n, m in zoo.PAIRS.items()}
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["even", "padded"])

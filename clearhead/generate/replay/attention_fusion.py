@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...engine.fused import kernels
-from ...nn.rope import rotate_pairs
+from ...engine import kernels
+from ...nn import rotate_pairs
 from .fusion import MOST_ROWS, FusedCall, Fusion, Operand, is_call
-from .line import Line, TorchCall, name_of
+from .line import StepLine, TorchCall, name_of
 
-TOKENS = 2  # the dimension of tokens in keys and values
+KEY_AXIS = 2  # the dimension of tokens in keys and values
 Angles = tuple[Tensor, Tensor, str]  # cosines, sines, and which channels rotate together
 
 
@@ -30,10 +30,10 @@ class _Cached:
     tensor: Tensor
     length: int  # how many are used, in the second recorded step
     grows: int  # by how many a step
-    window: int  # the last so many only; 0: all
+    window: int  # how many of the last are used; 0: all
 
 
-def fuse_attention(step: Fusion, position: int, line: Line) -> FusedCall | None:
+def fuse_attention(step: Fusion, position: int, line: StepLine) -> FusedCall | None:
     if not is_call(line, F.scaled_dot_product_attention):
         return None
     return _AttentionCall(step, position, line).fused()
@@ -42,7 +42,7 @@ def fuse_attention(step: Fusion, position: int, line: Line) -> FusedCall | None:
 class _AttentionCall:
     """One call of attention, and the lines that lead to it."""
 
-    def __init__(self, step: Fusion, position: int, line: Line) -> None:
+    def __init__(self, step: Fusion, position: int, line: StepLine) -> None:
         assert line.call is not None
         self.step, self.position, self.line, self.call = step, position, line, line.call
         self.replaced: list[int] = []  # positions of the lines that the fused operator replaces
@@ -115,7 +115,7 @@ class _AttentionCall:
             "head_dim": width, "append": len(operands) == 3,
             "length": keys.length, "grows": keys.grows, "window": keys.window,
             "keys": keys.tensor, "values": values.tensor, "out": out,
-            "scores": torch.empty(keys.tensor.shape[TOKENS] + 2 * width + 64),
+            "scores": torch.empty(keys.tensor.shape[KEY_AXIS] + 2 * width + 64),
             **_strides("q", q, batch=0, head=1, query=2),
             **_strides("k", new[0].like, batch=0, head=1),
             **_strides("v", new[1].like, batch=0, head=1),
@@ -160,7 +160,7 @@ class _AttentionCall:
         """Keys or values that lie in a tensor from outside, whole or up to a length; maybe the last only."""
         step = self.step
         if step.number_of(x) is None:
-            return _Cached(x, x.shape[TOKENS], grows=0, window=0) if x.stride(-1) == 1 else None
+            return _Cached(x, x.shape[KEY_AXIS], grows=0, window=0) if x.stride(-1) == 1 else None
         at, window = step.maker(x), 0
         call = step.call_of(at)
         if call is not None and name_of(call.function) == "__getitem__" and (window := _last(call.args[1])):
@@ -171,7 +171,7 @@ class _AttentionCall:
             return None
         before = step.lines[at].before
         tensor, dim, start, length = call.args
-        if before is None or step.number_of(tensor) is not None or (dim, start) != (TOKENS, 0):
+        if before is None or step.number_of(tensor) is not None or (dim, start) != (KEY_AXIS, 0):
             return None
         self._replace(at)
         return _Cached(tensor, length, length - before.args[3], window) if tensor.stride(-1) == 1 else None
@@ -187,7 +187,7 @@ class _AttentionCall:
             made = self.step.call_of(at)
             if made is None or name_of(made.function) != "narrow" or made.args[0] is not cached.tensor:
                 continue
-            if tuple(made.args[1:]) != (TOKENS, cached.length - 1, 1):
+            if tuple(made.args[1:]) != (KEY_AXIS, cached.length - 1, 1):
                 return None
             self._replace(position)
             self._replace(at)
@@ -220,11 +220,11 @@ def _last(index: Any) -> int:
     """The length of a slice [:, :, -length:]; 0 if the index is another."""
     if (
         not isinstance(index, tuple)
-        or len(index) != TOKENS + 1
-        or index[:TOKENS] != (slice(None), slice(None))
+        or len(index) != KEY_AXIS + 1
+        or index[:KEY_AXIS] != (slice(None), slice(None))
     ):
         return 0
-    last = index[TOKENS]
+    last = index[KEY_AXIS]
     if not isinstance(last, slice) or last.stop is not None or last.step is not None:
         return 0
     return max(-last.start, 0) if isinstance(last.start, int) else 0

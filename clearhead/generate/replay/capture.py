@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from .fusion import Fusion
-from .line import WRITERS, Line, TorchCall, name_of
+from .line import WRITERS, StepLine, TorchCall, name_of
 
 ReplayFn = Callable[[Tensor, int], Tensor]  # the new ids, and how many steps after the last recorded one
 # The same operator without torch's Python wrapper.
@@ -103,14 +103,14 @@ class _Comparison:
         """The number of a tensor of the second step; None for what was not made in it."""
         return self._numbers[1].get(id(x))
 
-    def _lines(self, one: TorchCall, two: TorchCall) -> Iterator[Line]:
+    def _lines(self, one: TorchCall, two: TorchCall) -> Iterator[StepLine]:
         """The line of a call; for each output that is a view, also a direct line to it."""
         yield (whole := self._line(one, two))
         for a, b, number in zip(one.outputs, two.outputs, whole.makes, strict=True):
             if number is not None and (view := self._view(a, b, number, one)):
                 yield view
 
-    def _view(self, a: Tensor, b: Tensor, number: int, call: TorchCall) -> Line | None:
+    def _view(self, a: Tensor, b: Tensor, number: int, call: TorchCall) -> StepLine | None:
         """This tensor as one `as_strided` of the tensor that allocated its memory: views in one step."""
         address = a.untyped_storage().data_ptr()
         if address not in self._roots:
@@ -121,16 +121,16 @@ class _Comparison:
         if root is None or layout != (tuple(b.shape), b.stride(), b.storage_offset()):
             return None
         text = f"{self._constant(torch.as_strided)}({{}}, {', '.join(map(str, layout))})"
-        return Line(text, [root], [number], single=True, writes=False, view=layout)
+        return StepLine(text, [root], [number], single=True, writes=False, view=layout)
 
-    def _line(self, one: TorchCall, two: TorchCall) -> Line:
+    def _line(self, one: TorchCall, two: TorchCall) -> StepLine:
         reads: list[int] = []
         try:
             text: str | None = self._call(one, two, reads)
         except StepsDifferError:
             text = None
         makes = [self._number(a, b) for a, b in _pairs(one.outputs, two.outputs)]
-        return Line(text, reads, makes, isinstance(one.result, Tensor), one.writes, call=two, before=one)
+        return StepLine(text, reads, makes, isinstance(one.result, Tensor), one.writes, call=two, before=one)
 
     def _call(self, one: TorchCall, two: TorchCall, reads: list[int]) -> str:
         if one.function != two.function or one.kwargs.keys() != two.kwargs.keys():
@@ -203,7 +203,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
         yield from _tensors(tuple(value.values()))
 
 
-def _needed(lines: Sequence[Line], output: int) -> list[Line]:
+def _needed(lines: Sequence[StepLine], output: int) -> list[StepLine]:
     """The lines that the output or a tensor outside depends on; checks that passed are not repeated."""
     wanted, kept = {output}, []
     for line in reversed(lines):
@@ -217,7 +217,7 @@ def _needed(lines: Sequence[Line], output: int) -> list[Line]:
     return kept[::-1]
 
 
-def _source(lines: Sequence[Line], output: int, statics: dict[int, str]) -> str:
+def _source(lines: Sequence[StepLine], output: int, statics: dict[int, str]) -> str:
     """Registers are reused after the last use of their tensor, so no activation lives longer than needed.
 
     `statics` are tensors that are the same object in every step, by their names.

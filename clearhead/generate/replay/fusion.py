@@ -24,11 +24,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...engine.fused import kernels
-from ...engine.int8 import INT8_LEVELS, AsymmetricProduct, int8_operator
-from ...engine.products import Product, apply_product
-from ...nn.norm import rms_norm
-from .line import Line, TorchCall, name_of
+from ...engine import INT8_LEVELS, AsymmetricProduct, Product, apply_product, int8_operator, kernels
+from ...nn import rms_norm
+from .line import StepLine, TorchCall, name_of
 
 MOST_ROWS = 64  # for more, torch's threads are faster
 ACTIVATION_NAMES: dict[Any, str] = {F.silu: "silu", F.relu: "relu"}  # gelu is told by its argument
@@ -96,14 +94,14 @@ class FusedCall:
 class Fusion:
     """Rewrites the lines of one step. `number_of` gives the number of a tensor made in the step."""
 
-    lines: list[Line]
+    lines: list[StepLine]
     number_of: Callable[[Any], int | None]
     constant: Callable[[Any], str]
     statics: dict[int, str] = field(default_factory=dict)  # tensors that are the same object in every step
     _fused: dict[int, FusedCall] = field(default_factory=dict)  # by position
     _buffers: dict[int, Tensor] = field(default_factory=dict)  # the static tensors, by number
 
-    def run(self) -> list[Line]:
+    def run(self) -> list[StepLine]:
         from .attention_fusion import fuse_attention
 
         if kernels() is None or not any(is_call(line, apply_product) for line in self.lines):
@@ -170,7 +168,7 @@ class Fusion:
         self.statics[number] = self.constant(out)
         return out
 
-    def _name_static_view(self, line: Line) -> None:
+    def _name_static_view(self, line: StepLine) -> None:
         """A view of a static tensor is static, too."""
         if line.view is not None and line.reads[0] in self._buffers:
             (number,) = line.makes
@@ -215,7 +213,7 @@ class Fusion:
         fused = [call for call in self._fused.values() if number in call.reads]
         return fused, [i for i in self.readers(number) if i not in self._fused]
 
-    def _gives_halves(self, line: Line, product: Product) -> bool:
+    def _gives_halves(self, line: StepLine, product: Product) -> bool:
         """Whether the results may stay as the product gives them; sets the flags of their readers if so."""
         if product.gives == torch.float32:
             return True
@@ -237,7 +235,7 @@ class Fusion:
         assert other is not None
         self.statics[other] = name
 
-    def _fused_line(self, call: FusedCall) -> Line:
+    def _fused_line(self, call: FusedCall) -> StepLine:
         numbers = [call.numbers.get(name, 0) for name in call.names]
         params = np.array([_as_integer(value) for value in numbers], dtype=np.int64)
         self.constant((params, numbers))  # alive as long as the step
@@ -251,7 +249,7 @@ class Fusion:
         function, left = self.constant(getattr(kernels(), call.kernel)), f"s{call.makes[0]}, z{call.makes[0]}"
         text = f"{function}({', '.join([*words, *call.words])})"
         others = [number for x in call.tensors if (number := self.number_of(x)) is not None]
-        return Line(
+        return StepLine(
             text, named, call.makes, single=False, writes=call.writes, left=left, needs=[*call.reads, *others]
         )
 
@@ -282,7 +280,7 @@ class _Address(int):
     """An integer that is an object of its own, so that it gets a name of its own."""
 
 
-def fuse_norm(step: Fusion, position: int, line: Line) -> FusedCall | None:
+def fuse_norm(step: Fusion, position: int, line: StepLine) -> FusedCall | None:
     call = line.call
     if call is None or not (is_call(line, rms_norm) or is_call(line, F.layer_norm)):
         return None
@@ -314,7 +312,7 @@ def fuse_norm(step: Fusion, position: int, line: Line) -> FusedCall | None:
     )  # fmt: skip
 
 
-def fuse_gate(step: Fusion, position: int, line: Line) -> FusedCall | None:
+def fuse_gate(step: Fusion, position: int, line: StepLine) -> FusedCall | None:
     call = line.call
     if call is None or not isinstance(call.result, Tensor) or not call.result.is_contiguous():
         return None
@@ -350,7 +348,7 @@ def fuse_gate(step: Fusion, position: int, line: Line) -> FusedCall | None:
     )  # fmt: skip
 
 
-def is_call(line: Line, function: Any) -> bool:
+def is_call(line: StepLine, function: Any) -> bool:
     return line.text is not None and line.call is not None and line.call.function is function
 
 

@@ -40,11 +40,11 @@ class TorchCall:
         return in_place or name in WRITERS or "out" in self.kwargs
 
 
-Layout = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides, offset
+ViewLayout = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides, offset
 
 
 @dataclass(frozen=True)
-class Line:
+class StepLine:
     """A call as a line of source. `text` is None if the two steps differ: then nobody may need its result."""
 
     text: str | None
@@ -54,7 +54,7 @@ class Line:
     writes: bool
     call: TorchCall | None = None  # the call in the second recorded step
     before: TorchCall | None = None  # and in the first
-    view: Layout | None = None  # of a line that is a view of the tensor that it reads
+    view: ViewLayout | None = None  # of a line that is a view of the tensor that it reads
     left: str | None = None  # of a fused operator: the names that it assigns; its tensors are static
     needs: Sequence[int] = ()  # tensors that a fused operator reads by address
 
