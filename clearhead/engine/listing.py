@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..nn import Model
 from .choice import PRODUCT_TOLERANCE, choose_product
+from .int4 import GROUP_SIZE, MAX_CODE, ZERO_CODE, Int4Product, Int4Weights
 from .int8 import AsymmetricProduct, DequantizedProduct, SplitProduct, SymmetricProduct
 from .precision import InferencePrecision, candidates, int8_pack
 from .preparing import ProductShape
@@ -44,11 +45,9 @@ def chosen_product(precision: InferencePrecision, spec: Model, shape: ProductSha
 class _RoundedInt4:
     """Int4 by plain rounding: searching better scales takes much longer and changes no speed."""
 
-    name = "int4"
+    name = Int4Product.name
 
     def __call__(self, weight_OI: Tensor, bias_O: Tensor | None) -> Product:
-        from .int4 import GROUP_SIZE, MAX_CODE, ZERO_CODE, Int4Product, Int4Weights
-
         outputs, inputs = weight_OI.shape
         groups = F.pad(weight_OI, (0, -inputs % GROUP_SIZE)).view(outputs, -1, GROUP_SIZE)
         low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
@@ -56,8 +55,7 @@ class _RoundedInt4:
         codes = ((groups - low) / scale).round().clamp(0, MAX_CODE).byte().view(outputs, -1)[:, :inputs]
         zero = low + ZERO_CODE * scale
         weights = Int4Weights(codes, scale.squeeze(-1).bfloat16(), zero.squeeze(-1).bfloat16())
-        product: Product = Int4Product(weights, bias_O)
-        return product
+        return Int4Product(weights, bias_O)
 
 
 INT4_BY_ROUNDING = _RoundedInt4()

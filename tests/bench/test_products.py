@@ -79,7 +79,7 @@ def test_every_product_of_every_shape_is_listed(folder: str, capsys: pytest.Capt
     one = next(p for p in found["products"] if p["product"] == "float32" and p["rows"] == "1")
     size = 4 * one["outputs"] * one["inputs"]
     assert one["memory_share"] == pytest.approx(1e6 * size / one["microseconds"] / found["bandwidth"])
-    assert found["row_seconds"]["int8"] > 0
+    assert {"int8", "int8-fine", "int4"} <= found["row_seconds"].keys()
     code, out, _ = run(capsys, *words, "--precision", "float32", "int8-fine")
     assert code == 0 and "for float32" in out and "128 x 32, 2 times" in out and "96 x 32, vocabulary" in out
     assert "bfloat16" not in out
