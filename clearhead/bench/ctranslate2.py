@@ -1,15 +1,10 @@
-"""CTranslate2 as a peer: a folder saved by Clearhead in; a decoder in a separate process out.
-
-Once its threads have run, all other computation in the same process takes 50 % longer.
-"""
+"""CTranslate2 as a peer: a folder saved by Clearhead in; a decoder out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -45,45 +40,23 @@ def convert_folder(folder: Path, kind: str, vocab: int, *, translates: bool) -> 
     return ConvertedModel(out, kind, words, translates)
 
 
-class CTranslate2Process:
-    """Decodes in another process, which opens the model once."""
-
-    def __init__(self, model: ConvertedModel, ids: list[list[int]], task: DecodeTask, cores: int) -> None:
-        arguments = (model, ids, task, cores)
-        self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_open, initargs=arguments)
-
-    def __enter__(self) -> Decoder:
-        return lambda: self._pool.submit(_decode).result()
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown()
-
-
-_opened: list[Decoder] = []  # in the other process: the decoder that `_open` created
-
-
-def _open(model: ConvertedModel, ids: list[list[int]], task: DecodeTask, cores: int) -> None:
+def open_ctranslate2(model: ConvertedModel, threads: int) -> Decoder:
     library: Any = import_module("ctranslate2")
-    rows = [[model.words[i] for i in row] for row in ids]
     engine = (library.Translator if model.translates else library.Generator)(
-        str(model.folder), device="cpu", compute_type=model.kind, inter_threads=1, intra_threads=cores
+        str(model.folder), device="cpu", compute_type=model.kind, inter_threads=1, intra_threads=threads
     )
 
-    def translate() -> list[list[int]]:
-        lengths = {"min_decoding_length": task.tokens, "max_decoding_length": task.tokens}
-        results = engine.translate_batch(rows, beam_size=task.beams, **lengths)
-        return [[int(word[1:]) for word in result.hypotheses[0]] for result in results]
-
-    def continue_prompts() -> list[list[int]]:
+    def decode(ids: Sequence[list[int]], task: DecodeTask) -> list[list[int]]:
+        rows = [[model.words[i] for i in row] for row in ids]
+        if model.translates:
+            lengths = {"min_decoding_length": task.tokens, "max_decoding_length": task.tokens}
+            results = engine.translate_batch(rows, beam_size=task.beams, **lengths)
+            return [[int(word[1:]) for word in result.hypotheses[0]] for result in results]
         lengths = {"min_length": task.tokens, "max_length": task.tokens}
         results = engine.generate_batch(rows, beam_size=task.beams, include_prompt_in_result=False, **lengths)
         return [list(result.sequences_ids[0]) for result in results]
 
-    _opened.append(translate if model.translates else continue_prompts)
-
-
-def _decode() -> list[list[int]]:
-    return _opened[0]()
+    return decode
 
 
 class _WordTokenizer:

@@ -1,4 +1,4 @@
-"""Embedding speed of Clearhead (float32 and int8) and sentence-transformers: one model, the same texts.
+"""Embedding speed of Clearhead in several precisions and sentence-transformers: one model, the same texts.
 
 The quality of the vectors is reported, too: their cosine similarity with the peer's and, for rated pairs,
 Spearman's rank correlation as in the SICK-R benchmark.
@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..bundle import load
+from ..engine import InferencePrecision
 from ..errors import InputError
 from .timing import ProgressCallback, installed, measure_in_turns, quiet_libraries
 
@@ -46,13 +47,19 @@ class EmbedBenchmark:
 
 
 def compare_embedding(
-    folder: str, texts: Sequence[str], pairs: Sequence[RatedPair], *, rounds: int, progress: ProgressCallback
+    folder: str,
+    texts: Sequence[str],
+    pairs: Sequence[RatedPair],
+    precisions: Sequence[InferencePrecision],
+    *,
+    rounds: int,
+    progress: ProgressCallback,
 ) -> EmbedBenchmark:
     peers, missing = installed(EMBED_PEERS)
-    sides: dict[str, Embedder] = {
-        "clearhead": load(folder).embed,
-        "clearhead int8": load(folder, quantize="int8").embed,
-    }
+    sides: dict[str, Embedder] = {}
+    for precision in precisions:
+        progress(f"opening clearhead {precision}")
+        sides[f"clearhead {precision}"] = load(folder, precision=precision).embed
     if not missing:
         progress("opening sentence-transformers")
         sides["sentence-transformers"] = sentence_transformers(folder)
@@ -60,13 +67,14 @@ def compare_embedding(
         {name: _text_counter(side, texts) for name, side in sides.items()}, rounds, progress
     )
     vectors = {name: side(texts) for name, side in sides.items()}
-    reference = vectors.get("sentence-transformers", vectors["clearhead"])
+    reference = vectors["sentence-transformers"] if not missing else load(folder).embed(texts)
     cosine = {name: float(F.cosine_similarity(x, reference).min()) for name, x in vectors.items()}
     scores = {}
     for name, side in sides.items() if pairs else ():
         progress(f"ranking {len(pairs):,} pairs: {name}")
         scores[name] = rank_correlation(side, pairs)
-    return EmbedBenchmark(speeds, cosine, scores, peers, missing)
+    not_there = [f"{name} (not installed: pip install {name})" for name in missing]
+    return EmbedBenchmark(speeds, cosine, scores, peers, not_there)
 
 
 def sentence_transformers(folder: str) -> Embedder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,8 +12,9 @@ TrainingRows = Literal["ragged", "dense"]
 QUALITY_TASKS = ("recall", "listops", "text")
 """Tasks of the quality benchmark."""
 
-Decoder = Callable[[], list[list[int]]]
-"""Decodes once and returns the new ids of each row."""
+DECODE_PEERS = {"transformers": "transformers", "transformers-bfloat16": "transformers",
+                "ctranslate2": "ctranslate2", "llama.cpp": "xllamacpp"}  # fmt: skip
+"""Peers of the decoding benchmark, and the packages they need."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class DecodeTask:
         """The settings under the names that Clearhead and transformers share."""
         length = {"max_new_tokens": self.tokens, "min_new_tokens": self.tokens}
         return {**length, "num_beams": self.beams, "do_sample": False}
+
+
+Decoder = Callable[[Sequence[list[int]], DecodeTask], list[list[int]]]
+"""Takes the ids of the prompts and returns the new ids of each row."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..engine import (
+    PackProgress,
     check_precision,
     input_squares,
     layout,
@@ -25,7 +26,9 @@ CALIBRATION_ROWS, CALIBRATION_LENGTH = 8, 200  # random ids that int4 is calibra
 WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.02, "int8-fine": 1.02, "int4": 0.65}
 
 
-def prepare_bundle(bundle: BundleParts, precision: str | None, threads: int | None) -> None:
+def prepare_bundle(
+    bundle: BundleParts, precision: str | None, threads: int | None, progress: PackProgress | None = None
+) -> None:
     """Pack the weights of the bundle's model in place."""
     model = bundle.model
     chosen = stored_precision(bundle.dtype) if precision is None else check_precision(precision)
@@ -36,7 +39,8 @@ def prepare_bundle(bundle: BundleParts, precision: str | None, threads: int | No
     unprepare(model)
     _check_memory(bundle, chosen)
     layout.use_mapped(model)
-    prepare_model(model, chosen, importance=_input_importance(bundle) if chosen == "int4" else None)
+    importance = _input_importance(bundle) if chosen == "int4" else None
+    prepare_model(model, chosen, importance=importance, progress=progress)
     give_back(model.parameters())
     trim_heap()
 

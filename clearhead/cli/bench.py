@@ -10,11 +10,12 @@ bench = App(name="bench", help="Benchmark against every peer library that is ins
 
 # Named by strings, so that a bench is imported when it is called.
 WHAT = {
-    "decode": "Decoding: tokens per second in float32 and int8, against transformers and CTranslate2.",
+    "decode": "Decoding: tokens per second in every precision, against transformers, CTranslate2, llama.cpp.",
+    "products": "Matrix products: the speed of each for the shapes of a model, and which are used here.",
     "train": "Training: tokens per second without padding, against Hugging Face's Trainer.",
     "attention": "Attention kernels by sequence length: time, memory, FLOPs, and where each pays off.",
     "quality": "Attention kernels: what the same small model learns with each, all else equal.",
-    "embed": "Sentence embeddings: texts per second in float32 and int8, against sentence-transformers.",
+    "embed": "Sentence embeddings: texts per second in several precisions, against sentence-transformers.",
 }
 for name, purpose in WHAT.items():
     bench.command(f"clearhead.cli.bench_{name}:{name}", name=name, help=purpose)

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from ..errors import InputError
 from .bench import print_footer, print_speeds
 from .console import ERR, print_json
-from .options import Json, Threads, lines_of
+from .options import Json, Threads, checked_precisions, lines_of
 
 
 def embed(
@@ -20,12 +20,20 @@ def embed(
     pairs: Annotated[
         tuple[str, ...], Parameter(help="tables of rated pairs, as in SICK: also report the rank correlation")
     ] = (),
+    precision: Annotated[
+        tuple[str, ...],
+        Parameter(
+            consume_multiple=True,
+            negative="",
+            help="float32, bfloat16, int8, int8-fine, int4: one or several",
+        ),
+    ] = ("float32", "bfloat16", "int8"),
     count: Annotated[int, Parameter(help="number of texts to time")] = 1000,
     rounds: Annotated[int, Parameter(help="rounds per side; the median is reported")] = 5,
     threads_: Threads = None,
     json: Json = False,
 ) -> None:
-    """Clearhead in float32 and int8, and sentence-transformers, on the same texts: texts per second."""
+    """Clearhead in several precisions and sentence-transformers, on the same texts: texts per second."""
     from ..bench.embed import compare_embedding, read_rated_pairs
     from ..bench.timing import describe_machine, set_threads
 
@@ -34,9 +42,10 @@ def embed(
     texts = texts[:count]
     if not texts:
         raise InputError("nothing to embed; give a file with one text per line, or --pairs")
+    precisions = checked_precisions(precision)
     cores = set_threads(threads_)
     with ERR.status("loading") as status:
-        result = compare_embedding(model, texts, rated, rounds=rounds, progress=status.update)
+        result = compare_embedding(model, texts, rated, precisions, rounds=rounds, progress=status.update)
     line = describe_machine(cores, result.peers)
     if json:
         print_json({"model": model, "machine": line, "rounds": rounds, "texts": len(texts), **vars(result)})

@@ -12,8 +12,9 @@ from cyclopts import Parameter
 
 from ..errors import ClearheadError, InputError
 from .console import ERR, print_json, write
-from .decoding import NO_OPTIONS, DecodingOptions, load_with_status
-from .options import DeviceName, Quantize, Set, edits
+from .decoding import NO_OPTIONS, DecodingOptions
+from .opening import open_prepared
+from .options import DeviceName, ModelThreads, PrecisionName, Set, edits
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
@@ -33,8 +34,9 @@ def chat(
     system: Annotated[str | None, Parameter(help="system message")] = None,
     decoding: DecodingOptions = NO_OPTIONS,
     set_: Set = None,
-    quantize: Quantize = None,
+    precision: PrecisionName = None,
     device: DeviceName = None,
+    threads_: ModelThreads = None,
     json: Annotated[bool, Parameter(negative="", help="JSON output; needs --message")] = False,
 ) -> None:
     """Chat with a model. The prompt is formatted with the checkpoint's chat template.
@@ -43,10 +45,8 @@ def chat(
     """
     if json and message is None:
         raise InputError("--json needs --message; a conversation is not one document")
-    bundle, settings = (
-        load_with_status(model, quantize=quantize, edit=edits(set_), device=device),
-        decoding.settings(),
-    )
+    settings = decoding.settings()
+    bundle = open_prepared(model, precision=precision, edit=edits(set_), device=device, threads=threads_)
     if bundle.tokenizer is None or bundle.tokenizer.chat_template is None:
         raise InputError(f"{model} has no chat template, so it is not a chat model; use clearhead generate")
     first: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-
-from .console import ERR
-from .options import Edits
-
-if TYPE_CHECKING:
-    from ..bundle import Bundle
 
 
 @Parameter(name="*")
@@ -101,16 +94,6 @@ class DecodingOptions:
                 options["early_stopping"]
             ]
         return options
-
-
-def load_with_status(
-    model: str, *, quantize: str | None = None, edit: Edits | None = None, device: str | None = None
-) -> Bundle:
-    """Load a model, with a status line."""
-    from ..bundle import load
-
-    with ERR.status(f"loading {Path(model).name}"):
-        return load(model, quantize=quantize, edit=edit, device=device)
 
 
 NO_OPTIONS = DecodingOptions()  # no option given

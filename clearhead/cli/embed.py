@@ -15,7 +15,8 @@ from rich.markup import escape
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
 from .file_rows import read_file_rows
-from .options import DeviceName, Json, ModelName, Quantize, Set, edits
+from .opening import open_prepared
+from .options import DeviceName, Json, ModelName, ModelThreads, PrecisionName, Set, edits
 from .vectors import check_out, check_same_model, json_line, read_vectors, write_vectors
 
 if TYPE_CHECKING:
@@ -47,25 +48,23 @@ def embed(
         int | None, Parameter(help="texts per batch (default: by their lengths)", show_default=False)
     ] = None,
     set_: Set = None,
-    quantize: Quantize = None,
+    precision: PrecisionName = None,
     device: DeviceName = None,
+    threads_: ModelThreads = None,
     json: Json = False,
 ) -> None:
     """Embed each text, pooled as the checkpoint specifies; or find the texts most similar to another."""
-    from ..bundle import load
-
     _check(file, out, vectors, search, top)
     if vectors is not None:
         texts, found = read_vectors(vectors)
-        with ERR.status("loading"):
-            bundle = load(model, quantize=quantize, edit=edits(set_), device=device)
+        bundle = open_prepared(model, precision=precision, edit=edits(set_), device=device, threads=threads_)
         check_same_model(bundle, vectors, texts, found)
         assert search is not None
         _print_matches(search, texts, bundle.similarity(found, search)[:, 0], top, json=json)
         return
     texts = _read_texts(file or "", column)
+    bundle = open_prepared(model, precision=precision, edit=edits(set_), device=device, threads=threads_)
     with ERR.status(f"embedding {len(texts):,} texts"):
-        bundle = load(model, quantize=quantize, edit=edits(set_), device=device)
         found = bundle.embed(texts, batch_size=batch_size).cpu()
     _print_cut(bundle, texts)
     if search is not None:

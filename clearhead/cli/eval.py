@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,9 +13,11 @@ from rich.markup import escape
 
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
-from .options import DeviceName, Json, ModelName, Quantize, Set, edits
+from .opening import open_prepared
+from .options import DeviceName, Json, ModelName, ModelThreads, PrecisionName, Set, edits
 
 if TYPE_CHECKING:
+    from ..bundle import Bundle
     from ..lens import EvaluationView
     from ..recipes import EvaluationReport, RunConfig
 
@@ -46,15 +50,15 @@ def evaluate(
         str | None, Parameter(help="confusion matrix and worst examples as .png, .svg, .pdf or .html")
     ] = None,
     set_: Set = None,
-    quantize: Quantize = None,
+    precision: PrecisionName = None,
     device: DeviceName = None,
+    threads_: ModelThreads = None,
     json: Json = False,
 ) -> None:
     """Evaluate a model on a file: accuracy, F1, BLEU, ROUGE, perplexity or Spearman, by its head.
 
     A folder of a run without FILE is evaluated on its own validation rows.
     """
-    from ..bundle import load
     from ..data import parse_map
     from ..lens import check_evaluation_path, save_evaluation
     from ..recipes import evaluate_file
@@ -62,9 +66,11 @@ def evaluate(
     if save is not None:
         check_evaluation_path(save)
     settings = _settings(model)
+    opening = partial(
+        open_prepared, model, precision=precision, edit=edits(set_), device=device, threads=threads_
+    )
     if files:
-        with ERR.status("loading"):
-            bundle = load(model, quantize=quantize, edit=edits(set_), device=device)
+        bundle = opening()
         with ERR.status("scoring"):
             report = evaluate_file(
                 bundle,
@@ -83,7 +89,7 @@ def evaluate(
         for option, value in given.items():
             if value is not None:
                 raise InputError(f"{option} is for a data file; the rows of a run are read as it was trained")
-        report = _own_rows(model, settings, split or "valid", edits(set_), quantize, device)
+        report = _own_rows(model, settings, split or "valid", edits(set_), opening)
     name = " ".join(files) or split or "valid"
     shown = _view(report, f"{Path(model).name} on {' '.join(Path(f).name for f in files) or name}", worst)
     if save is not None:
@@ -109,16 +115,12 @@ def _own_rows(
     settings: RunConfig,
     split: str,
     edit: dict[str, str],
-    quantize: str | None,
-    device: str | None,
+    opening: Callable[[], Bundle],
 ) -> EvaluationReport:
-    from ..bundle import load
     from ..recipes import evaluate_run, prepare
 
     prepared = prepare(replace(settings, model={"family": folder, "edit": edit}))
-    bundle = prepared.bundle if quantize is None else load(folder, quantize=quantize, edit=edit)
-    if device is not None:
-        bundle.to(device)
+    bundle = opening()
     with ERR.status("scoring"):
         return evaluate_run(prepared, bundle, split)
 

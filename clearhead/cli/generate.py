@@ -15,8 +15,9 @@ from rich.text import Text
 
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table, write
-from .decoding import NO_OPTIONS, DecodingOptions, load_with_status
-from .options import DeviceName, Quantize, Set, edits, lines_of
+from .decoding import NO_OPTIONS, DecodingOptions
+from .opening import open_prepared
+from .options import DeviceName, ModelThreads, PrecisionName, Set, edits, lines_of
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
@@ -48,8 +49,9 @@ def generate(
     alternatives: Annotated[int, Parameter(help="show the n most likely tokens at each position")] = 0,
     show_beams: Annotated[bool, Parameter(negative="", help="show every hypothesis of beam search")] = False,
     set_: Set = None,
-    quantize: Quantize = None,
+    precision: PrecisionName = None,
     device: DeviceName = None,
+    threads_: ModelThreads = None,
     json: Annotated[bool, Parameter(negative="", help="JSON output, with log-probabilities")] = False,
 ) -> None:
     """Generate text from a model: a folder, a Hub id or a .gguf file.
@@ -62,8 +64,8 @@ def generate(
 
     lines = _lines(text, file)
     settings = decoding.settings() | ({} if n is None else {"num_return_sequences": n})
-    bundle = load_with_status(model, quantize=quantize, edit=edits(set_), device=device)
-    draft_model = load_with_status(draft, quantize=quantize, device=device) if draft is not None else None
+    bundle = open_prepared(model, precision=precision, edit=edits(set_), device=device, threads=threads_)
+    draft_model = open_prepared(draft, precision=precision, device=device) if draft is not None else None
     # Before anything is read, so that invalid settings raise an error at once.
     generator = text_generator(bundle, settings, draft_model)
     _print_notes(generator.notes)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from ..errors import InputError, reason
 from ..learn import Lang
 from ..readfile import open_regular
+
+if TYPE_CHECKING:
+    from ..engine import InferencePrecision
 
 Json = Annotated[bool, Parameter(negative="", show_default=False, help="JSON output")]
 Language = Annotated[Lang | None, Parameter(help="zh or en (default: from the environment)")]
@@ -26,9 +29,28 @@ Set = Annotated[
         name="--set", negative="", help="replace a field of the spec: Attention.kernel='Window(left=256)'"
     ),
 ]
-Quantize = Annotated[
+PrecisionName = Annotated[
     str | None,
-    Parameter(help="int8: a quarter of the memory, faster; int8-fine: less fast, quality of float32"),
+    Parameter(
+        name=["--precision", "--quantize"],
+        help="number format of the weights (default: as they are stored). float32: exact; bfloat16: half "
+        "the memory, faster, next to no loss; int8: a quarter, faster still, a small loss; int8-fine: as "
+        "int8 with the quality of float32, less fast; int4: a sixth, the fastest for one text at a time, "
+        "the largest loss",
+    ),
+]
+ModelThreads = Annotated[
+    int | None,
+    Parameter(name="--threads", help="number of threads (default: OMP_NUM_THREADS, or all cores)"),
+]
+SomePrecisions = Annotated[
+    tuple[str, ...],
+    Parameter(
+        consume_multiple=True,
+        negative="",
+        show_default=False,
+        help="float32, bfloat16, int8, int8-fine, int4: one or several (default: all)",
+    ),
 ]
 
 DeviceName = Annotated[
@@ -36,6 +58,13 @@ DeviceName = Annotated[
 ]
 
 Edits = dict[str, str]
+
+
+def checked_precisions(words: Sequence[str]) -> tuple[InferencePrecision, ...]:
+    """The precisions to measure, each once; all if none is given."""
+    from ..engine import PRECISIONS, check_precision
+
+    return tuple(dict.fromkeys(check_precision(word) for word in words)) or PRECISIONS
 
 
 def is_edit(word: str) -> bool:

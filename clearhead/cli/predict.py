@@ -16,7 +16,8 @@ from rich.text import Text
 from ..errors import InputError
 from .console import ERR, OUT, print_json, write
 from .file_rows import FileRows, read_file_rows
-from .options import DeviceName, ModelName, Quantize, Set, edits, texts_of
+from .opening import open_prepared
+from .options import DeviceName, ModelName, ModelThreads, PrecisionName, Set, edits, texts_of
 
 if TYPE_CHECKING:
     from ..bundle import Bundle, Guess, Prediction
@@ -53,13 +54,12 @@ def predict(
         int | None, Parameter(help="rows per batch (default: by their lengths)", show_default=False)
     ] = None,
     set_: Set = None,
-    quantize: Quantize = None,
+    precision: PrecisionName = None,
     device: DeviceName = None,
+    threads_: ModelThreads = None,
     json: Annotated[bool, Parameter(negative="", help="JSON output, one line per text")] = False,
 ) -> None:
     """Predict labels, scores, tags, answers, choices or masked words, depending on the model."""
-    from ..bundle import load
-
     if (text is None) == (file is None):
         raise InputError(
             "give a text, or --file FILE for the rows of a file" + (": not both" if text else "")
@@ -68,8 +68,7 @@ def predict(
         raise InputError("--column and --context-column are for --file")
     if file is not None and (context or choice):
         raise InputError("--context and --choice are for one text; a file has columns for them")
-    with ERR.status("loading"):
-        bundle = load(model, quantize=quantize, edit=edits(set_), device=device)
+    bundle = open_prepared(model, precision=precision, edit=edits(set_), device=device, threads=threads_)
     if file is not None:
         rows = read_file_rows(file, column, context_column, choices=bundle.task == "choice")
         _predict_file(bundle, file, rows, top, batch_size, json=json)

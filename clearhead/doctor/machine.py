@@ -17,6 +17,7 @@ import torch
 from ..lens.cost import measure
 from ..malloc import available_memory
 from .findings import Finding
+from .products import check_products
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox", "microsoft-edge", "safari")
 LOW_BYTES = 2e9  # bytes; less free memory or disk than this is soon not enough
@@ -35,6 +36,7 @@ def check_machine(folder: Path | None = None) -> list[Finding]:
         _processor(),
         _threads(),
         _matrix_units(),
+        check_products(),
         _speed(),
         _memory(),
         _disk(folder),

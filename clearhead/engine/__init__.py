@@ -5,18 +5,35 @@ which results are reproducible; `fused` has operators for what a decode step doe
 forward pass computes is in `clearhead.nn`; here it is only computed faster.
 """
 
+from .choice import ROW_CLASSES, all_choices, keep_measured, measure_pack, pack_name
 from .fused import kernels
 from .int4 import input_squares
 from .int8 import INT8_LEVELS, AsymmetricProduct, int8_operator
+from .listing import all_products, chosen_product
 from .pages import give_back_pages, private_bytes, trim_heap
-from .precision import PRECISIONS, InferencePrecision, check_precision, stored_precision
-from .preparing import Preparation, preparation, prepare_model, stored_parameters, unprepare, weight_bytes
-from .products import Product, apply_product
+from .precision import PRECISIONS, InferencePrecision, candidates, check_precision, stored_precision
+from .preparing import (
+    PackProgress,
+    Preparation,
+    ProductShape,
+    preparation,
+    prepare_model,
+    product_shapes,
+    step_bytes,
+    stored_parameters,
+    unprepare,
+    weight_bytes,
+)
+from .products import Pack, Product, apply_product
 
 __all__ = [
     "PRECISIONS", "InferencePrecision", "check_precision", "stored_precision",
     "give_back_pages", "private_bytes", "trim_heap",
-    "input_squares", "Preparation", "prepare_model", "preparation", "stored_parameters", "unprepare",
-    "weight_bytes",
+    "PackProgress", "Preparation", "input_squares", "prepare_model", "preparation", "stored_parameters",
+    "unprepare", "weight_bytes",
+    # for captured decode steps
     "Product", "AsymmetricProduct", "INT8_LEVELS", "apply_product", "int8_operator", "kernels",
+    # for benchmarks and the doctor
+    "ROW_CLASSES", "Pack", "ProductShape", "all_choices", "all_products", "candidates", "chosen_product",
+    "keep_measured", "measure_pack", "pack_name", "product_shapes", "step_bytes",
 ]  # fmt: skip

@@ -33,9 +33,10 @@ from .products import Pack, Product
 
 ROW_CLASSES = {"1": 1, "2-8": 4, "9-64": 16, "many": 256}  # rows with which each class is measured
 COLD_BYTES = 96_000_000  # of all matrices of a measurement, so that each is read from memory
-MOST_COPIES = 24
+MOST_COPIES = 160
 MEASURE_SECONDS = 0.008  # per candidate and class of rows
 TOO_LARGE = 8_000_000  # weights from which on many rows are not measured: it would take too long
+PRODUCT_TOLERANCE = 0.016  # relative error of a product: that of bfloat16
 MARGIN = 0.92  # a later candidate is chosen if it takes less than this share of the time
 Times = dict[str, float]  # seconds of one product, by class of rows
 
@@ -50,28 +51,46 @@ class ProductChoice:
 
 def choose_product(packs: Sequence[Pack], outputs: int, inputs: int) -> ProductChoice:
     """The fastest of these packings for matrices of this shape; measured once per machine."""
-    key = f"{'|'.join(_name(pack) for pack in packs)} {outputs}x{inputs}"
+    key = _key(packs, outputs, inputs)
     kept = _kept().get(key)
-    if kept is None:
-        kept = _kept()[key] = {_name(pack): _measure(pack, outputs, inputs) for pack in packs}
-        _write_kept()
-    working = [_name(pack) for pack in packs if kept.get(_name(pack))]
-    if not working:
-        return ProductChoice(_name(packs[-1]), kept)
-    best = working[0]
-    for name in working[1:]:
-        if _relative(kept[name], kept[best]) < MARGIN:
-            best = name
-    return ProductChoice(best, kept)
+    if not kept:
+        kept = {pack_name(pack): measure_pack(pack, outputs, inputs) for pack in packs}
+        keep_measured(packs, outputs, inputs, kept)
+    return _choice(kept)
+
+
+def keep_measured(packs: Sequence[Pack], outputs: int, inputs: int, measured: dict[str, Times]) -> None:
+    """From now on the choice between these packings follows from these times, on this machine."""
+    _kept()[_key(packs, outputs, inputs)] = measured
+    _write_kept()
 
 
 def by_name(packs: Sequence[Pack], name: str) -> Pack:
-    return next(pack for pack in packs if _name(pack) == name)
+    return next(pack for pack in packs if pack_name(pack) == name)
 
 
 def all_kept() -> dict[str, dict[str, Times]]:
     """Everything that was measured on this machine, by candidates and shape."""
     return dict(_kept())
+
+
+def all_choices() -> dict[str, ProductChoice]:
+    """What follows from everything that was measured on this machine, by candidates and shape."""
+    return {key: _choice(kept) for key, kept in all_kept().items() if kept}
+
+
+def _key(packs: Sequence[Pack], outputs: int, inputs: int) -> str:
+    return f"{'|'.join(pack_name(pack) for pack in packs)} {outputs}x{inputs}"
+
+
+def _choice(measured: dict[str, Times]) -> ProductChoice:
+    """The first of the candidates that work, unless a later one is faster; the last if none works."""
+    working = [name for name, times in measured.items() if times]
+    best = working[0] if working else list(measured)[-1]
+    for name in working[1:]:
+        if _relative(measured[name], measured[best]) < MARGIN:
+            best = name
+    return ProductChoice(best, measured)
 
 
 def _relative(one: Times, two: Times) -> float:
@@ -80,37 +99,38 @@ def _relative(one: Times, two: Times) -> float:
     return sum(ratios) / len(ratios)
 
 
-def _name(pack: Pack) -> str:
+def pack_name(pack: Pack) -> str:
     return str(getattr(pack, "name", ""))
 
 
 @torch.inference_mode()
-def _measure(pack: Pack, outputs: int, inputs: int) -> Times:
+def measure_pack(pack: Pack, outputs: int, inputs: int, tolerance: float = PRODUCT_TOLERANCE) -> Times:
     """Seconds by class of rows; empty if it fails or is wrong."""
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(outputs, inputs, generator=generator) * inputs**-0.5
-    size = max(outputs * inputs * 4, 1)
     try:
-        copies = [pack(weight, None) for _ in range(max(1, min(MOST_COPIES, COLD_BYTES // size)))]
+        copies = [pack(weight, None)]
+        count = min(MOST_COPIES, COLD_BYTES // max(copies[0].bytes, 1))
+        copies += [pack(weight, None) for _ in range(count - 1)]
         times: Times = {}
-        for rows, count in ROW_CLASSES.items():
+        for rows, measured in ROW_CLASSES.items():
             if rows == "many" and outputs * inputs > TOO_LARGE:
                 continue
-            x = torch.randn(count, inputs, generator=generator)
-            if not is_right(copies[0], x, weight):
+            x = torch.randn(measured, inputs, generator=generator)
+            if not is_right(copies[0], x, weight, tolerance):
                 raise RuntimeError("its result is wrong")
             times[rows] = _seconds(copies, x)
-    except (RuntimeError, AttributeError, TypeError, NotImplementedError) as error:
+    except (RuntimeError, AttributeError, TypeError, ImportError) as error:
         reason = str(error).strip().split("\n")[0][:100]
-        logging.getLogger("clearhead.engine").info("%s is not used: %s", _name(pack), reason)
+        logging.getLogger("clearhead.engine").info("%s is not used: %s", pack_name(pack), reason)
         return {}
     return times
 
 
-def is_right(product: Product, x: Tensor, weight: Tensor) -> bool:
-    """Whether the product of float32 numbers is that of `F.linear`, to within bfloat16."""
+def is_right(product: Product, x: Tensor, weight: Tensor, tolerance: float = PRODUCT_TOLERANCE) -> bool:
+    """Whether the product of float32 numbers is that of `F.linear`, to within the tolerance."""
     wanted = x @ weight.T
-    return float((product.compute(x) - wanted).norm()) <= 0.016 * float(wanted.norm())
+    return float((product.compute(x) - wanted).norm()) <= tolerance * float(wanted.norm())
 
 
 def _seconds(copies: Sequence[Product], x: Tensor) -> float:

@@ -10,8 +10,10 @@ A prepared model computes in float32 around its products: norms, positions, soft
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -152,6 +154,48 @@ def weight_bytes(model: nn.Module) -> int:
     packed = {id(weight) for group in _groups(model) for weight in group.weights} if done else set()
     kept = sum(p.numel() * p.element_size() for p in model.parameters() if id(p) not in packed)
     return kept + (done.bytes if done else 0)
+
+
+def step_bytes(model: TransformerModel, bytes_per_weight: float | None = None) -> int:
+    """The bytes of matrices that a decode step reads; with `bytes_per_weight`, if each weight had that size.
+
+    Not read are the encoder, the keys and values of its output, and tables of which a step takes a row.
+    """
+    decoder = [module for module in model.modules() if isinstance(module, Stack)][-1]
+    # A layer that is shared by several blocks is read once for each of them.
+    reads = Counter(layer for block in decoder.blocks for layer in block.modules())
+    for block in decoder.blocks:
+        cross: Any = getattr(block, "cross", None)
+        if cross is not None:
+            reads[cross.k] = reads[cross.v] = 0
+    total = 0.0
+    for group in _groups(model):
+        first = group.layers[0]
+        times = 1 if first is model.head else reads[first]
+        if bytes_per_weight is not None:
+            total += times * bytes_per_weight * sum(weight.numel() for weight in group.weights)
+        elif isinstance(first.product, BoundProduct):
+            total += times * first.product.fused.product.bytes
+        else:
+            total += times * sum(weight.numel() * weight.element_size() for weight in group.weights)
+    return round(total)
+
+
+@dataclass(frozen=True)
+class ProductShape:
+    """The matrix of a product: its shape, and whether its outputs are the scores of the vocabulary."""
+
+    outputs: int
+    inputs: int
+    vocabulary: bool
+
+
+def product_shapes(model: TransformerModel) -> Counter[ProductShape]:
+    """The shapes of the products that a prepared model would have, and how many of each."""
+    return Counter(
+        ProductShape(sum(group.rows), group.weights[0].shape[1], group.layers[0] is model.head)
+        for group in _groups(model)
+    )
 
 
 def _groups(model: nn.Module) -> Iterator[_Group]:

@@ -3,13 +3,17 @@
 import json
 from pathlib import Path
 
+import ggufs
 import pytest
 import torch
 
 import clearhead as ch
 from clearhead.bench import timing
 from clearhead.bench.embed import RatedPair, rank_correlation
+from clearhead.bench.process import TimedRows
+from clearhead.bench.task import DECODE_PEERS, Decoder, DecodeTask
 from clearhead.cli.main import main
+from clearhead.engine import PRECISIONS
 from clearhead.errors import InputError
 from clearhead.text.training import train_tokenizer
 
@@ -43,26 +47,77 @@ def test_everyone_decodes_the_same_tokens(
 ) -> None:
     pytest.importorskip("ctranslate2", reason="needs ctranslate2 to compare with")
     ch.save(ch.build(family, **TINY[family]), tmp_path / "model")
-    words = ("bench", "decode", str(tmp_path / "model"), "--batch", "2", "--beams", str(beams), *SHORT)
+    words = ("bench", "decode", str(tmp_path / "model"), "--batch", "1", "2", "--beams", str(beams), *SHORT)
     code, out, _ = run(capsys, *words, "--json")
     said = json.loads(out)
     assert code == 0 and said["tokens"] == 6 and said["missing"] == []
-    ours = ["clearhead", "clearhead int8", "clearhead int8-fine"]
-    sides = [*ours, "transformers", "ctranslate2", "ctranslate2 int8"]
-    assert list(said["speeds"]) == sides and all(speed > 0 for speed in said["speeds"].values())
-    assert said["alike"]["transformers"] == 1.0
+    assert [(point["batch"], point["prompt"]) for point in said["points"]] == [(1, 5), (2, 5)]
+    for point in said["points"]:
+        sides = {side["side"]: side for side in point["sides"]}
+        peers = ["transformers float32", "ctranslate2 float32", "ctranslate2 int8"]
+        assert list(sides) == [*(f"clearhead {precision}" for precision in PRECISIONS), *peers]
+        assert sides["clearhead float32"]["same_tokens"] == 1.0
+        assert sides["transformers float32"]["same_tokens"] == 1.0
+        for side in sides.values():
+            assert side["tokens_per_second"] > 0 and side["with_prompt"] > 0 and side["prompt_seconds"] > 0
+            assert (side["memory_share"] is None) == (point["batch"] > 1 or beams > 1)
+        int8, theirs = sides["clearhead int8"], sides["ctranslate2 int8"]
+        ratio = int8["tokens_per_second"] / theirs["tokens_per_second"]
+        assert int8["times"]["ctranslate2"] == pytest.approx(ratio)
+        assert "ctranslate2" not in sides["clearhead bfloat16"]["times"]
     assert "transformers" in said["machine"] and "1 thread" in said["machine"]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_missing_peer_is_said(
+def test_llama_cpp_decodes_the_same_tokens_from_the_same_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("xllamacpp", reason="needs xllamacpp to compare with")
+    path = ggufs.write(tmp_path / "model.gguf", ggufs.llama())
+    words = ("bench", "decode", str(path), "--batch", "1", "2", "--precision", "float32")
+    code, out, err = run(capsys, *words, "--peers", "llama.cpp", "transformers-bfloat16", *SHORT, "--json")
+    assert code == 0, err
+    said = json.loads(out)
+    assert said["missing"] == []
+    for point in said["points"]:
+        sides = {side["side"]: side for side in point["sides"]}
+        assert list(sides) == ["clearhead float32", "transformers bfloat16", "llama.cpp F32"]
+        assert sides["llama.cpp F32"]["same_tokens"] == 1.0
+        assert sides["clearhead float32"]["times"].keys() == {"llama.cpp"}
+
+
+def test_decoding_is_all_tokens_but_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a clock on which a prompt takes 3 seconds and a token half a second."""
+
+    def timed(decode: Decoder, ids: list[list[int]], task: DecodeTask) -> TimedRows:
+        return TimedRows(decode(ids, task), 3.0 + 0.5 * task.tokens)
+
+    ch.save(ch.build("gpt2", **TINY["gpt2"]), tmp_path / "model")
+    monkeypatch.setattr("clearhead.bench.decode.timed", timed)
+    words = ("bench", "decode", str(tmp_path / "model"), "--peers", "none", "--precision", "float32")
+    (point,) = json.loads(run(capsys, *words, "--batch", "2", *SHORT, "--json")[1])["points"]
+    (side,) = point["sides"]
+    assert side["tokens_per_second"] == pytest.approx(2 / 0.5)
+    assert side["prompt_seconds"] == pytest.approx(3.5)
+    assert side["with_prompt"] == pytest.approx(2 * 6 / (3.0 + 6 * 0.5))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_missing_or_failing_side_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ch.save(ch.build("gpt2", **TINY["gpt2"]), tmp_path / "model")
-    monkeypatch.setattr("clearhead.bench.decode.DECODE_PEERS", ("transformers", "nobody-wrote-this"))
-    code, out, err = run(capsys, "bench", "decode", str(tmp_path / "model"), *SHORT)
-    assert code == 0 and "nobody-wrote-this" in err
-    assert "x transformers" in out and "tokens/s" in out and "100 %" in out
+    monkeypatch.setitem(DECODE_PEERS, "ctranslate2", "nobody-wrote-this")
+    words = ("bench", "decode", str(tmp_path / "model"), "--precision", "float32", "int8", *SHORT)
+    code, out, err = run(capsys, *words)
+    assert code == 0 and "nobody-wrote-this (not installed: pip install nobody-wrote-this)" in " ".join(
+        err.split()
+    )
+    assert "clearhead float32" in out and "transformers float32" in out and "100 %" in out
+    code, out, err = run(capsys, *words, "--peers", "llama.cpp")
+    assert code == 0 and "llama.cpp" in err and "clearhead int8" in out and "transformers" not in out
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -87,9 +142,14 @@ def test_vectors_are_the_peers(tmp_path: Path, capsys: pytest.CaptureFixture[str
     words = ("bench", "embed", str(tmp_path / "model"), "--pairs", str(tmp_path / "pairs.tsv"))
     code, out, _ = run(capsys, *words, "--rounds", "1", "--threads", "1", "--json")
     said = json.loads(out)
-    assert code == 0 and list(said["speeds"]) == ["clearhead", "clearhead int8", "sentence-transformers"]
-    assert said["cosine"]["clearhead"] > 0.99999 and said["cosine"]["clearhead int8"] > 0.99
-    assert said["spearman"]["clearhead"] == pytest.approx(said["spearman"]["sentence-transformers"])
+    own = [f"clearhead {precision}" for precision in ("float32", "bfloat16", "int8")]
+    assert code == 0 and list(said["speeds"]) == [*own, "sentence-transformers"]
+    assert said["cosine"]["clearhead float32"] > 0.99999 and said["cosine"]["clearhead int8"] > 0.99
+    assert said["cosine"]["clearhead bfloat16"] > 0.999 and said["spearman"].keys() == said["speeds"].keys()
+    theirs = said["spearman"]["sentence-transformers"]
+    assert said["spearman"]["clearhead float32"] == pytest.approx(theirs)
+    code, out, _ = run(capsys, *words, "--rounds", "1", "--threads", "1", "--precision", "int8-fine")
+    assert code == 0 and "clearhead int8-fine" in out and "clearhead float32" not in out and "Spearman" in out
 
 
 def test_rank_correlation_is_spearmans() -> None:
@@ -120,6 +180,13 @@ def test_turns_are_taken_in_rounds() -> None:
         (("bench", "decode", "--threads", "999"), "threads is 999"),
         (("bench", "decode", "--beams", "0"), "--beams is 0"),
         (("bench", "decode", "bert-base", "--rounds", "1"), "give a model that generates"),
+        (("bench", "decode", "--batch", "1", "0"), "--batch is 0"),
+        (("bench", "decode", "--tokens", "1"), "--tokens is 1, expected 2 or more"),
+        (("bench", "decode", "--rounds", "0"), "rounds is 0"),
+        (("bench", "decode", "--precision", "int9"), "precision is 'int9'"),
+        (("bench", "decode", "--peers", "lama.cpp"), "did you mean 'llama.cpp'?"),
+        (("bench", "decode", "gpt2", "--prompt", "1000"), "need 1064 positions, and the model has 1024"),
+        (("bench", "embed", "./nowhere", __file__, "--precision", "float64"), "precision is 'float64'"),
         (("bench", "embed", "./nowhere"), "nothing to embed"),
         (("bench", "embed", "./nowhere", "--pairs", "./nobody.tsv"), "not a table of rated pairs"),
         (("bench", "walk"), "walk"),

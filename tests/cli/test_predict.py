@@ -114,7 +114,7 @@ def test_a_search_finds_the_line_itself_first(
     ("words", "expected"),
     [
         (("predict", "HIDDEN", "a text"), "clearhead embed"),
-        (("predict", "LABELS", "a text", "--quantize", "int3"), "did you mean 'int8'?"),
+        (("predict", "LABELS", "a text", "--quantize", "int3"), "did you mean 'int4'?"),
         (("predict", "LABELS", "a text", "--top", "0"), "top is 0"),
         (("embed", "HIDDEN", "nowhere.txt"), "nowhere.txt is not a file"),
         (("embed", "HIDDEN", "FILE", "--out", "vectors.txt"), "ends in .npy, .safetensors, .jsonl"),

@@ -1,0 +1,55 @@
+"""Opening a model for a command that only asks it: its name in; a bundle out, prepared for this CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from .console import ERR
+from .options import Edits
+
+if TYPE_CHECKING:
+    from ..bundle import Bundle
+
+
+def open_prepared(
+    model: str,
+    *,
+    precision: str | None = None,
+    edit: Edits | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+) -> Bundle:
+    """Load a model and pack its weights, with a status line.
+
+    Without a precision it is the stored one. Another device than the CPU has no packed products: there a
+    float precision is the number format of all weights.
+    """
+    from ..bundle import load, open_mapped
+    from ..device import choose_device
+    from ..engine import check_precision
+
+    checked = None if precision is None else check_precision(precision)
+    set_model_threads(threads)
+    place = choose_device(device)
+    with ERR.status(f"loading {Path(model).name}") as status:
+        if place == "cpu":
+            bundle = open_mapped(model, edit=edit)
+            return bundle.prepare(
+                checked, progress=lambda done, count: status.update(f"packing matrix {done} of {count}")
+            )
+        if checked not in (None, "float32", "bfloat16"):
+            raise InputError(
+                f"--precision {checked} is for the CPU, and the device is {place}; "
+                f"leave it out, choose bfloat16, or --device cpu"
+            )
+        return load(model, dtype=checked, edit=edit, device=place)
+
+
+def set_model_threads(count: int | None) -> None:
+    """Limit the threads of torch; without a number they stay as they are."""
+    from ..bench.timing import set_threads
+
+    if count is not None:
+        set_threads(count)
