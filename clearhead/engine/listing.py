@@ -35,9 +35,9 @@ def all_products(precision: InferencePrecision) -> dict[Pack, float]:
 
 def chosen_product(precision: InferencePrecision, spec: Model, shape: ProductShape) -> str:
     """The name of the product that a model of this spec gets for this shape, on this machine."""
-    if precision == "int4":
+    if precision == "int4" and not shape.vocabulary:
         return INT4_BY_ROUNDING.name
-    if precision in ("int8", "int8-fine"):  # chosen by the kind of the model
+    if precision in ("int8", "int8-fine", "int4"):  # chosen by the kind of the model
         return int8_pack(precision, spec, vocabulary=shape.vocabulary)(torch.eye(16), None).name
     return choose_product(candidates(precision), shape.outputs, shape.inputs).name
 
