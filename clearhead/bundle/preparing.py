@@ -8,24 +8,33 @@ from ..engine import check_precision, layout, prepare_model, stored_precision, t
 from ..engine import give_back_pages as give_back
 from ..errors import InputError
 from ..malloc import available_memory
+from .keeping import KEPT_KINDS, prepare_with_kept
 from .parts import BundleParts
 
 # Bytes per weight of each precision, scales included.
 WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.02, "int8-fine": 1.02, "int4": 0.65}
 
 
-def prepare_bundle(bundle: BundleParts, precision: str | None, threads: int | None) -> None:
-    """Pack the weights of the bundle's model in place."""
+def prepare_bundle(
+    bundle: BundleParts, precision: str | None, threads: int | None, *, keep: bool = False
+) -> None:
+    """Pack the weights of the bundle's model in place; `keep` writes quantized ones into its folder."""
     model = bundle.model
     chosen = stored_precision(bundle.dtype) if precision is None else check_precision(precision)
     if threads is not None:
         if threads < 1:
             raise InputError(f"threads is {threads}, expected 1 or more")
         torch.set_num_threads(threads)
+    kind = KEPT_KINDS.get(chosen)
+    if keep and kind is None:
+        raise InputError(f"keep=True is for {', '.join(KEPT_KINDS)}; {chosen} is packed in a moment")
     unprepare(model)
     _check_memory(bundle, chosen)
     layout.use_mapped(model)
-    prepare_model(model, chosen)
+    if kind is None:
+        prepare_model(model, chosen)
+    else:
+        prepare_with_kept(bundle, chosen, kind, keep=keep)
     give_back(model.parameters())
     trim_heap()
 
