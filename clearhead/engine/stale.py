@@ -5,8 +5,8 @@ A write through `.data` or NumPy is not counted: `weight.data[3] = 0`. These are
 run, which takes a fraction of a millisecond:
 
     mapped from a file   any write is seen, because the system copied the page (`pages.py`)
-    in memory            a few numbers of every weight are compared: enough to see a weight scaled, replaced or
-                         merged with an adapter, but a change of single rows only by chance
+    in memory            a few numbers of every weight are compared: enough to see that a weight was scaled,
+                         replaced or merged with an adapter; a change of single rows is seen only by chance
 
 So write to a weight in memory under `torch.no_grad()`, which torch counts, or prepare the model again.
 """
