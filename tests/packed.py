@@ -2,12 +2,15 @@
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
+import trained
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+import clearhead as ch
 from clearhead.engine import preparation, unprepare
 from clearhead.engine.int4 import GROUP_SIZE, Int4Product
 from clearhead.engine.int8 import (
@@ -27,6 +30,7 @@ from clearhead.engine.products import (
     apply_product,
 )
 from clearhead.nn import LinearLayer, Stack, TokenLogits
+from clearhead.text import Tokenizer
 
 SINGLE, HALF = 2.0**-24, 2.0**-8  # relative rounding errors of float32 and of bfloat16
 # The norm of the difference between a prepared model and its plain twin, of the norm of the output: what the
@@ -34,6 +38,38 @@ SINGLE, HALF = 2.0**-24, 2.0**-8  # relative rounding errors of float32 and of b
 # below 0.007 in bfloat16 and 0.018 in int8; encoder-decoders with gated layers, where two rounded numbers are
 # multiplied, have up to 0.036 and 0.084.
 INPUT_ROUNDING = {"float32": 1e-5, "bfloat16": 5e-2, "int8": 0.1, "int8-fine": 1e-3, "int4": 5e-2}
+
+
+SMALL_LLAMA = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 120,
+}
+SMALL_GPT2 = {"n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 64}
+SMALL_BERT = {
+    "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4,
+}  # fmt: skip
+SMALL_T5 = {"d_model": 48, "d_kv": 12, "d_ff": 80, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4}
+SIZES = {"llama": SMALL_LLAMA, "gpt2": SMALL_GPT2, "bert": SMALL_BERT, "t5": SMALL_T5}
+WORDS = {"llama": "bytes", "gpt2": "bytes", "bert": "words", "t5": "unigram"}
+
+
+def folder_of(name: str, folder: Path, **config: Any) -> Path:
+    """A folder with a small random model of a family and a real tokenizer."""
+    words = Tokenizer.read(trained.write(folder / "words", WORDS[name]))
+    assert words is not None
+    if name == "t5":
+        config = {"eos_token_id": words.vocab - 1, "decoder_start_token_id": 0, "pad_token_id": 0, **config}
+    bundle = ch.build(name, **SIZES[name] | {"vocab_size": words.vocab} | config)
+    bundle.tokenizer = words
+    with torch.no_grad():  # norms start at one and biases at zero: that hides errors
+        for i, parameter in enumerate(bundle.model.parameters()):
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i)) * 0.1)
+    bundle.save(folder / name)
+    return folder / name
 
 
 class Products(TorchFunctionMode):

@@ -1,10 +1,10 @@
-"""Kept weights: a bundle is prepared with weights that were quantized earlier, or writes them for the next time.
+"""Kept weights: a bundle prepared with weights that were quantized earlier, or that writes them for later.
 
 They are in a subfolder, `clearhead/int8.safetensors`: programs that read every safetensors file of a model's
 folder do not look there, and it is not downloaded with a model from the hub. They are used only if
 
     the model's own files are those they were made from, by size and time, or else by SHA-256, and
-    the model's weights are those of its files: mapped, and never written to, which Linux tells.
+    the model's weights are those of its files: just loaded, or mapped and never written to, as Linux tells.
 
 Whatever is wrong with the file, it is not used, and one line says why.
 """
@@ -48,10 +48,11 @@ def prepare_with_kept(
     kind: KeptKind,
     *,
     keep: bool,
+    just_loaded: bool,
     importance: Importance | None = None,
 ) -> None:
     """Quantize and pack the bundle's model, but for what is kept. `importance` is asked only if needed."""
-    stored = _stored_weights(bundle)
+    stored = _stored_weights(bundle, just_loaded=just_loaded)
     if keep and not stored:
         log.warning("nothing is kept: these weights are not, or not any more, those of a safetensors folder")
     reader = _open(bundle, kind, keep=keep) if stored else None
@@ -161,7 +162,7 @@ def _source(file: FileVersion) -> SourceFile:
     return SourceFile(file.path.name, file.size, file.mtime_ns, size_and_hash(file.path)["sha256"])
 
 
-def _stored_weights(bundle: BundleParts) -> dict[str, Sequence[Tensor]]:
+def _stored_weights(bundle: BundleParts, *, just_loaded: bool) -> dict[str, Sequence[Tensor]]:
     """The weights to pack that are still as in the model's files, and these as they were when opened."""
     files = bundle.weight_files
     try:
@@ -169,7 +170,11 @@ def _stored_weights(bundle: BundleParts) -> dict[str, Sequence[Tensor]]:
             return {}
     except OSError:  # removed since
         return {}
-    return {name: each for name, each in packed_weights(bundle.model).items() if all(are_as_in_file(each))}
+    every = packed_weights(bundle.model)
+    if just_loaded:
+        fresh = set(bundle.report.fresh)  # initialised, because no file has them
+        return {name: each for name, each in every.items() if fresh.isdisjoint(name.split(","))}
+    return {name: each for name, each in every.items() if all(are_as_in_file(each))}
 
 
 def _path(bundle: BundleParts, kind: KeptKind) -> Path:

@@ -24,6 +24,7 @@ from ..text import Tokenizer
 from .bundle import Bundle
 from .edits import apply_edits, check_edits, edits_as_text
 from .heads import change_head, without_old_head
+from .preparing import prepare_bundle
 from .report import Report
 from .saving import saved_tensors
 from .specs import EXTRA, added_parameters, spec_of
@@ -90,7 +91,8 @@ def load(
     if number is not None or device is not None:
         bundle.model.to(device=device, dtype=number)
     if precision is not None:
-        return bundle.prepare(precision, keep=keep)
+        prepare_bundle(bundle, precision, keep=keep, just_loaded=not converted)
+        return bundle
     if keep:
         raise InputError("keep=True keeps quantized weights: give a precision as well, such as 'int8'")
     layout.for_inference(bundle.model, mapped=not converted)

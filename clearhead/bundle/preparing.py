@@ -16,9 +16,17 @@ WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.02, "int8-fine": 1.02
 
 
 def prepare_bundle(
-    bundle: BundleParts, precision: str | None, threads: int | None, *, keep: bool = False
+    bundle: BundleParts,
+    precision: str | None,
+    threads: int | None = None,
+    *,
+    keep: bool = False,
+    just_loaded: bool = False,
 ) -> None:
-    """Pack the weights of the bundle's model in place; `keep` writes quantized ones into its folder."""
+    """Pack the weights of the bundle's model in place; `keep` writes quantized ones into its folder.
+
+    `just_loaded` says that the weights are those of the model's files.
+    """
     model = bundle.model
     chosen = stored_precision(bundle.dtype) if precision is None else check_precision(precision)
     if threads is not None:
@@ -34,7 +42,7 @@ def prepare_bundle(
     if kind is None:
         prepare_model(model, chosen)
     else:
-        prepare_with_kept(bundle, chosen, kind, keep=keep)
+        prepare_with_kept(bundle, chosen, kind, keep=keep, just_loaded=just_loaded)
     give_back(model.parameters())
     trim_heap()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import zoo
+from packed import SMALL_LLAMA
 from torch import nn
 
 import clearhead as ch
@@ -151,16 +152,6 @@ def test_half_precision_files_compute_in_float32_and_are_saved_as_they_were(
     files = (tmp_path / folder / "model.safetensors" for folder in ("half", "again"))
     assert len({file.read_bytes() for file in files}) == 1
     assert prepared.dtype == getattr(torch, stored)
-
-
-SMALL_LLAMA = {
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 120,
-}
 
 
 def test_a_loaded_bundle_prepared_later_is_the_same(tmp_path: Path) -> None:
