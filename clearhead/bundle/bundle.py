@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..device import choose_device
-from ..engine import PackProgress, layout, preparation, unprepare, weight_bytes
+from ..engine import PackProgress, drop_stale_products, layout, preparation, unprepare, weight_bytes
 from ..errors import InputError
 from ..generate import Answer, PromptLike, as_list, is_single
 from ..lens import Trace, Value, ablate
@@ -38,6 +38,7 @@ class Bundle(BundleParts):
             raise InputError(
                 "a bundle is called with tensors of ids, as its model; generate, predict and embed take text"
             )
+        drop_stale_products(self.model)
         output: Tensor = self.model(*inputs, **options)
         return output
 
@@ -68,6 +69,7 @@ class Bundle(BundleParts):
         precision: str | None = None,
         *,
         threads: int | None = None,
+        keep: bool = False,
         progress: PackProgress | None = None,
     ) -> Bundle:
         """Pack the weights for fast inference on this CPU, in place, and return the bundle.
@@ -76,9 +78,11 @@ class Bundle(BundleParts):
         stored in. The fastest product for each shape is found by a short measurement, once per machine.
         `threads` sets the number of threads that torch uses. Saving, training and edits still see the
         weights as they were stored; a layer whose weights change computes with them, not with the pack.
+        `keep` writes the weights of int8 and int4 into the model's folder (clearhead/int8.safetensors), where
+        the next call finds them, as long as the model's own files are the same.
         `progress` is called with the number of packed matrices and of all.
         """
-        prepare_bundle(self, precision, threads, progress)
+        prepare_bundle(self, precision, threads, keep=keep, progress=progress)
         return self
 
     def generate(

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..engine import drop_stale_products
 from ..errors import InputError
 from ..nn import Pool, pool_states
 from .batching import length_batches, pad_rows
@@ -36,6 +37,7 @@ def embed(bundle: BundleParts, texts: Sequence[str], *, batch_size: int | None =
     unknown = {*recipe["modes"]} - {*POOLS}, {*recipe.get("modules", ())} - MODULES
     if any(unknown):
         raise InputError(f"modules.json asks for {', '.join(set.union(*unknown))}, which is not supported")
+    drop_stale_products(model)
     limit = _limit(bundle)
     rows = [_cut(encoding.ids, limit, tokenizer.specials) for encoding in tokenizer.encode_batch(texts)]
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)

@@ -19,11 +19,12 @@ from ..errors import ClearheadError, InputError, LoadError, SpecError, reason, s
 from ..families import FAMILIES, Config, Family, of_type
 from ..nn import Model, Tower, initialise
 from ..readfile import read_file
-from ..store import read_folder, resolve
+from ..store import FileVersion, read_folder, resolve
 from ..text import Tokenizer
 from .bundle import Bundle
 from .edits import apply_edits, check_edits, edits_as_text
 from .heads import change_head, without_old_head
+from .preparing import prepare_bundle
 from .report import Report
 from .saving import saved_tensors
 from .specs import EXTRA, added_parameters, spec_of
@@ -57,6 +58,7 @@ def load(
     device: str | None = None,
     precision: str | None = None,
     quantize: str | None = None,
+    keep: bool = False,
     edit: Mapping[str, Any] | None = None,
     head: str | None = None,
     labels: Sequence[str] | None = None,
@@ -69,6 +71,7 @@ def load(
     `dtype` None keeps the stored one. `device` is "cpu", "cuda", "cuda:1", "mps", or "auto": the best one
     that is there. `precision` prepares the model for fast inference on this CPU,
     as `Bundle.prepare` does: float32, bfloat16, int8, int8-fine or int4; `quantize` is another name for it.
+    `keep` writes quantized weights into the folder, so that loading it again in this precision is faster.
     `edit` changes the spec, {"Attention.kernel": "Window(256)"}: weights are kept, and parameters that only
     the edited model has are initialised with `seed`.
     `head="labels"` (tags, span, tokens, hidden) puts another head on, `labels=["neg", "pos"]` names its
@@ -88,7 +91,10 @@ def load(
     if number is not None or device is not None:
         bundle.model.to(device=device, dtype=number)
     if precision is not None:
-        return bundle.prepare(precision)
+        prepare_bundle(bundle, precision, keep=keep, just_loaded=not converted)
+        return bundle
+    if keep:
+        raise InputError("keep=True keeps quantized weights: give a precision as well, such as 'int8'")
     layout.for_inference(bundle.model, mapped=not converted)
     return bundle
 
@@ -182,6 +188,7 @@ def _assemble(
         report=Report.of(loaded, fresh, dropped, bare=bare and not change.replaced),
         edits=edits_as_text(edits),
         files=found.files,
+        weight_files=found.weight_files,
     )
 
 
@@ -195,13 +202,16 @@ class _Found:
     generation: dict[str, Any] = field(default_factory=dict)
     pooling: dict[str, Any] | None = None
     files: dict[str, bytes] = field(default_factory=dict)
+    weight_files: tuple[FileVersion, ...] = ()
 
 
 def _folder(path: Path) -> _Found:
     found = read_folder(path)
     files = {name: read_file(path / name) for name in COPIED_FILES if (path / name).exists()}
     tokenizer = Tokenizer.read(path)
-    return _Found(found.config, found.tensors, tokenizer, found.generation, found.pooling, files)
+    return _Found(
+        found.config, found.tensors, tokenizer, found.generation, found.pooling, files, found.tensors.files
+    )
 
 
 def _gguf(path: Path) -> _Found:

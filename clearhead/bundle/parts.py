@@ -11,6 +11,7 @@ from ..engine import stored_parameters
 from ..errors import InputError
 from ..families import Family, HeadKind
 from ..nn import Model, TransformerModel
+from ..store import FileVersion
 from ..text import Tokenizer
 from .report import Report
 
@@ -30,6 +31,7 @@ class BundleParts:
     report: Report = field(default_factory=Report)
     edits: dict[str, str] = field(default_factory=dict)  # changes of the family's spec
     files: dict[str, bytes] = field(default_factory=dict)  # copied unchanged when the bundle is saved
+    weight_files: tuple[FileVersion, ...] = ()  # safetensors files that the weights were loaded from
     scores: dict[str, float] = field(default_factory=dict)  # on validation rows, if it was just trained
 
     def __repr__(self) -> str:

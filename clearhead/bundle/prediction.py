@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..engine import drop_stale_products
 from ..errors import InputError, quoted
 from ..nn import TransformerModel
 from ..text import Encoding, Tokenizer, as_texts, check_texts, unknown_note
@@ -91,6 +92,7 @@ def predict(
     if top < 1:
         raise InputError(f"top is {top}, expected 1 or more")
     model, tokenizer = _able(bundle)
+    drop_stale_products(model)
     limit = reading_limit(bundle, tokenizer)
     groups = _encode(bundle, tokenizer, inputs, limit, truncate=truncate)
     # A model with both of BERT's pre-training heads classifies a pair, and fills in the words of one text.

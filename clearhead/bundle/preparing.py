@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +21,7 @@ from ..engine import give_back_pages as give_back
 from ..errors import InputError
 from ..malloc import available_memory
 from ..nn import generator
+from .keeping import KEPT_KINDS, prepare_with_kept
 from .parts import BundleParts
 
 CALIBRATION_ROWS, CALIBRATION_LENGTH = 8, 200  # random ids that int4 is calibrated with
@@ -27,20 +30,37 @@ WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.02, "int8-fine": 1.02
 
 
 def prepare_bundle(
-    bundle: BundleParts, precision: str | None, threads: int | None, progress: PackProgress | None = None
+    bundle: BundleParts,
+    precision: str | None,
+    threads: int | None = None,
+    *,
+    keep: bool = False,
+    just_loaded: bool = False,
+    progress: PackProgress | None = None,
 ) -> None:
-    """Pack the weights of the bundle's model in place."""
+    """Pack the weights of the bundle's model in place; `keep` writes quantized ones into its folder.
+
+    `just_loaded` says that the weights are those of the model's files.
+    """
     model = bundle.model
     chosen = stored_precision(bundle.dtype) if precision is None else check_precision(precision)
     if threads is not None:
         if threads < 1:
             raise InputError(f"threads is {threads}, expected 1 or more")
         torch.set_num_threads(threads)
+    kind = KEPT_KINDS.get(chosen)
+    if keep and kind is None:
+        raise InputError(f"keep=True is for {', '.join(KEPT_KINDS)}; {chosen} is packed in a moment")
     unprepare(model)
     _check_memory(bundle, chosen)
     layout.use_mapped(model)
-    importance = _input_importance(bundle) if chosen == "int4" else None
-    prepare_model(model, chosen, importance=importance, progress=progress)
+    if kind is None:
+        prepare_model(model, chosen, progress=progress)
+    else:
+        importance = partial(_input_importance, bundle) if chosen == "int4" else None
+        prepare_with_kept(
+            bundle, chosen, kind, keep=keep, just_loaded=just_loaded, importance=importance, progress=progress
+        )
     give_back(model.parameters())
     trim_heap()
 

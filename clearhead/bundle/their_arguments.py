@@ -30,7 +30,9 @@ INSTEAD_OF = {
 }
 SAME_ARGUMENTS = {"torch_dtype": "dtype", "device_map": "device"}
 DTYPE_NAMES = ("float32", "float16", "bfloat16", "float64")
-ARGUMENTS = ("dtype", "device", "precision", "quantize", "edit", "head", "labels", "allow_missing", "seed")
+ARGUMENTS = (
+    "dtype", "device", "precision", "quantize", "keep", "edit", "head", "labels", "allow_missing", "seed",
+)  # fmt: skip
 
 
 def their_arguments(

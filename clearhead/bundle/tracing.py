@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..engine import drop_stale_products
 from ..errors import InputError, quoted
 from ..generate import GenerationResult, Hypothesis, as_tuple
 from ..lens import Branch, Token, Trace, TraceInput, Tree, of_encoding, of_ids, trace_ids
@@ -45,6 +46,7 @@ def _trace(bundle: BundleParts, fed: TraceInput) -> Trace:
         length, limit = 0 if ids is None else len(ids), tower.max_length
         if limit is not None and length > limit:
             raise InputError(f"the text is {length} tokens, this model reads at most {limit}; shorten it")
+    drop_stale_products(bundle.model)
     title = bundle.family.title if bundle.family else type(bundle.spec).__name__
     return trace_ids(bundle.model, fed, tokenizer=bundle.tokenizer, title=title)
 

@@ -39,6 +39,7 @@ SMALLEST_RANGE = 1e-30  # of the weights of a group, so that dividing by it is s
 LEAST_IMPORTANCE = 1e-3  # of the mean: inputs that were always zero may be larger in another text
 SEARCH_CHUNK = 2**18  # weights that are searched at once: what the search needs stays in the cache
 DEQUANTIZED_CHUNK = 2**20  # weights that are converted to floats at once, without torch's operator
+IDENTITY_ROWS = 256
 REFITS = 3
 
 
@@ -130,6 +131,25 @@ class Int4Product(Product):
         if self._bias_O is not None:
             y_RO = y_RO + self._bias_O
         return y_RO.view(*x.shape[:-1], self.outputs)
+
+    def dequantized(self) -> Tensor:
+        # The operator's order of the codes is its own. A row of zeros and a one gives a column of the matrix,
+        # rounded to bfloat16: enough to tell which code each weight has.
+        ones_II = torch.eye(self.inputs, dtype=torch.bfloat16)
+        columns = [self._columns(rows) for rows in torch.split(ones_II, IDENTITY_ROWS)]
+        rounded_OI = torch.cat(columns).T.float()
+        scale_OG, zero_OG = self._steps_GO2[:, : self.outputs].transpose(0, 1).unbind(-1)
+        scale_OI, zero_OI = (
+            steps.float().repeat_interleave(GROUP_SIZE, 1)[:, : self.inputs] for steps in (scale_OG, zero_OG)
+        )
+        steps_OI = (rounded_OI - zero_OI) / torch.where(scale_OI == 0, 1.0, scale_OI)
+        codes_OI = steps_OI.round_().add_(ZERO_CODE).clamp_(0, MAX_CODE).to(torch.uint8)
+        return dequantize(Int4Weights(codes_OI, scale_OG, zero_OG))
+
+    def _columns(self, rows_RI: Tensor) -> Tensor:
+        """The product without the bias."""
+        padded = F.pad(rows_RI, (0, self._missing_inputs))
+        return self._multiply(padded, self._matrix, GROUP_SIZE, self._steps_GO2)[:, : self.outputs]
 
 
 @cache

@@ -18,7 +18,7 @@ import logging
 import math
 import warnings
 from functools import cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from .products import Product
 STEPS = 127 if torch.cpu._is_vnni_supported() else 63
 INT8_LEVELS = 2 * STEPS + 1
 LEAST = 1e-30  # smallest divisor: a row of zeros stays zeros
+CHUNK = 2**20  # weights that are quantized at once
 MUCH = 2**17  # numbers: half a megabyte, from which on writing them takes longer than reading them twice
 # Numbers that are tensors already: torch takes longer to wrap a Python number than to multiply a row by it.
 MANY, FINER = torch.tensor(float(STEPS)), torch.tensor(2.0 * STEPS)
@@ -38,43 +39,66 @@ MANY, FINER = torch.tensor(float(STEPS)), torch.tensor(2.0 * STEPS)
 InputQuantization = Literal["symmetric", "asymmetric", "split"]
 
 
-def quantize_rows(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
-    """The int8 matrix and one scale per row; their product is the matrix, to within half a step."""
-    top_O = weight_OI.abs().amax(1).float().clamp(min=LEAST)
-    scale_O = top_O / 127
-    return (weight_OI / scale_O[:, None]).round_().to(torch.int8).contiguous(), scale_O
+class Int8Weights(NamedTuple):
+    """A matrix in 255 steps per row: `codes * scale`."""
+
+    codes_OI: Tensor  # int8, -127 to 127
+    scale_O: Tensor  # float32
+
+    def dequantized(self) -> Tensor:
+        return self.codes_OI * self.scale_O[:, None]
+
+
+@torch.no_grad()
+def quantize_rows(*weights: Tensor) -> Int8Weights:
+    """One matrix, or several one below the other; each number is at most half a step off.
+
+    A few rows at a time: a vocabulary of 150,000 words must not need its size in floats several times.
+    """
+    height, width = sum(map(len, weights)), weights[0].shape[1]
+    codes_OI, scale_O = torch.empty(height, width, dtype=torch.int8), torch.empty(height)
+    start = 0
+    for part in (rows for weight in weights for rows in torch.split(weight, max(1, CHUNK // width))):
+        end = start + len(part)
+        scale_O[start:end] = part.abs().amax(1).float().clamp(min=LEAST) / 127
+        codes_OI[start:end] = (part / scale_O[start:end, None]).round_()
+        start = end
+    return Int8Weights(codes_OI, scale_O)
 
 
 class Int8Product(Product):
-    """An int8 matrix. `of` returns the fast variant if this machine supports it."""
+    """An int8 matrix. `pack` returns the fast variant if this machine supports it."""
 
-    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
-        self.out_features, self.in_features = weight_OI.shape
+    def __init__(self, weights: Int8Weights, bias_O: Tensor | None) -> None:
+        self.out_features, self.in_features = weights.codes_OI.shape
         self.bytes = self.out_features * (self.in_features + (4 if bias_O is None else 8))
         self.bias = None if bias_O is None else bias_O.detach().float()
 
     @staticmethod
     def of(weight_OI: Tensor, bias_O: Tensor | None, inputs: InputQuantization = "symmetric") -> Int8Product:
-        weight_OI = weight_OI.detach()
+        return Int8Product.pack(quantize_rows(weight_OI), bias_O, inputs)
+
+    @staticmethod
+    def pack(weights: Int8Weights, bias_O: Tensor | None, inputs: InputQuantization) -> Int8Product:
         if not can_pack():
-            return DequantizedProduct(weight_OI, bias_O)
+            return DequantizedProduct(weights, bias_O)
         if inputs == "asymmetric":
-            return AsymmetricProduct(weight_OI, bias_O)
-        return (SplitProduct if inputs == "split" else SymmetricProduct)(weight_OI, bias_O)
+            return AsymmetricProduct(weights, bias_O)
+        return (SplitProduct if inputs == "split" else SymmetricProduct)(weights, bias_O)
 
 
 class SymmetricProduct(Int8Product):
     """Int8 times int8. The matrix is stored once, in the layout of the operator."""
 
     name = "int8"
+    unit: ClassVar[float] = 1.0  # what the operator gets for the largest input of a row
 
-    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
-        super().__init__(weight_OI, bias_O)
-        weight, scale_O = quantize_rows(weight_OI)
-        self._matrix = _pack(weight, self._scales(scale_O))
+    def __init__(self, weights: Int8Weights, bias_O: Tensor | None) -> None:
+        super().__init__(weights, bias_O)
+        self._matrix = _pack(weights.codes_OI, weights.scale_O / self.unit)
 
-    def _scales(self, scale_O: Tensor) -> Tensor:
-        return scale_O
+    def dequantized(self) -> Tensor:
+        return _unpack(self._matrix).dequantized() * self.unit
 
     def multiply(self, x: Tensor) -> Tensor:
         # For a single row each line of Python costs as much as a tenth of the product: use as few as
@@ -91,9 +115,7 @@ class SplitProduct(SymmetricProduct):
     """Int8 with inputs in two parts: the rounding errors of the first are the second."""
 
     name = "int8-fine"
-
-    def _scales(self, scale_O: Tensor) -> Tensor:
-        return scale_O / STEPS
+    unit = float(STEPS)
 
     def _multiply_parts(self, parts: Tensor) -> Tensor:
         return _multiply_split(parts, self._matrix)
@@ -104,12 +126,15 @@ class AsymmetricProduct(Int8Product):
 
     name = "int8, rows by their range"
 
-    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
-        super().__init__(weight_OI, bias_O)
-        weight, scale_O = quantize_rows(weight_OI)
-        self.matrix = _pack(weight, scale_O, self.bias)
-        self.sum_O = -weight.sum(1) * scale_O  # correction per step of a row's zero point
+    def __init__(self, weights: Int8Weights, bias_O: Tensor | None) -> None:
+        super().__init__(weights, bias_O)
+        self.matrix = _pack(weights.codes_OI, weights.scale_O, self.bias)
+        # Correction per step of a row's zero point.
+        self.sum_O = -weights.codes_OI.sum(1) * weights.scale_O
         self.bytes += 4 * self.out_features
+
+    def dequantized(self) -> Tensor:
+        return _unpack(self.matrix).dequantized()
 
     def multiply(self, x: Tensor) -> Tensor:
         if x.numel() > x.shape[-1]:
@@ -150,12 +175,15 @@ class DequantizedProduct(Int8Product):
 
     name = "int8, multiplied as floats"
 
-    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
-        super().__init__(weight_OI, bias_O)
-        self._weight, self._scale = quantize_rows(weight_OI)
+    def __init__(self, weights: Int8Weights, bias_O: Tensor | None) -> None:
+        super().__init__(weights, bias_O)
+        self._weights = weights
+
+    def dequantized(self) -> Tensor:
+        return self._weights.dequantized()
 
     def multiply(self, x: Tensor) -> Tensor:
-        y = F.linear(x, self._weight.float()) * self._scale
+        y = F.linear(x, self._weights.codes_OI.float()) * self._weights.scale_O
         return y if self.bias is None else y + self.bias
 
 
@@ -192,6 +220,11 @@ def _pack(weight_OI: Tensor, scale_O: Tensor, bias_O: Tensor | None = None) -> A
         warnings.filterwarnings("ignore", message=".*quantize")
         matrix = torch._make_per_channel_quantized_tensor(weight_OI, scale_O.double(), zeros_O, 0)
     return torch.ops.quantized.linear_prepack(matrix, bias_O)
+
+
+def _unpack(matrix: Any) -> Int8Weights:
+    packed = torch.ops.quantized.linear_unpack(matrix)[0]
+    return Int8Weights(packed.int_repr(), packed.q_per_channel_scales().float())
 
 
 def _multiply(parts_BTI: Tensor, matrix: Any, step: float = 1 / STEPS) -> Tensor:

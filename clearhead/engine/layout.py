@@ -46,23 +46,30 @@ def for_inference(model: nn.Module, *, mapped: bool = False) -> None:
 
     if mapped:
         give_back_pages(views.values())
-        model.mapped_views = {
-            p: (view, stamp(p)) for p, view in views.items() if view.data_ptr() != p.data_ptr()
-        }  # type: ignore[assignment]
+        copied = {p: view for p, view in views.items() if view.data_ptr() != p.data_ptr()}
+        model.mapped_views = MappedViews(copied)  # type: ignore[assignment]
 
 
 @torch.no_grad()
 def use_mapped(model: nn.Module) -> None:
     """Parameters become views of their file again, unless they were changed since they were loaded."""
-    views: dict[nn.Parameter, tuple[Tensor, Stamp]] = getattr(model, "mapped_views", {})
-    for parameter, (view, laid_out) in views.items():
-        if stamp(parameter) == laid_out:
+    views: dict[nn.Parameter, Tensor] = getattr(model, "mapped_views", {})
+    for parameter, view in views.items():
+        # Compared in full: torch does not count writes through `.data`, and none of them may be lost.
+        if parameter.dtype == view.dtype and parameter.device == view.device and torch.equal(parameter, view):
             parameter.data = view
     views.clear()
 
 
+class MappedViews(dict[nn.Parameter, Tensor]):
+    """The view of its file for each parameter that was copied from one."""
+
+    def __deepcopy__(self, memo: object) -> MappedViews:
+        return MappedViews()  # a copied model has memory of its own; the views would be copied, too
+
+
 def stamp(x: Tensor) -> Stamp:
-    """Changes when a tensor is written to, or gets other memory."""
+    """Changes when a tensor is written to, or gets other memory while the memory it had is not freed."""
     return x.data_ptr(), 0 if x.is_inference() else x._version
 
 

@@ -12,7 +12,14 @@ from torch import Tensor
 from ..nn import Model
 from .choice import PRODUCT_TOLERANCE, choose_product
 from .int4 import GROUP_SIZE, MAX_CODE, ZERO_CODE, Int4Product, Int4Weights
-from .int8 import AsymmetricProduct, DequantizedProduct, SplitProduct, SymmetricProduct
+from .int8 import (
+    AsymmetricProduct,
+    DequantizedProduct,
+    Int8Product,
+    SplitProduct,
+    SymmetricProduct,
+    quantize_rows,
+)
 from .precision import InferencePrecision, candidates, int8_pack
 from .preparing import ProductShape
 from .products import Pack, Product
@@ -26,10 +33,10 @@ def all_products(precision: InferencePrecision) -> dict[Pack, float]:
     if precision == "int4":
         return {INT4_BY_ROUNDING: INT4_TOLERANCE}
     if precision == "int8-fine":
-        return dict.fromkeys((SplitProduct, DequantizedProduct), INT8_TOLERANCE)
+        return dict.fromkeys(map(_Int8Pack, (SplitProduct, DequantizedProduct)), INT8_TOLERANCE)
     if precision == "int8":  # its product with the vocabulary may be that of int8-fine
         kinds = (SymmetricProduct, AsymmetricProduct, SplitProduct, DequantizedProduct)
-        return dict.fromkeys(kinds, INT8_TOLERANCE)
+        return dict.fromkeys(map(_Int8Pack, kinds), INT8_TOLERANCE)
     return dict.fromkeys(candidates(precision), PRODUCT_TOLERANCE)
 
 
@@ -40,6 +47,16 @@ def chosen_product(precision: InferencePrecision, spec: Model, shape: ProductSha
     if precision in ("int8", "int8-fine", "int4"):  # chosen by the kind of the model
         return int8_pack(precision, spec, vocabulary=shape.vocabulary)(torch.eye(16), None).name
     return choose_product(candidates(precision), shape.outputs, shape.inputs).name
+
+
+class _Int8Pack:
+    """One of the int8 products, from a float matrix."""
+
+    def __init__(self, kind: type[Int8Product]) -> None:
+        self.kind, self.name = kind, kind.name
+
+    def __call__(self, weight_OI: Tensor, bias_O: Tensor | None) -> Product:
+        return self.kind(quantize_rows(weight_OI), bias_O)
 
 
 class _RoundedInt4:

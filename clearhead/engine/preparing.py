@@ -23,10 +23,14 @@ from ..nn import EmbeddingTable, LinearLayer, Stack, TokenLogits, TransformerMod
 from . import layout
 from .choice import by_name, choose_product
 from .int4 import Int4Product, quantize_groups
-from .precision import InferencePrecision, candidates, check_precision, int8_pack
+from .int8 import Int8Product, Int8Weights, quantize_rows
+from .kept import KeptWeights, QuantizedWeights
+from .precision import InferencePrecision, candidates, check_precision, int8_inputs
 from .products import BoundProduct, FusedProduct, Pack, Product
+from .stale import PackedWeights
 
 PackProgress = Callable[[int, int], None]  # products packed, and of how many
+CHECKED_AT_ONCE = 2**22  # weights
 
 
 @dataclass
@@ -35,6 +39,7 @@ class Preparation:
 
     precision: InferencePrecision
     products: list[Product] = field(default_factory=list)
+    packed: PackedWeights = field(default_factory=PackedWeights)
     # Parameters that were stored in another number than float32, as they were.
     converted: dict[nn.Parameter, Tensor] = field(default_factory=dict)
     trainable: list[nn.Parameter] = field(default_factory=list)
@@ -49,6 +54,7 @@ class Preparation:
 class _Group:
     """Layers over one input, packed as one matrix; a single layer is a group of one."""
 
+    name: str  # the names of its weights, joined by commas
     layers: Sequence[LinearLayer | TokenLogits]
     weights: Sequence[Tensor]
     biases: Sequence[Tensor | None]
@@ -56,6 +62,10 @@ class _Group:
     @property
     def rows(self) -> list[int]:
         return [len(weight) for weight in self.weights]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return sum(self.rows), self.weights[0].shape[1]
 
     def weight(self) -> Tensor:
         """One matrix; a copy only where there are several."""
@@ -85,30 +95,63 @@ def prepare_model(
     precision: str,
     *,
     importance: Mapping[nn.Module, Tensor] | None = None,
+    kept: KeptWeights | None = None,
     progress: PackProgress | None = None,
 ) -> TransformerModel:
-    """Pack the matrices of a model in place. `importance` weighs the inputs of each layer, for int4."""
+    """Pack the matrices of a model in place. `importance` weighs the inputs of each layer, for int4.
+
+    `kept` holds quantized weights of earlier, and takes those that it does not have.
+    """
     checked = check_precision(precision)
     unprepare(model)
     device = next(model.parameters()).device
     if device.type != "cpu":
         raise InputError(f"products are packed for the CPU; this model is on {device}: load it on the CPU")
     groups = list(_groups(model))
-    _check_numbers(model)
+    _check_numbers(model, without=[group for group in groups if kept is not None and group.name in kept])
     done = Preparation(checked, trainable=[p for p in model.parameters() if p.requires_grad])
-    model.requires_grad_(requires_grad=False)
-    for count, group in enumerate(groups, 1):
-        product = _product(group, checked, model, importance or {})
-        fused = FusedProduct(product, group.rows)
-        parts = zip(group.layers, group.weights, group.biases, strict=True)
-        for index, (layer, weight, bias) in enumerate(parts):
-            layer.product = BoundProduct(fused, index, weight, bias)
-        done.products.append(product)
-        if progress is not None:
-            progress(count, len(groups))
-    _convert_rest(model, done)
     model.prepared = done  # type: ignore[assignment]
+    try:
+        model.requires_grad_(requires_grad=False)
+        _convert_rest(model, done)  # before the products note which memory their biases are in
+        for count, group in enumerate(groups, 1):
+            _bind(group, _product(group, checked, model, importance or {}, kept), done)
+            if progress is not None:
+                progress(count, len(groups))
+        done.packed.remember()
+    except BaseException:  # half of it would be neither a plain nor a prepared model
+        unprepare(model)
+        raise
     return model
+
+
+def _bind(group: _Group, product: Product, done: Preparation) -> None:
+    """Let the layers of a group compute with the product."""
+    fused = FusedProduct(product, group.rows)
+    parts = zip(group.layers, group.weights, group.biases, strict=True)
+    for index, (layer, weight, bias) in enumerate(parts):
+        layer.product = bound = BoundProduct(fused, index, weight, bias)
+        done.packed.add(bound, weight, bias)
+    done.products.append(product)
+
+
+def quantized_weights(model: TransformerModel, precision: InferencePrecision) -> dict[str, Sequence[Tensor]]:
+    """The weights of each product in a precision, by their names, joined by commas.
+
+    The product with the vocabulary is not int4: see `_product`.
+    """
+    groups = [group for group in _groups(model) if precision != "int4" or group.layers[0] is not model.head]
+    return {group.name: group.weights for group in groups}
+
+
+def drop_stale_products(model: nn.Module) -> None:
+    """Let layers whose weights were changed behind torch's back compute with their weights.
+
+    Called at the start of a run; torch tells of all other changes itself. See `stale.py` for what is seen.
+    """
+    done = preparation(model)
+    if done is not None:
+        done.packed.drop_stale()
 
 
 @torch.no_grad()
@@ -200,6 +243,7 @@ def product_shapes(model: TransformerModel) -> Counter[ProductShape]:
 
 def _groups(model: nn.Module) -> Iterator[_Group]:
     """The matrices to pack: those of the blocks, and the product with the vocabulary."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
     towers = [module for module in model.modules() if isinstance(module, Stack)]
     seen: set[nn.Module] = set()
     for tower in towers:
@@ -214,12 +258,13 @@ def _groups(model: nn.Module) -> Iterator[_Group]:
                 for layers in (fusable, *others):
                     if layers and layers[0] not in seen:
                         seen.update(layers)
-                        yield _Group(layers, [x.weight for x in layers], [x.bias for x in layers])
+                        name = ",".join(names[id(x.weight)] for x in layers)
+                        yield _Group(name, layers, [x.weight for x in layers], [x.bias for x in layers])
     head = getattr(model, "head", None)
     if isinstance(head, TokenLogits):
         weight = towers[-1].embed.tied_weights() if head.weight is None else head.weight
         assert isinstance(weight, Tensor)
-        yield _Group([head], [weight], [head.bias])
+        yield _Group(names[id(weight)], [head], [weight], [head.bias])
 
 
 def _product(
@@ -227,17 +272,35 @@ def _product(
     precision: InferencePrecision,
     model: TransformerModel,
     importance: Mapping[nn.Module, Tensor],
+    kept: KeptWeights | None,
 ) -> Product:
-    if precision == "int4" and group.layers[0] is not model.head:
-        return Int4Product(quantize_groups(group.weight(), importance.get(group.layers[0])), group.bias())
-    return _pack(precision, model, group)(group.weight(), group.bias())
+    if precision in ("float32", "bfloat16"):
+        return _pack(precision, group)(group.weight(), group.bias())
+    vocabulary = group.layers[0] is model.head
+    if precision == "int4" and vocabulary:  # in int4, most of the quality would be lost there
+        precision, kept = "int8", None
+    weights = None if kept is None else kept.read(group.name, group.weights)
+    if weights is None:
+        weights = _quantized(group, precision, importance)
+    if kept is not None:
+        kept.add(group.name, weights)
+    if isinstance(weights, Int8Weights):
+        inputs = int8_inputs(precision, model.spec, vocabulary=vocabulary)
+        return Int8Product.pack(weights, group.bias(), inputs)
+    return Int4Product(weights, group.bias())
 
 
-def _pack(precision: InferencePrecision, model: TransformerModel, group: _Group) -> Pack:
-    if precision in ("int8", "int8-fine", "int4"):  # int4: the head, which loses most of the quality there
-        return int8_pack(precision, model.spec, vocabulary=group.layers[0] is model.head)
+def _quantized(
+    group: _Group, precision: InferencePrecision, importance: Mapping[nn.Module, Tensor]
+) -> QuantizedWeights:
+    if precision != "int4":
+        return quantize_rows(*group.weights)
+    return quantize_groups(group.weight(), importance.get(group.layers[0]))
+
+
+def _pack(precision: InferencePrecision, group: _Group) -> Pack:
     packs = candidates(precision)
-    return by_name(packs, choose_product(packs, sum(group.rows), group.weights[0].shape[1]).name)
+    return by_name(packs, choose_product(packs, *group.shape).name)
 
 
 def _convert_rest(model: nn.Module, done: Preparation) -> None:
@@ -256,8 +319,15 @@ def _convert_rest(model: nn.Module, done: Preparation) -> None:
         parameter.data = layout.aligned_contiguous(parameter.data)
 
 
-def _check_numbers(model: nn.Module) -> None:
+def _check_numbers(model: nn.Module, without: Sequence[_Group]) -> None:
     """Raise an error for weights that are not finite: packed, they could not be told from others."""
+    known = {id(weight) for group in without for weight in group.weights}
     for name, parameter in model.named_parameters():
-        if not bool(torch.isfinite(parameter.detach().float().abs().max())):
-            raise InputError(f"{name} has weights that are not finite; the checkpoint is damaged")
+        if id(parameter) in known or not parameter.numel():
+            continue
+        whole = parameter.detach() if parameter.ndim else parameter.detach()[None]
+        # A few rows at a time, because torch copies what is not contiguous.
+        rows = max(1, CHECKED_AT_ONCE * len(whole) // whole.numel())
+        for part in torch.split(whole, rows):
+            if not bool(torch.isfinite(torch.stack(part.aminmax())).all()):
+                raise InputError(f"{name} has weights that are not finite; the checkpoint is damaged")

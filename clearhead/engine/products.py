@@ -10,6 +10,7 @@ Shape suffixes: I inputs, O outputs.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -18,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..nn import one_call
-from .layout import stamp
+from .layout import Stamp, stamp
 
 Pack = Callable[[Tensor, Tensor | None], "Product"]  # a weight (O, I) and a bias (O,) in, a product out
 
@@ -43,6 +44,10 @@ class Product:
 
     def multiply(self, x: Tensor) -> Tensor:
         """The product of rows of `takes`, as `gives`."""
+        raise NotImplementedError
+
+    def dequantized(self) -> Tensor:
+        """The matrix (O, I) it multiplies by, in float32: what packing made of the weights."""
         raise NotImplementedError
 
     def __deepcopy__(self, memo: object) -> Product:
@@ -71,6 +76,10 @@ class PackedProduct(Product):
         y: Tensor = self._operator(x, self._weight, self._bias, "none", [], "")
         return y
 
+    def dequantized(self) -> Tensor:
+        weight: Tensor = self._weight.to_dense()
+        return weight.float()
+
 
 class PackedFloat32(PackedProduct):
     name = "packed float32"
@@ -85,13 +94,17 @@ class PlainProduct(Product):
     """`F.linear` on a private copy of the weights."""
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
-        self._weight = weight_OI.detach().to(self.takes).clone(memory_format=torch.contiguous_format)
+        kind = torch.contiguous_format
+        self._weight = weight_OI.detach().to(self.takes, copy=True, memory_format=kind)
         self._bias = None if bias_O is None else bias_O.detach().to(self.takes)
         self.out_features = len(self._weight)
         self.bytes = (self._weight.numel() + (0 if bias_O is None else len(bias_O))) * self.takes.itemsize
 
     def multiply(self, x: Tensor) -> Tensor:
         return F.linear(x, self._weight, self._bias)
+
+    def dequantized(self) -> Tensor:
+        return self._weight.float()
 
 
 class PlainFloat32(PlainProduct):
@@ -133,33 +146,65 @@ class FusedProduct:
 
     def __init__(self, product: Product, widths: Sequence[int]) -> None:
         self.product, self.widths = product, list(widths)
-        self._input: Tensor | None = None
-        self._slices: dict[int, Tensor] = {}
+        self._using = set(range(len(self.widths)))  # layers that take their slice
+        # The input and the slices that were not asked for yet. One attribute: another thread must not see
+        # the input of one call with the slices of another.
+        self._pending: tuple[Tensor | None, dict[int, Tensor]] = None, {}
 
     def output(self, i: int, x: Tensor) -> Tensor:
         if len(self.widths) == 1:
             return self.product(x)
-        x_before, slices = self._input, self._slices
+        x_before, slices = self._pending
         if x_before is not x or i not in slices:
-            slices = dict(enumerate(torch.split(self.product(x), self.widths, dim=-1)))
+            self._using.add(i)
+            parts = torch.split(self.product(x), self.widths, dim=-1)
+            slices = {index: part for index, part in enumerate(parts) if index in self._using}
         output = slices.pop(i)
         # When the last slice is returned nothing is kept, so that no activation outlives its step.
-        self._input, self._slices = (x, slices) if slices else (None, {})
+        self._pending = (x, slices) if slices else (None, {})
         return output
+
+    def leave(self, i: int) -> None:
+        """Layer `i` computes with its parameters now: a slice kept for it would never be asked for."""
+        if i in self._using:
+            self._using.discard(i)
+            self._pending = None, {}
+
+    def __deepcopy__(self, memo: object) -> FusedProduct:
+        return FusedProduct(self.product, self.widths)
 
 
 class BoundProduct:
-    """The product of one layer, with a note of the weights it was packed from."""
+    """The product of one layer, with a note of the weights it was packed from.
+
+    It holds on to their memory: were that freed, other weights could be given the same address.
+    """
 
     def __init__(self, fused: FusedProduct, index: int, weight: Tensor, bias: Tensor | None) -> None:
         self.fused, self.index = fused, index
-        self._packed_from = stamp(weight), None if bias is None else stamp(bias)
+        self._held: Sequence[Tensor] = [x.detach() for x in (weight, bias) if x is not None]
+        self._packed_from: tuple[Stamp, Stamp | None] | None = _stamps(weight, bias)
 
     def fits(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-        if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-            return False
-        packed_weight, packed_bias = self._packed_from
-        return packed_weight == stamp(weight) and (bias is None or packed_bias == stamp(bias))
+        gradient = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+        if not gradient and self._packed_from == _stamps(weight, bias):
+            return True
+        self.fused.leave(self.index)
+        return False
+
+    def expire(self) -> None:
+        """From now on the layer computes with its parameters."""
+        self._packed_from, self._held = None, ()
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.fused.output(self.index, x)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> BoundProduct:
+        copied = copy.copy(self)
+        copied.fused = copy.deepcopy(self.fused, memo)
+        copied.expire()  # the copied layer has weights of its own
+        return copied
+
+
+def _stamps(weight: Tensor, bias: Tensor | None) -> tuple[Stamp, Stamp | None]:
+    return stamp(weight), None if bias is None else stamp(bias)

@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..engine import preparation
+from ..engine import drop_stale_products, preparation
 from ..errors import InputError
 from ..nn import Cache, Kernel, States, TransformerModel, is_identity
 from ..nn.norm import widen
@@ -95,6 +95,7 @@ class DecoderRunner(Runner):
         self, model: TransformerModel, prompt: Prompt, max_new_tokens: int, *, replay: bool = True
     ) -> None:
         self._model = model
+        drop_stale_products(model)
         prompt = prompt.to(next(model.parameters()).device)
         self._encoder_output: States | None = None
         if model.spec.is_encoder_decoder:

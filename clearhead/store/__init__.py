@@ -3,10 +3,10 @@
 from .atomic import CONFIG_FILE, sync_file, sync_folder, write_file_atomically
 from .folder import Checkpoint, read_folder
 from .hub import resolve
-from .manifest import MANIFEST, has_manifest, verify, write_manifest
+from .manifest import MANIFEST, has_manifest, size_and_hash, verify, write_manifest
 from .pooling import pooling_files
 from .shards import is_weights
-from .tensors import Tensors
+from .tensors import FileVersion, Tensors
 from .write import write_folder
 
 __all__ = [
@@ -14,5 +14,5 @@ __all__ = [
     "read_folder", "write_folder", "resolve", "Checkpoint", "Tensors",
     # for the other packages
     "CONFIG_FILE", "sync_file", "sync_folder", "write_file_atomically", "MANIFEST", "has_manifest",
-    "write_manifest", "verify", "is_weights", "pooling_files",
+    "write_manifest", "verify", "size_and_hash", "is_weights", "pooling_files", "FileVersion",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ MAX_MANIFEST_BYTES = 4 * 2**20  # bytes of a manifest: thirty thousand files
 
 def write_manifest(folder: Path, names: Iterable[str], step: int) -> None:
     """Write a manifest of these files of the folder. They must be synced already."""
-    files = {name: _size_and_hash(folder / name) for name in sorted(names)}
+    files = {name: size_and_hash(folder / name) for name in sorted(names)}
     write_file_atomically(folder / MANIFEST, _serialize({"format": 1, "step": step, "files": files}))
 
 
@@ -43,7 +43,7 @@ def verify(folder: Path) -> int:
     for name, recorded in files.items():
         path = folder / name
         try:
-            measured = _size_and_hash(path, at_most=recorded["size"])
+            measured = size_and_hash(path, at_most=recorded["size"])
         except OSError as error:
             raise LoadError(one_line(f"{path} cannot be read: {reason(error)}")) from error
         for key in ("size", "sha256"):
@@ -93,7 +93,7 @@ def _abbreviate(value: object) -> str:
     return quoted(str(value)[:12])
 
 
-def _size_and_hash(path: Path, at_most: int | None = None) -> dict[str, Any]:
+def size_and_hash(path: Path, at_most: int | None = None) -> dict[str, Any]:
     """Size and hash; a file of unexpected size is not read."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size

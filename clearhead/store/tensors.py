@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -39,6 +40,20 @@ class _File(Protocol):
 
 
 @dataclass(frozen=True)
+class FileVersion:
+    """A file, and what tells whether it is still the same one."""
+
+    path: Path
+    size: int
+    mtime_ns: int
+
+    @staticmethod
+    def of(path: Path) -> FileVersion:
+        found = os.stat(path)
+        return FileVersion(path, found.st_size, found.st_mtime_ns)
+
+
+@dataclass(frozen=True)
 class _Entry:
     path: Path
     file: _File
@@ -59,6 +74,7 @@ class Tensors(Mapping[str, Tensor]):
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._entries: dict[str, _Entry] = {}
+        self.files = tuple(map(FileVersion.of, paths))  # as they were just before they were opened
         for path in paths:
             for name, entry in _headers(path).items():
                 if name in self._entries:

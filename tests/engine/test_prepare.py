@@ -1,4 +1,7 @@
-"""Prepared models: every member of the zoo computes the same in every precision, and looks the same."""
+"""Preparing: models look as before, and changed weights, gradients and training see the plain ones.
+
+What prepared models compute is in tests/conform/test_prepared.py.
+"""
 
 import copy
 from pathlib import Path
@@ -6,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import zoo
-from references import REFERENCES
+from packed import SMALL_LLAMA
 from torch import nn
 
 import clearhead as ch
@@ -30,21 +33,6 @@ def outputs(model: nn.Module, length: int = 9) -> torch.Tensor:
 def products(model: nn.Module) -> list[Product]:
     found = preparation(model)
     return [] if found is None else found.products
-
-
-@MODELS
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_prepared_model_is_near_the_plain_one(spec: Model, precision: str) -> None:
-    plain, model = outputs(spec.build()), prepare_model(spec.build(), precision)
-    found = outputs(model)
-    assert found.shape == plain.shape and found.dtype == plain.dtype
-    assert float((found - plain).norm() / plain.norm()) < BOUNDS[precision]
-    unpacked = [
-        name
-        for name, layer in model.named_modules()
-        if isinstance(layer, cn.LinearLayer) and ".blocks." in name and layer.product is None
-    ]
-    assert unpacked == []
 
 
 @MODELS
@@ -146,21 +134,6 @@ def test_a_slice_is_never_of_another_input() -> None:
     torch.testing.assert_close(one(x), whole(x)[:, :2])
 
 
-@pytest.mark.parametrize("name", [n for n in REFERENCES if n.endswith("/plain")])
-def test_every_family_is_saved_bit_for_bit(name: str, tmp_path: Path) -> None:
-    REFERENCES[name].files(tmp_path / "model")
-    plain, bundle = ch.load(tmp_path / "model"), ch.load(tmp_path / "model", precision="int8")
-    assert products(bundle.model) and not products(plain.model)
-    ids = torch.randint(3, 90, (2, 7), generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        wanted, found = (zoo.run(b.model, ids, ids) for b in (plain, bundle))
-    assert float((found - wanted).norm() / wanted.norm()) < 0.15
-    ch.save(bundle, tmp_path / "again")
-    ch.save(plain, tmp_path / "plain")
-    for file in (tmp_path / "plain").glob("*.safetensors"):
-        assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
-
-
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("stored", ["bfloat16", "float16"])
 def test_half_precision_files_compute_in_float32_and_are_saved_as_they_were(
@@ -179,16 +152,6 @@ def test_half_precision_files_compute_in_float32_and_are_saved_as_they_were(
     files = (tmp_path / folder / "model.safetensors" for folder in ("half", "again"))
     assert len({file.read_bytes() for file in files}) == 1
     assert prepared.dtype == getattr(torch, stored)
-
-
-SMALL_LLAMA = {
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 120,
-}
 
 
 def test_a_loaded_bundle_prepared_later_is_the_same(tmp_path: Path) -> None:
