@@ -31,7 +31,7 @@ from .products import Product
 STEPS = 127 if torch.cpu._is_vnni_supported() else 63
 INT8_LEVELS = 2 * STEPS + 1
 LEAST = 1e-30  # smallest divisor: a row of zeros stays zeros
-CHUNK = 2**20  # weights that are quantized at once
+ROWS_CHUNK = 2**20  # weights that are quantized at once
 MUCH = 2**17  # numbers: half a megabyte, from which on writing them takes longer than reading them twice
 # Numbers that are tensors already: torch takes longer to wrap a Python number than to multiply a row by it.
 MANY, FINER = torch.tensor(float(STEPS)), torch.tensor(2.0 * STEPS)
@@ -58,7 +58,7 @@ def quantize_rows(*weights: Tensor) -> Int8Weights:
     height, width = sum(map(len, weights)), weights[0].shape[1]
     codes_OI, scale_O = torch.empty(height, width, dtype=torch.int8), torch.empty(height)
     start = 0
-    for part in (rows for weight in weights for rows in torch.split(weight, max(1, CHUNK // width))):
+    for part in (rows for weight in weights for rows in torch.split(weight, max(1, ROWS_CHUNK // width))):
         end = start + len(part)
         scale_O[start:end] = part.abs().amax(1).float().clamp(min=LEAST) / 127
         codes_OI[start:end] = (part / scale_O[start:end, None]).round_()

@@ -41,7 +41,7 @@ QuantizedWeights = Int8Weights | Int4Weights
 KeptKind = Literal["int8", "int4"]
 Parts = dict[str, tuple[torch.dtype, tuple[int, ...]]]  # the tensors of a matrix
 
-FORMAT = 1  # another number is not read: raised whenever weights are quantized in another way
+KEPT_FORMAT = 1  # another number is not read: raised whenever weights are quantized in another way
 METADATA = "clearhead"  # key of the header's metadata
 MAX_METADATA = 2**24  # characters
 SAFETENSORS_NAMES = {torch.int8: "I8", torch.uint8: "U8", torch.float32: "F32", torch.bfloat16: "BF16"}
@@ -81,10 +81,10 @@ class KeptReader:
         try:
             self._file: Any = _open(path)
             found = json.loads((self._file.metadata() or {})[METADATA][:MAX_METADATA])
-            wanted = {"format": FORMAT, "kind": kind}
+            wanted = {"format": KEPT_FORMAT, "kind": kind}
             if {key: found[key] for key in wanted} != wanted:
                 raise KeptError(
-                    f"it is {found['kind']} in format {found['format']}, expected {kind} in {FORMAT}"
+                    f"it is {found['kind']} in format {found['format']}, expected {kind} in {KEPT_FORMAT}"
                 )
             self.sources = [SourceFile(**source) for source in found["sources"]]
             self._sums: dict[str, str] = dict(found["checksums"])
@@ -181,7 +181,7 @@ class KeptWriter:
 
     def _header(self) -> bytes:
         metadata = {
-            "format": FORMAT,
+            "format": KEPT_FORMAT,
             "kind": self._kind,
             "sources": [asdict(source) for source in self._sources],
             "checksums": self._sums,

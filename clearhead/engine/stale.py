@@ -21,7 +21,7 @@ from torch import Tensor
 from .pages import AddressRange, are_as_in_file, are_written, files_of
 from .products import BoundProduct
 
-SAMPLES = 16  # numbers of a weight that are compared, about
+SAMPLED_WEIGHTS = 16  # numbers of a weight that are compared, about
 
 
 class PackedWeights:
@@ -83,5 +83,5 @@ class PackedWeights:
 
 def _sample(x: Tensor) -> Tensor:
     """A view of some numbers of different rows and columns."""
-    rows = max(1, len(x) // SAMPLES)
-    return x[::rows] if x.ndim == 1 else x[::rows, :: max(1, x.shape[1] // SAMPLES)].diagonal()
+    rows = max(1, len(x) // SAMPLED_WEIGHTS)
+    return x[::rows] if x.ndim == 1 else x[::rows, :: max(1, x.shape[1] // SAMPLED_WEIGHTS)].diagonal()

@@ -94,7 +94,7 @@ def test_the_matrix_of_an_int4_product_is_found_again(shape: tuple[int, int]) ->
 def test_quantizing_in_parts_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = [matrix(70, 33), matrix(5, 33, seed=1).bfloat16(), matrix(1, 33, seed=2)]
     whole = quantize_rows(torch.cat([weight.float() for weight in weights]))
-    monkeypatch.setattr("clearhead.engine.int8.CHUNK", 100)
+    monkeypatch.setattr("clearhead.engine.int8.ROWS_CHUNK", 100)
     parts = quantize_rows(*weights)
     assert all(torch.equal(one, two) for one, two in zip(whole, parts, strict=True))
 
