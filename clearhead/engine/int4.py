@@ -40,6 +40,7 @@ LEAST_IMPORTANCE = 1e-3  # of the mean: inputs that were always zero may be larg
 SEARCH_CHUNK = 2**18  # weights that are searched at once: what the search needs stays in the cache
 DEQUANTIZED_CHUNK = 2**20  # weights that are converted to floats at once, without torch's operator
 IDENTITY_ROWS = 256
+PACKED_ROWS = 1024  # a multiple of the rows of a block, at most 64
 REFITS = 3
 
 
@@ -343,9 +344,12 @@ def _operator() -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
 
 
 def _pack(codes_OI: Tensor) -> Tensor:
-    """The codes in the order in which the operator reads them on this machine."""
-    packed: Tensor = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes_OI.int(), 1)
-    return packed
+    """The codes in the order in which the operator reads them on this machine.
+
+    It packs blocks of rows, one after the other, and wants four bytes per code: so a few blocks at a time.
+    """
+    convert = torch.ops.aten._convert_weight_to_int4pack_for_cpu
+    return torch.cat([convert(rows.int(), 1) for rows in torch.split(codes_OI, PACKED_ROWS)])
 
 
 def _dequantized_product(x_RI: Tensor, matrix: Tensor, group_size: int, steps_GO2: Tensor) -> Tensor:

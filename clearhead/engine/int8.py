@@ -129,8 +129,10 @@ class AsymmetricProduct(Int8Product):
     def __init__(self, weights: Int8Weights, bias_O: Tensor | None) -> None:
         super().__init__(weights, bias_O)
         self.matrix = _pack(weights.codes_OI, weights.scale_O, self.bias)
-        # Correction per step of a row's zero point.
-        self.sum_O = -weights.codes_OI.sum(1) * weights.scale_O
+        # Correction per step of a row's zero point. A few rows at a time: torch makes eight bytes of each.
+        rows = max(1, CHUNK // self.in_features)
+        sums_O = torch.cat([part.sum(1) for part in torch.split(weights.codes_OI, rows)])
+        self.sum_O = -sums_O * weights.scale_O
         self.bytes += 4 * self.out_features
 
     def dequantized(self) -> Tensor:
