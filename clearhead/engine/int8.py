@@ -130,7 +130,7 @@ class AsymmetricProduct(Int8Product):
         super().__init__(weights, bias_O)
         self.matrix = _pack(weights.codes_OI, weights.scale_O, self.bias)
         # Correction per step of a row's zero point. A few rows at a time: torch makes eight bytes of each.
-        rows = max(1, CHUNK // self.in_features)
+        rows = max(1, ROWS_CHUNK // self.in_features)
         sums_O = torch.cat([part.sum(1) for part in torch.split(weights.codes_OI, rows)])
         self.sum_O = -sums_O * weights.scale_O
         self.bytes += 4 * self.out_features

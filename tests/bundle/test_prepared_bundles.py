@@ -1,4 +1,4 @@
-"""Everything a bundle can do, done by a prepared one: looking inside, ablation, edits, heads, training, drafts.
+"""Everything a bundle can do, done by a prepared one: traces, ablation, edits, heads, training, drafts.
 
 A prepared bundle is compared with its plain twin: the same bundle, whose weights are the matrices that the
 products multiply by.

@@ -107,7 +107,9 @@ def test_every_family_and_head(reference: Reference, tmp_path: Path) -> None:
     ids = torch.randint(3, 90, (2, 8), generator=torch.Generator().manual_seed(0))
     for precision in PRECISIONS:
         bundle = ch.load(tmp_path / "model", precision=precision)
-        check(bundle.model, precision, ids, ids)
+        # Without importance: the error of a weight that hardly counts has no bound.
+        model = prepare_model(bundle.model, "int4") if precision == "int4" else bundle.model
+        check(model, precision, ids, ids)
         bundle.save(tmp_path / precision)
         saved = load_file(tmp_path / precision / "model.safetensors")
         assert saved.keys() == stored.keys()
@@ -121,7 +123,9 @@ def test_every_family_stored_in_half_precision(reference: Reference, tmp_path: P
     ids = torch.randint(3, 90, (2, 8), generator=torch.Generator().manual_seed(0))
     for precision in ("bfloat16", "int8"):
         bundle = ch.load(tmp_path / "model", precision=precision)
-        check(bundle.model, precision, ids, ids)
+        # Without importance: the error of a weight that hardly counts has no bound.
+        model = prepare_model(bundle.model, "int4") if precision == "int4" else bundle.model
+        check(model, precision, ids, ids)
         bundle.save(tmp_path / precision)
         saved = load_file(tmp_path / precision / "model.safetensors")
         assert all(saved[name].dtype == x.dtype and torch.equal(saved[name], x) for name, x in stored.items())
