@@ -16,16 +16,15 @@ from .options import Json, SomePrecisions, Threads, checked_precisions
 if TYPE_CHECKING:
     from ..bench.decode import DecodeBenchmark, DecodePoint
 
-# Headings of the ratios; CTranslate2 is compared in the same precision.
+# Headings of the ratios.
 TIMES = {
     "transformers": "times\ntrans-\nformers",
     "ctranslate2": "times\nCTrans-\nlate2",
     "llama.cpp": "times\nllama\n.cpp",
 }
 EXPLANATION = (
-    "tokens/s while decoding, without the prompt; with prompt: of the whole call · times CTranslate2 in the "
-    "same precision · memory limit: share of the speed at which the weights can be read, {:.1f} GB/s · same "
-    "tokens as in float32"
+    "tokens/s while decoding, without the prompt; with prompt: of the whole call · memory limit: share of "
+    "the speed at which the weights can be read, {:.1f} GB/s · same tokens as in float32"
 )
 Several = Parameter(consume_multiple=True, negative="")
 
@@ -84,7 +83,8 @@ def decode(
         )
         _print_point(point)
         OUT.print()
-    OUT.print(EXPLANATION.format(result.bandwidth / 1e9), style="dim")
+    same = " · CTranslate2 is compared in the same precision" if "ctranslate2" in result.peers else ""
+    OUT.print(EXPLANATION.format(result.bandwidth / 1e9) + same, style="dim")
     print_footer(line, rounds, result.missing)
 
 

@@ -42,7 +42,7 @@ def lines(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("quantize", [(), ("--quantize", "int8")])
+@pytest.mark.parametrize("quantize", [(), ("--quantize", "int8"), ("--precision", "bfloat16")])
 def test_labels(quantize: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = model(tmp_path, "labels")
     code, out, _ = run(capsys, "predict", folder, LINES[0], *quantize)
