@@ -16,7 +16,7 @@ from ..errors import InputError
 from .console import ERR, OUT, print_json, table
 from .file_rows import read_file_rows
 from .opening import open_prepared
-from .options import DeviceName, Json, ModelName, ModelThreads, PrecisionName, Set, edits
+from .options import DeviceName, Json, Keep, ModelName, ModelThreads, PrecisionName, Set, edits
 from .vectors import check_out, check_same_model, json_line, read_vectors, write_vectors
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def embed(
     ] = None,
     set_: Set = None,
     precision: PrecisionName = None,
+    keep: Keep = False,
     device: DeviceName = None,
     threads_: ModelThreads = None,
     json: Json = False,
@@ -57,13 +58,17 @@ def embed(
     _check(file, out, vectors, search, top)
     if vectors is not None:
         texts, found = read_vectors(vectors)
-        bundle = open_prepared(model, precision=precision, edit=edits(set_), device=device, threads=threads_)
+        bundle = open_prepared(
+            model, precision=precision, keep=keep, edit=edits(set_), device=device, threads=threads_
+        )
         check_same_model(bundle, vectors, texts, found)
         assert search is not None
         _print_matches(search, texts, bundle.similarity(found, search)[:, 0], top, json=json)
         return
     texts = _read_texts(file or "", column)
-    bundle = open_prepared(model, precision=precision, edit=edits(set_), device=device, threads=threads_)
+    bundle = open_prepared(
+        model, precision=precision, keep=keep, edit=edits(set_), device=device, threads=threads_
+    )
     with ERR.status(f"embedding {len(texts):,} texts"):
         found = bundle.embed(texts, batch_size=batch_size).cpu()
     _print_cut(bundle, texts)

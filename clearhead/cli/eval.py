@@ -14,7 +14,7 @@ from rich.markup import escape
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
 from .opening import open_prepared
-from .options import DeviceName, Json, ModelName, ModelThreads, PrecisionName, Set, edits
+from .options import DeviceName, Json, Keep, ModelName, ModelThreads, PrecisionName, Set, edits
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
@@ -51,6 +51,7 @@ def evaluate(
     ] = None,
     set_: Set = None,
     precision: PrecisionName = None,
+    keep: Keep = False,
     device: DeviceName = None,
     threads_: ModelThreads = None,
     json: Json = False,
@@ -67,7 +68,13 @@ def evaluate(
         check_evaluation_path(save)
     settings = _settings(model)
     opening = partial(
-        open_prepared, model, precision=precision, edit=edits(set_), device=device, threads=threads_
+        open_prepared,
+        model,
+        precision=precision,
+        keep=keep,
+        edit=edits(set_),
+        device=device,
+        threads=threads_,
     )
     if files:
         bundle = opening()

@@ -17,13 +17,32 @@ def open_prepared(
     model: str,
     *,
     precision: str | None = None,
+    keep: bool = False,
     edit: Edits | None = None,
     device: str | None = None,
     threads: int | None = None,
 ) -> Bundle:
     """Load a model and pack its weights, with a status line.
 
-    Without a precision it is the stored one. Another device than the CPU has no packed products: there a
+    Without a precision it is the stored one. `keep` writes quantized weights into the model's folder.
+    Another device than the CPU has no packed products: there a float precision is the number format of all
+    weights.
+    """
+    from ..bundle import Bundle
+
+
+def open_prepared(
+    model: str,
+    *,
+    precision: str | None = None,
+    keep: bool = False,
+    edit: Edits | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+) -> Bundle:
+    """Load a model and pack its weights, with a status line.
+
+    Without a precision it is the stored one. `keep` writes quantized weights into the model's folder. Another device than the CPU has no packed products: there a
     float precision is the number format of all weights.
     """
     from ..bundle import load, open_mapped
@@ -37,12 +56,15 @@ def open_prepared(
         if place == "cpu":
             bundle = open_mapped(model, edit=edit)
             return bundle.prepare(
-                checked, progress=lambda done, count: status.update(f"packing matrix {done} of {count}")
+                checked,
+                keep=keep,
+                progress=lambda done, count: status.update(f"packing matrix {done} of {count}"),
             )
-        if checked not in (None, "float32", "bfloat16"):
+        if keep or checked not in (None, "float32", "bfloat16"):
+            given = "--keep" if keep else f"--precision {checked}"
             raise InputError(
-                f"--precision {checked} is for the CPU, and the device is {place}; "
-                f"leave it out, choose bfloat16, or --device cpu"
+                f"{given} is for the CPU, and the device is {place}; "
+                f"leave it out, choose --precision bfloat16, or --device cpu"
             )
         return load(model, dtype=checked, edit=edit, device=place)
 

@@ -39,6 +39,14 @@ PrecisionName = Annotated[
         "the largest loss",
     ),
 ]
+Keep = Annotated[
+    bool,
+    Parameter(
+        negative="",
+        help="with int8, int8-fine or int4: keep the quantized weights in the model's folder, so that it "
+        "opens faster the next time",
+    ),
+]
 ModelThreads = Annotated[
     int | None,
     Parameter(name="--threads", help="number of threads (default: OMP_NUM_THREADS, or all cores)"),

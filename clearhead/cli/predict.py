@@ -17,7 +17,7 @@ from ..errors import InputError
 from .console import ERR, OUT, print_json, write
 from .file_rows import FileRows, read_file_rows
 from .opening import open_prepared
-from .options import DeviceName, ModelName, ModelThreads, PrecisionName, Set, edits, texts_of
+from .options import DeviceName, Keep, ModelName, ModelThreads, PrecisionName, Set, edits, texts_of
 
 if TYPE_CHECKING:
     from ..bundle import Bundle, Guess, Prediction
@@ -55,6 +55,7 @@ def predict(
     ] = None,
     set_: Set = None,
     precision: PrecisionName = None,
+    keep: Keep = False,
     device: DeviceName = None,
     threads_: ModelThreads = None,
     json: Annotated[bool, Parameter(negative="", help="JSON output, one line per text")] = False,
@@ -68,7 +69,9 @@ def predict(
         raise InputError("--column and --context-column are for --file")
     if file is not None and (context or choice):
         raise InputError("--context and --choice are for one text; a file has columns for them")
-    bundle = open_prepared(model, precision=precision, edit=edits(set_), device=device, threads=threads_)
+    bundle = open_prepared(
+        model, precision=precision, keep=keep, edit=edits(set_), device=device, threads=threads_
+    )
     if file is not None:
         rows = read_file_rows(file, column, context_column, choices=bundle.task == "choice")
         _predict_file(bundle, file, rows, top, batch_size, json=json)

@@ -1,6 +1,7 @@
 """`--precision` of every command that asks a model: prepared by itself, or refused in one line."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +112,8 @@ def test_off_the_cpu_nothing_is_packed_and_a_float_precision_is_a_dtype(folder: 
         (["--precision", "int3"], "precision is 'int3'; did you mean 'int4'?"),
         (["--precision", "int8", "--quantize", "int8"], "specified multiple times"),
         (["--precision", "int4", "--device", "meta"], "--precision int4 is for the CPU"),
+        (["--keep", "--device", "meta"], "--keep is for the CPU"),
+        (["--keep"], "keep=True is for int8, int8-fine, int4; float32 is packed in a moment"),
         (["--threads", "0"], "threads is 0"),
         (["--threads", "9999"], "threads is 9999; expected 1 to"),
     ],
@@ -120,6 +123,17 @@ def test_bad_input_is_one_line_and_exit_2(
 ) -> None:
     code, out, err = run(capsys, *words_of(command, folder), *words)
     assert (code, out, err.count("\n")) == (2, "", 1) and expected in err, err
+
+
+def test_quantized_weights_are_kept_and_read_again(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder / "model", tmp_path / "model")
+    words = [*words_of("generate", tmp_path), "--precision", "int8"]
+    first = run(capsys, *words)
+    assert first[0] == 0 and not (tmp_path / "model" / "clearhead").exists()
+    assert run(capsys, *words, "--keep") == first == run(capsys, *words)
+    assert (tmp_path / "model" / "clearhead" / "int8.safetensors").is_file()
 
 
 def test_threads_are_set(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
