@@ -28,34 +28,18 @@ def open_prepared(
     Another device than the CPU has no packed products: there a float precision is the number format of all
     weights.
     """
-    from ..bundle import Bundle
-
-
-def open_prepared(
-    model: str,
-    *,
-    precision: str | None = None,
-    keep: bool = False,
-    edit: Edits | None = None,
-    device: str | None = None,
-    threads: int | None = None,
-) -> Bundle:
-    """Load a model and pack its weights, with a status line.
-
-    Without a precision it is the stored one. `keep` writes quantized weights into the model's folder. Another device than the CPU has no packed products: there a
-    float precision is the number format of all weights.
-    """
+    from ..bench.timing import set_threads
     from ..bundle import load, open_mapped
     from ..device import choose_device
     from ..engine import check_precision
 
     checked = None if precision is None else check_precision(precision)
-    set_model_threads(threads)
+    if threads is not None:
+        set_threads(threads)
     place = choose_device(device)
     with ERR.status(f"loading {Path(model).name}") as status:
         if place == "cpu":
-            bundle = open_mapped(model, edit=edit)
-            return bundle.prepare(
+            return open_mapped(model, edit=edit).prepare(
                 checked,
                 keep=keep,
                 progress=lambda done, count: status.update(f"packing matrix {done} of {count}"),
@@ -67,11 +51,3 @@ def open_prepared(
                 f"leave it out, choose --precision bfloat16, or --device cpu"
             )
         return load(model, dtype=checked, edit=edit, device=place)
-
-
-def set_model_threads(count: int | None) -> None:
-    """Limit the threads of torch; without a number they stay as they are."""
-    from ..bench.timing import set_threads
-
-    if count is not None:
-        set_threads(count)
