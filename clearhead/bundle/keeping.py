@@ -26,11 +26,12 @@ from ..engine import (
     KeptReader,
     KeptWriter,
     PackProgress,
+    QuantizedMatrix,
     QuantizedWeights,
     SourceFile,
     are_as_in_file,
     prepare_model,
-    quantized_weights,
+    quantized_matrices,
 )
 from ..errors import reason
 from ..store import FileVersion, size_and_hash
@@ -69,7 +70,7 @@ def _prepare(
     bundle: BundleParts,
     precision: InferencePrecision,
     kind: KeptKind,
-    stored: Mapping[str, Sequence[Tensor]],
+    stored: Mapping[str, QuantizedMatrix],
     found: _Found | None,
     importance: Importance | None,
     progress: PackProgress | None,
@@ -81,7 +82,7 @@ def _prepare(
     with ExitStack() as stack:
         if keep and stored and not (complete and found is not None and found.same_times):
             kept.start(bundle, kind, stack)
-        every = quantized_weights(bundle.model, precision)
+        every = quantized_matrices(bundle.model, precision)
         quantizes = any(name not in kept for name in every)
         weighing = importance() if importance is not None and quantizes else None
         prepare_model(bundle.model, precision, importance=weighing, kept=kept, progress=progress)
@@ -91,15 +92,15 @@ def _prepare(
 class _Kept:
     """The kept weights of a bundle; those that may be kept are `stored`."""
 
-    def __init__(self, stored: Mapping[str, Sequence[Tensor]], reader: KeptReader | None) -> None:
+    def __init__(self, stored: Mapping[str, QuantizedMatrix], reader: KeptReader | None) -> None:
         self._stored, self._reader = stored, reader
         self._writer: KeptWriter | None = None
 
     def __contains__(self, name: object) -> bool:
         return self._reader is not None and name in self._stored and str(name) in self._reader
 
-    def read(self, name: str, weights: Sequence[Tensor]) -> QuantizedWeights | None:
-        return self._reader.read(name, weights) if self._reader is not None and name in self else None
+    def read(self, name: str, matrix: QuantizedMatrix) -> QuantizedWeights | None:
+        return self._reader.read(name, matrix) if self._reader is not None and name in self else None
 
     def add(self, name: str, quantized: QuantizedWeights) -> None:
         if self._writer is not None and name in self._stored:
@@ -107,10 +108,9 @@ class _Kept:
 
     def start(self, bundle: BundleParts, kind: KeptKind, stack: ExitStack) -> None:
         """Begin to write the file. A folder that cannot be written to is no error."""
-        shapes = {name: (sum(map(len, each)), each[0].shape[1]) for name, each in self._stored.items()}
         try:
             sources = [_source(file) for file in bundle.weight_files]
-            self._writer = stack.enter_context(KeptWriter(_path(bundle, kind), kind, shapes, sources))
+            self._writer = stack.enter_context(KeptWriter(_path(bundle, kind), kind, self._stored, sources))
         except OSError as error:
             log.warning("the %s weights are not kept: %s", kind, reason(error))
 
@@ -167,7 +167,7 @@ def _source(file: FileVersion) -> SourceFile:
 
 def _stored_weights(
     bundle: BundleParts, precision: InferencePrecision, *, just_loaded: bool
-) -> dict[str, Sequence[Tensor]]:
+) -> dict[str, QuantizedMatrix]:
     """The weights to pack that are still as in the model's files, and these as they were when opened."""
     files = bundle.weight_files
     try:
@@ -175,11 +175,11 @@ def _stored_weights(
             return {}
     except OSError:  # removed since
         return {}
-    every = quantized_weights(bundle.model, precision)
+    every = quantized_matrices(bundle.model, precision)
     if just_loaded:
         fresh = set(bundle.report.fresh)  # initialised, because no file has them
         return {name: each for name, each in every.items() if fresh.isdisjoint(name.split(","))}
-    return {name: each for name, each in every.items() if all(are_as_in_file(each))}
+    return {name: each for name, each in every.items() if all(are_as_in_file(each.weights))}
 
 
 def _path(bundle: BundleParts, kind: KeptKind) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from ..engine import (
     input_squares,
     layout,
     prepare_model,
+    quantized_matrices,
     stored_precision,
     trim_heap,
     unprepare,
@@ -84,6 +86,9 @@ def _check_memory(bundle: BundleParts, precision: str) -> None:
     if free is None:
         return
     needed = {name: int(size * bundle.parameters) for name, size in WEIGHT_BYTES.items()}
+    int8 = [each for each in quantized_matrices(bundle.model, "int4").values() if each.kind == "int8"]
+    more = WEIGHT_BYTES["int8"] - WEIGHT_BYTES["int4"]
+    needed["int4"] += int(more * sum(prod(matrix.shape) for matrix in int8))  # the vocabulary
     if needed[precision] > free:
         fitting = [name for name, size in needed.items() if size <= free]
         advice = f"precision={fitting[0]!r} fits" if fitting else "no precision fits: choose a smaller model"

@@ -9,7 +9,7 @@ from .choice import ROW_CLASSES, all_choices, keep_measured, measure_pack, pack_
 from .fused import kernels
 from .int4 import input_squares
 from .int8 import INT8_LEVELS, AsymmetricProduct, int8_operator
-from .kept import KeptError, KeptKind, KeptReader, KeptWriter, QuantizedWeights, SourceFile
+from .kept import KeptError, KeptKind, KeptReader, KeptWriter, QuantizedMatrix, QuantizedWeights, SourceFile
 from .listing import all_products, chosen_product
 from .pages import are_as_in_file, give_back_pages, private_bytes, trim_heap
 from .precision import PRECISIONS, InferencePrecision, candidates, check_precision, stored_precision
@@ -21,7 +21,7 @@ from .preparing import (
     preparation,
     prepare_model,
     product_shapes,
-    quantized_weights,
+    quantized_matrices,
     step_bytes,
     stored_parameters,
     unprepare,
@@ -32,9 +32,9 @@ from .products import Pack, Product, apply_product
 __all__ = [
     "PRECISIONS", "InferencePrecision", "check_precision", "stored_precision",
     "give_back_pages", "private_bytes", "trim_heap", "are_as_in_file",
-    "KeptError", "KeptKind", "KeptReader", "KeptWriter", "QuantizedWeights", "SourceFile",
+    "KeptError", "KeptKind", "KeptReader", "KeptWriter", "QuantizedMatrix", "QuantizedWeights", "SourceFile",
     "PackProgress", "Preparation", "input_squares", "prepare_model", "preparation", "stored_parameters",
-    "unprepare", "weight_bytes", "drop_stale_products", "quantized_weights",
+    "unprepare", "weight_bytes", "drop_stale_products", "quantized_matrices",
     # for captured decode steps
     "Product", "AsymmetricProduct", "INT8_LEVELS", "apply_product", "int8_operator", "kernels",
     # for benchmarks and the doctor

@@ -349,7 +349,10 @@ def _pack(codes_OI: Tensor) -> Tensor:
     It packs blocks of rows, one after the other, and wants four bytes per code: so a few blocks at a time.
     """
     convert = torch.ops.aten._convert_weight_to_int4pack_for_cpu
-    return torch.cat([convert(rows.int(), 1) for rows in torch.split(codes_OI, PACKED_ROWS)])
+    packed_OH = torch.empty(len(codes_OI), codes_OI.shape[1] // 2, dtype=torch.uint8)
+    for start in range(0, len(codes_OI), PACKED_ROWS):
+        packed_OH[start : start + PACKED_ROWS] = convert(codes_OI[start : start + PACKED_ROWS].int(), 1)
+    return packed_OH
 
 
 def _dequantized_product(x_RI: Tensor, matrix: Tensor, group_size: int, steps_GO2: Tensor) -> Tensor:

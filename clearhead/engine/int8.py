@@ -129,10 +129,7 @@ class AsymmetricProduct(Int8Product):
     def __init__(self, weights: Int8Weights, bias_O: Tensor | None) -> None:
         super().__init__(weights, bias_O)
         self.matrix = _pack(weights.codes_OI, weights.scale_O, self.bias)
-        # Correction per step of a row's zero point. A few rows at a time: torch makes eight bytes of each.
-        rows = max(1, ROWS_CHUNK // self.in_features)
-        sums_O = torch.cat([part.sum(1) for part in torch.split(weights.codes_OI, rows)])
-        self.sum_O = -sums_O * weights.scale_O
+        self.sum_O = -_row_sums(weights.codes_OI) * weights.scale_O  # per step of a row's zero point
         self.bytes += 4 * self.out_features
 
     def dequantized(self) -> Tensor:
@@ -222,6 +219,15 @@ def _pack(weight_OI: Tensor, scale_O: Tensor, bias_O: Tensor | None = None) -> A
         warnings.filterwarnings("ignore", message=".*quantize")
         matrix = torch._make_per_channel_quantized_tensor(weight_OI, scale_O.double(), zeros_O, 0)
     return torch.ops.quantized.linear_prepack(matrix, bias_O)
+
+
+def _row_sums(codes_OI: Tensor) -> Tensor:
+    """As floats: whole numbers, of which none is rounded. A few rows at a time, because they are copied."""
+    sums_O = torch.empty(len(codes_OI))
+    rows = max(1, ROWS_CHUNK // codes_OI.shape[1])
+    for start in range(0, len(codes_OI), rows):
+        sums_O[start : start + rows] = codes_OI[start : start + rows].float().sum(1)
+    return sums_O
 
 
 def _unpack(matrix: Any) -> Int8Weights:

@@ -7,6 +7,8 @@ differ in how inputs are rounded only.
     NAME:scale  NAME:codes              int8: one scale per row, one byte per weight
     NAME:scale  NAME:zero  NAME:codes   int4: one scale and zero point per group, two weights per byte
 
+The file of an int4 model also has its vocabulary, in int8.
+
 NAME is that of the parameter, or several joined by commas: they are one product, one below the other. The
 header's metadata say which files the weights came from, and hold a checksum of every tensor. A file that is
 not as it was written is not used: shapes, checksums and scales are checked, and of every matrix one row,
@@ -52,13 +54,25 @@ class KeptError(Exception):
     """A kept file cannot be used; the message says why."""
 
 
+@dataclass(frozen=True)
+class QuantizedMatrix:
+    """Weights that become one matrix, one below the other, and how it is quantized."""
+
+    kind: KeptKind
+    weights: Sequence[Tensor]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return sum(map(len, self.weights)), self.weights[0].shape[1]
+
+
 class KeptWeights(Protocol):
     """Quantized weights of earlier, and where to put those that are not among them."""
 
     def __contains__(self, name: object) -> bool: ...
 
-    def read(self, name: str, weights: Sequence[Tensor]) -> QuantizedWeights | None:
-        """What was kept of these weights, one below the other; None if nothing was."""
+    def read(self, name: str, matrix: QuantizedMatrix) -> QuantizedWeights | None:
+        """What was kept of these weights; None if nothing was."""
 
     def add(self, name: str, quantized: QuantizedWeights) -> None:
         """Called for every matrix, whether it was read or quantized."""
@@ -93,17 +107,15 @@ class KeptReader:
             raise
         except Exception as error:  # the library's own errors, and whatever a strange header leads to
             raise KeptError(f"it is damaged ({_first_line(error)})") from error
-        self._kind: KeptKind = kind
 
     def __contains__(self, name: str) -> bool:
         return f"{name}:codes" in self._names
 
-    def read(self, name: str, weights: Sequence[Tensor]) -> QuantizedWeights:
-        """The quantized form of these weights, one below the other."""
-        shape = sum(map(len, weights)), weights[0].shape[1]
-        tensors = {part: self._tensor(name, part, *form) for part, form in _parts(self._kind, *shape).items()}
-        quantized = _from_tensors(tensors, shape[1])
-        _check_row(name, quantized, weights)
+    def read(self, name: str, matrix: QuantizedMatrix) -> QuantizedWeights:
+        """The quantized form of these weights."""
+        tensors = {part: self._tensor(name, part, *form) for part, form in _parts(matrix).items()}
+        quantized = _from_tensors(tensors, matrix.shape[1])
+        _check_row(name, quantized, matrix.weights)
         return quantized
 
     def _tensor(self, name: str, part: str, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
@@ -136,11 +148,11 @@ class KeptWriter:
         self,
         path: Path,
         kind: KeptKind,
-        shapes: Mapping[str, tuple[int, int]],
+        matrices: Mapping[str, QuantizedMatrix],
         sources: Sequence[SourceFile],
     ) -> None:
         self._path, self._kind, self._sources = path, kind, list(sources)
-        self._entries = dict(_entries(kind, shapes))
+        self._entries = dict(_entries(matrices))
         self._sums = dict.fromkeys(self._entries, "00000000")  # of the length they will have
         self._missing = set(self._entries)
         self._start = len(self._header())
@@ -195,20 +207,19 @@ def _open(path: Path) -> Any:  # the library has no type annotations
     return safe_open(path, framework="pt")
 
 
-def _parts(kind: KeptKind, outputs: int, inputs: int) -> Parts:
-    if kind == "int8":
+def _parts(matrix: QuantizedMatrix) -> Parts:
+    outputs, inputs = matrix.shape
+    if matrix.kind == "int8":
         return {"scale": (torch.float32, (outputs,)), "codes": (torch.int8, (outputs, inputs))}
     groups = -(-inputs // GROUP_SIZE)
     steps = torch.bfloat16, (outputs, groups)
     return {"scale": steps, "zero": steps, "codes": (torch.uint8, (outputs, -(-inputs // 2)))}
 
 
-def _entries(kind: KeptKind, shapes: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _entries(matrices: Mapping[str, QuantizedMatrix]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The header's entries. Scales come before all codes, so that no tensor begins at an odd address."""
     tensors = {
-        f"{name}:{part}": form
-        for name, shape in shapes.items()
-        for part, form in _parts(kind, *shape).items()
+        f"{name}:{part}": form for name, matrix in matrices.items() for part, form in _parts(matrix).items()
     }
     start = 0
     for key in sorted(tensors, key=lambda key: -tensors[key][0].itemsize):

@@ -24,7 +24,7 @@ from . import layout
 from .choice import by_name, choose_product
 from .int4 import Int4Product, quantize_groups
 from .int8 import Int8Product, Int8Weights, quantize_rows
-from .kept import KeptWeights, QuantizedWeights
+from .kept import KeptWeights, QuantizedMatrix, QuantizedWeights
 from .precision import InferencePrecision, candidates, check_precision, int8_inputs
 from .products import BoundProduct, FusedProduct, Pack, Product
 from .stale import PackedWeights
@@ -135,13 +135,15 @@ def _bind(group: _Group, product: Product, done: Preparation) -> None:
     done.products.append(product)
 
 
-def quantized_weights(model: TransformerModel, precision: InferencePrecision) -> dict[str, Sequence[Tensor]]:
-    """The weights of each product in a precision, by their names, joined by commas.
+def quantized_matrices(model: TransformerModel, precision: InferencePrecision) -> dict[str, QuantizedMatrix]:
+    """The matrices that are quantized in a precision, by the names of their weights, joined by commas."""
+    return {group.name: _matrix(group, precision, model) for group in _groups(model)}
 
-    The product with the vocabulary is not int4: see `_product`.
-    """
-    groups = [group for group in _groups(model) if precision != "int4" or group.layers[0] is not model.head]
-    return {group.name: group.weights for group in groups}
+
+def _matrix(group: _Group, precision: InferencePrecision, model: TransformerModel) -> QuantizedMatrix:
+    # The vocabulary is not int4: most of the quality would be lost there.
+    int4 = precision == "int4" and group.layers[0] is not model.head
+    return QuantizedMatrix("int4" if int4 else "int8", group.weights)
 
 
 def drop_stale_products(model: nn.Module) -> None:
@@ -276,24 +278,22 @@ def _product(
 ) -> Product:
     if precision in ("float32", "bfloat16"):
         return _pack(precision, group)(group.weight(), group.bias())
-    vocabulary = group.layers[0] is model.head
-    if precision == "int4" and vocabulary:  # in int4, most of the quality would be lost there
-        precision, kept = "int8", None
-    weights = None if kept is None else kept.read(group.name, group.weights)
+    matrix = _matrix(group, precision, model)
+    weights = None if kept is None else kept.read(group.name, matrix)
     if weights is None:
-        weights = _quantized(group, precision, importance)
+        weights = _quantized(group, matrix, importance)
     if kept is not None:
         kept.add(group.name, weights)
     if isinstance(weights, Int8Weights):
-        inputs = int8_inputs(precision, model.spec, vocabulary=vocabulary)
+        inputs = int8_inputs(precision, model.spec, vocabulary=group.layers[0] is model.head)
         return Int8Product.pack(weights, group.bias(), inputs)
     return Int4Product(weights, group.bias())
 
 
 def _quantized(
-    group: _Group, precision: InferencePrecision, importance: Mapping[nn.Module, Tensor]
+    group: _Group, matrix: QuantizedMatrix, importance: Mapping[nn.Module, Tensor]
 ) -> QuantizedWeights:
-    if precision != "int4":
+    if matrix.kind == "int8":
         return quantize_rows(*group.weights)
     return quantize_groups(group.weight(), importance.get(group.layers[0]))
 

@@ -1,4 +1,4 @@
-"""Everything a bundle can do, done by a prepared one: traces, ablation, edits, heads, training, drafts.
+"""Everything a bundle can do, done by a prepared one: looking inside, edits, heads, training, drafts, files.
 
 A prepared bundle is compared with its plain twin: the same bundle, whose weights are the matrices that the
 products multiply by.
@@ -55,7 +55,7 @@ def test_parts_are_switched_off_as_in_a_plain_model(family: str, precision: str,
     bundle = ch.load(folder_of(family, tmp_path), precision=precision)
     twin, whole = twin_of(bundle), run(bundle)
     head, mlp = ("encoder.head:0.1", "decoder.mlp:1") if family == "t5" else ("head:0.1", "mlp:1")
-    for part in (head, mlp, "positions", "norm", "scale", "attn", "residual"):
+    for part in (head, mlp, "positions", "norm", "attn", "residual"):
         found, wanted = run(bundle.without(part)), run(twin.without(part))
         assert not torch.equal(found, whole), part
         assert apart(found, wanted) < 2 * INPUT_ROUNDING[precision], part
