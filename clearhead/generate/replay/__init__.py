@@ -3,9 +3,10 @@
     loop -> runner.step -> model              with replay off: every token runs the model's Python code
     loop -> runner.step -> replayed step      with replay on, from the fourth token of a long run
 
-The output is bit-identical. A breakpoint or a print inside the model is not reached by a replayed step: set
-the environment variable CLEARHEAD_REPLAY=0, or pass `replay=False` to `generate`. Replay is disabled when a
-forward hook is registered.
+The output is bit-identical; of a prepared model it may differ in the last digits, because fused operators
+replace small calls (see fusion.py; the environment variable CLEARHEAD_FUSED=0 leaves them out). A breakpoint
+or a print inside the model is not reached by a replayed step: set the environment variable CLEARHEAD_REPLAY=0,
+or pass `replay=False` to `generate`. Replay is disabled when a forward hook is registered.
 """
 
 from .replayer import MIN_STEPS, StepReplayer, is_replayable, replay_enabled
