@@ -5,7 +5,7 @@
 
 The output is bit-identical; of a prepared model it may differ in the last digits, because fused operators
 replace small calls (see fusion.py; the environment variable CLEARHEAD_FUSED=0 leaves them out). A breakpoint
-or a print inside the model is not reached by a replayed step: set the environment variable CLEARHEAD_REPLAY=0,
+or a print inside the model is not reached by a replayed step: set CLEARHEAD_REPLAY=0 in the environment,
 or pass `replay=False` to `generate`. Replay is disabled when a forward hook is registered.
 """
 
