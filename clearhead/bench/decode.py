@@ -97,8 +97,9 @@ def compare_decoding(
     reference = _load_generator(model)
     for task in tasks:
         _check_length(reference, task)
-    versions, missing_packages = installed(list(dict.fromkeys(DECODE_PEERS[peer] for peer in peers)))
-    missing = [f"{name} (not installed: pip install {name})" for name in missing_packages]
+    versions, _ = installed(list(dict.fromkeys(DECODE_PEERS[peer] for peer in peers)))
+    missing = [f"{peer} (not installed: pip install {DECODE_PEERS[peer]})" for peer in peers
+               if DECODE_PEERS[peer] not in versions]  # fmt: skip
     with TemporaryDirectory() as scratch, ExitStack() as open_:
         folder = Path(scratch) / "model"
         save(reference, folder)
