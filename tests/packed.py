@@ -1,7 +1,7 @@
 """Prepared models in tests: which products a run computes, how far each may be off, and the plain twin."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 import clearhead as ch
 from clearhead.engine import preparation, unprepare
-from clearhead.engine.int4 import GROUP_SIZE, Int4Product
+from clearhead.engine.int4 import GROUP_SIZE, LEAST_IMPORTANCE, Int4Product
 from clearhead.engine.int8 import (
     INT8_LEVELS,
     STEPS,
@@ -157,18 +157,30 @@ def _allowed(product: Product, x_RI: Tensor, weight_OI: Tensor, size_RO: Tensor)
     return sums_RO + 0.51 * steps_R[:, None] * row_sums_O
 
 
-def assert_near_weights(product: Product, weight_OI: Tensor) -> None:
+def importances(model: nn.Module, of_layers: Mapping[str, Tensor]) -> dict[Product, Tensor]:
+    """What int4 was calibrated with, by product; `of_layers` by the name of the layer."""
+    layers = {layer: name for name, layer in model.named_modules()}
+    return {
+        bound.fused.product: of_layers[layers[layer]]
+        for layer, bound, _, _ in packed_layers(model)
+        if bound.index == 0 and layers[layer] in of_layers
+    }
+
+
+def assert_near_weights(product: Product, weight_OI: Tensor, importance_I: Tensor | None = None) -> None:
     """The matrix is the weights, rounded as the product says."""
     found_OI = product.dequantized()
     if isinstance(product, Int8Product):
         half = weight_OI.abs().amax(1, keepdim=True) / 127 / 2
         assert bool(((found_OI - weight_OI).abs() <= half * 1.001 + 1e-30).all())
     elif isinstance(product, Int4Product):
-        for w, found in zip(weight_OI.split(GROUP_SIZE, 1), found_OI.split(GROUP_SIZE, 1), strict=True):
+        p_I = torch.ones(weight_OI.shape[1]) if importance_I is None else importance_I / importance_I.mean()
+        parts = (x.split(GROUP_SIZE, -1) for x in (weight_OI, found_OI, p_I.clamp(min=LEAST_IMPORTANCE)))
+        for w, found, p in zip(*parts, strict=True):
             low, high = w.aminmax(dim=1)
             # Never worse than equal steps from the least to the greatest weight, their ends in bfloat16.
             allowed = (high - low) / 30 + (high - low) * 8 / 15 * HALF + w.abs().amax(1) * 2 * HALF
-            assert bool(((found - w).square().mean(1).sqrt() <= allowed).all())
+            assert bool((((found - w).square() * p).sum(1) <= allowed.square() * p.sum()).all())
     elif isinstance(product, PackedBfloat16 | PlainBfloat16 | RoundedFloat32):
         assert torch.equal(found_OI, weight_OI.bfloat16().float())
     else:

@@ -274,13 +274,16 @@ def with_tensors(data: bytes, change: Callable[[dict[str, Tensor]], None]) -> by
     return save(tensors, {"clearhead": json.dumps(note)})
 
 
-def set_scale(value: float) -> Callable[[dict[str, Tensor]], None]:
+def set_scale(value: float, rows: slice) -> Callable[[dict[str, Tensor]], None]:
     def change(tensors: dict[str, Tensor]) -> None:
         for name, x in tensors.items():
             if name.endswith("scale"):
-                x.fill_(value)
+                x[rows] = value
 
     return change
+
+
+LAST, ALL = slice(-1, None), slice(None)
 
 
 def shrink(tensors: dict[str, Tensor]) -> None:
@@ -323,9 +326,9 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
         data, header(data) | {"__metadata__": {"clearhead": "[1, 2]"}}
     ),
     "a flipped bit of the data": lambda data: data[:-9] + bytes([data[-9] ^ 16]) + data[-8:],
-    "scales that are no numbers": lambda data: with_tensors(data, set_scale(float("nan"))),
-    "infinite scales": lambda data: with_tensors(data, set_scale(float("inf"))),
-    "other scales": lambda data: with_tensors(data, set_scale(0.7)),
+    "scales that are no numbers": lambda data: with_tensors(data, set_scale(float("nan"), LAST)),
+    "infinite scales": lambda data: with_tensors(data, set_scale(float("inf"), LAST)),
+    "other scales": lambda data: with_tensors(data, set_scale(0.7, ALL)),
     "a narrower matrix": lambda data: with_tensors(data, shrink),
     "codes without scales": lambda data: with_tensors(data, without_scale),
     "codes in floats": lambda data: with_tensors(data, as_floats),

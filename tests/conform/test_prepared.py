@@ -5,6 +5,7 @@ by (`Product.dequantized`). What remains is the rounding of inputs: bounded prod
 rounding can do at most, and measured for the whole model. These matrices are compared with the weights.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from packed import (
     apart,
     assert_near_weights,
     assert_within_rounding,
+    importances,
     matrices,
     plain_twin,
     unused_products,
@@ -26,6 +28,7 @@ from torch import Tensor, nn
 
 import clearhead as ch
 from clearhead import nn as cn
+from clearhead.bundle.preparing import _input_importance
 from clearhead.engine import PRECISIONS, preparation, prepare_model
 from clearhead.nn.model import Model
 
@@ -36,14 +39,21 @@ COMPANY = {"float32": 1e-5, "bfloat16": 5e-3, "int8": 1e-2, "int8-fine": 1e-3, "
 PLAIN = [name for name in REFERENCES if name.endswith("/plain")]
 
 
-def check(model: nn.Module, precision: str, source: Tensor, target: Tensor) -> None:
-    """All laws of one prepared model."""
+def check(
+    model: nn.Module,
+    precision: str,
+    source: Tensor,
+    target: Tensor,
+    importance: Mapping[str, Tensor] | None = None,
+) -> None:
+    """All laws of one prepared model; int4 may be calibrated with the importance of each layer's inputs."""
     found = preparation(model)
     assert found is not None and found.products and unused_products(model) == []
     known = matrices(model)
     assert set(known) == set(found.products)
+    weighed = importances(model, importance or {})
     for product, (weight, _) in known.items():
-        assert_near_weights(product, weight)
+        assert_near_weights(product, weight, weighed.get(product))
     with torch.inference_mode(), Products() as products:
         output = zoo.run(model, source, target)
     assert products.calls and output.dtype == torch.float32
@@ -105,11 +115,12 @@ def test_every_family_and_head(reference: Reference, tmp_path: Path) -> None:
     reference.files(tmp_path / "model")
     stored = load_file(tmp_path / "model" / "model.safetensors")
     ids = torch.randint(3, 90, (2, 8), generator=torch.Generator().manual_seed(0))
+    plain = ch.load(tmp_path / "model")
+    names = {layer: name for name, layer in plain.model.named_modules()}
+    importance = {names[layer]: found for layer, found in _input_importance(plain).items()}
     for precision in PRECISIONS:
         bundle = ch.load(tmp_path / "model", precision=precision)
-        # Without importance: the error of a weight that hardly counts has no bound.
-        model = prepare_model(bundle.model, "int4") if precision == "int4" else bundle.model
-        check(model, precision, ids, ids)
+        check(bundle.model, precision, ids, ids, importance)
         bundle.save(tmp_path / precision)
         saved = load_file(tmp_path / precision / "model.safetensors")
         assert saved.keys() == stored.keys()
