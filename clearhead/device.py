@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from .errors import InputError, nearest, quoted
@@ -74,12 +76,35 @@ def has_fast_bfloat16() -> bool:
     return bool(operations._is_mkldnn_bf16_supported()) and (not amx or bfloat16_exit_code() == 0)
 
 
+@cache
+def has_slow_mkl() -> bool:
+    """Whether torch's float32 products use half of this CPU: MKL takes AVX2 for AVX-512 on processors that
+    are not Intel's. oneDNN, where it may, takes AVX-512.
+    """
+    import torch
+
+    if "Intel" in _cpu_vendor() or _onednn_limit().startswith(("SSE", "AVX2")) or _onednn_limit() == "AVX":
+        return False
+    has_both = torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
+    return has_both and _cpu_has("_is_avx512_supported")
+
+
 def bfloat16_exit_code() -> int:
     """The exit code of a second process that computes a product in bfloat16.
 
     Some virtual machines announce AMX and do not allow it: such a product then ends the process.
     """
     return subprocess.run([sys.executable, "-c", PROBE], capture_output=True, timeout=120).returncode
+
+
+def _cpu_vendor() -> str:
+    """GenuineIntel or AuthenticAMD; "Intel" where the system does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = [f"vendor_id:{platform.processor()}"]  # on Windows it ends with the vendor
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")]
+    return names[0] if names else "Intel"
 
 
 def _cpu_has(question: str) -> bool:

@@ -21,6 +21,7 @@ from .embed import Embed, Tokens
 from .feedforward import ACTIVATION_SAVES, ACTIVATIONS, Activation
 from .layers import LinearLayer
 from .norm import Norm, soft_cap
+from .products import training_linear
 
 
 class Head(Spec):
@@ -130,7 +131,8 @@ class TokenLogits(nn.Module):
         x = x_BTD if self.transform is None else self.transform(x_BTD)
         weight = table_VD if self.weight is None else self.weight
         x = x if self.scale == 1.0 else x * self.scale
-        return soft_cap(F.linear(x, weight, self.bias), self.cap)
+        product = training_linear if self.training else F.linear
+        return soft_cap(product(x, weight, self.bias), self.cap)
 
 
 class TransformLayer(nn.Module):
