@@ -37,7 +37,8 @@ def print_speeds(
     others = [name for name in speeds if not name.startswith("clearhead")]
     others = others if compared is None else [name for name in compared if name in speeds]
     # Headings are broken at spaces and names are wrapped, so that no figure is cut in a narrow window.
-    headings = [heading.replace(" ", "\n") for heading in (unit, *(f"x {name}" for name in others))]
+    headings = [unit.replace(" ", "\n")]
+    headings += ["x " + "\n".join(name.replace(",", "").split()) for name in others]
     figures = tuple(range(1, 1 + len(headings) + len(extra)))
     listing = table("", *headings, *extra, right=figures, no_wrap=figures)
     for name, speed in speeds.items():

@@ -67,7 +67,7 @@ def train(
         return
     what = f"{source} · " if kind == "ragged" else ""
     title = f"training, {kind} · {what}{tokens:,} tokens per batch · float32 unless named"
-    losses = {f"loss after\n{steps} steps": {name: f"{loss:.3f}" for name, loss in result.losses.items()}}
+    losses = {f"loss at\nstep {steps}": {name: f"{loss:.3f}" for name, loss in result.losses.items()}}
     compared = (UNGROUPED, f"{UNGROUPED} bfloat16", GROUPED)
     print_speeds(title, "real tokens/s", result.speeds, losses, compared)
     if not fast:

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from .products import training_linear
 
+FAST_DROPOUT = ("cuda", "mps", "meta")  # devices on which torch's own dropout is taken
+
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:
     """Random numbers as a function of a key: the same key gives the same numbers in any order of calls."""
@@ -57,14 +59,13 @@ class Dropout(nn.Dropout):
 def dropout(x: Tensor, p: float) -> Tensor:
     """Zero a share `p` of the numbers and scale the others up, so that the mean stays.
 
-    On a CPU each number takes 16 random bits, four numbers one draw of torch's generator; torch itself takes
-    a draw for each, by a slower generator, which was a fifth of a training step in bfloat16. `p` is rounded
-    to a multiple of 2 ** -16.
+    On a CPU four numbers share the 64 bits of one random draw; torch makes a slower draw for each, which was
+    a fifth of a training step in bfloat16. `p` is rounded to a multiple of 2 ** -16.
     """
-    if p == 0.0 or x.device.type != "cpu":
-        return F.dropout(x, p)
-    draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-    levels = draws.view(torch.int16)[: x.numel()].view(x.shape)  # uniform from -2 ** 15 to 2 ** 15 - 1
     dropped = round(p * 2**16)
+    if not 0 < dropped < 2**16 or x.device.type in FAST_DROPOUT:
+        return F.dropout(x, p)
+    draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
+    levels = draws.view(torch.int16)[: x.numel()].view(x.shape)  # uniform from -2 ** 15 to 2 ** 15 - 1
     kept = levels >= dropped - 2**15
-    return x * kept.to(x.dtype).mul_(2**16 / max(2**16 - dropped, 1))
+    return x * kept.to(x.dtype).mul_(2**16 / (2**16 - dropped))

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..layers import dropout
+from ..layers import FAST_DROPOUT, dropout
 from ..norm import widen
 
 SHORT = 256  # keys up to which attention in bfloat16 is trained faster in float32
@@ -34,12 +34,12 @@ def fused_attention(
     """`mask` is as in torch's call: boolean, True where allowed, or a bias, -inf where not. `p` is the
     dropout of the weights. A query that may attend to nothing gets zeros.
     """
-    on_cpu = q_BHQE.device.type == "cpu"
-    if p and on_cpu:
+    device = q_BHQE.device.type
+    if p and device not in FAST_DROPOUT:
         with torch.autocast("cpu", enabled=False):
             return _attention_with_dropout(q_BHQE, k_BHKE, v_BHKE, mask, scale, p, is_causal=is_causal)
     has_groups = q_BHQE.shape[1] != k_BHKE.shape[1]
-    if training and on_cpu and v_BHKE.dtype == torch.bfloat16 and k_BHKE.shape[2] <= SHORT:
+    if training and device == "cpu" and v_BHKE.dtype == torch.bfloat16 and k_BHKE.shape[2] <= SHORT:
         with torch.autocast("cpu", enabled=False):
             q, k, v = widen(q_BHQE), widen(k_BHKE), widen(v_BHKE)
             bias = mask if mask is None or mask.dtype == torch.bool else widen(mask)
@@ -70,16 +70,15 @@ def _bias(
     scores_BHQK: Tensor, mask: Tensor | None, *, is_causal: bool
 ) -> tuple[Tensor | None, Tensor | None]:
     """The mask as a bias that can be added, and flags of the queries that may attend to nothing, if any."""
-    dtype = scores_BHQK.dtype
     if is_causal:
-        return torch.full(scores_BHQK.shape[-2:], float("-inf"), dtype=dtype).triu(1), None
+        return scores_BHQK.new_full(scores_BHQK.shape[-2:], float("-inf")).triu(1), None
     if mask is None:
         return None, None
     if mask.dtype == torch.bool:
-        mask = torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, float("-inf"))
+        mask = scores_BHQK.new_zeros(mask.shape).masked_fill(~mask, float("-inf"))
     blocked_BHQ1 = mask.isneginf().all(dim=-1, keepdim=True)
     if not blocked_BHQ1.any():
         return mask, None
     # The softmax of -inf alone is NaN, forwards and backwards. From a finite number it is any weights: the
     # output of such a query is set to zero in the end.
-    return mask.clamp(min=torch.finfo(dtype).min / 2), blocked_BHQ1
+    return mask.clamp(min=torch.finfo(mask.dtype).min / 2), blocked_BHQ1

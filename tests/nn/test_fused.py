@@ -1,0 +1,116 @@
+"""Attention in training on a CPU: dropout, and short texts in bfloat16, beside torch's own call."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tolerance import assert_close
+from torch import Tensor
+
+from clearhead.nn.kernels import fused
+from clearhead.nn.kernels.fused import fused_attention
+
+ROWS, HEADS, QUERIES, KEYS, WIDTH = 2, 4, 5, 6, 8
+key = torch.Generator().manual_seed(0)
+ALLOWED = torch.rand(ROWS, 1, QUERIES, KEYS, generator=key) < 0.5
+ALLOWED[:, :, 0] = True
+ALLOWED[1, :, 2] = False  # a query that may attend to nothing
+BIAS = torch.randn(1, HEADS, QUERIES, KEYS, generator=key)
+MASKS: dict[str, Tensor | None] = {
+    "none": None,
+    "flags": ALLOWED,
+    "bias": BIAS,
+    "bias and blocked": BIAS.masked_fill(~ALLOWED, float("-inf")),
+}
+
+
+def given(dtype: torch.dtype, groups: int = HEADS, keys: int = KEYS, queries: int = QUERIES) -> list[Tensor]:
+    key = torch.Generator().manual_seed(1)
+    sizes = [(HEADS, queries), (groups, keys), (groups, keys)]
+    return [torch.randn(ROWS, *size, WIDTH, generator=key).to(dtype).requires_grad_() for size in sizes]
+
+
+def theirs(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, *, is_causal: bool = False
+) -> Tensor:
+    has_groups = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(
+        q, k, v, mask, scale=scale, is_causal=is_causal, enable_gqa=has_groups
+    )
+
+
+def results(attend: Callable[[], Tensor], parts: list[Tensor]) -> list[Tensor]:
+    mixed = attend()
+    ramp = torch.linspace(-1, 1, mixed.numel(), dtype=mixed.dtype).view_as(mixed)
+    return [mixed.detach(), *torch.autograd.grad((mixed * ramp).sum(), parts)]
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A dropout that drops nothing: what is left is torch's attention. The shares it was asked for."""
+    shares: list[float] = []
+    monkeypatch.setattr(fused, "dropout", lambda x, p: shares.append(p) or x)
+    return shares
+
+
+@pytest.mark.parametrize("groups", [HEADS, 2])
+@pytest.mark.parametrize("name", MASKS)
+def test_the_formula_with_dropout_is_torchs_attention(name: str, groups: int, kept: list[float]) -> None:
+    parts, mask = given(torch.float64, groups), MASKS[name]
+    mask = mask if mask is None or mask.dtype == torch.bool else mask.double()
+    ours = results(lambda: fused_attention(*parts, mask, scale=0.3, p=0.1, training=True), parts)
+    assert kept == [0.1]
+    for one, two in zip(ours, results(lambda: theirs(*parts, mask, 0.3), parts), strict=True):
+        assert one.isfinite().all()
+        assert_close(one, two)
+
+
+@pytest.mark.usefixtures("kept")
+def test_the_formula_with_dropout_is_causal() -> None:
+    parts = given(torch.float64, queries=KEYS)
+    ours = results(lambda: fused_attention(*parts, None, scale=0.3, is_causal=True, p=0.1), parts)
+    for one, two in zip(ours, results(lambda: theirs(*parts, None, 0.3, is_causal=True), parts), strict=True):
+        assert_close(one, two)
+
+
+@pytest.mark.usefixtures("kept")
+def test_scores_with_dropout_are_float32_under_autocast() -> None:
+    """Two scores of 64 and 64.25 are one number in bfloat16, and their weights would be the same."""
+    q = torch.tensor([[[[8.0, 0.5]]]])
+    k = torch.tensor([[[[8.0, 0.0], [8.0, 0.5]]]])
+    v = torch.tensor([[[[0.0, 0.0], [1.0, 1.0]]]])
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = fused_attention(q, k, v.bfloat16(), None, scale=1.0, p=0.1, training=True)
+    assert mixed.dtype == torch.bfloat16
+    assert abs(float(mixed[0, 0, 0, 0]) - float(torch.tensor(0.25).sigmoid())) < 2e-3
+
+
+def test_dropout_of_a_learned_bias_has_a_gradient() -> None:
+    parts, bias = given(torch.float32), BIAS.clone().requires_grad_()
+    fused_attention(*parts, bias, scale=0.3, p=0.5, training=True).square().sum().backward()
+    assert bias.grad is not None and bias.grad.isfinite().all() and bool((bias.grad != 0).any())
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("under_autocast", [True, False])
+def test_short_texts_in_bfloat16_are_computed_in_float32(name: str, under_autocast: bool) -> None:
+    parts, mask = given(torch.bfloat16), MASKS[name]
+    exact = [part.detach().float().requires_grad_() for part in parts]
+    wanted = results(lambda: theirs(*exact, mask, 0.3), exact)
+    with torch.autocast("cpu", torch.bfloat16, enabled=under_autocast):
+        ours = results(lambda: fused_attention(*parts, mask, scale=0.3, training=True), parts)
+    for one, two in zip(ours, wanted, strict=True):
+        assert one.dtype == torch.bfloat16
+        assert_close(one, two.bfloat16())
+
+
+def test_what_is_not_trained_short_and_bfloat16_is_torchs_call() -> None:
+    cases = {
+        "inference": (given(torch.bfloat16), False),
+        "long": (given(torch.bfloat16, keys=fused.SHORT + 1, queries=9), True),
+        "float32": (given(torch.float32), True),
+    }
+    for name, (parts, training) in cases.items():
+        ours = fused_attention(*parts, None, scale=0.3, training=training)
+        assert torch.equal(ours, theirs(*parts, None, 0.3)), name
