@@ -86,6 +86,23 @@ def test_scores_with_dropout_are_float32_under_autocast() -> None:
     assert abs(float(mixed[0, 0, 0, 0]) - float(torch.tensor(0.25).sigmoid())) < 2e-3
 
 
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("is_fast", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_with_dropout(
+    dtype: torch.dtype, is_fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU that is slow in it, products of half precision would take ten times as long."""
+    monkeypatch.setattr(fused, "has_fast_bfloat16", lambda: is_fast)
+    parts = given(dtype)
+    exact = [part.detach().float().requires_grad_() for part in parts]
+    wanted = results(lambda: theirs(*exact, ALLOWED, 0.3), exact)
+    ours = results(lambda: fused_attention(*parts, ALLOWED, scale=0.3, p=0.1, training=True), parts)
+    for one, two in zip(ours, wanted, strict=True):
+        assert one.dtype == dtype
+        assert_close(one, two.to(dtype), 1.6e-2)
+
+
 def test_dropout_of_a_learned_bias_has_a_gradient() -> None:
     parts, bias = given(torch.float32), BIAS.clone().requires_grad_()
     fused_attention(*parts, bias, scale=0.3, p=0.5, training=True).square().sum().backward()

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...device import has_fast_bfloat16
 from ..layers import FAST_DROPOUT, dropout
 from ..norm import widen
 
@@ -55,14 +56,17 @@ def fused_attention(
 def _attention_with_dropout(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, p: float, *, is_causal: bool
 ) -> Tensor:
-    """dropout(softmax(q k' * scale + bias)) v; the scores are float32 also where the rest is bfloat16."""
-    heads = q.shape[1]
+    """dropout(softmax(q k' * scale + bias)) v, in float32, but for the last product of a call in bfloat16 if
+    the CPU is fast in it.
+    """
+    heads, dtype = q.shape[1], v.dtype
     if k.shape[1] != heads:
         k, v = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (k, v))
     scores_BHQK = (widen(q) * scale) @ widen(k).mT
     bias, blocked_BHQ1 = _bias(scores_BHQK, mask, is_causal=is_causal)
     scores_BHQK = scores_BHQK if bias is None else scores_BHQK + bias
-    mixed = dropout(scores_BHQK.softmax(dim=-1).type_as(v), p) @ v
+    v = v if dtype == torch.bfloat16 and has_fast_bfloat16() else widen(v)
+    mixed = (dropout(scores_BHQK.softmax(dim=-1).type_as(v), p) @ v).to(dtype)
     return mixed if blocked_BHQ1 is None else mixed.masked_fill(blocked_BHQ1, 0.0)
 
 
