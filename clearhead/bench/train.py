@@ -29,7 +29,7 @@ from .timing import ProgressCallback, fair_clock
 
 TRAIN_PEERS = ("transformers", "accelerate")  # the Trainer of transformers needs accelerate
 UNGROUPED, GROUPED = "transformers", "transformers, by length"
-HELD_OUT = 100  # rows whose loss is reported, at most
+HELD_OUT_ROWS = 100  # rows whose loss is reported, at most
 MODEL, TRAINED = "model", "trained"  # folders of the initial and of the trained weights
 
 
@@ -101,7 +101,7 @@ def ragged(source: str, tokens: int) -> TrainingWork:
         for pair in task.splits["train"]
     ]
     batch = _rows_per_batch([tuple(map(len, row.values())) for row in rows], tokens)
-    held_out = task.splits["valid"][:HELD_OUT]
+    held_out = task.splits["valid"][:HELD_OUT_ROWS]
     scored = TextToText({"train": held_out, "valid": held_out}, ids=task.ids, tokens=tokens)
     loss = torch.no_grad()(partial(scored.mean_loss, split="valid"))
     return TrainingWork(prepared.bundle, task, rows, batch, task.ids.pad, loss)
@@ -112,9 +112,9 @@ def dense(tokens: int, length: int = 256) -> TrainingWork:
     vocab = 8000
     bundle = build("gpt2", vocab_size=vocab, n_embd=256, n_layer=4, n_head=8, n_positions=length)
     rows = max(1, tokens // length)
-    uniform = torch.rand(rows * 64 + HELD_OUT, length, generator=generator(0, "bench"))
+    uniform = torch.rand(rows * 64 + HELD_OUT_ROWS, length, generator=generator(0, "bench"))
     texts = (vocab**uniform).long().clamp(max=vocab - 1).tolist()
-    texts, held_out = texts[HELD_OUT:], texts[:HELD_OUT]
+    texts, held_out = texts[HELD_OUT_ROWS:], texts[:HELD_OUT_ROWS]
     task = CausalLM({"train": texts, "valid": held_out}, length=length, rows=rows, pad=0)
     theirs = [{"input_ids": text, "labels": text} for text in texts]
     return TrainingWork(bundle, task, theirs, rows, 0, lambda model: task.score(model, "valid")["loss"])

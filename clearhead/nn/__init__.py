@@ -37,6 +37,7 @@ from .mixers import Convolution, Recurrent
 from .model import Model, SingleStack, SingleStackModel, TransformerModel
 from .position_schemes import Alibi, Learned, RelativeBuckets, Sinusoidal, waves
 from .positions import BoundPositions, NoPositions, Positions, PositionScheme
+from .products import training_products
 from .rope import Rope, Stretch
 from .rope_scaling import DynamicNTK, LinearStretch, Llama3, Yarn
 from .tap import OFF, Recorder, Tap, sites
@@ -66,4 +67,5 @@ __all__ = [
     "States", "CallShape", "DeviceType", "HiddenShape", "PartCost", "PositionCost", "linear_cost",
     "matmul_cost", "generator", "TokenEmbedding", "Activation", "FeedForward", "Head", "TokenLogits",
     "WordHead", "initialise", "Pool", "pool_states", "LinearLayer", "Given", "waves", "Stretch", "Stack",
+    "training_products",
 ]  # fmt: skip

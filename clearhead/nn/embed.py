@@ -130,7 +130,7 @@ class TokenEmbedding(Embedding):
 
     def finish(self, x_BTD: Tensor) -> Tensor:
         x = x_BTD if self.norm is None else self.norm(x_BTD)
-        dropped: Tensor = self.dropout(x)
+        dropped: Tensor = self.dropout(x) if self.training else x
         return dropped if self.project is None else self.project(dropped)
 
 

@@ -13,8 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .products import training_linear
-
 FAST_DROPOUT = ("cuda", "mps", "meta")  # devices on which torch's own dropout is taken
 
 
@@ -40,11 +38,6 @@ class LinearLayer(nn.Linear):
     def reset_parameters(self) -> None:
         """Left empty on purpose."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            return training_linear(x, self.weight, self.bias)
-        return F.linear(x, self.weight, self.bias)
-
 
 class EmbeddingTable(nn.Embedding):
     def reset_parameters(self) -> None:
@@ -53,10 +46,10 @@ class EmbeddingTable(nn.Embedding):
 
 class Dropout(nn.Dropout):
     def forward(self, x: Tensor) -> Tensor:
-        return dropout(x, self.p) if self.training else x
+        return apply_dropout(x, self.p) if self.training else x
 
 
-def dropout(x: Tensor, p: float) -> Tensor:
+def apply_dropout(x: Tensor, p: float) -> Tensor:
     """Zero a share `p` of the numbers and scale the others up, so that the mean stays.
 
     On a CPU four numbers share the 64 bits of one random draw; torch makes a slower draw for each, which was

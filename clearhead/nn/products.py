@@ -8,15 +8,36 @@ Shape suffixes: N vectors, I inputs, O outputs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..device import has_slow_mkl
 
 SMALLEST_PRODUCT = 2**21  # multiplications; below, the microseconds that a call of oneDNN takes are too many
+
+
+@contextmanager
+def training_products(model: nn.Module) -> Iterator[None]:
+    """For as long as it lasts, linear layers that are in training mode compute by `training_linear`."""
+    linear_layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    for layer in linear_layers:
+        layer.forward = MethodType(_forward, layer)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for layer in linear_layers:
+            del layer.forward
+
+
+def _forward(layer: nn.Linear, x: Tensor) -> Tensor:
+    product = training_linear if layer.training else F.linear
+    return product(x, layer.weight, layer.bias)
 
 
 def training_linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
@@ -32,6 +53,7 @@ def _is_for_onednn(x: Tensor, weight_OI: Tensor) -> bool:
     return (
         x.device.type == "cpu"
         and x.dtype == weight_OI.dtype == torch.float32
+        and x.ndim > 1
         and x.numel() * len(weight_OI) >= SMALLEST_PRODUCT
         and not torch.is_autocast_enabled("cpu")
         and has_slow_mkl()

@@ -9,6 +9,7 @@ import torch
 
 from ..bundle import Bundle
 from ..device import choose_device
+from ..nn import training_products
 from ..tasks import model_device
 from ..tune import layout
 from .freeze import Frozen, frozen
@@ -20,7 +21,7 @@ def ready_to_train(bundle: Bundle, training: Training) -> Iterator[Frozen]:
     """The bundle as training needs it; afterwards as inference does. It stays on the device."""
     model = bundle.model
     mode = model.training
-    with frozen(bundle, training.freeze) as found:
+    with frozen(bundle, training.freeze) as found, training_products(model):
         model.to(training_device(bundle, training))
         layout.for_training(model)
         try:

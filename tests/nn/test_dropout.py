@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from clearhead.nn.layers import Dropout, dropout
+from clearhead.nn.layers import Dropout, apply_dropout
 
 COUNT = 1_000_000
 
@@ -13,7 +13,7 @@ COUNT = 1_000_000
 def dropped(p: float, count: int = COUNT, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        return dropout(torch.ones(count, dtype=dtype), p)
+        return apply_dropout(torch.ones(count, dtype=dtype), p)
 
 
 @pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.9])
@@ -50,14 +50,14 @@ def test_every_size_and_dtype() -> None:
 
 def test_nothing_and_everything() -> None:
     x = torch.randn(5, 7)
-    assert torch.equal(dropout(x, 0.0), x)
+    assert torch.equal(apply_dropout(x, 0.0), x)
     for p in (1.0, 1 - 1e-9):
-        assert torch.equal(dropout(x, p), torch.zeros(5, 7))
+        assert torch.equal(apply_dropout(x, p), torch.zeros(5, 7))
 
 
 def test_the_gradient_is_dropped_with_the_number() -> None:
     x = torch.randn(1000, requires_grad=True)
-    y = dropout(x, 0.4)
+    y = apply_dropout(x, 0.4)
     y.sum().backward()
     assert torch.equal(y.detach(), x.detach() * x.grad)
     assert 0 < int((x.grad == 0).sum()) < 1000

@@ -101,13 +101,24 @@ def test_it_is_taken_for_large_float32_products_in_training_alone(taken: list[in
         run()
         return len(taken)
 
-    assert count(lambda: layer.train()(large)) == 1
-    assert count(lambda: layer.train()(large[:-1])) == 0
-    assert count(lambda: layer.eval()(large)) == 0
-    layer.train()
-    with torch.autocast("cpu", torch.bfloat16):
-        assert count(lambda: layer(large)) == 0
-    assert count(lambda: layer.double()(large.double())) == 0
+    with products.training_products(layer):
+        assert count(lambda: layer.train()(large)) == 1
+        assert count(lambda: layer.train()(large[:-1])) == 0
+        assert count(lambda: layer.eval()(large)) == 0
+        layer.train()
+        with torch.autocast("cpu", torch.bfloat16):
+            assert count(lambda: layer(large)) == 0
+        assert count(lambda: layer.double()(large.double())) == 0
+        layer.float()
+    assert count(lambda: layer.train()(large)) == 0
+    assert "forward" not in vars(layer)
+
+
+def test_after_an_error_the_layers_are_as_they_were() -> None:
+    model = torch.nn.Sequential(layers.LinearLayer(2, 2))
+    with pytest.raises(ZeroDivisionError), products.training_products(model):
+        raise ZeroDivisionError
+    assert "forward" not in vars(model[0])
 
 
 def test_the_head_takes_it_too(taken: list[int]) -> None:

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
-from .fused import fused_attention
 from .kernel import AttentionCall, Kernel, replaced_output
+from .training import training_attention
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,15 @@ class Blocks:
         mask = self._allowed(call.view)
         if call.bias is not None:
             mask = self._pairs(call.bias).masked_fill(~mask, float("-inf"))
-        mixed = fused_attention(
+        attention = training_attention if dropout else F.scaled_dot_product_attention
+        mixed = attention(
             _rows(q),
             _rows(k),
             _rows(v),
             _rows(mask.expand(len(q), *mask.shape[1:])),
+            dropout_p=dropout,
             scale=call.scale,
-            p=dropout,
+            enable_gqa=q.shape[1] != k.shape[1],
         )
         mixed = mixed.reshape(len(q), -1, *mixed.shape[1:]).transpose(1, 2)
         return self._scatter(mixed, call.q_BHQE.shape[2], into)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ...errors import SpecError
 from ...spec import Amount, BlockLength, Rate, Repeats
-from .. import layers
+from ..layers import apply_dropout
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
@@ -91,7 +91,7 @@ class _LSH(Kernel):
                 scores = scores + rounds.pairs(bias_BHQK, group)
                 own = None if own is None else own + group.diagonal(bias_BHQK)
             weights, own = (w.type_as(v) for w in self._weights(scores, own, rounds, group, view))
-            dropped, own_dropped = (layers.dropout(w, dropout) for w in (weights, own))
+            dropped, own_dropped = (apply_dropout(w, dropout) for w in (weights, own))
             mix_NHTE = rounds.unsort(dropped @ rounds.keys(v)) + own_dropped * v
             mixed = group.put(mixed, mix_NHTE)
             if plain is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...spec import Positive, Rate
@@ -23,8 +24,8 @@ from ..view import View
 from . import costs
 from .blocks import Blocks
 from .costs import Dense, Sparse
-from .fused import fused_attention
 from .kernel import ALL, AttentionCall, AttentionKernel, Kernel, apply_weights, replaced_output
+from .training import training_attention
 
 SMALLEST_WIDTH = 64  # queries of a block, at least: small products cost more than the pairs they save
 
@@ -84,15 +85,16 @@ class SoftmaxKernel(Kernel):
             return blocks.attend(call, p)
         # Without a mask tensor torch may pick its causal kernel, which skips half of the scores.
         is_causal = bias is None and view.is_causal
-        return fused_attention(
+        attention = training_attention if self.training else F.scaled_dot_product_attention
+        return attention(
             call.q_BHQE,
             call.k_BHKE,
             call.v_BHKE,
             None if is_causal else view.attn_mask(bias),
-            scale=call.scale,
+            dropout_p=p,
             is_causal=is_causal,
-            p=p,
-            training=self.training,
+            scale=call.scale,
+            enable_gqa=call.q_BHQE.shape[1] != call.k_BHKE.shape[1],
         )
 
     def pattern(self, call: AttentionCall, heads: slice = ALL) -> Tensor:

@@ -8,8 +8,10 @@ import torch.nn.functional as F
 from tolerance import assert_close
 from torch import Tensor
 
-from clearhead.nn.kernels import fused
-from clearhead.nn.kernels.fused import fused_attention
+from clearhead import nn as cn
+from clearhead.nn.kernels import softmax
+from clearhead.nn.kernels import training as in_training
+from clearhead.nn.kernels.training import training_attention
 
 ROWS, HEADS, QUERIES, KEYS, WIDTH = 2, 4, 5, 6, 8
 key = torch.Generator().manual_seed(0)
@@ -50,7 +52,7 @@ def results(attend: Callable[[], Tensor], parts: list[Tensor]) -> list[Tensor]:
 def kept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A dropout that drops nothing: what is left is torch's attention. The shares it was asked for."""
     shares: list[float] = []
-    monkeypatch.setattr(fused, "dropout", lambda x, p: shares.append(p) or x)
+    monkeypatch.setattr(in_training, "apply_dropout", lambda x, p: shares.append(p) or x)
     return shares
 
 
@@ -59,7 +61,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_the_formula_with_dropout_is_torchs_attention(name: str, groups: int, kept: list[float]) -> None:
     parts, mask = given(torch.float64, groups), MASKS[name]
     mask = mask if mask is None or mask.dtype == torch.bool else mask.double()
-    ours = results(lambda: fused_attention(*parts, mask, scale=0.3, p=0.1, training=True), parts)
+    ours = results(lambda: training_attention(*parts, mask, scale=0.3, dropout_p=0.1), parts)
     assert kept == [0.1]
     for one, two in zip(ours, results(lambda: theirs(*parts, mask, 0.3), parts), strict=True):
         assert one.isfinite().all()
@@ -69,7 +71,7 @@ def test_the_formula_with_dropout_is_torchs_attention(name: str, groups: int, ke
 @pytest.mark.usefixtures("kept")
 def test_the_formula_with_dropout_is_causal() -> None:
     parts = given(torch.float64, queries=KEYS)
-    ours = results(lambda: fused_attention(*parts, None, scale=0.3, is_causal=True, p=0.1), parts)
+    ours = results(lambda: training_attention(*parts, None, scale=0.3, is_causal=True, dropout_p=0.1), parts)
     for one, two in zip(ours, results(lambda: theirs(*parts, None, 0.3, is_causal=True), parts), strict=True):
         assert_close(one, two)
 
@@ -81,7 +83,7 @@ def test_scores_with_dropout_are_float32_under_autocast() -> None:
     k = torch.tensor([[[[8.0, 0.0], [8.0, 0.5]]]])
     v = torch.tensor([[[[0.0, 0.0], [1.0, 1.0]]]])
     with torch.autocast("cpu", torch.bfloat16):
-        mixed = fused_attention(q, k, v.bfloat16(), None, scale=1.0, p=0.1, training=True)
+        mixed = training_attention(q, k, v.bfloat16(), None, scale=1.0, dropout_p=0.1)
     assert mixed.dtype == torch.bfloat16
     assert abs(float(mixed[0, 0, 0, 0]) - float(torch.tensor(0.25).sigmoid())) < 2e-3
 
@@ -93,11 +95,11 @@ def test_half_precision_with_dropout(
     dtype: torch.dtype, is_fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU that is slow in it, products of half precision would take ten times as long."""
-    monkeypatch.setattr(fused, "has_fast_bfloat16", lambda: is_fast)
+    monkeypatch.setattr(in_training, "has_fast_bfloat16", lambda: is_fast)
     parts = given(dtype)
     exact = [part.detach().float().requires_grad_() for part in parts]
     wanted = results(lambda: theirs(*exact, ALLOWED, 0.3), exact)
-    ours = results(lambda: fused_attention(*parts, ALLOWED, scale=0.3, p=0.1, training=True), parts)
+    ours = results(lambda: training_attention(*parts, ALLOWED, scale=0.3, dropout_p=0.1), parts)
     for one, two in zip(ours, wanted, strict=True):
         assert one.dtype == dtype
         assert_close(one, two.to(dtype), 1.6e-2)
@@ -105,7 +107,7 @@ def test_half_precision_with_dropout(
 
 def test_dropout_of_a_learned_bias_has_a_gradient() -> None:
     parts, bias = given(torch.float32), BIAS.clone().requires_grad_()
-    fused_attention(*parts, bias, scale=0.3, p=0.5, training=True).square().sum().backward()
+    training_attention(*parts, bias, scale=0.3, dropout_p=0.5).square().sum().backward()
     assert bias.grad is not None and bias.grad.isfinite().all() and bool((bias.grad != 0).any())
 
 
@@ -116,18 +118,28 @@ def test_short_texts_in_bfloat16_are_computed_in_float32(name: str, under_autoca
     exact = [part.detach().float().requires_grad_() for part in parts]
     wanted = results(lambda: theirs(*exact, mask, 0.3), exact)
     with torch.autocast("cpu", torch.bfloat16, enabled=under_autocast):
-        ours = results(lambda: fused_attention(*parts, mask, scale=0.3, training=True), parts)
+        ours = results(lambda: training_attention(*parts, mask, scale=0.3), parts)
     for one, two in zip(ours, wanted, strict=True):
         assert one.dtype == torch.bfloat16
         assert_close(one, two.bfloat16())
 
 
-def test_what_is_not_trained_short_and_bfloat16_is_torchs_call() -> None:
-    cases = {
-        "inference": (given(torch.bfloat16), False),
-        "long": (given(torch.bfloat16, keys=fused.SHORT + 1, queries=9), True),
-        "float32": (given(torch.float32), True),
-    }
-    for name, (parts, training) in cases.items():
-        ours = fused_attention(*parts, None, scale=0.3, training=training)
-        assert torch.equal(ours, theirs(*parts, None, 0.3)), name
+def test_what_is_long_or_float32_is_torchs_call() -> None:
+    long = given(torch.bfloat16, keys=in_training.SHORT + 1, queries=9)
+    for parts in (long, given(torch.float32)):
+        assert torch.equal(training_attention(*parts, None, scale=0.3), theirs(*parts, None, 0.3))
+
+
+def test_it_is_for_training_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(
+        softmax, "training_attention", lambda *parts, **named: calls.append("ours") or parts[0]
+    )
+    kernel = cn.Softmax(dropout=0.1).build(HEADS, WIDTH)
+    slots = torch.arange(KEYS)[None]
+    view = cn.View(cn.Everyone(), ROWS, slots, slots)
+    call = cn.AttentionCall(*given(torch.bfloat16, queries=KEYS), view, scale=0.3)
+    kernel.eval()(call)
+    assert calls == []
+    kernel.train()(call)
+    assert calls == ["ours"]

@@ -1,6 +1,6 @@
-"""Dense attention: queries, keys, values and a mask in, weighted values out, the fastest way torch has.
+"""Softmax attention in training: queries, keys, values and a mask in, weighted values out.
 
-That is its fused call, but for two cases of training on a CPU:
+It is torch's fused call, but for two cases on a CPU:
 
     dropout     there is no fused call with dropout; the formula below is faster than torch's own
     bfloat16    of short texts: the fused backward pass takes up to six times as long as in float32
@@ -10,50 +10,45 @@ Shape suffixes: B batch, H heads, Q queries, K keys, E head width.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ...device import has_fast_bfloat16
-from ..layers import FAST_DROPOUT, dropout
+from ..layers import FAST_DROPOUT, apply_dropout
 from ..norm import widen
 
 SHORT = 256  # keys up to which attention in bfloat16 is trained faster in float32
 
 
-def fused_attention(
+def training_attention(
     q_BHQE: Tensor,
     k_BHKE: Tensor,
     v_BHKE: Tensor,
     mask: Tensor | None,
     *,
-    scale: float,
+    dropout_p: float = 0.0,
     is_causal: bool = False,
-    p: float = 0.0,
-    training: bool = False,
+    scale: float,
+    enable_gqa: bool = False,
 ) -> Tensor:
-    """`mask` is as in torch's call: boolean, True where allowed, or a bias, -inf where not. `p` is the
-    dropout of the weights. A query that may attend to nothing gets zeros.
-    """
+    """As torch's `scaled_dot_product_attention`. A query that may attend to nothing gets zeros."""
     device = q_BHQE.device.type
-    if p and device not in FAST_DROPOUT:
+    if dropout_p and device not in FAST_DROPOUT:
         with torch.autocast("cpu", enabled=False):
-            return _attention_with_dropout(q_BHQE, k_BHKE, v_BHKE, mask, scale, p, is_causal=is_causal)
-    has_groups = q_BHQE.shape[1] != k_BHKE.shape[1]
-    if training and device == "cpu" and v_BHKE.dtype == torch.bfloat16 and k_BHKE.shape[2] <= SHORT:
+            return _with_dropout(q_BHQE, k_BHKE, v_BHKE, mask, scale, dropout_p, is_causal=is_causal)
+    settings: dict[str, Any] = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
+    if device == "cpu" and v_BHKE.dtype == torch.bfloat16 and k_BHKE.shape[2] <= SHORT:
+        bias = mask if mask is None or mask.dtype == torch.bool else widen(mask)
         with torch.autocast("cpu", enabled=False):
             q, k, v = widen(q_BHQE), widen(k_BHKE), widen(v_BHKE)
-            bias = mask if mask is None or mask.dtype == torch.bool else widen(mask)
-            mixed = F.scaled_dot_product_attention(
-                q, k, v, bias, is_causal=is_causal, scale=scale, enable_gqa=has_groups
-            )
-            return mixed.type_as(v_BHKE)
-    return F.scaled_dot_product_attention(
-        q_BHQE, k_BHKE, v_BHKE, mask, dropout_p=p, is_causal=is_causal, scale=scale, enable_gqa=has_groups
-    )
+            return F.scaled_dot_product_attention(q, k, v, bias, **settings).type_as(v_BHKE)
+    return F.scaled_dot_product_attention(q_BHQE, k_BHKE, v_BHKE, mask, dropout_p=dropout_p, **settings)
 
 
-def _attention_with_dropout(
+def _with_dropout(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, p: float, *, is_causal: bool
 ) -> Tensor:
     """dropout(softmax(q k' * scale + bias)) v, in float32, but for the last product of a call in bfloat16 if
@@ -66,7 +61,7 @@ def _attention_with_dropout(
     bias, blocked_BHQ1 = _bias(scores_BHQK, mask, is_causal=is_causal)
     scores_BHQK = scores_BHQK if bias is None else scores_BHQK + bias
     v = v if dtype == torch.bfloat16 and has_fast_bfloat16() else widen(v)
-    mixed = (dropout(scores_BHQK.softmax(dim=-1).type_as(v), p) @ v).to(dtype)
+    mixed = (apply_dropout(scores_BHQK.softmax(dim=-1).type_as(v), p) @ v).to(dtype)
     return mixed if blocked_BHQ1 is None else mixed.masked_fill(blocked_BHQ1, 0.0)
 
 
