@@ -9,6 +9,9 @@ from typing import Any, Literal
 TrainingRows = Literal["ragged", "dense"]
 """Rows of the training benchmark: pairs of texts of all lengths, or full rows."""
 
+TrainingPrecision = Literal["float32", "bfloat16"]
+"""Precisions of the training benchmark."""
+
 QUALITY_TASKS = ("recall", "listops", "text")
 """Tasks of the quality benchmark."""
 

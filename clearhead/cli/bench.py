@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cyclopts import App
 
 from .console import ERR, OUT, table
@@ -21,12 +23,25 @@ for name, purpose in WHAT.items():
     bench.command(f"clearhead.cli.bench_{name}:{name}", name=name, help=purpose)
 
 
-def print_speeds(title: str, unit: str, speeds: dict[str, float], extra: dict[str, dict[str, str]]) -> None:
-    """One row per library: its speed, its ratio to each of the others, and further measurements."""
+def print_speeds(
+    title: str,
+    unit: str,
+    speeds: dict[str, float],
+    extra: dict[str, dict[str, str]],
+    compared: Sequence[str] | None = None,
+) -> None:
+    """One row per library: its speed, its ratio to each of `compared`, and further measurements.
+
+    Without `compared`, ratios are to every library that is not Clearhead.
+    """
     OUT.print(f"[bold]{title}[/]")
     others = [name for name in speeds if not name.startswith("clearhead")]
-    right = tuple(range(1, 2 + len(others) + len(extra)))
-    listing = table("", unit, *(f"x {name}" for name in others), *extra, right=right, no_wrap=(0,))
+    others = others if compared is None else [name for name in compared if name in speeds]
+    # Headings are broken at spaces and names are wrapped, so that no figure is cut in a narrow window.
+    headings = [unit.replace(" ", "\n")]
+    headings += ["x " + "\n".join(name.replace(",", "").split()) for name in others]
+    figures = tuple(range(1, 1 + len(headings) + len(extra)))
+    listing = table("", *headings, *extra, right=figures, no_wrap=figures)
     for name, speed in speeds.items():
         ratios = [f"{speed / speeds[other]:.2f}" for other in others]
         listing.add_row(name, f"{speed:,.1f}", *ratios, *(column.get(name, "") for column in extra.values()))

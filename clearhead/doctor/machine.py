@@ -6,7 +6,6 @@ import locale
 import os
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import metadata
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from ..device import bfloat16_exit_code, has_fast_bfloat16
 from ..lens.cost import measure
 from ..malloc import available_memory
 from .findings import Finding
@@ -22,9 +22,6 @@ from .products import check_products
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox", "microsoft-edge", "safari")
 LOW_BYTES = 2e9  # bytes; less free memory or disk than this is soon not enough
 DISABLE_AMX = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
-# A product that is large enough for the processor's matrix units; where they are not allowed, the process
-# dies.
-PROBE = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); print(float((x @ x)[0, 0]))"
 
 
 def check_machine(folder: Path | None = None) -> list[Finding]:
@@ -35,7 +32,7 @@ def check_machine(folder: Path | None = None) -> list[Finding]:
         _torch(),
         _processor(),
         _threads(),
-        _matrix_units(),
+        _bfloat16(),
         check_products(),
         _speed(),
         _memory(),
@@ -91,17 +88,14 @@ def _cpuinfo() -> list[str]:
         return []
 
 
-def _matrix_units() -> Finding:
+def _bfloat16() -> Finding:
     """Some virtual machines announce AMX but do not allow it; bfloat16 products then kill the process."""
-    if not any("amx_bf16" in line for line in _cpuinfo()):
-        return Finding("bfloat16", "no matrix units announced; half precision is not faster here")
-    result = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=120)
-    if result.returncode == 0:
-        return Finding("bfloat16", "products work")
-    problem = (
-        f"products end the program (code {result.returncode}): the processor announces AMX and refuses it"
-    )
-    return Finding("bfloat16", problem, "wrong", f"export {DISABLE_AMX}")
+    if any("amx_bf16" in line for line in _cpuinfo()) and (code := bfloat16_exit_code()):
+        problem = f"products end the program (code {code}): the processor announces AMX and refuses it"
+        return Finding("bfloat16", problem, "wrong", f"export {DISABLE_AMX}")
+    if has_fast_bfloat16():
+        return Finding("bfloat16", "faster than float32 here: train with --precision bfloat16")
+    return Finding("bfloat16", "no instructions for it (AVX512_BF16 or AMX), so not faster than float32 here")
 
 
 def _speed() -> Finding:

@@ -20,6 +20,7 @@ from ..spec import Rate, Spec
 from .attention import Attention, TokenMixer
 from .context import Context
 from .feedforward import FeedForward
+from .layers import Dropout
 from .norm import Layer, Norm
 
 Order = Literal["pre", "post", "sandwich", "parallel"]
@@ -52,7 +53,7 @@ class BlockModule(nn.Module):
         self.has_cross = spec.cross is not None
         self.steps = ("attn", "cross", "ff") if self.has_cross else ("attn", "ff")
         self.SITES = ("in", "out", *(f"{name}.stream" for name in self.steps))
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         x = stream = ctx.tap("in", x_BTD)

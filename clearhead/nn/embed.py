@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..spec import Amount, Count, Rate, Spec
 from .cost import INDEX_BYTES, HiddenShape, PartCost, linear_cost
 from .counting import count_cost
-from .layers import EmbeddingTable, LinearLayer
+from .layers import Dropout, EmbeddingTable, LinearLayer
 from .norm import Norm
 
 
@@ -105,7 +105,7 @@ class TokenEmbedding(Embedding):
         self.types = EmbeddingTable(spec.types, table_width) if spec.types else None
         self.norm = spec.norm.build(table_width) if spec.norm else None
         self.project = LinearLayer(table_width, width) if spec.factor else None
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
         self.scale = spec.scale
 
     def forward(self, ids_BT: Tensor, types_BT: Tensor | None) -> Tensor:
@@ -130,7 +130,7 @@ class TokenEmbedding(Embedding):
 
     def finish(self, x_BTD: Tensor) -> Tensor:
         x = x_BTD if self.norm is None else self.norm(x_BTD)
-        dropped: Tensor = self.dropout(x)
+        dropped: Tensor = self.dropout(x) if self.training else x
         return dropped if self.project is None else self.project(dropped)
 
 

@@ -14,7 +14,7 @@ from ..spec import Count, Rate, Spec
 from .context import Context, context_of
 from .cost import HiddenShape, PartCost, linear_cost
 from .counting import count_cost
-from .layers import LinearLayer
+from .layers import Dropout, LinearLayer
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "quick_gelu", "tanh"]
 
@@ -106,7 +106,7 @@ class _FeedForward(nn.Module):
         self.up = LinearLayer(width, spec.hidden, bias=spec.bias)
         self.gate = gate
         self.down = LinearLayer(spec.hidden, width, bias=spec.bias)
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
         self.act = ACTIVATIONS[spec.act]
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:

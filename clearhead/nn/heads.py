@@ -20,6 +20,7 @@ from .embed import Embed, Tokens
 from .feedforward import ACTIVATION_SAVES, ACTIVATIONS, Activation
 from .layers import LayerProduct, LinearLayer, linear
 from .norm import Norm, soft_cap
+from .products import training_linear
 
 
 class Head(Spec):
@@ -131,8 +132,9 @@ class TokenLogits(nn.Module):
         x = x_BTD if self.transform is None else self.transform(x_BTD)
         weight = table_VD if self.weight is None else self.weight
         x = x if self.scale == 1.0 else x * self.scale
-        product = None if self.training else self.product
-        return soft_cap(linear(x, weight, self.bias, product), self.cap)
+        if self.training:
+            return soft_cap(training_linear(x, weight, self.bias), self.cap)
+        return soft_cap(linear(x, weight, self.bias, self.product), self.cap)
 
 
 class TransformLayer(nn.Module):

@@ -16,7 +16,7 @@ from ..spec import Count, Rate
 from .cost import INDEX_BYTES, HiddenShape, PartCost, linear_cost
 from .embed import Embed
 from .heads import Head, Transform, TransformLayer
-from .layers import LinearLayer
+from .layers import Dropout, LinearLayer
 
 Pool = Literal["first", "last", "mean", "max"]
 
@@ -113,7 +113,7 @@ class _Classes(nn.Module):
         self.pool = pool
         inner = transform.width or width if transform else width
         self.transform = TransformLayer(transform, width, inner) if transform else None
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
         self.project = LinearLayer(inner, spec.count, bias=spec.bias)
 
     def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table_VD: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Linear layers and tables that are created empty, and the random generator that `init` fills them with.
+"""Linear layers and tables that are created empty, the random generator that `init` fills them with, dropout.
 
 torch initialises a new layer at once, from its global generator. Here that would cost time for numbers that
 are overwritten and, on the meta device, a second of imports.
@@ -21,8 +21,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
+from .products import training_linear
+
 P = ParamSpec("P")
 T = TypeVar("T")
+
+FAST_DROPOUT = ("cuda", "mps", "meta")  # devices on which torch's own dropout is taken
 
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:
@@ -59,7 +63,9 @@ class LinearLayer(nn.Linear):
         """Left empty on purpose."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight, self.bias, None if self.training else self.product)
+        if self.training:
+            return training_linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias, self.product)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, product: LayerProduct | None) -> Tensor:
@@ -99,3 +105,23 @@ def one_call(function: Callable[P, T]) -> Callable[P, T]:
         return function(*args, **kwargs)
 
     return dispatched
+
+
+class Dropout(nn.Dropout):
+    def forward(self, x: Tensor) -> Tensor:
+        return apply_dropout(x, self.p) if self.training else x
+
+
+def apply_dropout(x: Tensor, p: float) -> Tensor:
+    """Zero a share `p` of the numbers and scale the others up, so that the mean stays.
+
+    On a CPU four numbers share the 64 bits of one random draw; torch makes a slower draw for each, which was
+    a fifth of a training step in bfloat16. `p` is rounded to a multiple of 2 ** -16.
+    """
+    dropped = round(p * 2**16)
+    if not 0 < dropped < 2**16 or x.device.type in FAST_DROPOUT:
+        return F.dropout(x, p)
+    draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
+    levels = draws.view(torch.int16)[: x.numel()].view(x.shape)  # uniform from -2 ** 15 to 2 ** 15 - 1
+    kept = levels >= dropped - 2**15
+    return x * kept.to(x.dtype).mul_(2**16 / (2**16 - dropped))

@@ -19,6 +19,7 @@ from .optimizer_step import OptimizerStep, hidden_size
 from .progress import BarProgress, LineProgress, Progress, QuietProgress, default_progress
 from .schedule import SCHEDULES, Constant, Cosine, InverseSqrt, LinearDecay, Noam, Schedule
 from .settings import Training
+from .setup import training_device
 from .signals import SAVE_SIGNAL
 from .state import TrainingState
 from .tensorboard import TensorBoardLog
@@ -38,7 +39,7 @@ __all__ = [
     "Ema", "average_weights", "parameter_groups",
     # for the other packages
     "disk_errors", "deterministic", "estimate", "METRICS_FILE", "OptimizerStep", "hidden_size",
-    "SAVE_SIGNAL", "TrainingState",
+    "SAVE_SIGNAL", "TrainingState", "training_device",
 ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from toy import FULL, Toy, full_training, hash_of, remains, strays, toy_bundle
 
 import clearhead
 from clearhead.errors import TrainError
+from clearhead.nn import products
 from clearhead.nn.kernels import Softmax
 from clearhead.train import (
     SGD,
@@ -73,6 +74,24 @@ def test_stopped_anywhere_and_resumed_ends_in_the_same_bits(name: str, tmp_path:
         assert (done.status, done.reason, done.step) == ("done", "steps", 12)
         assert remains(folder) == wanted
         assert strays(folder) == []
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch was built without oneDNN"
+)
+def test_a_run_by_the_products_of_onednn_resumes_in_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "torch")
+    monkeypatch.setattr(products, "has_slow_mkl", lambda: True)
+    monkeypatch.setattr(products, "SMALLEST_PRODUCT", 1)
+    run(tmp_path / "straight")
+    run(tmp_path / "stopped", task=Signalled(6, 1))
+    run(tmp_path / "stopped")
+    assert remains(tmp_path / "stopped") == remains(tmp_path / "straight")
+    # Another order of rounding, the same numbers.
+    ends = [read_log(tmp_path / name)[-2]["loss"] for name in ("torch", "straight")]
+    assert ends[0] == pytest.approx(ends[1], rel=1e-4)
 
 
 class Loud(Signalled):

@@ -19,6 +19,7 @@ from ..norm import widen
 from ..tap import Tap
 from ..view import View
 from .kernel import AttentionCall, Kernel, replaced_output
+from .training import training_attention
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Blocks:
         mask = self._allowed(call.view)
         if call.bias is not None:
             mask = self._pairs(call.bias).masked_fill(~mask, float("-inf"))
-        mixed = F.scaled_dot_product_attention(
+        attention = training_attention if dropout else F.scaled_dot_product_attention
+        mixed = attention(
             _rows(q),
             _rows(k),
             _rows(v),

@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...errors import UnsupportedError
@@ -22,6 +21,7 @@ from ...spec import Spec
 from ..cache import State
 from ..cost import AttentionShape, PartCost
 from ..counting import count_cost
+from ..layers import apply_dropout
 from ..masks import Causal, Everyone
 from ..tap import OFF, Recorder, Tap
 from ..view import Outline, View
@@ -189,7 +189,7 @@ def replaced_output(tap: Tap, plain_BHQK: Tensor, v_BGKE: Tensor, dropout: float
 def apply_weights(weights_BHQK: Tensor, v_BGKE: Tensor, dropout: float = 0.0) -> Tensor:
     """Weights times values; several query heads may share a value head."""
     groups = weights_BHQK.shape[1] // v_BGKE.shape[1]
-    return F.dropout(weights_BHQK, dropout) @ v_BGKE.repeat_interleave(groups, dim=1)
+    return apply_dropout(weights_BHQK, dropout) @ v_BGKE.repeat_interleave(groups, dim=1)
 
 
 def raise_unsupported(who: str, unmet: AbstractSet[Need], reasons: dict[Need, str], instead: str) -> None:

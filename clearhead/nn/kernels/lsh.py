@@ -18,11 +18,11 @@ from math import prod
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import SpecError
 from ...spec import Amount, BlockLength, Rate, Repeats
+from ..layers import apply_dropout
 from ..norm import widen
 from ..tap import Tap
 from ..view import View
@@ -91,9 +91,8 @@ class _LSH(Kernel):
                 scores = scores + rounds.pairs(bias_BHQK, group)
                 own = None if own is None else own + group.diagonal(bias_BHQK)
             weights, own = (w.type_as(v) for w in self._weights(scores, own, rounds, group, view))
-            mix_NHTE = (
-                rounds.unsort(F.dropout(weights, dropout) @ rounds.keys(v)) + F.dropout(own, dropout) * v
-            )
+            dropped, own_dropped = (apply_dropout(w, dropout) for w in (weights, own))
+            mix_NHTE = rounds.unsort(dropped @ rounds.keys(v)) + own_dropped * v
             mixed = group.put(mixed, mix_NHTE)
             if plain is not None:
                 seen = rounds.dense(weights, group.slot_NT, view.keys)

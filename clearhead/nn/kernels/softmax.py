@@ -25,6 +25,7 @@ from . import costs
 from .blocks import Blocks
 from .costs import Dense, Sparse
 from .kernel import ALL, AttentionCall, AttentionKernel, Kernel, apply_weights, replaced_output
+from .training import training_attention
 
 SMALLEST_WIDTH = 64  # queries of a block, at least: small products cost more than the pairs they save
 
@@ -96,7 +97,8 @@ class SoftmaxKernel(Kernel):
             return blocks.attend(call, p)
         # Without a mask tensor torch may pick its causal kernel, which skips half of the scores.
         is_causal = bias is None and view.is_causal
-        return F.scaled_dot_product_attention(
+        attention = training_attention if self.training else F.scaled_dot_product_attention
+        return attention(
             call.q_BHQE,
             call.k_BHKE,
             call.v_BHKE,

@@ -21,7 +21,7 @@ from ...spec import Count, Rate
 from ..cost import INDEX_BYTES, HiddenShape, PartCost, linear_cost, matmul_cost
 from ..embed import Embed, Embedding, Tokens, check_ids
 from ..heads import WordHead
-from ..layers import EmbeddingTable, LinearLayer
+from ..layers import Dropout, EmbeddingTable, LinearLayer
 
 Band = tuple[Tensor, Tensor | None]
 """One band for the head: its table (V, F), and the projection (D, F) where there is one."""
@@ -91,7 +91,7 @@ class AdaptiveEmbedding(Embedding):
         self.tables = nn.ModuleList(EmbeddingTable(n, w) for n, w in zip(spec.sizes, widths, strict=True))
         ways = widths if spec.projected(width) else ()
         self.projects = nn.ModuleList(LinearLayer(w, width, bias=False) for w in ways)
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
 
     def forward(self, ids_BT: Tensor, types_BT: Tensor | None) -> Tensor:
         check_ids("ids", ids_BT, self.spec.vocab)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ...errors import SpecError
 from ...spec import Dims, Rate
 from ..cost import INDEX_BYTES, HiddenShape, PartCost, PositionCost, matmul_cost
-from ..layers import LinearLayer
+from ..layers import Dropout, LinearLayer
 from ..position_schemes import Sinusoidal, waves
 from ..positions import BoundPositions, Positions, PositionScheme
 from ..view import View
@@ -78,7 +78,7 @@ class _RelativeWaves(PositionScheme):
         self.project = nn.ModuleList(
             LinearLayer(dims.width, dims.heads * dims.head_dim, bias=False) for _ in range(dims.depth)
         )
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
 
     def bind(self, view: View) -> BoundPositions:
         apart = view.q_pos[:, :, None] - view.k_pos[:, None, :]

@@ -1,0 +1,70 @@
+"""Linear layers in training: inputs, weight and bias in, x W' + b out, by the faster of two libraries.
+
+torch computes float32 products by MKL, which leaves AVX-512 unused on processors that are not Intel's. There
+oneDNN, which torch brings for bfloat16, takes less than half the time (docs/log.md has the figures).
+
+Shape suffixes: N vectors, I inputs, O outputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..device import has_slow_mkl
+
+SMALLEST_PRODUCT = 2**21  # multiplications; below, the microseconds that a call of oneDNN takes are too many
+
+
+def training_linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+    """As `F.linear`; on some CPUs float32 is rounded in another order."""
+    if _is_for_onednn(x, weight_OI):
+        apply: Any = OneDnnLinear.apply
+        product: Tensor = apply(x, weight_OI, bias_O)
+        return product
+    return F.linear(x, weight_OI, bias_O)
+
+
+def _is_for_onednn(x: Tensor, weight_OI: Tensor) -> bool:
+    return (
+        x.device.type == "cpu"
+        and x.dtype == weight_OI.dtype == torch.float32
+        and x.ndim > 1
+        and x.numel() * len(weight_OI) >= SMALLEST_PRODUCT
+        and not torch.is_autocast_enabled("cpu")
+        and has_slow_mkl()
+    )
+
+
+class OneDnnLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(fx: Any, x: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+        fx.save_for_backward(x, weight_OI)
+        return _product(x, weight_OI, bias_O)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(fx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight_OI = fx.saved_tensors
+        grad_NO, x_NI = grad.flatten(0, -2), x.flatten(0, -2)
+        for_x, for_weight, for_bias = fx.needs_input_grad
+        return (
+            _product(grad, weight_OI.t()) if for_x else None,
+            _transposed_product(grad_NO, x_NI) if for_weight else None,
+            grad_NO.sum(0) if for_bias else None,
+        )
+
+
+def _transposed_product(grad_NO: Tensor, x_NI: Tensor) -> Tensor:
+    """(O, I). The first factor is copied to be contiguous, so the narrower one is put first."""
+    if grad_NO.shape[1] > x_NI.shape[1]:
+        return _product(x_NI.t(), grad_NO.t()).t().contiguous()
+    return _product(grad_NO.t(), x_NI.t())
+
+
+def _product(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight_OI, bias_O, "none", [], "")
+    return result
