@@ -24,7 +24,7 @@ from ..bundle import Bundle, build, load, save
 from ..engine import InferencePrecision, step_bytes
 from ..errors import ClearheadError, InputError, reason
 from ..families import SIZES
-from ..nn import TokenHead, generator
+from ..nn import CachePrecision, TokenHead, generator
 from ..store import resolve
 from .bandwidth import read_bandwidth
 from .ctranslate2 import convert_folder, open_ctranslate2
@@ -48,10 +48,12 @@ class DecodeSide:
     precision: str
     decode: TimedDecoder
     step_bytes: int  # of weights that are read for one token
+    cache: CachePrecision = "float32"
 
     @property
     def name(self) -> str:
-        return f"{self.library} {self.precision}"
+        kept = "" if self.cache == "float32" else f", {self.cache} cache"
+        return f"{self.library} {self.precision}{kept}"
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ def compare_decoding(
     precisions: Sequence[InferencePrecision],
     peers: Sequence[str],
     *,
+    cache_precisions: Sequence[CachePrecision] = ("float32",),
     rounds: int,
     threads: int,
     progress: ProgressCallback,
@@ -106,7 +109,10 @@ def compare_decoding(
         opening = _Opening(model, folder, reference, tasks, threads)
         available = [peer for peer in peers if DECODE_PEERS[peer] in versions]
         sides: list[DecodeSide] = []
-        for name, open_side in {**opening.own(precisions), **opening.of_peers(available)}.items():
+        for name, open_side in {
+            **opening.own(precisions, cache_precisions),
+            **opening.of_peers(available),
+        }.items():
             progress(f"opening {name}")
             try:
                 sides.append(open_side(open_))
@@ -147,8 +153,14 @@ class _Opening:
     tasks: Sequence[DecodeTask]
     threads: int
 
-    def own(self, precisions: Sequence[InferencePrecision]) -> dict[str, OpenSide]:
-        return {f"clearhead {precision}": partial(self._clearhead, precision) for precision in precisions}
+    def own(
+        self, precisions: Sequence[InferencePrecision], caches: Sequence[CachePrecision]
+    ) -> dict[str, OpenSide]:
+        return {
+            f"clearhead {precision}, {cache} cache": partial(self._clearhead, precision, cache)
+            for precision in precisions
+            for cache in caches
+        }
 
     def of_peers(self, peers: Sequence[str]) -> dict[str, OpenSide]:
         found: dict[str, OpenSide] = {}
@@ -163,10 +175,12 @@ class _Opening:
             found["llama.cpp"] = self._llama_cpp
         return found
 
-    def _clearhead(self, precision: InferencePrecision, open_: ExitStack) -> DecodeSide:
-        bundle = load(self.folder, precision=precision)
+    def _clearhead(
+        self, precision: InferencePrecision, cache: CachePrecision, open_: ExitStack
+    ) -> DecodeSide:
+        bundle = load(self.folder, precision=precision, cache_precision=cache)
         decode = partial(timed, clearhead_decoder(bundle))
-        return DecodeSide("clearhead", precision, decode, step_bytes(bundle.model))
+        return DecodeSide("clearhead", precision, decode, step_bytes(bundle.model), cache)
 
     def _transformers(self, number: str, open_: ExitStack) -> DecodeSide:
         peer = PeerProcess(open_transformers, self.folder, number, self.threads)

@@ -68,6 +68,7 @@ class Bundle(BundleParts):
         self,
         precision: str | None = None,
         *,
+        cache_precision: str | None = None,
         threads: int | None = None,
         keep: bool = False,
         progress: PackProgress | None = None,
@@ -76,13 +77,16 @@ class Bundle(BundleParts):
 
         `precision` is "float32", "bfloat16", "int8", "int8-fine" or "int4"; None is the one the weights are
         stored in. The fastest product for each shape is found by a short measurement, once per machine.
+        `cache_precision` is that of the keys and values that generation keeps: "float32", "bfloat16", "int8".
         `threads` sets the number of threads that torch uses. Saving, training and edits still see the
         weights as they were stored; a layer whose weights change computes with them, not with the pack.
         `keep` writes the weights of int8 and int4 into the model's folder (clearhead/int8.safetensors), where
         the next call finds them, as long as the model's own files are the same.
         `progress` is called with the number of packed matrices and of all.
         """
-        prepare_bundle(self, precision, threads, keep=keep, progress=progress)
+        prepare_bundle(
+            self, precision, threads, cache_precision=cache_precision, keep=keep, progress=progress
+        )
         return self
 
     def generate(

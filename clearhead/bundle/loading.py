@@ -17,7 +17,7 @@ from ..device import choose_device
 from ..engine import layout
 from ..errors import ClearheadError, InputError, LoadError, SpecError, reason, shortened
 from ..families import FAMILIES, Config, Family, of_type
-from ..nn import Model, Tower, initialise
+from ..nn import Model, Tower, check_cache_precision, initialise
 from ..readfile import read_file
 from ..store import FileVersion, read_folder, resolve
 from ..text import Tokenizer
@@ -58,6 +58,7 @@ def load(
     device: str | None = None,
     precision: str | None = None,
     quantize: str | None = None,
+    cache_precision: str | None = None,
     keep: bool = False,
     edit: Mapping[str, Any] | None = None,
     head: str | None = None,
@@ -71,6 +72,7 @@ def load(
     `dtype` None keeps the stored one. `device` is "cpu", "cuda", "cuda:1", "mps", or "auto": the best one
     that is there. `precision` prepares the model for fast inference on this CPU,
     as `Bundle.prepare` does: float32, bfloat16, int8, int8-fine or int4; `quantize` is another name for it.
+    `cache_precision` stores the keys and values of generation in float32, bfloat16 or int8.
     `keep` writes quantized weights into the folder, so that loading it again in this precision is faster.
     `edit` changes the spec, {"Attention.kernel": "Window(256)"}: weights are kept, and parameters that only
     the edited model has are initialised with `seed`.
@@ -90,6 +92,8 @@ def load(
     converted = number is not None or device is not None or resolve(name).suffix == ".gguf"
     if number is not None or device is not None:
         bundle.model.to(device=device, dtype=number)
+    if cache_precision is not None:
+        bundle.model.cache_precision = check_cache_precision(cache_precision)
     if precision is not None:
         prepare_bundle(bundle, precision, keep=keep, just_loaded=not converted)
         return bundle

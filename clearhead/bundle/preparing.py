@@ -22,7 +22,7 @@ from ..engine import (
 from ..engine import give_back_pages as give_back
 from ..errors import InputError
 from ..malloc import available_memory
-from ..nn import generator
+from ..nn import check_cache_precision, generator
 from .keeping import KEPT_KINDS, prepare_with_kept
 from .parts import BundleParts
 
@@ -36,15 +36,19 @@ def prepare_bundle(
     precision: str | None,
     threads: int | None = None,
     *,
+    cache_precision: str | None = None,
     keep: bool = False,
     just_loaded: bool = False,
     progress: PackProgress | None = None,
 ) -> None:
     """Pack the weights of the bundle's model in place; `keep` writes quantized ones into its folder.
 
+    `cache_precision` None leaves that of the model as it is.
     `just_loaded` says that the weights are those of the model's files.
     """
     model = bundle.model
+    if cache_precision is not None:
+        model.cache_precision = check_cache_precision(cache_precision)
     chosen = stored_precision(bundle.dtype) if precision is None else check_precision(precision)
     if threads is not None:
         if threads < 1:

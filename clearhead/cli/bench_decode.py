@@ -35,6 +35,13 @@ def decode(
     ] = "gpt2",
     *,
     precision: SomePrecisions = (),
+    cache_precision: Annotated[
+        tuple[str, ...],
+        Several,
+        Parameter(
+            help="number format of Clearhead's cached keys and values: float32, bfloat16, int8, or several",
+        ),
+    ] = ("float32",),
     peers: Annotated[
         tuple[str, ...],
         Several,
@@ -60,6 +67,7 @@ def decode(
     """
     from ..bench.decode import compare_decoding
     from ..bench.timing import describe_machine, set_threads
+    from ..nn import check_cache_precision
 
     given = [("batch", n, 1) for n in batch] + [("prompt", n, 1) for n in prompt]
     for name, value, least in [*given, ("beams", beams, 1), ("tokens", tokens, 2)]:
@@ -71,7 +79,14 @@ def decode(
     tasks = [DecodeTask(rows, beams, length, tokens) for rows, length in product(batch, prompt)]
     with ERR.status("building the model") as status:
         result = compare_decoding(
-            model, tasks, precisions, chosen, rounds=rounds, threads=cores, progress=status.update
+            model,
+            tasks,
+            precisions,
+            chosen,
+            cache_precisions=tuple(dict.fromkeys(map(check_cache_precision, cache_precision))),
+            rounds=rounds,
+            threads=cores,
+            progress=status.update,
         )
     line = describe_machine(cores, result.peers)
     if json:

@@ -14,7 +14,7 @@ from ..errors import ClearheadError, InputError
 from .console import ERR, print_json, write
 from .decoding import NO_OPTIONS, DecodingOptions
 from .opening import open_prepared
-from .options import DeviceName, Keep, ModelThreads, PrecisionName, Set, edits
+from .options import CachePrecisionName, DeviceName, Keep, ModelThreads, PrecisionName, Set, edits
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
@@ -35,6 +35,7 @@ def chat(
     decoding: DecodingOptions = NO_OPTIONS,
     set_: Set = None,
     precision: PrecisionName = None,
+    cache_precision: CachePrecisionName = None,
     keep: Keep = False,
     device: DeviceName = None,
     threads_: ModelThreads = None,
@@ -48,7 +49,13 @@ def chat(
         raise InputError("--json needs --message; a conversation is not one document")
     settings = decoding.settings()
     bundle = open_prepared(
-        model, precision=precision, keep=keep, edit=edits(set_), device=device, threads=threads_
+        model,
+        precision=precision,
+        cache_precision=cache_precision,
+        keep=keep,
+        edit=edits(set_),
+        device=device,
+        threads=threads_,
     )
     if bundle.tokenizer is None or bundle.tokenizer.chat_template is None:
         raise InputError(f"{model} has no chat template, so it is not a chat model; use clearhead generate")

@@ -17,7 +17,7 @@ from ..errors import InputError
 from .console import ERR, OUT, print_json, table, write
 from .decoding import NO_OPTIONS, DecodingOptions
 from .opening import open_prepared
-from .options import DeviceName, Keep, ModelThreads, PrecisionName, Set, edits, lines_of
+from .options import CachePrecisionName, DeviceName, Keep, ModelThreads, PrecisionName, Set, edits, lines_of
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
@@ -50,6 +50,7 @@ def generate(
     show_beams: Annotated[bool, Parameter(negative="", help="show every hypothesis of beam search")] = False,
     set_: Set = None,
     precision: PrecisionName = None,
+    cache_precision: CachePrecisionName = None,
     keep: Keep = False,
     device: DeviceName = None,
     threads_: ModelThreads = None,
@@ -66,7 +67,13 @@ def generate(
     lines = _lines(text, file)
     settings = decoding.settings() | ({} if n is None else {"num_return_sequences": n})
     bundle = open_prepared(
-        model, precision=precision, keep=keep, edit=edits(set_), device=device, threads=threads_
+        model,
+        precision=precision,
+        cache_precision=cache_precision,
+        keep=keep,
+        edit=edits(set_),
+        device=device,
+        threads=threads_,
     )
     draft_model = (
         open_prepared(draft, precision=precision, keep=keep, device=device) if draft is not None else None

@@ -17,6 +17,7 @@ def open_prepared(
     model: str,
     *,
     precision: str | None = None,
+    cache_precision: str | None = None,
     keep: bool = False,
     edit: Edits | None = None,
     device: str | None = None,
@@ -32,7 +33,10 @@ def open_prepared(
     from ..bundle import load, open_mapped
     from ..device import choose_device
     from ..engine import check_precision
+    from ..nn import check_cache_precision
 
+    if cache_precision is not None:
+        check_cache_precision(cache_precision)
     checked = None if precision is None else check_precision(precision)
     if threads is not None:
         set_threads(threads)
@@ -41,6 +45,7 @@ def open_prepared(
         if place == "cpu":
             return open_mapped(model, edit=edit).prepare(
                 checked,
+                cache_precision=cache_precision,
                 keep=keep,
                 progress=lambda done, count: status.update(f"packing matrix {done} of {count}"),
             )
@@ -50,4 +55,4 @@ def open_prepared(
                 f"{given} is for the CPU, and the device is {place}; "
                 f"leave it out, choose --precision bfloat16, or --device cpu"
             )
-        return load(model, dtype=checked, edit=edit, device=place)
+        return load(model, dtype=checked, cache_precision=cache_precision, edit=edit, device=place)

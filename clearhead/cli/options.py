@@ -39,6 +39,14 @@ PrecisionName = Annotated[
         "the largest loss",
     ),
 ]
+CachePrecisionName = Annotated[
+    str | None,
+    Parameter(
+        name="--cache-precision",
+        help="number format of the cached keys and values: float32 (the default), bfloat16 or int8; less to "
+        "read for each token after a long text, at next to no loss",
+    ),
+]
 Keep = Annotated[
     bool,
     Parameter(

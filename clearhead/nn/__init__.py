@@ -4,6 +4,14 @@ from . import kernels, mask_adapters, norm
 from .attention import Attention, MultiHead, SelfAttention, TokenMixer, TokenMixerModule
 from .block import Block, BlockModule
 from .cache import KV, Cache, is_identity
+from .cache_precision import (
+    CACHE_PRECISIONS,
+    STEP_BYTES,
+    CachePrecision,
+    check_cache_precision,
+    from_stored,
+    to_stored,
+)
 from .context import Context, States
 from .cost import CallShape, DeviceType, HiddenShape, PartCost, PositionCost, linear_cost, matmul_cost
 from .doctor import check_mask
@@ -68,4 +76,5 @@ __all__ = [
     "States", "CallShape", "DeviceType", "HiddenShape", "PartCost", "PositionCost", "linear_cost",
     "matmul_cost", "generator", "TokenEmbedding", "Activation", "FeedForward", "Head", "TokenLogits",
     "WordHead", "initialise", "Pool", "pool_states", "LinearLayer", "Given", "waves", "Stretch", "Stack",
+    "CACHE_PRECISIONS", "STEP_BYTES", "CachePrecision", "check_cache_precision", "from_stored", "to_stored",
 ]  # fmt: skip

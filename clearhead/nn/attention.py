@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, SpecError, UnsupportedError
 from ..spec import Amount, Count, Spec
+from .cache import KV
 from .context import Context, context_of
 from .cost import AttentionShape, HiddenShape, PartCost, PositionCost, Rule, linear_cost
 from .counting import count_cost
@@ -276,13 +277,13 @@ class CrossAttention(MultiHead):
             raise InputError("this tower has cross-attention; call it with encoder_output=")
         # Rows that share a source (beams) become more queries of one row: its keys are held and read once.
         q = self.queries(x_BTD.reshape(len(ctx.encoder_output), -1, x_BTD.shape[-1]))
-        kv = None if ctx.cache is None else ctx.cache.cross_kv
-        if kv is None:
-            kv = self.keys(ctx.encoder_output), self.values(ctx.encoder_output)
-            if ctx.cache is not None:
-                ctx.cache.cross_kv = kv
+        keys_and_values = partial(self._keys_and_values, ctx.encoder_output)
+        kv = keys_and_values() if ctx.cache is None else ctx.cache.cross(keys_and_values)
         call = AttentionCall(q, *kv, ctx.encoder_view, None, self.scale)
         return self.attend(call, ctx).reshape_as(x_BTD)
+
+    def _keys_and_values(self, encoder_output_BKD: Tensor) -> KV:
+        return self.keys(encoder_output_BKD), self.values(encoder_output_BKD)
 
 
 def _projections_cost(

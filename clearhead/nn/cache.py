@@ -1,17 +1,20 @@
 """KV cache of a decoding run: per layer, the keys and values already computed.
 
 Two ways to hold them: growing (a longer tensor each step) and, with a `capacity`, pre-allocated (written
-in place, nothing copied). Shape suffixes: B batch, H key/value heads, T tokens, E head width.
+in place, nothing copied). They are stored in a precision (`cache_precision`), and read back in the number
+that the model computes in. Shape suffixes: B batch, H key/value heads, T tokens, E head width.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..errors import InputError
+from .cache_precision import CachePrecision, from_stored, to_stored
 
 KV = tuple[Tensor, Tensor]
 State = tuple[Tensor, ...]  # batch first; its size does not depend on the length of the text
@@ -23,11 +26,12 @@ class LayerCache:
     A layer that needs no earlier keys (linear attention, a recurrent cell) has a `state` instead.
     """
 
-    def __init__(self, capacity: int | None) -> None:
-        self.capacity = capacity
+    def __init__(self, capacity: int | None, precision: CachePrecision = "float32") -> None:
+        self.capacity, self.precision = capacity, precision
         self.length = 0
         self.kv: KV | None = None
         self.cross_kv: KV | None = None
+        self._cross_like: KV | None = None  # its widths and numbers before it was stored
         self.state: State | None = None
 
     def kv_inputs(self, x_BTD: Tensor) -> Tensor:
@@ -36,6 +40,13 @@ class LayerCache:
 
     def append(self, k_BHTE: Tensor, v_BHTE: Tensor) -> KV:
         """Add new keys and values, and return all of them, the new ones last."""
+        if self.precision == "float32":
+            return self._append(k_BHTE, v_BHTE)
+        k, v = (to_stored(x, self.precision) for x in (k_BHTE, v_BHTE))
+        k, v = self._append(k, v)
+        return self._restored(k, k_BHTE), self._restored(v, v_BHTE)
+
+    def _append(self, k_BHTE: Tensor, v_BHTE: Tensor) -> KV:
         start, self.length = self.length, self.length + k_BHTE.shape[2]
         if self.capacity is None:
             if self.kv is None:
@@ -52,6 +63,21 @@ class LayerCache:
         k.narrow(2, start, k_BHTE.shape[2]).copy_(k_BHTE)
         v.narrow(2, start, k_BHTE.shape[2]).copy_(v_BHTE)
         return k.narrow(2, 0, self.length), v.narrow(2, 0, self.length)
+
+    def cross(self, keys_and_values: Callable[[], KV]) -> KV:
+        """The keys and values of the encoder output, computed at the first call."""
+        if self.cross_kv is None:
+            k, v = self.cross_kv = keys_and_values()
+            self._cross_like = k[:0], v[:0]
+            if self.precision != "float32":
+                self.cross_kv = to_stored(k, self.precision), to_stored(v, self.precision)
+        if self._cross_like is None or self.precision == "float32":
+            return self.cross_kv
+        (k, v), (like_k, like_v) = self.cross_kv, self._cross_like
+        return self._restored(k, like_k), self._restored(v, like_v)
+
+    def _restored(self, stored: Tensor, like: Tensor) -> Tensor:
+        return from_stored(stored, self.precision, like.shape[-1], like.dtype)
 
     def reorder(self, rows: Tensor, sources: Tensor | None, changed: Tensor | None) -> None:
         """Select batch rows; see `Cache.reorder`. `sources` None leaves the encoder's keys as they are.
@@ -91,9 +117,10 @@ class Cache:
 
     depth: int
     capacity: int | None = None  # number of tokens to allocate; None: grow as needed
+    precision: CachePrecision = "float32"
 
     def __post_init__(self) -> None:
-        self.layers = [LayerCache(self.capacity) for _ in range(self.depth)]
+        self.layers = [LayerCache(self.capacity, self.precision) for _ in range(self.depth)]
         self.length = 0  # how many tokens it holds, padding included
         self._real: Tensor | None = None  # (B, capacity), or (B, K) without a capacity
 

@@ -18,6 +18,7 @@ from ..errors import InputError, UnsupportedError
 from ..spec import Spec
 from .argument_names import own_names
 from .cache import Cache
+from .cache_precision import CachePrecision
 from .context import States
 from .heads import Head, WordHead
 from .init import Init, Normal, initialise
@@ -117,6 +118,7 @@ class TransformerModel(nn.Module):
     their_names: ClassVar[Mapping[str, str]] = {}  # names of transformers -> arguments of `states`
     head: nn.Module | None
     second: nn.Module | None
+    cache_precision: CachePrecision = "float32"  # of the keys and values in a new cache
 
     @property
     def stacks(self) -> dict[str, Stack]:
@@ -172,7 +174,7 @@ class TransformerModel(nn.Module):
         return _read(self.second, states, self.head_stack)
 
     def cache(self, capacity: int | None = None) -> Cache:
-        return Cache(self.spec.head_tower.depth, capacity)
+        return Cache(self.spec.head_tower.depth, capacity, self.cache_precision)
 
 
 @dataclass(frozen=True, kw_only=True)

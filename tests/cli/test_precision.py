@@ -15,6 +15,7 @@ from clearhead.cli.main import main
 from clearhead.cli.opening import open_prepared
 from clearhead.engine import PRECISIONS, preparation
 from clearhead.errors import InputError
+from clearhead.nn import CACHE_PRECISIONS, TransformerModel
 from clearhead.text import Tokenizer
 
 TEXT = "The quick brown fox"
@@ -86,6 +87,23 @@ def test_a_command_prepares_by_itself_or_as_it_is_told(
     assert [code for code, _, _ in outputs] == [0, 0, 0], outputs
     assert prepared == ["float32", "int8", "int8"]
     assert outputs[1] == outputs[2]
+
+
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_the_precision_of_the_cache(
+    command: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    cache = TransformerModel.cache
+    monkeypatch.setattr(
+        TransformerModel, "cache", lambda self, *size: made.append(self.cache_precision) or cache(self, *size)
+    )
+    for precision in CACHE_PRECISIONS:
+        code, _, err = run(capsys, *words_of(command, folder), "--cache-precision", precision)
+        assert code == 0, err
+    assert tuple(dict.fromkeys(made)) == CACHE_PRECISIONS
+    code, out, err = run(capsys, *words_of(command, folder), "--cache-precision", "float8")
+    assert code == 2 and out == "" and err.count("\n") == 1 and "cache_precision is 'float8'" in err
 
 
 def test_without_a_precision_it_is_the_stored_one(folder: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...engine import kernels
-from ...nn import rotate_pairs
+from ...nn import STEP_BYTES, from_stored, rotate_pairs, to_stored
 from .fusion import MOST_ROWS, FusedCall, Fusion, Operand, is_call
 from .line import StepLine, TorchCall, name_of
 
@@ -31,6 +31,7 @@ class _Cached:
     length: int  # how many are used, in the second recorded step
     grows: int  # by how many a step
     window: int  # how many of the last are used; 0: all
+    precision: str  # in which it is stored
 
 
 def fuse_attention(step: Fusion, position: int, line: StepLine) -> FusedCall | None:
@@ -53,6 +54,8 @@ class _AttentionCall:
             return None
         keys, values = self._cached(k), self._cached(v)
         if keys is None or values is None or keys.length != values.length:
+            return None
+        if keys.precision != values.precision:
             return None
         operands, angles = self._operands(q, keys, values)
         if operands is None or not self._replaces_all():
@@ -116,6 +119,8 @@ class _AttentionCall:
             "length": keys.length, "grows": keys.grows, "window": keys.window,
             "keys": keys.tensor, "values": values.tensor, "out": out,
             "scores": torch.empty(keys.tensor.shape[KEY_AXIS] + 2 * width + 64),
+            "stored": kernels().STORED.index(keys.precision),  # type: ignore[union-attr]
+            "step_at": keys.tensor.shape[-1] - STEP_BYTES,
             **_strides("q", q, batch=0, head=1, query=2),
             **_strides("k", new[0].like, batch=0, head=1),
             **_strides("v", new[1].like, batch=0, head=1),
@@ -158,15 +163,23 @@ class _AttentionCall:
 
     def _cached(self, x: Tensor) -> _Cached | None:
         """Keys or values that lie in a tensor from outside, whole or up to a length; maybe the last only."""
-        step = self.step
-        if step.number_of(x) is None:
-            return _Cached(x, x.shape[KEY_AXIS], grows=0, window=0) if x.stride(-1) == 1 else None
-        at, window = step.maker(x), 0
+        step, window, precision = self.step, 0, "float32"
+        at = step.maker(x)
         call = step.call_of(at)
         if call is not None and name_of(call.function) == "__getitem__" and (window := _last(call.args[1])):
             self._replace(at)
-            at = step.maker(call.args[0])
+            x = call.args[0]
+            at = step.maker(x)
             call = step.call_of(at)
+        if call is not None and call.function is from_stored:
+            self._replace(at)
+            x, precision = call.args[:2]
+            at = step.maker(x)
+            call = step.call_of(at)
+        if x.stride(-1) != 1:
+            return None
+        if step.number_of(x) is None:
+            return None if window else _Cached(x, x.shape[KEY_AXIS], 0, 0, precision)
         if at is None or call is None or name_of(call.function) != "narrow" or len(call.args) != 4:
             return None
         before = step.lines[at].before
@@ -174,7 +187,7 @@ class _AttentionCall:
         if before is None or step.number_of(tensor) is not None or (dim, start) != (KEY_AXIS, 0):
             return None
         self._replace(at)
-        return _Cached(tensor, length, length - before.args[3], window) if tensor.stride(-1) == 1 else None
+        return _Cached(tensor, length, length - before.args[3], window, precision)
 
     def _written(self, cached: _Cached) -> Tensor | None:
         """The new key or value, which is written to the end of the cache before this call."""
@@ -191,8 +204,18 @@ class _AttentionCall:
                 return None
             self._replace(position)
             self._replace(at)
-            return source if isinstance(source, Tensor) else None
+            return self._before_storing(source) if isinstance(source, Tensor) else None
         return None
+
+    def _before_storing(self, x: Tensor) -> Tensor | None:
+        """A new key or value before it was stored; None if it is stored by something else."""
+        at = self.step.maker(x)
+        call = self.step.call_of(at)
+        if call is None or call.function is not to_stored:
+            return x
+        self._replace(at)
+        source = call.args[0]
+        return source if isinstance(source, Tensor) else None
 
     def _before_rotation(self, x: Tensor) -> tuple[Tensor, Angles | None]:
         """The tensor before rotation, and its angles; (x, None) if there is none to fuse."""

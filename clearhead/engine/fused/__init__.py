@@ -25,7 +25,7 @@ def kernels() -> ModuleType | None:
     if os.environ.get("CLEARHEAD_FUSED", "1").lower() in ("0", "false", "no", "off"):
         return None
     try:
-        from . import fused_kernels
+        from . import operators
     except ImportError:
         return None
-    return fused_kernels
+    return operators
