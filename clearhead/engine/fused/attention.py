@@ -15,6 +15,8 @@ from numba import carray, njit
 from .numbers import (
     LOWEST,
     OPTIONS,
+    as_bfloat16,
+    as_float32,
     at_least,
     compiled,
     exp,
@@ -24,9 +26,7 @@ from .numbers import (
     int8_range,
     int8s,
     integers,
-    narrow,
     pointer,
-    widen,
 )
 
 STORED = ("float32", "bfloat16", "int8")
@@ -68,7 +68,7 @@ def _copy_in(target, at, bf16):  # type: ignore[no-untyped-def]
     if bf16:
         source16 = halves(at, count)
         for i in range(count):
-            target[i] = widen(source16[i])
+            target[i] = as_float32(source16[i])
     else:
         source = floats(at, count)
         for i in range(count):
@@ -197,7 +197,7 @@ def _reader(vector: Any, number: Any, step: Any) -> Any:
 
 
 _score32, _weigh32 = _reader(floats, _number, _one)
-_score16, _weigh16 = _reader(halves, widen, _one)
+_score16, _weigh16 = _reader(halves, as_float32, _one)
 _score8, _weigh8 = _reader(int8s, _number, _float_at)
 
 
@@ -212,7 +212,7 @@ def _store(x, at, stored, step_at):  # type: ignore[no-untyped-def]
     elif stored == 1:
         to16 = halves(at, width)
         for i in range(width):
-            to16[i] = narrow(x[i])
+            to16[i] = as_bfloat16(x[i])
     else:
         most, bad = f32(0), f32(0)
         for i in range(width):
@@ -287,7 +287,7 @@ def attend(params, q_at, k_at, v_at, cos_at, sin_at, mask_at, n, scale):  # type
                 if p[38]:
                     to16 = halves(p[20] + 2 * target, width)
                     for i in range(width):
-                        to16[i] = narrow(out[i])
+                        to16[i] = as_bfloat16(out[i])
                 else:
                     to = floats(p[20] + 4 * target, width)
                     for i in range(width):

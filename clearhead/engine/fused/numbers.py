@@ -75,12 +75,12 @@ def integers(address, count):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def widen(half):  # type: ignore[no-untyped-def]
+def as_float32(half):  # type: ignore[no-untyped-def]
     return float_of_bits(np.int32(half) << np.int32(16))
 
 
 @compiled()
-def narrow(number):  # type: ignore[no-untyped-def]
+def as_bfloat16(number):  # type: ignore[no-untyped-def]
     """To bfloat16, to the nearest and halves to even, as torch does."""
     bits = bits_of_float(f32(number))
     return np.uint16((bits + np.int32(0x7FFF) + ((bits >> np.int32(16)) & np.int32(1))) >> np.int32(16))

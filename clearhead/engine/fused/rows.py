@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .numbers import compiled, erf, exp, f32, floats, halves, int8_range, integers, narrow, widen
+from .numbers import as_bfloat16, as_float32, compiled, erf, exp, f32, floats, halves, int8_range, integers
 
 ADD_NORM = ("rows", "width", "sum", "out", "weight", "bias", "centre", "levels", "added_bf16", "out_bf16")
 
@@ -32,7 +32,7 @@ def add_norm(params, x_at, added_at, eps):  # type: ignore[no-untyped-def]
         elif p[8]:
             added16 = halves(added_at + 2 * row * width, width)
             for i in range(width):
-                v = x[i] + widen(added16[i])
+                v = x[i] + as_float32(added16[i])
                 total[i] = v
                 s += v
         else:
@@ -52,10 +52,10 @@ def add_norm(params, x_at, added_at, eps):  # type: ignore[no-untyped-def]
             if p[5] != 0:
                 bias = floats(p[5], width)
                 for i in range(width):
-                    out16[i] = narrow((total[i] - mean) * inverse * weight[i] + bias[i])
+                    out16[i] = as_bfloat16((total[i] - mean) * inverse * weight[i] + bias[i])
             else:
                 for i in range(width):
-                    out16[i] = narrow((total[i] - mean) * inverse * weight[i])
+                    out16[i] = as_bfloat16((total[i] - mean) * inverse * weight[i])
         else:
             if p[5] != 0:
                 bias = floats(p[5], width)
@@ -104,16 +104,16 @@ def gate(params, gate_at, up_at):  # type: ignore[no-untyped-def]
         # One loop for each kind of input and output, so that each is vectorised.
         if p[7] and p[8]:
             for i in range(width):
-                v = _activate(act, widen(g16[i]))
-                out16[i] = narrow(v * widen(u16[i]) if gated else v)
+                v = _activate(act, as_float32(g16[i]))
+                out16[i] = as_bfloat16(v * as_float32(u16[i]) if gated else v)
         elif p[7]:
             for i in range(width):
-                v = _activate(act, widen(g16[i]))
-                out[i] = v * widen(u16[i]) if gated else v
+                v = _activate(act, as_float32(g16[i]))
+                out[i] = v * as_float32(u16[i]) if gated else v
         elif p[8]:
             for i in range(width):
                 v = _activate(act, g[i])
-                out16[i] = narrow(v * u[i] if gated else v)
+                out16[i] = as_bfloat16(v * u[i] if gated else v)
         else:
             for i in range(width):
                 v = _activate(act, g[i])
