@@ -10,8 +10,9 @@ import zoo
 from torch import Tensor
 
 from clearhead import nn as cn
-from clearhead.engine import fused, prepare_model
+from clearhead.engine import PRECISIONS, fused, prepare_model
 from clearhead.engine.int8 import INT8_LEVELS
+from clearhead.generate import Beam, generate
 from clearhead.generate.replay import fusion, replayer
 from clearhead.generate.runner import DecoderRunner, Prompt
 from clearhead.nn import CACHE_PRECISIONS, STEP_BYTES, CachePrecision, from_stored, to_stored
@@ -243,3 +244,19 @@ def test_a_fused_step_is_the_plain_step(
     assert float((logits[True] - logits[False]).abs().mean()) < mean
     if name.split("/")[1] in ("Rope", "grouped", "kernel-Softmax", "norm-RMS", "window"):
         assert {"add_norm", "attend"} <= set(fused_calls)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", ["Rope", "order-pre", "order-post", "kernel-Softmax", "grouped", "norm-RMS"])
+def test_beams_that_share_a_source_say_the_same_in_fused_steps(
+    name: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several queries of one source are one call of attention, whose output is strided."""
+    monkeypatch.setattr(replayer, "MIN_STEPS", 1)
+    model = prepare_model(zoo.PAIRS[name].build(seed=3), precision)
+    prompt = Prompt(zoo.ids(2, 7, 1), None, torch.full((2, 1), 2))
+    scores = []
+    for replay in (False, True):
+        run = generate(model, prompt, strategy=Beam(3), limit=12, replay=replay)
+        scores.append([[answer.score for answer in row] for row in run.finish()])
+    torch.testing.assert_close(torch.tensor(scores[1]), torch.tensor(scores[0]), atol=0.02, rtol=0.01)

@@ -206,7 +206,7 @@ class Fusion:
         fused, others = self._consumers(where.root)
         if call is None or call.makes[0] != where.root or fused or others != [reader]:
             return None
-        return call if self._buffers[where.root].numel() == x.numel() else None
+        return call if x.is_contiguous() and self._buffers[where.root].numel() == x.numel() else None
 
     def _consumers(self, number: int) -> tuple[list[FusedCall], list[int]]:
         """What reads a tensor: fused calls, and the positions of other lines."""
@@ -228,7 +228,8 @@ class Fusion:
 
     def _make_half(self, number: int, x: Tensor) -> None:
         """The bfloat16 tensor at the same address, as the input of the product."""
-        half = self._buffers[number].view(torch.bfloat16).flatten()[: x.numel()].view(x.shape)
+        # By its storage: the buffer may be strided, as the heads of attention are, and x is not.
+        half = torch.empty(0, dtype=torch.bfloat16).set_(self._buffers[number].untyped_storage(), 0, x.shape)  # type: ignore[call-overload]
         name = self.constant(half)
         self.statics[number] = name
         other = self.number_of(x)
