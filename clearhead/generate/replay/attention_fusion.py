@@ -19,6 +19,7 @@ from ...nn import STEP_BYTES, from_stored, rotate_pairs, to_stored
 from .fusion import MOST_ROWS, FusedCall, Fusion, Operand, is_call
 from .line import StepLine, TorchCall, name_of
 
+MOST_ROWS_OF_STORED = 64  # torch has to restore all keys and values, the fused operator reads them as stored
 KEY_AXIS = 2  # the dimension of tokens in keys and values
 Angles = tuple[Tensor, Tensor, str]  # cosines, sines, and which channels rotate together
 
@@ -55,7 +56,8 @@ class _AttentionCall:
         keys, values = self._cached(k), self._cached(v)
         if keys is None or values is None or keys.length != values.length:
             return None
-        if keys.precision != values.precision:
+        most = MOST_ROWS if keys.precision == "float32" else MOST_ROWS_OF_STORED
+        if keys.precision != values.precision or len(q) * q.shape[2] > most:
             return None
         operands, angles = self._operands(q, keys, values)
         if operands is None or not self._replaces_all():
@@ -73,7 +75,7 @@ class _AttentionCall:
         options, mask = self.call.kwargs, self._mask()
         if options.get("dropout_p") or options.get("is_causal") or q.dtype != torch.float32:
             return False
-        if q.shape[-1] != v.shape[-1] or len(q) * q.shape[2] > MOST_ROWS or self.call.result.stride(-1) != 1:
+        if q.shape[-1] != v.shape[-1] or self.call.result.stride(-1) != 1:
             return False
         return mask is None or (mask.dtype in (torch.bool, torch.float32) and mask.stride(-1) == 1)
 

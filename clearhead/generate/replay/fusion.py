@@ -28,7 +28,7 @@ from ...engine import INT8_LEVELS, AsymmetricProduct, Product, apply_product, in
 from ...nn import rms_norm
 from .line import StepLine, TorchCall, name_of
 
-MOST_ROWS = 64  # for more, torch's threads are faster
+MOST_ROWS = 8  # for more, torch's calls, which use all threads, are faster
 ACTIVATION_NAMES: dict[Any, str] = {F.silu: "silu", F.relu: "relu"}  # gelu is told by its argument
 
 
