@@ -85,6 +85,10 @@ def test_gate(name: str, gated: bool, rows: int, bf16: bool) -> None:
     x, other = given.float().split(width, dim=1)
     plain = cn.feedforward.ACTIVATIONS[name](x) * (other if gated else 1.0)
     torch.testing.assert_close(out, plain, atol=1e-5, rtol=1e-5)
+    scratch = torch.empty(width)
+    sizes[kernels.GATE.index("scratch")], sizes[kernels.GATE.index("out_bf16")] = scratch.data_ptr(), 1
+    kernels.gate(sizes.ctypes.data, given.data_ptr(), up if gated else 0)
+    torch.testing.assert_close(half_rows(out), plain, atol=1e-5, rtol=2**-8)
 
 
 @pytest.mark.parametrize("row", [numbers(64), numbers(64).abs(), -numbers(64).abs(), torch.zeros(64)])

@@ -136,10 +136,28 @@ def erf(x):  # type: ignore[no-untyped-def]
     return y if x >= f32(0) else -y
 
 
+@intrinsic
+def _larger(context: Any, a: Any, b: Any) -> Any:
+    """The larger of two integers without a branch."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(builder.icmp_signed(">", *args), *args)
+
+    return types.int32(types.int32, types.int32), generate
+
+
 @compiled()
-def int8_range(least, most, levels):  # type: ignore[no-untyped-def]
-    """The step and the zero point that fit the numbers from least to most into this number of levels."""
-    least, most = min(np.float64(least), 0.0), max(np.float64(most), 0.0)
+def int8_range(x, levels):  # type: ignore[no-untyped-def]
+    """The step and the zero point that fit zero and all numbers of x into this number of levels.
+
+    The bits of positive numbers are ordered as integers are, with NaN above all; those of negative ones
+    are below zero, and positive with the other sign. So both ends are maxima of integers, which LLVM
+    vectorises; those of numbers that may be NaN it does not.
+    """
+    high, low = np.int32(0), np.int32(0)
+    for i in range(x.size):
+        high, low = _larger(bits_of_float(x[i]), high), _larger(bits_of_float(-x[i]), low)
+    least, most = -np.float64(float_of_bits(low)), np.float64(float_of_bits(high))
     step = (most - least) / levels
     if not step >= 1e-30:  # a row of zeros; NaN stays NaN
         step = step if math.isnan(step) else 1e-30

@@ -9,7 +9,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from .numbers import as_bfloat16, as_float32, compiled, erf, exp, f32, floats, halves, int8_range, integers
+from .numbers import (
+    as_bfloat16,
+    as_float32,
+    at_least,
+    compiled,
+    erf,
+    exp,
+    f32,
+    floats,
+    halves,
+    int8_range,
+    integers,
+)
 
 ADD_NORM = ("rows", "width", "sum", "out", "weight", "bias", "centre", "levels", "added_bf16", "out_bf16")
 
@@ -47,7 +59,6 @@ def add_norm(params, x_at, added_at, eps):  # type: ignore[no-untyped-def]
             squares += d * d
         inverse = f32(1) / np.sqrt(squares / f32(width) + f32(eps))
         out, out16 = floats(p[3] + 4 * row * width, width), halves(p[3] + 2 * row * width, width)
-        low, high = f32(0), f32(0)
         if p[9]:
             if p[5] != 0:
                 bias = floats(p[5], width)
@@ -65,63 +76,76 @@ def add_norm(params, x_at, added_at, eps):  # type: ignore[no-untyped-def]
                 for i in range(width):
                     out[i] = (total[i] - mean) * inverse * weight[i]
             if p[7] != 0:
-                bad = f32(0)
-                for i in range(width):
-                    low, high = min(low, out[i]), max(high, out[i])
-                    bad += out[i] * f32(0)  # NaN if any number is
-                step, zero = int8_range(low + bad, high + bad, p[7])
+                step, zero = int8_range(out, p[7])
     return step, zero
 
 
-GATE = ("rows", "width", "x_stride", "out", "act", "gated", "levels", "in_bf16", "out_bf16")
+GATE = ("rows", "width", "x_stride", "out", "act", "gated", "levels", "in_bf16", "out_bf16", "scratch")
 ACTIVATION_CODES = {"silu": 0, "gelu_tanh": 1, "relu": 2, "gelu": 3}
 
 
 @compiled()
-def _activate(act, v):  # type: ignore[no-untyped-def]
+def _activate(act, x):  # type: ignore[no-untyped-def]
+    """In place; one loop for each activation, so that each is vectorised."""
     if act == 0:
-        return v / (f32(1) + exp(-v))
-    if act == 1:
-        inner = f32(1.5957691216057308) * (v + f32(0.044715) * v * v * v)  # 2 sqrt(2 / pi)
-        return v / (f32(1) + exp(-inner))
-    if act == 2:
-        return max(v, f32(0))
-    return f32(0.5) * v * (f32(1) + erf(v * f32(0.7071067811865476)))
+        for i in range(x.size):
+            x[i] = x[i] / (f32(1) + exp(-x[i]))
+    elif act == 1:
+        for i in range(x.size):
+            v = x[i]
+            inner = f32(1.5957691216057308) * (v + f32(0.044715) * v * v * v)  # 2 sqrt(2 / pi)
+            x[i] = v / (f32(1) + exp(-inner))
+    elif act == 2:
+        for i in range(x.size):
+            x[i] = at_least(x[i], f32(0))
+    else:
+        for i in range(x.size):
+            x[i] = f32(0.5) * x[i] * (f32(1) + erf(x[i] * f32(0.7071067811865476)))
+
+
+@compiled()
+def copy_in(target, at, bf16):  # type: ignore[no-untyped-def]
+    """Numbers at an address, as float32."""
+    if bf16:
+        source16 = halves(at, target.size)
+        for i in range(target.size):
+            target[i] = as_float32(source16[i])
+    else:
+        source = floats(at, target.size)
+        for i in range(target.size):
+            target[i] = source[i]
+
+
+@compiled()
+def _multiply(x, at, bf16):  # type: ignore[no-untyped-def]
+    if bf16:
+        other16 = halves(at, x.size)
+        for i in range(x.size):
+            x[i] *= as_float32(other16[i])
+    else:
+        other = floats(at, x.size)
+        for i in range(x.size):
+            x[i] *= other[i]
 
 
 @compiled("Tuple((float64, int64))(int64, int64, int64)")
 def gate(params, gate_at, up_at):  # type: ignore[no-untyped-def]
     """act(gate) * up into `out`, or act(gate) alone."""
-    p = integers(params, 9)
-    rows, width, stride, act, gated = p[0], p[1], p[2], p[4], p[5] != 0
+    p = integers(params, 10)
+    rows, width = p[0], p[1]
     size = 2 if p[7] else 4
     step, zero = 0.0, np.int64(0)
     for row in range(rows):
-        at = size * row * stride
-        out, out16 = floats(p[3] + 4 * row * width, width), halves(p[3] + 2 * row * width, width)
-        g, u = floats(gate_at + at, width), floats(up_at + at, width)
-        g16, u16 = halves(gate_at + at, width), halves(up_at + at, width)
-        # One loop for each kind of input and output, so that each is vectorised.
-        if p[7] and p[8]:
+        at = size * row * p[2]
+        x = floats(p[9], width) if p[8] else floats(p[3] + 4 * row * width, width)
+        copy_in(x, gate_at + at, p[7])
+        _activate(p[4], x)
+        if p[5]:
+            _multiply(x, up_at + at, p[7])
+        if p[8]:
+            out16 = halves(p[3] + 2 * row * width, width)
             for i in range(width):
-                v = _activate(act, as_float32(g16[i]))
-                out16[i] = as_bfloat16(v * as_float32(u16[i]) if gated else v)
-        elif p[7]:
-            for i in range(width):
-                v = _activate(act, as_float32(g16[i]))
-                out[i] = v * as_float32(u16[i]) if gated else v
-        elif p[8]:
-            for i in range(width):
-                v = _activate(act, g[i])
-                out16[i] = as_bfloat16(v * u[i] if gated else v)
-        else:
-            for i in range(width):
-                v = _activate(act, g[i])
-                out[i] = v * u[i] if gated else v
-        if p[6] != 0 and not p[8]:
-            low, high, bad = f32(0), f32(0), f32(0)
-            for i in range(width):
-                low, high = min(low, out[i]), max(high, out[i])
-                bad += out[i] * f32(0)
-            step, zero = int8_range(low + bad, high + bad, p[6])
+                out16[i] = as_bfloat16(x[i])
+        elif p[6] != 0:
+            step, zero = int8_range(x, p[6])
     return step, zero

@@ -341,6 +341,7 @@ def fuse_gate(step: Fusion, position: int, line: StepLine) -> FusedCall | None:
         "out": step.static(line.makes[0], call.result),
         "act": kernels().ACTIVATION_CODES[act],  # type: ignore[union-attr]
         "gated": gated,
+        "scratch": torch.empty(found[0].like.shape[-1]),
     }
     makes = [number for number in line.makes if number is not None]
     return FusedCall(
