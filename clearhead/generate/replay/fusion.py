@@ -99,6 +99,7 @@ class Fusion:
     constant: Callable[[Any], str]
     statics: dict[int, str] = field(default_factory=dict)  # tensors that are the same object in every step
     _fused: dict[int, FusedCall] = field(default_factory=dict)  # by position
+    _fused_readers: dict[int, list[FusedCall]] = field(default_factory=dict)  # by the tensor that they read
     _buffers: dict[int, Tensor] = field(default_factory=dict)  # the static tensors, by number
 
     def run(self) -> list[StepLine]:
@@ -114,6 +115,9 @@ class Fusion:
                 if call is not None:
                     self._fused[position] = call
                     break
+        for call in self._fused.values():
+            for number in set(call.reads):
+                self._fused_readers.setdefault(number, []).append(call)
         for position in range(len(self.lines)):
             self._lower_product(position)
         for position, call in self._fused.items():
@@ -210,7 +214,7 @@ class Fusion:
 
     def _consumers(self, number: int) -> tuple[list[FusedCall], list[int]]:
         """What reads a tensor: fused calls, and the positions of other lines."""
-        fused = [call for call in self._fused.values() if number in call.reads]
+        fused = self._fused_readers.get(number, [])
         return fused, [i for i in self.readers(number) if i not in self._fused]
 
     def _gives_halves(self, line: StepLine, product: Product) -> bool:

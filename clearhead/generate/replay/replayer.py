@@ -7,8 +7,10 @@ the cache gets new tensors and the captured step is discarded.
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -81,11 +83,26 @@ class StepReplayer:
     def _record(self, forward: Forward, new_R1: Tensor) -> Tensor:
         previous, self._recorded = self._recorded, RecordedStep(new_R1)
         length = self._cache.length
-        with self._recorded as recorded:
-            output = recorded.output = forward(new_R1)
-        if previous is not None:
-            self._replay, self._captured_at = compile_replay(previous, recorded, fuse=self._fuse), length
-            self._attempts -= self._replay is None
-            if self._replay is not None:
-                self._recorded = None  # it holds every tensor of the step
+        with _without_garbage_collection():
+            with self._recorded as recorded:
+                output = recorded.output = forward(new_R1)
+            if previous is not None:
+                self._replay, self._captured_at = compile_replay(previous, recorded, fuse=self._fuse), length
+                self._attempts -= self._replay is None
+                if self._replay is not None:
+                    self._recorded = None  # it holds every tensor of the step
         return output
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """A capture makes ten thousands of objects and drops them. A collection in between, which visits every
+    object of every imported library, would take longer than the capture.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
