@@ -48,6 +48,19 @@ def choose_device(name: str | None) -> str:
     return str(name)
 
 
+def check_threads(count: object) -> int:
+    """A number of threads that this process can use; more than there are cores is slow, far more a crash."""
+    available = available_threads()
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= available:
+        raise InputError(f"threads is {count}; expected 1 to {available} on this machine")
+    return count
+
+
+def available_threads() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _counts() -> dict[str, int]:
     """How many devices of each kind torch can use here."""
     import torch

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from ..device import available_threads, check_threads
 from ..errors import InputError
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise torch.profiler writes to stderr
@@ -59,11 +60,9 @@ def fair_clock() -> Callable[[], float]:
 
 def set_threads(count: int | None) -> int:
     """Set torch's threads to `count`, or to all cores this process may use; returns the number."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if count is not None and not 1 <= count <= available:
-        raise InputError(f"threads is {count}; expected 1 to {available} on this machine")
-    torch.set_num_threads(count or available)
-    return count or available
+    threads = available_threads() if count is None else check_threads(count)
+    torch.set_num_threads(threads)
+    return threads
 
 
 def installed(packages: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -80,6 +80,7 @@ class Bundle(BundleParts):
         `cache_precision` is that of the keys and values that generation keeps: "float32", "bfloat16", "int8".
         `threads` sets the number of threads that torch uses. Saving, training and edits still see the
         weights as they were stored; a layer whose weights change computes with them, not with the pack.
+        Parameters require no gradients until `ch.train` undoes the preparation.
         `keep` writes the weights of int8 and int4 into the model's folder (clearhead/int8.safetensors), where
         the next call finds them, as long as the model's own files are the same.
         `progress` is called with the number of packed matrices and of all.

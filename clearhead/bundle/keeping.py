@@ -57,7 +57,10 @@ def prepare_with_kept(
     """Quantize and pack the bundle's model, but for what is kept. `importance` is asked only if needed."""
     stored = _stored_weights(bundle, precision, just_loaded=just_loaded)
     if keep and not stored:
-        log.warning("nothing is kept: these weights are not, or not any more, those of a safetensors folder")
+        log.warning(
+            "nothing is kept: these weights are not, or not any more, those of a safetensors folder; "
+            "save the model as one, ch.save(bundle, folder), and keep them there"
+        )
     reader = _open(bundle, kind, keep=keep) if stored else None
     try:
         _prepare(bundle, precision, kind, stored, reader, importance, progress, keep=keep)
@@ -187,5 +190,5 @@ def _path(bundle: BundleParts, kind: KeptKind) -> Path:
 
 
 def _say_unused(path: Path, error: Exception, *, keep: bool) -> None:
-    then = "it is made anew" if keep else "keep=True makes it anew"
-    log.warning("%s is not used: %s; %s", path, reason(error), then)
+    then = "it is made anew" if keep else "preparing with keep (--keep) makes it anew"
+    log.warning("%s is not used: %s; %s", path, reason(error), then if path.is_file() else "remove it")

@@ -8,6 +8,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from ..device import check_threads
 from ..engine import (
     PackProgress,
     check_precision,
@@ -51,9 +52,7 @@ def prepare_bundle(
         model.cache_precision = check_cache_precision(cache_precision)
     chosen = stored_precision(bundle.dtype) if precision is None else check_precision(precision)
     if threads is not None:
-        if threads < 1:
-            raise InputError(f"threads is {threads}, expected 1 or more")
-        torch.set_num_threads(threads)
+        torch.set_num_threads(check_threads(threads))
     kind = KEPT_KINDS.get(chosen)
     if keep and kind is None:
         raise InputError(f"keep=True is for {', '.join(KEPT_KINDS)}; {chosen} is packed in a moment")

@@ -138,6 +138,25 @@ class KeptReader:
         return tensor
 
 
+def _remove_leftovers(path: Path) -> None:
+    """Remove what a writer left that was killed; its name ends with the number of its process."""
+    for staging in path.parent.glob(f".tmp-{path.name}-*"):
+        process = staging.name.rpartition("-")[2]
+        if process.isdecimal() and not _is_running(int(process)):
+            with suppress(OSError):
+                staging.unlink()
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
+
+
 class KeptWriter:
     """Writes a file matrix by matrix, in any order; it appears under its name when all are there.
 
@@ -158,6 +177,7 @@ class KeptWriter:
         self._start = len(self._header())
         self._staging = path.with_name(f".tmp-{path.name}-{os.getpid()}")
         path.parent.mkdir(exist_ok=True)
+        _remove_leftovers(path)
         self._file = self._staging.open("wb")
 
     def write(self, name: str, quantized: QuantizedWeights) -> None:

@@ -188,7 +188,10 @@ class TextGenerator:
 
     def _need_tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
-            raise InputError("text needs a tokenizer, and this model has none; use generate_ids")
+            raise InputError(
+                "text needs a tokenizer, and this model has none: put its tokenizer.json into the folder, "
+                "or generate ids in Python with bundle.generate_ids"
+            )
         return self.tokenizer
 
     # --- ids out ---

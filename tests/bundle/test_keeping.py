@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import struct
+import subprocess
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -154,6 +155,27 @@ def test_the_file_is_plain_safetensors(folder: Path) -> None:
     assert source["size"] == (folder / "model.safetensors").stat().st_size
 
 
+def test_what_a_killed_writer_left_is_removed(folder: Path) -> None:
+    (folder / "clearhead").mkdir()
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left, in_use = (
+        folder / "clearhead" / f".tmp-int8.safetensors-{pid}" for pid in (ended.pid, os.getppid())
+    )
+    left.touch()
+    in_use.touch()
+    ch.load(folder, precision="int8", keep=True)
+    assert not left.exists() and in_use.exists() and (folder / "clearhead/int8.safetensors").is_file()
+
+
+def test_a_folder_in_its_place_is_said_and_left_alone(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "clearhead/int8.safetensors").mkdir(parents=True)
+    ch.load(folder, precision="int8")
+    (line,) = said(caplog)
+    assert line.endswith("int8.safetensors is not used: it is not a regular file; remove it")
+    assert list((folder / "clearhead").iterdir()) == [folder / "clearhead/int8.safetensors"]
+
+
 # --- other weights ---
 
 
@@ -186,7 +208,9 @@ def test_other_weights_of_the_same_size_are_noticed(
     wanted = outputs(ch.load(fresh, precision="int8"))
     assert torch.equal(outputs(ch.load(folder, precision="int8")), wanted)
     (line,) = said(caplog)
-    assert "clearhead/int8.safetensors is not used: " in line and line.endswith("; keep=True makes it anew")
+    assert "clearhead/int8.safetensors is not used: " in line and line.endswith(
+        "; preparing with keep (--keep) makes it anew"
+    )
     assert "other weights" in line
     assert torch.equal(outputs(ch.load(folder, precision="int8", keep=True)), wanted)
     assert said(caplog)[0].endswith("; it is made anew")
@@ -223,9 +247,11 @@ def test_weights_that_are_not_those_of_the_files_are_not_kept(
         if how == "replaced":
             ch.build("llama", seed=1, **SMALL_LLAMA).save(folder)
     bundle.prepare("int8", keep=True)
-    assert said(caplog) == [
-        "nothing is kept: these weights are not, or not any more, those of a safetensors folder"
-    ]
+    (line,) = said(caplog)
+    assert line == (
+        "nothing is kept: these weights are not, or not any more, those of a safetensors folder; "
+        "save the model as one, ch.save(bundle, folder), and keep them there"
+    )
     assert not (folder / "clearhead").exists() and preparation(bundle.model) is not None
 
 

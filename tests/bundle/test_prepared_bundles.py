@@ -7,6 +7,7 @@ products multiply by.
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from clearhead import nn as cn
 from clearhead.bundle import Bundle, with_head
 from clearhead.certify import certify
 from clearhead.engine import PRECISIONS, preparation, prepare_model
+from clearhead.errors import InputError
 from clearhead.store import write_folder
 
 precisions = pytest.mark.parametrize("precision", PRECISIONS)
@@ -273,3 +275,11 @@ def test_what_it_is_called_and_costs(tmp_path: Path) -> None:
         bundle.cost().parameters == plain.cost().parameters and bundle.cost().weights < plain.cost().weights
     )
     assert isinstance(bundle.model, cn.TransformerModel)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 10**6, "two", 1.5, True])
+def test_threads_are_those_that_there_are(threads: Any) -> None:
+    """A million threads would end the process."""
+    bundle = ch.build("gpt2", n_embd=16, n_head=2, n_layer=1, vocab_size=30, n_positions=20)
+    with pytest.raises(InputError, match=f"threads is {threads}; expected 1 to"):
+        bundle.prepare("float32", threads=threads)
