@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from ..errors import ClearheadError, InputError
 from .console import ERR, print_json, write
 from .decoding import NO_OPTIONS, DecodingOptions
-from .opening import open_prepared
+from .opening import compile_operators, open_prepared
 from .options import CachePrecisionName, DeviceName, Keep, ModelThreads, PrecisionName, Set, edits
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def chat(
         device=device,
         threads=threads_,
     )
+    compile_operators()
     if bundle.tokenizer is None or bundle.tokenizer.chat_template is None:
         raise InputError(f"{model} has no chat template, so it is not a chat model; use clearhead generate")
     first: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []

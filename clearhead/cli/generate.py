@@ -16,7 +16,7 @@ from rich.text import Text
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table, write
 from .decoding import NO_OPTIONS, DecodingOptions
-from .opening import open_prepared
+from .opening import compile_operators, open_prepared
 from .options import CachePrecisionName, DeviceName, Keep, ModelThreads, PrecisionName, Set, edits, lines_of
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def generate(
     # Before anything is read, so that invalid settings raise an error at once.
     generator = text_generator(bundle, settings, draft_model)
     _print_notes(generator.notes)
+    compile_operators()
     if show_beams and generator.settings.num_beams == 1:
         raise InputError("--show-beams shows beam search; add --beams 4")
     plain = not (json or show_beams or alternatives or (n or 1) > 1)

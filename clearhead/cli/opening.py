@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from ..bundle import Bundle
 
 
+def compile_operators() -> None:
+    """Load the fused operators of generation, or compile them, which takes some seconds once."""
+    from ..engine import kernels
+
+    with ERR.status("loading operators; the first time they are compiled"):
+        kernels()
+
+
 def open_prepared(
     model: str,
     *,

@@ -264,3 +264,18 @@ def test_beams_that_share_a_source_say_the_same_in_fused_steps(
         run = generate(model, prompt, strategy=Beam(3), limit=12, replay=replay)
         scores.append([[answer.score for answer in row] for row in run.finish()])
     torch.testing.assert_close(torch.tensor(scores[1]), torch.tensor(scores[0]), atol=0.02, rtol=0.01)
+
+
+def test_operators_are_compiled_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba raises an error if no folder for its files can be written to."""
+    from clearhead.engine.fused import numbers as operators
+
+    njit = operators.njit
+
+    def without_a_place(*signatures: Any, cache: bool = False, **options: Any) -> Any:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available for file")
+        return njit(*signatures, **options)
+
+    monkeypatch.setattr(operators, "njit", without_a_place)
+    assert operators.compiled("int64(int64)")(lambda x: x + 1)(2) == 3

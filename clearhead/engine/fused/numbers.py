@@ -25,7 +25,15 @@ OPTIONS: dict[str, Any] = {
 
 
 def compiled(*signatures: str) -> Any:
-    return njit(list(signatures) or None, cache=True, **OPTIONS)
+    """Compile at first use, or at once for given signatures; kept on disk, where there is a place for it."""
+
+    def compile_function(function: Any) -> Any:
+        try:
+            return njit(list(signatures) or None, cache=True, **OPTIONS)(function)
+        except RuntimeError:  # neither the package's folder nor the user's cache can be written to
+            return njit(list(signatures) or None, **OPTIONS)(function)
+
+    return compile_function
 
 
 @intrinsic
