@@ -28,6 +28,7 @@ from .keeping import KEPT_KINDS, prepare_with_kept
 from .parts import BundleParts
 
 CALIBRATION_ROWS, CALIBRATION_LENGTH = 8, 200  # random ids that int4 is calibrated with
+INT8_BLOCK = 512
 # Bytes per weight of each precision, scales included.
 WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.02, "int8-fine": 1.02, "int4": 0.65}
 
@@ -83,15 +84,21 @@ def _input_importance(bundle: BundleParts) -> dict[nn.Module, Tensor]:
     return input_squares(model, lambda: model(*inputs))
 
 
+def _padding(outputs: int, inputs: int) -> int:
+    """Bytes that torch's int8 product adds to a matrix: its inputs are filled up to a multiple of 512."""
+    return outputs * (-inputs % INT8_BLOCK)
+
+
 def _check_memory(bundle: BundleParts, precision: str) -> None:
     """Raise an error that says what would fit, before anything is packed."""
     free = available_memory()
     if free is None:
         return
     needed = {name: int(size * bundle.parameters) for name, size in WEIGHT_BYTES.items()}
-    int8 = [each for each in quantized_matrices(bundle.model, "int4").values() if each.kind == "int8"]
-    more = WEIGHT_BYTES["int8"] - WEIGHT_BYTES["int4"]
-    needed["int4"] += int(more * sum(prod(matrix.shape) for matrix in int8))  # the vocabulary
+    for name in ("int8", "int8-fine", "int4"):
+        int8 = [m.shape for m in quantized_matrices(bundle.model, name).values() if m.kind == "int8"]
+        more = WEIGHT_BYTES["int8"] - WEIGHT_BYTES[name]  # in int4 the vocabulary is int8
+        needed[name] += int(sum(more * prod(shape) + _padding(*shape) for shape in int8))
     if needed[precision] > free:
         fitting = [name for name, size in needed.items() if size <= free]
         advice = f"precision={fitting[0]!r} fits" if fitting else "no precision fits: choose a smaller model"
