@@ -230,6 +230,14 @@ def test_where_the_system_does_not_tell_a_weight_counts_as_written(monkeypatch: 
 # --- a model that does not fit ---
 
 
+def test_what_int8_fills_up_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matrix of 33 inputs is packed as one of 512."""
+    bundle = ch.build("gpt2", n_embd=33, n_layer=1, n_head=3, vocab_size=90, n_positions=32)
+    monkeypatch.setattr(preparing, "available_memory", lambda: 2 * bundle.parameters)
+    with pytest.raises(InputError, match="int8 needs"):
+        bundle.prepare("int8")
+
+
 @pytest.mark.parametrize(
     ("free", "said"),
     [
@@ -240,9 +248,9 @@ def test_where_the_system_does_not_tell_a_weight_counts_as_written(monkeypatch: 
     ],
 )
 def test_a_model_too_large_for_memory_says_what_fits(
-    free: float, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    free: float, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle = ch.load(folder)
+    bundle = ch.build("gpt2", n_embd=512, n_layer=2, n_head=8, vocab_size=500, n_positions=32)
     monkeypatch.setattr(preparing, "available_memory", lambda: int(free * bundle.parameters))
     with pytest.raises(InputError) as error:
         bundle.prepare("float32")
