@@ -57,7 +57,7 @@ def private_bytes() -> int | None:
         lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     except OSError:
         return None
-    kilobytes = [int(line.split()[1]) for line in lines if line.startswith("Private_")]
+    kilobytes = [int(line.split()[1]) for line in lines if line.startswith("Private_Dirty")]
     return 1024 * sum(kilobytes)
 
 
