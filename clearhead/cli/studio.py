@@ -63,7 +63,10 @@ def studio(
     # The part after # stays in the browser: it is never sent to a server or written to a log.
     address = f"http://{name}:{number}/" + (f"#key={key}" if key else "")
     _print_address(address, number, host, json=json)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
+    # Without a logging configuration of its own: that would close every handler of this process, and with it,
+    # for some libraries, the stream they write to.
+    config = uvicorn.Config(app, log_config=None, log_level="warning", timeout_graceful_shutdown=2)
+    server = uvicorn.Server(config)
     with (
         server_socket,
         _browser(address, enabled=not (no_browser or json or os.environ.get("SSH_CONNECTION"))),

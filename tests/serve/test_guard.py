@@ -1,6 +1,7 @@
 """The door: who is answered, what may change things, what every answer carries, what a body may weigh."""
 
 import json
+import logging
 import re
 import socket
 import sys
@@ -165,6 +166,19 @@ def test_every_start_has_a_key_of_its_own_and_nobody_comes_in_without(started: A
     assert client.get("/api/home").status_code == 401
     assert client.get(f"/api/home?key={key}").status_code == 401
     assert client.get("/api/home", headers={"authorization": f"Bearer {key}"}).status_code == 200
+
+
+def test_the_logging_of_the_process_is_left_alone(started: Any) -> None:
+    closed: list[bool] = []
+
+    class Watched(logging.Handler):
+        def close(self) -> None:
+            closed.append(True)
+
+    handler = Watched()
+    started()
+    assert not closed
+    logging.Handler.close(handler)
 
 
 def test_without_a_key_only_when_asked_for(started: Any) -> None:
