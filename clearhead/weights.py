@@ -1,7 +1,8 @@
 """Weight tables: one reversible rule per tensor between a published checkpoint and ours.
 
-`{i}` stands for a layer number, `{p}` for `weight` or `bias`. The same table loads and exports, so the
-inverse is never written by hand. A tensor that no rule matches is an error, in both directions.
+`{i}` stands for a layer number, `{e}` for that of an expert, `{p}` for `weight` or `bias`, `{rest}` for
+anything, where tensors are ignored. The same table loads and exports, so the inverse is never written by
+hand. A tensor that no rule matches is an error, in both directions.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from torch import Tensor
 from .errors import LoadError
 
 StateDict = dict[str, Tensor]
-Placeholders = dict[str, str]  # the values of {i} and {p} in a tensor's name
+Placeholders = dict[str, str]  # the values of {i}, {e} and {p} in a tensor's name
+PLACEHOLDERS = {"i": r"\d+", "e": r"\d+", "p": "weight|bias", "rest": ".+"}  # and what they match
 
 
 @dataclass(frozen=True)
@@ -49,32 +51,63 @@ class Name:
 class Fused:
     """One of theirs is several of ours, one under the other; `per_head` where they alternate (NeoX).
 
-    They are of one size, unless `sizes` says otherwise.
+    They are of one size, unless `sizes` says otherwise: in rows or as a proportion, of each of those that
+    alternate. So Falcon, with 4 queries that share a key and a value, is `sizes=(4, 1, 1)` for each key.
     """
 
     theirs: str
     parts: tuple[str, ...]
     transpose: bool = False
-    per_head: int = 0  # how many heads alternate
+    per_head: int = 0  # how many heads, or groups of heads, alternate
     sizes: tuple[int, ...] = ()
 
     def load(self, x: Tensor, placeholders: Placeholders) -> StateDict:
         x = x.mT if self.transpose and x.ndim == 2 else x
-        if self.per_head:
-            split = x.reshape(self.per_head, len(self.parts), -1, *x.shape[1:]).unbind(1)
-            pieces = [piece.reshape(-1, *x.shape[1:]) for piece in split]
-        else:
-            pieces = list(torch.split(x, list(self.sizes)) if self.sizes else x.chunk(len(self.parts)))
+        sizes = self._sizes
+        split = torch.split(x.reshape(self.per_head or 1, sum(sizes), -1, *x.shape[1:]), sizes, dim=1)
+        pieces = [piece.reshape(-1, *x.shape[1:]) for piece in split]
         return {part.format(**placeholders): piece for part, piece in zip(self.parts, pieces, strict=True)}
 
     def export(self, ours: Mapping[str, Tensor], placeholders: Placeholders) -> Tensor:
         pieces = [ours[part.format(**placeholders)] for part in self.parts]
-        if self.per_head:
-            rows = [piece.reshape(self.per_head, -1, *piece.shape[1:]) for piece in pieces]
-            x = torch.stack(rows, dim=1).reshape(-1, *pieces[0].shape[1:])
-        else:
-            x = torch.cat(pieces)
+        split = [
+            piece.reshape(self.per_head or 1, size, -1, *piece.shape[1:])
+            for piece, size in zip(pieces, self._sizes, strict=True)
+        ]
+        x = torch.cat(split, dim=1).reshape(-1, *pieces[0].shape[1:])
         return x.mT if self.transpose and x.ndim == 2 else x
+
+    @property
+    def _sizes(self) -> list[int]:
+        return list(self.sizes) or [1] * len(self.parts)
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """One of theirs holds the tensors of all experts, or of all heads, along its first dimension (gpt-oss).
+
+    `parts` are ours of one of them, with `{e}`; the rows of several alternate, as those of gate and up do.
+    """
+
+    theirs: str
+    parts: tuple[str, ...]
+    transpose: bool = False
+
+    def load(self, x: Tensor, placeholders: Placeholders) -> StateDict:
+        x = x.mT if self.transpose and x.ndim == 3 else x
+        return {
+            part.format(**placeholders, e=e): matrix[n :: len(self.parts)]
+            for e, matrix in enumerate(x)
+            for n, part in enumerate(self.parts)
+        }
+
+    def export(self, ours: Mapping[str, Tensor], placeholders: Placeholders) -> Tensor:
+        experts: list[Tensor] = []
+        while self.parts[0].format(**placeholders, e=len(experts)) in ours:
+            named = [part.format(**placeholders, e=len(experts)) for part in self.parts]
+            experts.append(torch.stack([ours[name] for name in named], dim=1).flatten(0, 1))
+        x = torch.stack(experts)
+        return x.mT if self.transpose and x.ndim == 3 else x
 
 
 @dataclass(frozen=True)
@@ -98,7 +131,7 @@ class Ignore:
     like: str | None = None
 
 
-WeightRule = Name | Fused | Alias | Ignore
+WeightRule = Name | Fused | Stacked | Alias | Ignore
 Table = tuple[WeightRule, ...]
 
 
@@ -135,7 +168,7 @@ def load_tensors(theirs: Mapping[str, Tensor], table: Table) -> Loaded:
     return loaded
 
 
-def _load_rule(rule: Name | Fused, name: str, x: Tensor, placeholders: Placeholders) -> StateDict:
+def _load_rule(rule: Name | Fused | Stacked, name: str, x: Tensor, placeholders: Placeholders) -> StateDict:
     try:
         return rule.load(x, placeholders)
     except (RuntimeError, ValueError, IndexError):  # it cannot be split or transposed as the table requires
@@ -152,9 +185,9 @@ def export(ours: Mapping[str, Tensor], table: Table) -> StateDict:
             theirs[rule.theirs] = ours[rule.like].clone(memory_format=torch.contiguous_format)
         if isinstance(rule, Alias | Ignore):
             continue
-        for placeholders in _match_placeholders(rule.parts[0], ours):
-            theirs[rule.theirs.format(**placeholders)] = rule.export(ours, placeholders).contiguous()
-            written |= {part.format(**placeholders) for part in rule.parts}
+        for name, (placeholders, parts) in _tensors_of(rule, ours).items():
+            theirs[name] = rule.export(ours, placeholders).contiguous()
+            written.update(parts)
     unwritten = sorted(set(ours) - written)
     if unwritten:
         raise LoadError(f"no rule of the table writes {', '.join(unwritten[:5])}")
@@ -166,18 +199,18 @@ def targets(name: str, table: Table) -> tuple[str, ...] | None:
     rule, placeholders = _find_rule(name, table)
     if rule is None:
         return None
-    parts = rule.parts if isinstance(rule, Name | Fused) else (rule.ours,) if isinstance(rule, Alias) else ()
-    return tuple(part.format(**placeholders) for part in parts)
+    parts = () if isinstance(rule, Ignore) else (rule.ours,) if isinstance(rule, Alias) else rule.parts
+    return tuple(part.format(**{"e": "0", **placeholders}) for part in parts)
 
 
 def their_names(ours: Iterable[str], table: Table) -> dict[str, tuple[str, ...]]:
     """The names of theirs that these parameters are exported under, each with the names of ours it holds."""
     ours = list(ours)
     return {
-        rule.theirs.format(**placeholders): tuple(part.format(**placeholders) for part in rule.parts)
+        name: tuple(parts)
         for rule in table
-        if isinstance(rule, Name | Fused)
-        for placeholders in _match_placeholders(rule.parts[0], ours)
+        if isinstance(rule, Name | Fused | Stacked)
+        for name, (_, parts) in _tensors_of(rule, ours).items()
     }
 
 
@@ -214,9 +247,19 @@ def _find_rule(name: str, table: Table) -> tuple[WeightRule | None, Placeholders
     return None, {}
 
 
-def _match_placeholders(template: str, names: Iterable[str]) -> list[Placeholders]:
-    pattern = _pattern(template)
-    return [match.groupdict() for match in map(pattern.fullmatch, names) if match]
+def _tensors_of(
+    rule: Name | Fused | Stacked, ours: Iterable[str]
+) -> dict[str, tuple[Placeholders, list[str]]]:
+    """The tensors of theirs that a rule writes: their placeholders, and the names of ours that each holds."""
+    found: dict[str, tuple[Placeholders, list[str]]] = {}
+    for match in map(_pattern(rule.parts[0]).fullmatch, ours):
+        if match is None:
+            continue
+        every = match.groupdict()
+        own = {key: value for key, value in every.items() if f"{{{key}}}" in rule.theirs}
+        _, parts = found.setdefault(rule.theirs.format(**own), (own, []))
+        parts += [part.format(**every) for part in rule.parts]
+    return found
 
 
 _PATTERNS: dict[str, re.Pattern[str]] = {}
@@ -224,6 +267,8 @@ _PATTERNS: dict[str, re.Pattern[str]] = {}
 
 def _pattern(template: str) -> re.Pattern[str]:
     if template not in _PATTERNS:
-        escaped = re.escape(template).replace(r"\{i\}", r"(?P<i>\d+)").replace(r"\{p\}", "(?P<p>weight|bias)")
-        _PATTERNS[template] = re.compile(escaped)
+        pattern = re.escape(template)
+        for placeholder, matches in PLACEHOLDERS.items():
+            pattern = pattern.replace(rf"\{{{placeholder}\}}", f"(?P<{placeholder}>{matches})")
+        _PATTERNS[template] = re.compile(pattern)
     return _PATTERNS[template]

@@ -90,7 +90,7 @@ def test_a_shared_table_must_fit_both_sides() -> None:
 
 
 def test_kinds_are_found_by_what_they_are() -> None:
-    assert set(cn.norm.Norm.kinds()) == {"Layer", "RMS"}
+    assert set(cn.norm.Norm.kinds()) == {"Layer", "NonParametric", "RMS", "NoNorm"}
     assert "Norm" not in Spec.kinds() and "Rope" in Spec.kinds()
 
 

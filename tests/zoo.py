@@ -8,6 +8,7 @@ from dataclasses import MISSING, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
+from tolerance import assert_close
 
 from clearhead import nn as cn
 from clearhead.nn.attention import TokenMixer
@@ -27,7 +28,9 @@ VOCAB, WIDTH, HEADS, DEPTH = 31, 24, 4, 2
 # Sizes of kernels: small enough that a text of a few tokens is cut into several parts.
 SMALL = {"features": 16, "rank": 5, "landmarks": 3, "block": 4, "chunk": 4, "tile": 4, "left": 2}
 # Sizes that must fit the tower: its vocabulary, its width (14 + 10), texts of at most 48 = 8 * 6 tokens.
-FITTING = {"vocab": VOCAB, "heads": HEADS, "length": 16, "shape": (8, 6), "widths": (14, 10), "hidden": 40}
+FITTING = {"vocab": VOCAB, "heads": HEADS, "length": 16, "shape": (8, 6), "widths": (14, 10), "hidden": 40,
+           "short": (1.0, 1.5, 2.0), "long": (2.0, 3.0, 5.0),
+           "schemes": (cn.Learned(length=48), cn.RelativeBuckets(buckets=8, max_distance=12))}  # fmt: skip
 
 
 def sample(kind: type[Spec]) -> Spec:
@@ -69,6 +72,8 @@ def can(attention: TokenMixer, need: Need) -> bool:
 def fitting(mixer: TokenMixer, need: Need) -> TokenMixer:
     """The same mixer; softmax attention where it could not stand at that place."""
     out_of_place = need == "uneven" and isinstance(mixer, cn.Attention) and mixer.kernel.one_text
+    if isinstance(mixer, cn.Attention) and need == "uneven" and mixer.project != "each":
+        return attention()
     if can(mixer, need) and not out_of_place:
         return mixer
     return replace(mixer, kernel=cn.Softmax()) if isinstance(mixer, cn.Attention) else attention()
@@ -132,6 +137,8 @@ def _choices() -> dict[str, dict[str, object]]:
     schemes = {n: sample(k) for n, k in Positions.kinds().items()} | turns
     schemes["rope-partial-neighbours"] = cn.Rope(fraction=0.34, pairing="neighbours")
     schemes["waves-in-halves"] = cn.Sinusoidal(layout="halves")
+    schemes["waves-to-the-end"] = cn.Sinusoidal(layout="halves", offset=2, endpoint=True)
+    schemes["alibi-rounded"] = cn.Alibi(scale=0.5, number="bfloat16")
     schemes["learned-offset"] = cn.Learned(length=48, offset=2)
     for name, scheme in schemes.items():
         if isinstance(scheme, cn.Learned) and scheme.length < 48:
@@ -141,9 +148,21 @@ def _choices() -> dict[str, dict[str, object]]:
     made |= {f"norm-{n}": {"block": block(norm=sample(k))} for n, k in Norm.kinds().items()}
     made |= {f"kernel-{n}": {"block": block(attention=attention(kernel=sample(k)))}
              for n, k in AttentionKernel.kinds().items()}  # fmt: skip
-    for name, kind in FeedForward.kinds().items():
+    for kind in (cn.MLP, cn.Gated):
         for act in ACTIVATIONS:
-            made[f"{name}-{act}"] = {"block": block(feedforward=kind(hidden=40, act=act))}
+            made[f"{kind.__name__}-{act}"] = {"block": block(feedforward=kind(hidden=40, act=act))}
+    made |= {f"feedforward-{n}": {"block": block(feedforward=sample(k))}
+             for n, k in FeedForward.kinds().items()}  # fmt: skip
+    made["gated-limited"] = {"block": block(feedforward=cn.Gated(hidden=40, act="quick_gelu", limit=0.5))}
+    expert = cn.Gated(hidden=20)
+    experts = {
+        "shared": {"shared": cn.Gated(hidden=12), "router": cn.Router(normalised=False)},
+        "gated": {"shared": cn.Gated(hidden=12), "shared_gate": True, "router": cn.Router(bias=True)},
+        "grouped": {"router": cn.Router(scores="sigmoid", scale=2.5, balanced=True,
+                                        groups=cn.ExpertGroups(count=3, chosen=2, best=2))},
+    }  # fmt: skip
+    made |= {f"experts-{n}": {"block": block(feedforward=cn.Experts(count=6, expert=expert, **changes))}
+             for n, changes in experts.items()}  # fmt: skip
     made |= {f"mixer-{n}": {"block": block(attention=sample(k))} for n, k in TokenMixer.kinds().items()}
     made["mixer-gru"] = {"block": block(attention=cn.Recurrent(cell="gru", hidden=10))}
     made["mixer-even"] = {"block": block(attention=cn.Convolution(size=4))}
@@ -154,6 +173,9 @@ def _choices() -> dict[str, dict[str, object]]:
         "one-key": {"kv_heads": 1},
         "odd-sizes": {"heads": 3, "head_dim": 10, "value_dim": 7, "bias": "qvo"},
         "qk-norm": {"qk_norm": cn.norm.RMS(), "scale": 0.3},
+        "qk-norm-each": {"kv_heads": 2, "qk_norm": cn.norm.Layer(bias=False), "qk_norm_heads": "each"},
+        "qk-norm-joint": {"kv_heads": 2, "qk_norm": cn.norm.RMS(), "qk_norm_heads": "joint"},
+        "clipped": {"clip": 0.5, "bias": ""},
         "capped": {"kernel": cn.Softmax(cap=5.0)},
         "dropped": {"kernel": cn.Softmax(dropout=0.1)},
         "window": {"window": (2, 1)},
@@ -161,8 +183,27 @@ def _choices() -> dict[str, dict[str, object]]:
         "longformer-dilated": {"kernel": cn.Longformer(window=2, dilation=2, always=(1,), dropout=0.1)},
     }
     made |= {name: {"block": block(attention=attention(**changes))} for name, changes in heads.items()}
+    latent = {"head_dim": 10, "value_dim": 7, "bias": "o"}
+    made["latent"] = {
+        "block": block(attention=attention(project=cn.Latent(rank=9, rotated=4), **latent)),
+        "positions": cn.Rope(pairing="neighbours"),
+    }
+    short = cn.Latent(rank=9, rotated=4, query_rank=12, bias=True)
+    made["latent-queries"] = {
+        "block": block(attention=attention(project=short, **latent)),
+        "positions": cn.Rope(),
+    }
     near = block(attention=attention(window=(2, 0)))
     made["pattern"] = {"block": (near, block())}
+    made["positions-by-layer"] = {
+        "positions": cn.Rope(),
+        "block": (block(positions=cn.Rope(theta=100.0)), block(), block(positions=cn.NoPositions())),
+        "depth": 4,
+    }
+    made["learned-positions-by-layer"] = {
+        "positions": cn.NoPositions(),
+        "block": block(positions=cn.RelativeBuckets(buckets=8, max_distance=20)),
+    }
     made["shared-layers"] = {"depth": 4, "distinct": 2}
     made["typed-scaled-normed"] = {
         "embed": cn.Tokens(vocab=VOCAB, types=2, norm=cn.norm.Layer(), scale=WIDTH**0.5),
@@ -171,15 +212,35 @@ def _choices() -> dict[str, dict[str, object]]:
         "block": block(order="post"),
         "last_norm": None,
     }
+    made["no-first-norm"] = {"block": (block(attention_norm=cn.norm.NoNorm()), block())}
+    made["tasks"] = {"embed": cn.Tokens(vocab=VOCAB, types=2, tasks=3, norm=cn.norm.Layer())}
     made["centred"] = {"block": block(norm=cn.norm.RMS(centred=True), order="sandwich")}
     made["no-norm-bias"] = {"block": block(norm=cn.norm.Layer(bias=False))}
+    made["scaled-residuals"] = {"block": block(scale=0.4)}
     made["recompute"] = {"recompute": True}
+    narrow = cn.Tokens(vocab=VOCAB, factor=10, norm=cn.norm.Layer(), dropout=0.1)
+    made["narrow-table"] = {
+        "embed": replace(narrow, order="project-positions-norm-dropout"),
+        "last_width": 10,
+    }
+    layered = cn.Disentangled(farthest=9, buckets=4, project="layer", norm=cn.norm.Layer(), dropout=0.1)
+    made["distances-of-the-layer"] = {"positions": layered}
+    made["distances-one-way"] = {
+        "positions": cn.Disentangled(terms=("p2c",), bias="", farthest=4, absolute=cn.Learned(length=48))
+    }
+    narrow = cn.Tokens(vocab=VOCAB, factor=WIDTH, norm=cn.norm.Layer(), dropout=0.1)
+    made["projected-before-the-norm"] = {"embed": replace(narrow, order="project-norm-dropout")}
+    made["projected-before-dropout"] = {"embed": replace(narrow, order="norm-project-dropout")}
     return made
 
 
 CHOICES = _choices()
 # What only an encoder can have: no cache keeps the second set.
 OPEN = {
+    "masked-zero": {"embed": cn.Tokens(vocab=VOCAB, masked=cn.MaskedZero(id=3))},
+    "aside": {"block": (block(aside=cn.Convolution(act="tanh", groups=4), order="post"), block())},
+    "aside-pre": {"block": block(aside=cn.Convolution(act="gelu", size=4))},
+    "aside-sandwich": {"block": block(aside=cn.Fourier(), order="sandwich")},
     "mixer-both-ways": {"block": block(attention=cn.Recurrent(both_ways=True))},
     "own-globals": {"block": block(attention=attention(
         kernel=cn.Longformer(window=2, always=(0, 2)), project="twice", bias="qvo"))},
@@ -197,7 +258,21 @@ PAIRS: dict[str, Model] = {n: pair(**c) for n, c in CHOICES.items()}
 HEADED: dict[str, Model] = {n: single(sample(k)) for n, k in Head.kinds().items()} | {
     "untied": single(cn.TokenHead(vocab=VOCAB, tied=False, bias=True, scale=0.5, cap=4.0)),
     "bert": single(cn.TokenHead(vocab=VOCAB, bias=True, transform=cn.Transform(norm=cn.norm.Layer()))),
+    "wide-transform": single(
+        cn.TokenHead(
+            vocab=VOCAB, tied=False, transform=cn.Transform(norm=cn.norm.Layer(), width=37, bias=False)
+        ),
+        embed=cn.Tokens(vocab=VOCAB, factor=10),
+    ),
     "pooler": single(cn.Labels(count=3, transform=cn.Transform(act="tanh"), dropout=0.1)),
+    "late-mean": single(cn.Labels(count=3, pool="mean", pool_at="transformed", transform=cn.Transform())),
+    "late-max": single(
+        cn.Labels(count=3, pool="max", pool_at="transformed", transform=cn.Transform(width=7))
+    ),
+    "tags-transform": single(
+        cn.Tags(count=3, transform=cn.Transform(norm=cn.norm.Layer(bias=False), bias=False), dropout=0.1)
+    ),
+    "span-transform": single(cn.Span(transform=cn.Transform())),
     "mean-labels": single(cn.Labels(count=3, pool="mean")),
     "last-labels": single(cn.Labels(count=3, pool="last", bias=False)),
     "max-unit": single(cn.Pooled(pool="max", unit=True, count=5)),
@@ -212,6 +287,16 @@ HEADED: dict[str, Model] = {n: single(sample(k)) for n, k in Head.kinds().items(
         embed=cn.Tokens(vocab=VOCAB, factor=10, norm=cn.norm.Layer()),
     ),
 }
+for name, head, ids in (
+    (
+        "same-input",
+        cn.Labels(count=3, pool="last", transform=cn.Transform(act="tanh")),
+        {"start": 2, "end": 5},
+    ),
+    ("same-input-span", cn.Span(), {}),
+):
+    both = pair()
+    HEADED[name] = cn.SameInput(encoder=both.encoder, decoder=both.decoder, head=head, init=START, **ids)
 HEADED["two-heads"] = replace(single(), second=cn.Labels(count=2, transform=cn.Transform(act="tanh")))
 BARE = {"headless": cn.SingleStack(tower=tower(), init=START)}
 STARTS: dict[str, Model] = {n: replace(single(), init=sample(k)) for n, k in Init.kinds().items()}
@@ -234,3 +319,28 @@ def run(model: torch.nn.Module, source: torch.Tensor, target: torch.Tensor, **mo
     if isinstance(model, cn.EncoderDecoderModel):
         return model(source, target, **more)
     return model(target, **more)
+
+
+def has_experts(spec: Model) -> bool:
+    return any(isinstance(node, cn.Experts) for node in spec.nodes())
+
+
+def assert_same_bits(spec: Model, one: torch.Tensor, two: torch.Tensor) -> None:
+    """Bit for bit. Not for experts: how many tokens chose one decides how its product rounds."""
+    if has_experts(spec):
+        assert_close(one, two)
+    else:
+        assert torch.equal(one, two)
+
+
+def routed_as(model: torch.nn.Module, *inputs: torch.Tensor, **more: object) -> cn.Tap:
+    """A tap that sends every token to the experts that it has in this call of this model.
+
+    For comparisons in fewer bits: a router chooses, so rounding may move a token to other experts.
+    """
+    if not has_experts(model.spec):
+        return cn.OFF
+    record = cn.Recorder()
+    with torch.no_grad():
+        run(model, *inputs, tap=record.tap("*.routing"), **more)
+    return cn.Tap("*.routing", lambda address, x: record[address].type_as(x))

@@ -38,7 +38,7 @@ def ablations(
     """One row for each of `PARTS` that the model has; the first is the whole model."""
     rows = []
     for part, word in PARTS.items():
-        if word == "cross" and not bundle.spec.is_encoder_decoder:
+        if word == "cross" and bundle.spec.source_tower is None:
             continue
         inputs = shuffled(texts, seed) if part == "order of the words" else texts
         ablated = bundle.without(word) if word else bundle

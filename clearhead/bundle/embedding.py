@@ -30,7 +30,7 @@ DEFAULT_POOLING: dict[str, Any] = {
 @torch.no_grad()
 def embed(bundle: BundleParts, texts: Sequence[str], *, batch_size: int | None = None) -> Tensor:
     """One vector per text, (N, D), in the order of the texts."""
-    if bundle.spec.is_encoder_decoder:
+    if bundle.spec.source_tower is not None:
         raise InputError("this model has an encoder and a decoder; sentence vectors need an encoder alone")
     model, tokenizer = bundle.model, bundle._tokenizer("embed")
     recipe = bundle.pooling or DEFAULT_POOLING

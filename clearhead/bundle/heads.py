@@ -37,6 +37,9 @@ def change_head(
     """`head` None keeps the stored one; stored labels in another order keep the stored order."""
     stored = family.task(config)
     new_head = stored if head is None else _check_head(family, head)
+    tower = family.tower_of(stored)
+    if tower is not None and family.tower_of(new_head) != tower:
+        raise InputError(f"this checkpoint is the {tower} of {family.title} alone; {head!r} needs more of it")
     if labels is not None:
         _check_labels(new_head, labels)
     names = stored_labels(config)

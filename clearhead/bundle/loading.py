@@ -189,7 +189,7 @@ def _assemble(
         tokenizer=found.tokenizer,
         generation=found.generation,
         pooling=found.pooling,
-        report=Report.of(loaded, fresh, dropped, bare=bare and not change.replaced),
+        report=Report.of(loaded, fresh, dropped, bare=task in family.bare if change.replaced else bare),
         edits=edits_as_text(edits),
         files=found.files,
         weight_files=found.weight_files,
@@ -259,6 +259,8 @@ def _add_extras(loaded: weights.Loaded, extras: weights.StateDict, wanted: set[s
 
 def _add_prefix(tensors: Mapping[str, Tensor], family: Family) -> tuple[Mapping[str, Tensor], bool]:
     """Add the family's prefix to the names of a base model, which are stored without it."""
+    if any(name.startswith(tuple(family.head_prefix.values())) for name in tensors):
+        tensors = {family.table_name(name): tensors[name] for name in tensors}
     if not family.prefix or any(name.startswith(family.prefix) for name in tensors):
         return tensors, False
     return {family.prefix + name: tensors[name] for name in tensors}, True

@@ -175,7 +175,7 @@ def _able(bundle: BundleParts) -> tuple[TransformerModel, Tokenizer]:
     model = bundle.model
     if model.spec.is_encoder_decoder or model.spec.generates:
         raise InputError("this model generates text and predicts no labels: clearhead generate does that")
-    if bundle.task == "hidden":
+    if model.spec.head is None:
         raise InputError("this model has no head: clearhead embed makes vectors of texts with it")
     return model, bundle._tokenizer("predict")
 

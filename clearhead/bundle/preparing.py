@@ -79,7 +79,7 @@ def _input_importance(bundle: BundleParts) -> dict[nn.Module, Tensor]:
         sizes.append((tower.embed, length))
     inputs = [
         embed.example(CALIBRATION_ROWS, length, generator(0, "calibration", str(i)))
-        for i, (embed, length) in enumerate(sizes)
+        for i, (embed, length) in enumerate(sizes[: bundle.spec.inputs])
     ]
     return input_squares(model, lambda: model(*inputs))
 

@@ -39,8 +39,10 @@ def saved_weights(bundle: BundleParts, tensors: Mapping[str, Tensor]) -> weights
     family = bundle.family
     if family is None:
         return dict(tensors)
-    prefix = family.prefix if _bare(bundle) else ""
-    theirs = {prefix + name: x for name, x in tensors.items() if not name.startswith(EXTRA)}
+    prefix = family.prefix if _bare(bundle, family) else ""
+    theirs = {
+        prefix + family.table_name(name): x for name, x in tensors.items() if not name.startswith(EXTRA)
+    }
     extras = {name.removeprefix(EXTRA): x for name, x in tensors.items() if name.startswith(EXTRA)}
     return weights.load_tensors(theirs, _table(bundle, family)).state | extras
 
@@ -56,9 +58,9 @@ def saved_tensors(bundle: BundleParts) -> weights.StateDict:
     own = {name: p.cpu() for name, p in stored_parameters(bundle.model).items()}
     extras = {EXTRA + name: own.pop(name).contiguous() for name in _extras(bundle, family)}
     theirs = weights.export(own, table) | weights.export_aliases(own, table, report.aliases) | report.kept
-    if _bare(bundle):
+    if _bare(bundle, family):
         theirs = {name.removeprefix(family.prefix): x for name, x in theirs.items()}
-    return theirs | extras
+    return {family.stored_name(name, bundle.task): x for name, x in theirs.items()} | extras
 
 
 def _extras(bundle: BundleParts, family: Family) -> list[str]:
@@ -74,10 +76,10 @@ def _table(bundle: BundleParts, family: Family) -> weights.Table:
     return family.weights(family.config(bundle.config, stored=names), bundle.task)
 
 
-def _bare(bundle: BundleParts) -> bool:
+def _bare(bundle: BundleParts, family: Family) -> bool:
     """Whether names are written without the family's prefix, as those of base models."""
     nothing_read = not bundle.report.used and not bundle.report.aliases
-    return bundle.report.bare or (nothing_read and bundle.task == "hidden")
+    return bundle.report.bare or (nothing_read and bundle.task in family.bare)
 
 
 def _config(bundle: BundleParts, family: Family) -> dict[str, Any]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..engine import drop_stale_products
 from ..errors import InputError, quoted
 from ..generate import GenerationResult, Hypothesis, as_tuple
 from ..lens import Branch, Token, Trace, TraceInput, Tree, of_encoding, of_ids, trace_ids
+from ..nn import SameInputModel
 from .generation import text_generator
 from .parts import BundleParts
 
@@ -53,21 +55,30 @@ def _trace(bundle: BundleParts, fed: TraceInput) -> Trace:
 
 def _single(bundle: BundleParts, text: Text, target: Text | None) -> TraceInput:
     tower = bundle.spec.head_tower
-    if isinstance(text, str) and isinstance(target, str) and not tower.causal:
+    if isinstance(text, str) and isinstance(target, str) and not bundle.spec.decodes:
         tokenizer = bundle._tokenizer("a text")
         both = tokenizer.encode(text, target)
         types = both.types if getattr(tower.embed, "types", 0) else None
-        return TraceInput(both.ids, of_encoding(both, tokenizer), types)
+        words = _second_reading(bundle, both.ids)
+        return TraceInput(both.ids, of_encoding(both, tokenizer), types, target_tokens=words)
     ids, tokens = _encode(bundle, text)
     sides = list(bundle.spec.towers)
-    if len(sides) > 1:  # towers side by side: each has its own input
+    if bundle.spec.inputs > 1:  # towers side by side: each has its own input
         if target is None:
             raise InputError(f"this model takes an input for each of {', '.join(sides)}; give both")
         return TraceInput(ids, tokens, None, *_encode(bundle, target))
     if target is None:
-        return TraceInput(ids, tokens)
+        return TraceInput(ids, tokens, target_tokens=_second_reading(bundle, ids))
     more, words = _encode(bundle, target, specials=False)
     return TraceInput([*ids, *more], [*tokens, *words], prompt=len(ids))
+
+
+def _second_reading(bundle: BundleParts, ids: Sequence[int] | Tensor) -> list[Token] | None:
+    """The tokens that the decoder reads, where it reads the text of the encoder."""
+    if not isinstance(bundle.model, SameInputModel):
+        return None
+    read_1T = bundle.model.shifted(torch.as_tensor(ids)[None])
+    return of_ids(read_1T[0].tolist(), bundle.tokenizer)
 
 
 def _pair(bundle: BundleParts, text: Text, target: Text | None) -> TraceInput:

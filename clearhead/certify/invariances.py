@@ -32,9 +32,7 @@ def padded(bundle: Bundle, sample: SampleBatch) -> float | None:
     """Five padding tokens before or after the text against none."""
     want, ids, found = sample.answer(bundle), sample.inputs[0], []
     rows, length = ids.shape
-    spare = [
-        t.positions.length - length for t in bundle.spec.towers.values() if hasattr(t.positions, "length")
-    ]
+    spare = [t.max_length - length for t in bundle.spec.towers.values() if t.max_length is not None]
     count = min([5, *spare])
     if count < 1:
         return None
@@ -80,7 +78,7 @@ CHECKS: dict[str, Callable[[Bundle, SampleBatch], float | None]] = {
 @torch.no_grad()
 def _in_chunks(bundle: Bundle, sample: SampleBatch, sizes: Sequence[int]) -> float | None:
     model = bundle.model
-    if not bundle.spec.decodes or bundle.task not in ("tokens", "hidden"):
+    if not bundle.spec.decodes or bundle.task not in ("tokens", "hidden", "decoder"):
         return None
     want, cache = sample.answer(bundle), model.cache()
     try:

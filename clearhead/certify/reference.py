@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,19 +26,18 @@ class Reference:
     @torch.no_grad()
     def layers(self, sample: SampleBatch) -> dict[str, Tensor]:
         """The reference's hidden states by Clearhead's addresses; the last one is after the last norm."""
-        if self.model.config.is_encoder_decoder:
-            output = self.model(
-                input_ids=sample.inputs[0],
-                decoder_input_ids=sample.inputs[1],
-                output_hidden_states=True,
-                use_cache=False,
-            )
+        ids = sample.inputs[0]
+        more: dict[str, Any] = {}
+        if "use_cache" in inspect.signature(self.model.forward).parameters:
+            more = {"use_cache": False}
+        if len(sample.inputs) > 1:
+            more |= {"decoder_input_ids": sample.inputs[1]}
+        elif type(self.model).__name__.endswith("ForMultipleChoice"):
+            ids = ids[:, None]  # (B, choices, T): each row is a question with one choice
+        output = self.model(input_ids=ids, **more, output_hidden_states=True)
+        if "encoder_hidden_states" in output:
             sides = {"encoder": output["encoder_hidden_states"], "decoder": output["decoder_hidden_states"]}
         else:
-            ids = sample.inputs[0]
-            if type(self.model).__name__.endswith("ForMultipleChoice"):
-                ids = ids[:, None]  # (B, choices, T): each row is a question with one choice
-            output = self.model(input_ids=ids, output_hidden_states=True)
             sides = {"tower": output["hidden_states"]}
         found: dict[str, Tensor] = {}
         for side, states in sides.items():

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from ..bundle import Bundle
-from ..nn import OFF, Recorder, Tap, generator
+from ..nn import OFF, Recorder, SameInput, Tap, generator
 
 
 @dataclass(frozen=True)
 class SampleBatch:
-    inputs: tuple[Tensor, ...]  # one for each tower
+    inputs: tuple[Tensor, ...]  # one for each tower, or one for both
 
     @staticmethod
     def of(bundle: Bundle, rows: int = 3, length: int = 24) -> SampleBatch:
@@ -25,6 +25,11 @@ class SampleBatch:
             if pad is not None and not x.is_floating_point():
                 x = torch.where(x == pad, (x - 1).abs(), x)  # padding would not be attended to
             inputs.append(x)
+        inputs = inputs[: bundle.spec.inputs]
+        if isinstance(bundle.spec, SameInput) and bundle.spec.end is not None:  # each text ends once
+            end = bundle.spec.end
+            inputs[0] = torch.where(inputs[0] == end, (inputs[0] - 1).abs(), inputs[0])
+            inputs[0][:, -1] = end
         return SampleBatch(tuple(inputs))
 
     @torch.no_grad()

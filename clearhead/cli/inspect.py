@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 HEAD_OUTPUTS: dict[HeadKind, str] = {
     "hidden": "hidden states, sentence embeddings",
     "tokens": "next or missing words",
+    "encoder": "hidden states of the encoder alone, sentence embeddings",
+    "decoder": "next words, by the decoder alone",
     "labels": "a label for a text",
     "tags": "a label for every token",
     "span": "the span of an answer",

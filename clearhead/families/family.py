@@ -11,11 +11,26 @@ from ..nn import Model
 from ..weights import Table
 from . import schema
 
-HeadKind = Literal["hidden", "tokens", "labels", "tags", "span", "choice", "pair", "pretrain"]
+HeadKind = Literal[
+    "hidden", "tokens", "labels", "tags", "span", "choice", "pair", "pretrain", "encoder", "decoder"
+]
 """What the head outputs: states, words, a label, a label per token, a span, the score of one of several
-choices, whether two texts follow; `pretrain` is words with a second head for whether two texts follow."""
+choices, whether two texts follow; `pretrain` is words with a second head for whether two texts follow.
 
-# The end of a class name in `architectures` determines which head a checkpoint has.
+Of a family with both towers, `encoder` is the encoder alone, which outputs states, and `decoder` the decoder
+alone, which outputs words."""
+
+# The heads for which a family with an encoder and a decoder keeps one of them, and which.
+ONE_TOWER: dict[HeadKind, Literal["encoder", "decoder"]] = {
+    "encoder": "encoder",
+    "tags": "encoder",
+    "decoder": "decoder",
+}
+# What the two kinds output that are named after their tower.
+ONE_TOWER_OUTPUTS: dict[HeadKind, HeadKind] = {"encoder": "hidden", "decoder": "tokens"}
+
+# The end of a class name in `architectures` determines which head a checkpoint has, unless the family lists
+# the class itself.
 HEAD_BY_SUFFIX: dict[str, HeadKind] = {
     "ForCausalLM": "tokens",
     "LMHeadModel": "tokens",
@@ -62,6 +77,8 @@ class Family:
     architectures: Mapping[HeadKind, str]  # the class of theirs that has this head
     head_config: Mapping[HeadKind, Mapping[str, Any]] = field(default_factory=dict)  # keys that a head needs
     prefix: str = ""  # prefix of every name but the head's; base-model files leave it out
+    head_prefix: Mapping[HeadKind, str] = field(default_factory=dict)  # of files with this head, if another
+    bare: frozenset[HeadKind] = frozenset({"hidden"})  # the classes whose files leave the prefix out
     parent: str | None = None  # the family it descends from, for the family tree
     model_type: str | None = None  # what config.json calls it, where that is not its name
     also: tuple[str, ...] = ()  # other models of the same architecture, for tables of families
@@ -74,10 +91,27 @@ class Family:
     def key(self) -> str:
         return self.model_type or self.name
 
+    def stored_name(self, name: str, head: HeadKind) -> str:
+        """A name of the weight table as files with this head have it."""
+        if head not in self.head_prefix or not name.startswith(self.prefix):
+            return name
+        return self.head_prefix[head] + name.removeprefix(self.prefix)
+
+    def table_name(self, name: str) -> str:
+        """The inverse of `stored_name`, for any head."""
+        own = next((prefix for prefix in self.head_prefix.values() if name.startswith(prefix)), None)
+        return name if own is None else self.prefix + name.removeprefix(own)
+
+    def tower_of(self, head: HeadKind) -> Literal["encoder", "decoder"] | None:
+        """The tower that a model with this head is; None: it has all towers of the family."""
+        return ONE_TOWER.get(head) if self.mode == "encoder-decoder" else None
+
     def config(self, values: Mapping[str, Any], stored: Iterable[str] = ()) -> Config:
         normalized = normalize_config(values)
         schema.check_config(normalized, self.defaults)
         config = Config({**self.defaults, **normalized})
+        if config.get("id2label"):  # their number wins over a default for it
+            config.pop("num_labels", None)
         config.stored = frozenset(stored)
         return config
 
@@ -86,6 +120,9 @@ class Family:
         classes = config.get("architectures")
         if not isinstance(classes, list | tuple) or not classes:
             return "tokens"
+        for task, name in self.architectures.items():
+            if classes[0] == name:
+                return task
         for suffix, task in HEAD_BY_SUFFIX.items():
             if str(classes[0]).endswith(suffix):
                 return task if task != "pretrain" or task in self.architectures else "tokens"

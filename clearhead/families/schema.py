@@ -45,7 +45,11 @@ def _is_rope_parameter(value: Any) -> bool:
 
 
 def _is_rope_parameters(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_rope_parameter, value.values()))
+    """One object, or one for each kind of layers."""
+    return isinstance(value, dict) and all(
+        _is_rope_parameters(part) if isinstance(part, dict) else _is_rope_parameter(part)
+        for part in value.values()
+    )
 
 
 INTEGER = ValueKind(_is_int, f"a whole number below {COUNT_LIMIT:,}")
@@ -56,6 +60,17 @@ STRING_VALUE = ValueKind(lambda value: isinstance(value, str), "a string")
 STRINGS = ValueKind(_list_of(lambda value: isinstance(value, str)), "a list of strings")
 INT_OR_LIST = ValueKind(
     lambda value: _is_int(value) or _list_of(_is_int)(value), "a whole number or a list of them"
+)
+PATTERNS = ValueKind(
+    _list_of(
+        lambda item: (
+            _list_of(lambda _: True)(item)
+            and len(item) == 2
+            and STRINGS.accepts(item[0])
+            and _is_int(item[1])
+        )
+    ),
+    "a list of pairs: a list of strings, and how often it is repeated",
 )
 OBJECT = ValueKind(lambda value: isinstance(value, dict), "an object")
 TOKEN_ID = INT_OR_LIST.or_null()  # the id of a token, or several
@@ -72,9 +87,21 @@ BY_NAME: dict[str, ValueKind] = {
     ).or_null(),
     "rope_parameters": ValueKind(_is_rope_parameters, "an object of numbers and strings"),
     "rotary_pct": RATE,
+    "partial_rotary_factor": RATE,
+    "original_max_position_embeddings": INTEGER.or_null(),
+    "rope_local_base_freq": NUMBER,
+    "sliding_window_pattern": INTEGER,
+    "no_rope_layers": ValueKind(_list_of(_is_int), "a list of whole numbers").or_null(),
+    "clip_qkv": NUMBER.or_null(),
     "layer_types": STRINGS.or_null(),
     "head_act": STRING_VALUE,
+    "emb_layer_norm_before": BOOLEAN.or_null(),
+    "token_dropout": BOOLEAN.or_null(),
+    "global_rope_theta": NUMBER.or_null(),
+    "local_rope_theta": NUMBER.or_null(),
+    "global_attn_every_n_layers": INTEGER.or_null(),
     "attention_window": INT_OR_LIST,
+    "attention_types": PATTERNS.or_null(),
     "num_buckets": INT_OR_LIST.or_null(),
     "hash_seed": ValueKind(
         lambda value: type(value) is int and 0 <= value < 2**63, "a whole number"
@@ -84,6 +111,19 @@ BY_NAME: dict[str, ValueKind] = {
     "final_logit_softcapping": NUMBER.or_null(),
     "query_pre_attn_scalar": NUMBER,
     "scale_decoder_outputs": BOOLEAN,
+    "mlp_only_layers": ValueKind(_list_of(_is_int), "a list of whole numbers").or_null(),
+    "num_experts": INTEGER.or_null(),
+    "q_lora_rank": INTEGER.or_null(),
+    "num_key_value_heads": INTEGER.or_null(),
+    "pos_att_type": ValueKind(
+        lambda value: STRING_VALUE.accepts(value) or STRINGS.accepts(value), "a string or a list of strings"
+    ).or_null(),
+    "share_att_key": BOOLEAN,
+    "norm_rel_ebd": STRING_VALUE,
+    "position_buckets": INTEGER,
+    "conv_kernel_size": INTEGER,
+    "conv_groups": INTEGER,
+    "conv_act": STRING_VALUE,
 }
 # Keys for parts that are not supported here: any other value would be loaded as another model.
 ONLY_SUPPORTED: dict[str, Any] = {
@@ -91,6 +131,7 @@ ONLY_SUPPORTED: dict[str, Any] = {
     "position_embedding_type": "absolute",
     "quantization_config": None,
     "pruned_heads": {},
+    "use_bidirectional_attention": False,
 }
 BY_TYPE: dict[type, ValueKind] = {
     bool: BOOLEAN,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..errors import SpecError, nearest
@@ -11,20 +13,25 @@ from ..nn import (
     Attention,
     Block,
     DynamicNTK,
+    Experts,
     Head,
     Labels,
     LinearStretch,
     Llama3,
+    LongRope,
+    Positions,
     Rope,
+    SingleStack,
     Span,
     Stretch,
     Tags,
     TokenHead,
+    Tower,
     Transform,
     Yarn,
 )
 from ..nn.norm import Norm
-from ..weights import Alias, Ignore, Name, Table, WeightRule
+from ..weights import Alias, Fused, Ignore, Name, Table, WeightRule
 from .family import Config, HeadKind
 
 HF_ACTIVATIONS: dict[str, Activation] = {
@@ -46,10 +53,10 @@ def activation(word: str) -> Activation:
     return HF_ACTIVATIONS[word]
 
 
-def rope(c: Config, fraction: float = 1.0) -> Rope:
-    """Rotary positions from `rope_parameters`."""
+def rope(c: Config, fraction: float = 1.0, theta: float = 10000.0) -> Rope:
+    """Rotary positions from `rope_parameters`; `theta` is the family's, where they have none."""
     parameters = c["rope_parameters"]
-    kind, theta = parameters.get("rope_type", "default"), float(parameters.get("rope_theta", 10000.0))
+    kind, theta = parameters.get("rope_type", "default"), float(parameters.get("rope_theta") or theta)
     if kind == "default":
         return Rope(theta=theta, fraction=fraction)
     if kind not in STRETCHES:
@@ -57,21 +64,56 @@ def rope(c: Config, fraction: float = 1.0) -> Rope:
     return Rope(theta=theta, fraction=fraction, stretch=STRETCHES[kind](c, parameters))
 
 
+def partial_rotary(c: Config, default: float = 1.0) -> float:
+    """How much of each head is rotated."""
+    return float(c["rope_parameters"].get("partial_rotary_factor") or c.get("partial_rotary_factor", default))
+
+
+def rope_of_layers(c: Config, kind: str, *, flat: bool, theta: float) -> Rope:
+    """The rotary positions of one kind of layers: `rope_parameters` has an object for each kind.
+
+    Older files have one object; `flat` says whether it is for layers of this kind.
+    """
+    stored = c["rope_parameters"]
+    nested = any(isinstance(value, dict) for value in stored.values())
+    parameters = stored.get(kind) if nested else stored if flat else None
+    return rope(Config({**c, "rope_parameters": parameters or {}}), theta=theta)
+
+
 def _trained_length(c: Config, parameters: dict[str, Any]) -> int:
-    return int(parameters.get("original_max_position_embeddings") or c["max_position_embeddings"])
+    key = "original_max_position_embeddings"  # beside `rope_parameters` it wins over the one within
+    return int(c.get(key) or parameters.get(key) or c["max_position_embeddings"])
+
+
+def _longrope(c: Config, parameters: dict[str, Any]) -> Stretch:
+    length = _trained_length(c, parameters)
+    return LongRope(
+        length=length,
+        short=tuple(map(float, parameters["short_factor"])),
+        long=tuple(map(float, parameters["long_factor"])),
+        factor=float(parameters.get("factor") or c["max_position_embeddings"] / length),
+        amplify=parameters.get("attention_factor"),
+    )
 
 
 def _yarn(c: Config, parameters: dict[str, Any]) -> Stretch:
-    if parameters.get("mscale") or parameters.get("mscale_all_dim"):
-        raise SpecError("rope_parameters with mscale (DeepSeek's YaRN) are not known here")
+    amplify, mscale, all_dim = (parameters.get(x) for x in ("attention_factor", "mscale", "mscale_all_dim"))
+    if amplify is None and mscale and all_dim:
+        amplify = yarn_amplitude(parameters, mscale) / yarn_amplitude(parameters, all_dim)
     return Yarn(
         factor=float(parameters["factor"]),
         length=_trained_length(c, parameters),
         fast=float(parameters.get("beta_fast") or 32),
         slow=float(parameters.get("beta_slow") or 1),
         rounded=bool(parameters.get("truncate", True)),
-        amplify=parameters.get("attention_factor"),
+        amplify=amplify,
     )
+
+
+def yarn_amplitude(parameters: Mapping[str, Any], mscale: float) -> float:
+    """YaRN's factor on the rotated vectors, with DeepSeek's `mscale` on the logarithm."""
+    factor = float(parameters["factor"])
+    return 0.1 * float(mscale) * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 STRETCHES: dict[str, Callable[[Config, dict[str, Any]], Stretch]] = {
@@ -80,6 +122,7 @@ STRETCHES: dict[str, Callable[[Config, dict[str, Any]], Stretch]] = {
         factor=float(parameters["factor"]), length=c["max_position_embeddings"]
     ),
     "yarn": _yarn,
+    "longrope": _longrope,
     "llama3": lambda c, parameters: Llama3(
         factor=float(parameters["factor"]),
         length=_trained_length(c, parameters),
@@ -89,15 +132,58 @@ STRETCHES: dict[str, Callable[[Config, dict[str, Any]], Stretch]] = {
 }
 
 
-def blocks_by_layer_type(block: Block, c: Config, window: int | None) -> Block | tuple[Block, ...]:
-    """A block for every layer, where `layer_types` gives some layers a sliding window."""
-    if not window:
+LAYER_TYPES = ("full_attention", "sliding_attention")
+
+
+def blocks_by_layer_type(
+    block: Block, c: Config, window: int | None, positions: Positions | None = None
+) -> Block | tuple[Block, ...]:
+    """A block for every layer, where `layer_types` gives some layers a sliding window.
+
+    `positions` are those of the layers with a window, if not the tower's.
+    """
+    if not window and positions is None:
         return block
     # Theirs counts the token itself, ours only the tokens before it.
-    sliding = block.edit(Attention, window=(window - 1, 0))
+    sliding = block.edit(Attention, window=(window - 1, 0)) if window else block
+    by_type = dict(zip(LAYER_TYPES, (block, replace(sliding, positions=positions)), strict=True))
     kinds = c.get("layer_types") or ["sliding_attention"] * c["num_hidden_layers"]
-    blocks = tuple(sliding if kind == "sliding_attention" else block for kind in kinds)
-    return blocks[0] if len(set(blocks)) == 1 else blocks
+    for kind in kinds:
+        if kind not in by_type:
+            raise SpecError(f"layer_types has {kind!r}; {nearest(kind, by_type)}")
+    return one_or_all([by_type[kind] for kind in kinds])
+
+
+def every_nth_full(c: Config, n: int) -> list[str]:
+    """`layer_types`: those of the config, or every n-th layer with full attention, others with a window."""
+    if n < 1:
+        raise SpecError(f"sliding_window_pattern is {n}, expected 1 or more")
+    full = [(i + 1) % n == 0 for i in range(c["num_hidden_layers"])]
+    return c.get("layer_types") or ["full_attention" if here else "sliding_attention" for here in full]
+
+
+def one_or_all(blocks: list[Block]) -> Block | tuple[Block, ...]:
+    """The blocks of all layers; one, if they are the same."""
+    return blocks[0] if len(set(blocks)) == 1 else tuple(blocks)
+
+
+def with_experts(model: SingleStack, experts: Experts, sparse: Sequence[bool]) -> SingleStack:
+    """The model with a mixture of experts in the layers for which `sparse` says so."""
+    pattern = model.tower.pattern
+    blocks = tuple(
+        replace(block, feedforward=experts) if sparse[i] else block
+        for i, block in ((i, pattern[i % len(pattern)]) for i in range(model.tower.depth))
+    )
+    return model.edit(Tower, block=blocks[0] if len(set(blocks)) == 1 else blocks)
+
+
+def expert_rules(theirs: str, names: Mapping[str, str], router: str) -> Table:
+    """The rules of a mixture of experts; `names` are theirs for gate, up and down of an expert."""
+    ours = "tower.blocks.{i}.ff."
+    return (
+        Name(theirs + router, ours + "router.linear.{p}"),
+        *(Name(f"{theirs}experts.{{e}}.{names[x]}.{{p}}", f"{ours}experts.{{e}}.{x}.{{p}}") for x in names),
+    )
 
 
 def encoder_head(c: Config, task: HeadKind, norm: Norm, pooler: Transform) -> Head | None:
@@ -111,7 +197,7 @@ def encoder_head(c: Config, task: HeadKind, norm: Norm, pooler: Transform) -> He
             vocab=c["vocab_size"],
             tied=c["tie_word_embeddings"],
             bias=True,
-            transform=Transform(act=act, norm=norm),
+            transform=Transform(act=act, norm=norm, width=c.get("head_width")),
         ),
         "labels": Labels(count=c.labels, transform=pooler, dropout=dropout),
         "choice": Labels(count=1, transform=pooler, dropout=dropout),
@@ -123,24 +209,67 @@ def encoder_head(c: Config, task: HeadKind, norm: Norm, pooler: Transform) -> He
 
 
 def decoder_head(c: Config, task: HeadKind, tokens: TokenHead) -> Head | None:
-    """The heads of GPT-like models: logits over tokens, or labels from the last token."""
+    """The heads of GPT-like models: logits over tokens, labels from the last token, tags, a span."""
+    dropouts = (c.get("classifier_dropout"), c.get("hidden_dropout"), 0.1)
     heads: dict[HeadKind, Head | None] = {
         "hidden": None,
         "tokens": tokens,
         "labels": Labels(count=c.labels, pool="last", bias=False),
+        "tags": Tags(count=c.labels, dropout=next(float(rate) for rate in dropouts if rate is not None)),
+        "span": Span(),
     }
     return heads[task]
 
 
-def decoder_head_rules(c: Config, task: HeadKind, theirs: str) -> Table:
-    if task == "labels":
-        return (Name("score.weight", "head.project.weight"),)
+DECODER_CLASSES: dict[HeadKind, str] = {
+    "tokens": "ForCausalLM",
+    "labels": "ForSequenceClassification",
+    "tags": "ForTokenClassification",
+    "span": "ForQuestionAnswering",
+    "hidden": "Model",
+}
+
+
+def decoder_classes(name: str, *without: HeadKind) -> dict[HeadKind, str]:
+    """Their classes of a GPT-like model, without those it does not have."""
+    return {head: name + end for head, end in DECODER_CLASSES.items() if head not in without}
+
+
+def decoder_head_rules(c: Config, task: HeadKind, theirs: str, tags: str = "score") -> Table:
+    """`theirs` is their matrix of logits, its bias is named alike; `tags` is the layer that tags tokens."""
+    if task in ("labels", "tags", "span"):
+        name = {"labels": "score", "tags": tags, "span": "qa_outputs"}[task]
+        return (Name(name + ".{p}", "head.project.{p}"),)
     tied = task != "tokens" or c["tie_word_embeddings"]
-    return (Alias(theirs, "tower.embed.table.weight") if tied else Name(theirs, "head.weight"),)
+    matrix = Alias(theirs, "tower.embed.table.weight") if tied else Name(theirs, "head.weight")
+    bias = theirs.replace("weight", "bias")
+    if task == "hidden":
+        return (matrix, Ignore(bias, "of a head that this model does not have"))
+    return (matrix, Name(bias, "head.bias"))
+
+
+def rotary_fraction(rotated: int, head_dim: int) -> float:
+    """The fraction of a head that is exactly this many channels, when multiplied and rounded down."""
+    fraction = rotated / head_dim
+    return fraction if int(head_dim * fraction) == rotated else math.nextafter(fraction, 1.0)
+
+
+def override(base: Table, own: Table) -> Table:
+    """A table with rules of its own in place of those that are for the same tensors, of theirs or of ours."""
+    theirs = {rule.theirs for rule in own}
+    ours = {part for rule in own if isinstance(rule, Name | Fused) for part in rule.parts}
+    kept = (
+        rule
+        for rule in base
+        if rule.theirs not in theirs and not (isinstance(rule, Name | Fused) and ours & set(rule.parts))
+    )
+    return (*own, *kept)
 
 
 def encoder_head_rules(c: Config, task: HeadKind, names: Mapping[str, str]) -> Table:
     """`names` are theirs for: dense, norm, bias, decoder (masked words); pooler, classifier, pair, span.
+
+    The decoder's own bias is named as its weight, unless `decoder_bias` says otherwise.
 
     Tensors of a head that this model does not have are kept for export, not used.
     """
@@ -159,11 +288,22 @@ def encoder_head_rules(c: Config, task: HeadKind, names: Mapping[str, str]) -> T
     }
     rules: list[WeightRule] = [Name(names[part], ours) for part, ours in used[task].items()]
     if "bias" in used[task]:
-        bias = names["decoder"].replace("weight", "bias")
-        tied = c["tie_word_embeddings"]
-        table = "tower.embed.table.weight"
-        rules.append(Alias(names["decoder"], table) if tied else Name(names["decoder"], "head.weight"))
-        rules.append(Alias(bias, "head.bias"))
+        rules += _decoder_rules(c, rules, names)
     used_names = {rule.theirs for rule in rules}
     unused = {name for name in names.values() if name not in used_names}
     return (*rules, *(Ignore(name, "a part of another head") for name in sorted(unused)))
+
+
+def _decoder_rules(c: Config, rules: list[WeightRule], names: Mapping[str, str]) -> Table:
+    """The product with the vocabulary, whose bias theirs stores under two names."""
+    decoder, bias = names["decoder"], names.get("decoder_bias") or names["decoder"].replace("weight", "bias")
+    if c["tie_word_embeddings"]:
+        table = Alias(decoder, "tower.embed.table.weight")
+        return (table,) if bias == names["bias"] else (table, Alias(bias, "head.bias"))
+    weight = Name(decoder, "head.weight")
+    if bias == names["bias"] or (c.stored and bias not in c.stored):
+        return (weight,)
+    # Untied, theirs computes with the decoder's own bias and only keeps the other.
+    rules.remove(Name(names["bias"], "head.bias"))
+    unused = Ignore(names["bias"], "the bias of a tied head", like="head.bias")
+    return weight, Name(bias, "head.bias"), unused

@@ -14,7 +14,8 @@ from .family import Family
 
 # A word, and the keys of config.json that mean it. A family has some of them; all that it has are set.
 SIZE_WORDS: dict[str, tuple[str, ...]] = {
-    "width": ("hidden_size", "d_model", "n_embd", "dim", "d_embed", "embedding_size"),
+    "width": ("hidden_size", "d_model", "n_embd", "dim", "d_embed", "embedding_size",
+        "input_embedding_size", "output_embedding_size",),
     "depth": (
         "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "encoder_layers",
         "decoder_layers",
@@ -25,7 +26,8 @@ SIZE_WORDS: dict[str, tuple[str, ...]] = {
     ),
     "feedforward": (
         "intermediate_size", "d_inner", "n_inner", "hidden_dim", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim",
-        "feed_forward_size",
+        "feed_forward_size", "ffn_dim", "ffn_hidden_size",
+        "moe_intermediate_size", "shared_expert_intermediate_size",
     ),
     "positions": (
         "max_position_embeddings", "n_positions", "max_encoder_position_embeddings",
@@ -33,6 +35,7 @@ SIZE_WORDS: dict[str, tuple[str, ...]] = {
     ),
     "dropout": (
         "hidden_dropout_prob", "dropout", "dropout_rate", "resid_pdrop", "embd_pdrop", "hidden_dropout",
+        "residual_dropout", "embedding_dropout", "resid_dropout", "embed_dropout",
     ),
     "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop", "dropatt"),
 }  # fmt: skip
@@ -53,6 +56,17 @@ def _alternating_layers(sizes: Sizes) -> list[str]:
     return (["local", "lsh"] * int(sizes["depth"]))[: int(sizes["depth"])]
 
 
+def _alternating_types(sizes: Sizes) -> list[Any]:
+    """Pairs of layers, and one more where their number is odd."""
+    pairs, one = divmod(int(sizes["depth"]), 2)
+    return [[["global", "local"], pairs], [["global"], one]]
+
+
+def _rotated(sizes: Sizes) -> int:
+    """Half of a head, in whole pairs of channels."""
+    return max(_head_dim(sizes) // 4, 1) * 2
+
+
 # Keys that follow from several sizes; each is set if the sizes it needs are given.
 DERIVED: dict[str, tuple[tuple[str, ...], Callable[[Sizes], Any]]] = {
     "head_dim": (("width", "heads"), _head_dim),
@@ -61,8 +75,23 @@ DERIVED: dict[str, tuple[tuple[str, ...], Callable[[Sizes], Any]]] = {
     "attention_head_size": (("width", "heads"), _head_dim),
     "query_pre_attn_scalar": (("width", "heads"), _head_dim),
     "attn_layers": (("depth",), _alternating_layers),
+    "attention_types": (("depth",), _alternating_types),
+    "rotary_dim": (("width", "heads"), _rotated),
     "axial_pos_shape": (("positions",), _axial_shape),
     "axial_pos_embds_dim": (("width",), lambda sizes: [(width := sizes["width"]) // 4, width - width // 4]),
+    # Experts as in Mixtral; other numbers are for models of billions of parameters.
+    "num_experts": (("width",), lambda sizes: 8),
+    "num_local_experts": (("width",), lambda sizes: 8),
+    "n_routed_experts": (("width",), lambda sizes: 8),
+    "num_experts_per_tok": (("width",), lambda sizes: 2),
+    "n_group": (("width",), lambda sizes: 1),
+    "topk_group": (("width",), lambda sizes: 1),
+    "kv_lora_rank": (("width",), lambda sizes: int(sizes["width"]) // 2),
+    "q_lora_rank": (("width",), lambda sizes: int(sizes["width"]) // 2),
+    "qk_nope_head_dim": (("width", "heads"), _head_dim),
+    "v_head_dim": (("width", "heads"), _head_dim),
+    "qk_rope_head_dim": (("width", "heads"), lambda sizes: 2 * max(_head_dim(sizes) // 4, 1)),
+    "first_k_dense_replace": (("depth",), lambda sizes: 1),
     "cutoffs": (("width",), lambda sizes: []),  # in one piece; parts pay off above 20,000 words
 }  # fmt: skip
 

@@ -45,7 +45,7 @@ def cache_values(spec: Model) -> int:
         head = attention.head_width(tower.width)
         # A running state has a constant size, so it does not count per token.
         if attention.kernel.build(attention.heads, head).cache_kind == "keys":
-            values += (attention.kv_heads or attention.heads) * (head + (attention.value_dim or head))
+            values += attention.cached(tower.width, 1, 1)
     return values
 
 

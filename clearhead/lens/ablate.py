@@ -142,7 +142,7 @@ def _zero_taps(model: TransformerModel, ablated: AblatedPart) -> list[Tap]:
                 taps.append(Tap(f"{here}.{ablated.part}.mix", _zero_head(ablated.head)))
             elif ablated.what == "residual":
                 # In a parallel block all sub-layers add to one stream, so it is zeroed once, at the first.
-                steps = block.steps[:1] if block.order == "parallel" else block.steps
+                steps = block.steps[:1] if block.is_parallel else block.steps
                 taps += [Tap(f"{here}.{step}.stream", _zero) for step in steps]
             else:
                 taps.append(Tap(f"{here}.{SUBLAYERS[ablated.what]}.out", _zero))
@@ -164,12 +164,14 @@ def _change_modules(clone: TransformerModel, ablated: AblatedPart) -> None:
 
 
 def _change_block(block: BlockModule, what: str) -> None:
+    if what == "positions" and block.positions is not None:
+        block.positions = PositionScheme()
     for step in block.steps:
         sublayer = getattr(block, step)
         if what == "norm":
-            block._modules[f"{step}_norm"] = nn.Identity()
-            if block.order == "sandwich":
-                block._modules[f"{step}_after"] = nn.Identity()
+            for norm in (f"{step}_norm", f"{step}_after"):
+                if getattr(block, norm) is not None:
+                    block._modules[norm] = nn.Identity()
         if what == "scale" and isinstance(sublayer, MultiHead):
             sublayer.scale = 1.0
         if what == "mask" and isinstance(sublayer, SelfAttention):

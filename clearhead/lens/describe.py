@@ -9,6 +9,8 @@ from ..nn import (
     Adaptive,
     Alibi,
     Attention,
+    Combined,
+    Disentangled,
     Learned,
     NoPositions,
     Positions,
@@ -53,6 +55,11 @@ def describe_positions(positions: Positions) -> str:
         return f"rotary, theta {positions.theta:g}{rotated}{scaling}"
     if isinstance(positions, RelativeBuckets):
         return f"{positions.buckets} distance buckets"
+    if isinstance(positions, Combined):
+        return " and ".join(describe_positions(scheme) for scheme in positions.schemes)
+    if isinstance(positions, Disentangled):
+        learned = "" if positions.absolute is None else f", learned, {positions.absolute.length}"
+        return f"disentangled distances ({', '.join(positions.terms)}){learned}"
     names = {NoPositions: "none", Sinusoidal: "sinusoidal", Alibi: "linear distance penalty (ALiBi)"}
     return names.get(type(positions), type(positions).__name__)
 

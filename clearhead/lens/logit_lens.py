@@ -51,7 +51,7 @@ def logit_lens(
     if head is None:
         raise InputError("the logit lens needs a head that predicts tokens or labels; this model has none")
     tower = model.head_stack
-    if tower.spec.out_width != streams_LTD[0].shape[-1]:
+    if tower.spec.stream_width != streams_LTD[0].shape[-1]:
         raise InputError("the logit lens reads one stream; the head of this model reads two (reversible)")
     per_token = isinstance(head, WordHead | Tags | Span)
     ids, probabilities = [], []
@@ -68,8 +68,7 @@ def logit_lens(
 
 
 def _top_predictions(model: TransformerModel, tower: Stack, x_TD: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    states = x_TD[None] if tower.norm is None else tower.norm(x_TD[None])
-    answer = model.read(States(states))[0]
+    answer = model.read(States(tower.finish(x_TD[None])))[0]
     answer = answer[None] if answer.ndim == 1 else answer
     logits, ids = answer.topk(min(top, answer.shape[-1]), -1)
     # The softmax of the top logits alone: exp(x - logsumexp of all).

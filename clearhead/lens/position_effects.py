@@ -14,7 +14,19 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, nearest
-from ..nn import Everyone, Learned, Normal, Positions, PositionScheme, Rope, Sinusoidal, View, initialise
+from ..nn import (
+    Everyone,
+    Learned,
+    MultiHead,
+    Normal,
+    Positions,
+    PositionScheme,
+    RelativeBuckets,
+    Rope,
+    Sinusoidal,
+    View,
+    initialise,
+)
 from ..spec import Dims
 
 ALIASES = {"t5": "RelativeBuckets", "none": "NoPositions", "sine": "Sinusoidal"}  # other common names
@@ -52,6 +64,7 @@ def scheme_named(word: str, length: int = 100, width: int = 512) -> Positions:
         "length": length,
         "shape": (rows, -(-length // rows)),  # a grid with room for all positions
         "widths": (width // 2, width - width // 2),
+        "schemes": (Learned(length=length), RelativeBuckets()),
     }
     needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
     if unknown := [name for name in needed if name not in sizes]:
@@ -78,14 +91,22 @@ def position_effects(
 
 @torch.no_grad()
 def effects_in_model(
-    scheme: PositionScheme, spec: Positions, *, length: int, width: int, heads: int, head_dim: int
+    scheme: PositionScheme,
+    spec: Positions,
+    *,
+    length: int,
+    width: int,
+    heads: int,
+    head_dim: int,
+    attention: object = None,
 ) -> PositionEffects:
-    """The effects of a scheme with the weights it has in a model."""
-    if isinstance(spec, Learned):
-        length = min(length, spec.length)
+    """The effects of a scheme with the weights it has in a model; `attention` is that of the first layer."""
+    length = min(length, spec.max_length or length)
     pos = torch.arange(length)[None]
     added = scheme.add(torch.zeros(1, length, width), pos)[0]
     bound = scheme.bind(View(Everyone(), 1, pos, pos))
+    if isinstance(attention, MultiHead):
+        bound = bound.in_layer(attention)
     # A scheme has no description of its effects, so its methods are called on simple inputs.
     ones = torch.ones(1, heads, length, head_dim)
     rotated = bound.rotate_q(ones)[0, 0]
@@ -103,7 +124,8 @@ def effects_in_model(
 def wavelengths(spec: Positions, width: int, head_dim: int) -> list[float]:
     """Tokens per full rotation of each pair of channels; empty for schemes without waves."""
     if isinstance(spec, Sinusoidal):
-        return [2 * math.pi * spec.base ** (2 * i / width) for i in range(-(-width // 2))]
+        steps = width - 2 if spec.endpoint else width
+        return [2 * math.pi * spec.base ** (2 * i / steps) for i in range(-(-width // 2))]
     if isinstance(spec, Rope):
         rotated = int(head_dim * spec.fraction)
         return [2 * math.pi * spec.theta ** (2 * i / rotated) for i in range(rotated // 2)]

@@ -1,7 +1,13 @@
 """The core: ids in, logits out. A few small modules that do not know which family they belong to."""
 
 from . import kernels, mask_adapters, norm
-from .attention import Attention, MultiHead, SelfAttention, TokenMixer, TokenMixerModule
+from .attention import (
+    Attention,
+    MultiHead,
+    SelfAttention,
+    TokenMixer,
+    TokenMixerModule,
+)
 from .block import Block, BlockModule
 from .cache import KV, Cache, is_identity
 from .cache_precision import (
@@ -12,11 +18,13 @@ from .cache_precision import (
     from_stored,
     to_stored,
 )
+from .combined_positions import Combined
 from .context import Context, States
 from .cost import CallShape, DeviceType, HiddenShape, PartCost, PositionCost, linear_cost, matmul_cost
 from .doctor import check_mask
-from .embed import Embed, Embedding, TokenEmbedding, Tokens
-from .encoder_decoder import EncoderDecoder, EncoderDecoderModel
+from .embed import Embed, Embedding, MaskedZero, TokenEmbedding, Tokens
+from .encoder_decoder import EncoderDecoder, EncoderDecoderModel, SameInput, SameInputModel
+from .experts import ExpertGroups, Experts, MixtureOfExperts, Router
 from .feedforward import MLP, Activation, FeedForward, Gated
 from .heads import Head, TokenHead, TokenLogits, Transform, WordHead
 from .init import FanIn, Init, Normal, ResidualNormal, Xavier, initialise
@@ -38,16 +46,17 @@ from .kernels import (
     Window,
 )
 from .label_heads import Labels, Pool, Pooled, Span, Tags, pool_states
+from .latent import Latent, LatentAttention
 from .layers import EmbeddingTable, LayerProduct, LinearLayer, generator, one_call
-from .long import Adaptive, AdaptiveHead, Axial, RelativeWaves, SegmentMemory
+from .long import Adaptive, AdaptiveHead, Axial, Disentangled, RelativeWaves, SegmentMemory
 from .masks import Causal, Documents, Everyone, Given, Global, Globals, Mask, Padding, Prefix, SlidingWindow
-from .mixers import Convolution, Recurrent
+from .mixers import Convolution, Fourier, Recurrent
 from .model import Model, SingleStack, SingleStackModel, TransformerModel
 from .norm import rms_norm
 from .position_schemes import Alibi, Learned, RelativeBuckets, Sinusoidal, waves
 from .positions import BoundPositions, NoPositions, Positions, PositionScheme
 from .rope import Rope, Stretch, rotate_pairs
-from .rope_scaling import DynamicNTK, LinearStretch, Llama3, Yarn
+from .rope_scaling import DynamicNTK, LinearStretch, Llama3, LongRope, Yarn
 from .tap import OFF, Recorder, Tap, sites
 from .tower import Stack, Tower
 from .view import View
@@ -55,16 +64,18 @@ from .view import View
 __all__ = [
     # a model and its parts
     "EmbeddingTable", "LayerProduct", "one_call", "rms_norm", "rotate_pairs",
-    "SingleStack", "EncoderDecoder", "Tower", "Block", "Attention", "Model",
-    "TransformerModel", "SingleStackModel", "EncoderDecoderModel",
+    "SingleStack", "EncoderDecoder", "SameInput", "Tower", "Block", "Attention", "Latent", "Model",
+    "TransformerModel", "SingleStackModel", "EncoderDecoderModel", "SameInputModel",
     # the options
-    "Adaptive", "AdaptiveHead", "Tokens", "MLP", "Gated", "norm", "TokenHead", "Labels", "Tags", "Span",
+    "Adaptive", "AdaptiveHead", "Tokens", "MaskedZero", "MLP", "Gated", "Experts", "Router", "ExpertGroups",
+    "norm", "TokenHead", "Labels", "Tags", "Span",
     "Pooled", "Transform", "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets",
-    "RelativeWaves", "Axial", "LinearStretch", "DynamicNTK", "Yarn", "Llama3",
+    "Combined", "RelativeWaves", "Disentangled", "Axial", "LinearStretch", "DynamicNTK", "Yarn",
+    "LongRope", "Llama3",
     # kernels
     "kernels", "Softmax", "Window", "Longformer", "BigBird", "LSH", "Chunks", "Linear", "Performer",
-    "Linformer", "Nystrom", "Summary", "Tiled", "Recurrent", "Convolution", "Xavier", "Normal",
-    "ResidualNormal", "FanIn",
+    "Linformer", "Nystrom", "Summary", "Tiled", "Recurrent", "Convolution", "Fourier", "Xavier",
+    "Normal", "ResidualNormal", "FanIn",
     # masks
     "Mask", "Everyone", "Causal", "SlidingWindow", "Padding", "Prefix", "Documents", "Global",
     "Globals", "View", "mask_adapters", "check_mask",
@@ -72,6 +83,7 @@ __all__ = [
     "Cache", "SegmentMemory", "Tap", "OFF", "Recorder", "sites", "Kernel", "AttentionKernel", "AttentionCall",
     "TokenMixer", "Positions", "PositionScheme", "BoundPositions", "Embed", "Embedding", "Init",
     # for the other packages
+    "MixtureOfExperts", "LatentAttention",
     "MultiHead", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "is_identity", "Context",
     "States", "CallShape", "DeviceType", "HiddenShape", "PartCost", "PositionCost", "linear_cost",
     "matmul_cost", "generator", "TokenEmbedding", "Activation", "FeedForward", "Head", "TokenLogits",

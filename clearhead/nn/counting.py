@@ -21,7 +21,7 @@ from .masks import Causal, Everyone
 from .view import View
 
 if TYPE_CHECKING:
-    from .positions import Positions, PositionScheme
+    from .positions import BoundPositions, Positions
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 Counted = Literal["here", "elsewhere"]
@@ -125,13 +125,33 @@ def count_position_cost(spec: Positions, shape: HiddenShape, dims: Dims) -> Posi
     )
 
 
+class _SchemeInLayer(nn.Module):
+    """A position scheme, and projections to queries and keys for one that uses those of a layer."""
+
+    def __init__(self, spec: Positions, shape: HiddenShape, dims: Dims) -> None:
+        super().__init__()
+        self.scheme, self.heads = spec.build(dims, shape.width), dims.heads
+        self.q, self.k = (nn.Linear(dims.width, dims.heads * dims.head_dim) for _ in range(2))
+
+    def bind(self, view: View) -> BoundPositions:
+        return self.scheme.bind(view).in_layer(self)
+
+    def queries(self, x_BTD: Tensor) -> Tensor:
+        q: Tensor = self.q(x_BTD)
+        return q.reshape(*q.shape[:2], self.heads, -1).transpose(1, 2)
+
+    def keys(self, x_BTD: Tensor) -> Tensor:
+        k: Tensor = self.k(x_BTD)
+        return k.reshape(*k.shape[:2], self.heads, -1).transpose(1, 2)
+
+
 def _of_layers(spec: Positions, shape: HiddenShape, dims: Dims, count: int) -> PartCost:
     """Embeddings changed once, queries and keys of `layers` layers; their outputs are counted elsewhere."""
     view = _view(shape, dims)
     heads = (shape.batch, shape.length, dims.heads, dims.head_dim)
 
-    def run(scheme: PositionScheme, x_BTD: Tensor, *qk: Tensor) -> list[Tensor]:
-        outputs, bound = [scheme.add(x_BTD, view.q_pos)], scheme.bind(view)
+    def run(module: _SchemeInLayer, x_BTD: Tensor, *qk: Tensor) -> list[Tensor]:
+        outputs, bound = [module.scheme.add(x_BTD, view.q_pos)], module.bind(view)
         for layer in range(count):
             q, k = (x.transpose(1, 2) for x in qk[2 * layer : 2 * layer + 2])
             q, k = bound.rotate_q(q), bound.rotate_k(k)
@@ -148,14 +168,15 @@ def _of_layers(spec: Positions, shape: HiddenShape, dims: Dims, count: int) -> P
         return outputs
 
     sizes = [(shape.batch, shape.length, shape.width), *[heads] * (2 * count)]
-    return count_cost(spec, lambda: spec.build(dims, shape.width), run, sizes, shape, inputs_count="here")
+    build = lambda: _SchemeInLayer(spec, shape, dims)  # noqa: E731
+    return count_cost(spec, build, run, sizes, shape, inputs_count="here")
 
 
 def _effect(spec: Positions, shape: HiddenShape, dims: Dims) -> tuple[Bias, int, bool]:
     """The kind of bias a scheme adds to the scores, its bytes, and whether rotation changes the layout."""
     heads = (shape.batch, shape.length, dims.heads, dims.head_dim)
-    scheme, (q, k) = on_meta(lambda: spec.build(dims, shape.width), [heads] * 2, shape)
-    q, k, bound = q.transpose(1, 2), k.transpose(1, 2), scheme.bind(_view(shape, dims))
+    module, (q, k) = on_meta(lambda: _SchemeInLayer(spec, shape, dims), [heads] * 2, shape)
+    q, k, bound = q.transpose(1, 2), k.transpose(1, 2), module.bind(_view(shape, dims))
     rotated = bound.rotate_q(q)
     joined = rotated.stride() != q.stride()
     bias = bound.bias(0, rotated.detach(), k.detach())

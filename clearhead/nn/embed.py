@@ -8,7 +8,7 @@ Shape suffixes: B batch, T tokens, D width.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from ..spec import Amount, Count, Rate, Spec
 from .cost import INDEX_BYTES, HiddenShape, PartCost, linear_cost
 from .counting import count_cost
 from .layers import Dropout, EmbeddingTable, LinearLayer
-from .norm import Norm
+from .norm import Norm, widen
 
 
 class Embed(Spec):
@@ -33,6 +33,11 @@ class Embed(Spec):
 
     def build(self, width: int) -> Embedding:
         raise NotImplementedError
+
+    @property
+    def needs_whole_text(self) -> bool:
+        """Whether the vector of a token depends on the other tokens, so that it cannot be decoded."""
+        return False
 
     reads_ids: ClassVar[bool] = False  # whether its inputs are token ids, so that its outputs can be fed back
 
@@ -53,12 +58,32 @@ class Embedding(nn.Module):
     def forward(self, inputs: Tensor, types_BT: Tensor | None) -> Tensor:
         raise NotImplementedError
 
+    def rescale(self, x_BTD: Tensor, inputs: Tensor, segment_BT: Tensor | None) -> Tensor:
+        """The vectors as the other tokens of a text require; `segment_BT` is its number, -1 for padding."""
+        return x_BTD
+
     def finish(self, x_BTD: Tensor) -> Tensor:
         raise NotImplementedError
 
     def tied_weights(self) -> Tensor | tuple[tuple[Tensor, Tensor | None], ...] | None:
         """What a tied head uses: the table, or several tables with their projections; `None` without one."""
         return None
+
+
+EmbedOrder = Literal[
+    "norm-dropout-project", "norm-project-dropout", "project-norm-dropout", "project-positions-norm-dropout",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedZero(Spec):
+    """Masked tokens are zero; the others are multiplied by (1 - rate) / (1 - share of masked ones) (ESM).
+
+    As with dropout, the sum over a text is then the same however many tokens are masked.
+    """
+
+    id: Amount  # of the mask token
+    rate: Rate = 0.12  # the share in training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +94,24 @@ class Tokens(Embed):
 
     vocab: Count
     types: Amount = 0
+    tasks: Amount = 0  # rows of a third table, one for each kind of task; every token gets row 0 (ERNIE 2)
     factor: Count | None = None  # width of the table, if narrower than the model (ALBERT)
+    # The steps after the positions were added; OPT projects before. A projection before the norm has no bias.
+    order: EmbedOrder = "norm-dropout-project"
     norm: Norm | None = None
     scale: float = 1.0  # the original and T5-like families multiply by sqrt(width)
     dropout: Rate = 0.0
+    masked: MaskedZero | None = None  # None: the mask token has a vector like any other
+
+    @property
+    def needs_whole_text(self) -> bool:
+        return self.masked is not None
 
     def table_width(self, width: int) -> int:
-        return self.factor or width
+        return width if "project-positions" in self.order else self.factor or width
+
+    def table_widths(self, width: int) -> tuple[int, ...]:
+        return (self.factor or width,)
 
     def example(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
         return torch.randint(0, self.vocab, (batch, length), generator=generator)
@@ -85,34 +121,54 @@ class Tokens(Embed):
 
     def cost(self, shape: HiddenShape) -> PartCost:
         vectors, inner = shape.vectors, replace(shape, width=self.table_width(shape.width))
+        table = replace(shape, width=self.factor or shape.width)
+        normed = shape if self.norms_last else inner
+        dropped = inner if self.order.endswith("project") else shape
         cost = PartCost(
-            parameters=inner.width * (self.vocab + self.types),
-            saved=INDEX_BYTES * vectors * (self.types > 0)
-            + shape.dropout_bytes(vectors * inner.width, self.dropout),
+            parameters=table.width * (self.vocab + self.types + self.tasks),
+            saved=INDEX_BYTES * (vectors * (self.types > 0) + (self.tasks > 0))
+            + shape.dropout_bytes(vectors * dropped.width, self.dropout),
         )
+        if self.masked is not None:
+            cost += PartCost(saved=shape.number * vectors)
         if self.norm is not None:
-            cost += self.norm.cost(inner) + PartCost(saved=inner.bytes)
+            cost += self.norm.cost(normed) + PartCost(saved=normed.bytes)
         if self.factor is not None:
-            cost += linear_cost(vectors, inner.width, shape.width, bias=True) + PartCost(saved=inner.bytes)
+            linear = linear_cost(vectors, table.width, shape.width, bias=not self.norms_last)
+            cost += linear + PartCost(saved=table.bytes)
         return cost
+
+    @property
+    def norms_last(self) -> bool:
+        """Whether the norm is behind the projection."""
+        return self.order.startswith("project")
 
 
 class TokenEmbedding(Embedding):
     def __init__(self, spec: Tokens, width: int) -> None:
         super().__init__()
-        table_width = spec.table_width(width)
-        self.table = EmbeddingTable(spec.vocab, table_width)
-        self.types = EmbeddingTable(spec.types, table_width) if spec.types else None
-        self.norm = spec.norm.build(table_width) if spec.norm else None
-        self.project = LinearLayer(table_width, width) if spec.factor else None
+        narrow = spec.factor or width
+        self.table = EmbeddingTable(spec.vocab, narrow)
+        self.types = EmbeddingTable(spec.types, narrow) if spec.types else None
+        self.tasks = EmbeddingTable(spec.tasks, narrow) if spec.tasks else None
+        self.norm = spec.norm.build(width if spec.norms_last else narrow) if spec.norm else None
+        self.project = LinearLayer(narrow, width, bias=not spec.norms_last) if spec.factor else None
         self.dropout = Dropout(spec.dropout)
-        self.scale = spec.scale
+        before, _, after = spec.order.rpartition("positions-")
+        self.projects_first, self.steps = bool(before), after.split("-")
+        self.scale, self.masked = spec.scale, spec.masked
 
     def forward(self, ids_BT: Tensor, types_BT: Tensor | None) -> Tensor:
+        x = self._lookup(ids_BT, types_BT)
+        return self.project(x) if self.project is not None and self.projects_first else x
+
+    def _lookup(self, ids_BT: Tensor, types_BT: Tensor | None) -> Tensor:
         check_ids("ids", ids_BT, self.table.num_embeddings)
         x: Tensor = self.table(ids_BT)
         if self.scale != 1.0:
             x = x * self.scale
+        if self.tasks is not None:
+            x = x + self.tasks(ids_BT.new_zeros(1, 1))
         if self.types is None:
             if types_BT is not None:
                 raise InputError("this model has no segment types; leave types (token_type_ids) out")
@@ -125,13 +181,35 @@ class TokenEmbedding(Embedding):
         kind: Tensor = self.types(types_BT)
         return x + kind
 
+    def rescale(self, x_BTD: Tensor, inputs: Tensor, segment_BT: Tensor | None) -> Tensor:
+        if self.masked is None:
+            return x_BTD
+        masked_BT = inputs == self.masked.id
+        share_BT = _share(masked_BT.to(widen(x_BTD[:0]).dtype), segment_BT)
+        # A text of nothing but masks is zero: the bound only avoids 0 / 0.
+        factor_BT = (1 - self.masked.rate) / (1 - share_BT).clamp(min=1e-9)
+        return x_BTD * torch.where(masked_BT, 0.0, factor_BT).to(x_BTD.dtype)[..., None]
+
     def tied_weights(self) -> Tensor:
         return self.table.weight
 
     def finish(self, x_BTD: Tensor) -> Tensor:
-        x = x_BTD if self.norm is None else self.norm(x_BTD)
-        dropped: Tensor = self.dropout(x) if self.training else x
-        return dropped if self.project is None else self.project(dropped)
+        x = x_BTD
+        for name in self.steps:
+            step = getattr(self, name)
+            x = x if step is None else step(x)
+        return x
+
+
+def _share(one_BT: Tensor, segment_BT: Tensor | None) -> Tensor:
+    """The mean of `one_BT` over the text that each token is in."""
+    if segment_BT is None:
+        return one_BT.mean(1, keepdim=True).expand_as(one_BT)
+    rows, length = segment_BT.shape
+    text_BT = torch.where(segment_BT >= 0, segment_BT, length)  # padding is a further text
+    empty = one_BT.new_zeros(rows, length + 1)
+    total = empty.scatter_add(1, text_BT, torch.ones_like(one_BT)).gather(1, text_BT)
+    return empty.scatter_add(1, text_BT, one_BT).gather(1, text_BT) / total
 
 
 def check_ids(what: str, ids_BT: Tensor, count: int) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..spec import Count, Rate, Spec
+from ..spec import Count, Positive, Rate, Spec
 from .context import Context, context_of
 from .cost import HiddenShape, PartCost, linear_cost
 from .counting import count_cost
@@ -45,6 +45,11 @@ class FeedForward(Spec):
     def build(self, width: int) -> nn.Module:
         raise NotImplementedError
 
+    @property
+    def last_product_inputs(self) -> int:
+        """How many inputs its last product has; 0 if something after it is saved for the backward pass."""
+        return int(getattr(self, "hidden", 0))
+
     def cost(self, shape: HiddenShape) -> PartCost:
         size = (shape.batch, shape.length, shape.width)
         run = lambda module, x: module(x, context_of(x))  # noqa: E731
@@ -72,19 +77,24 @@ class MLP(FeedForward):
 
 @dataclass(frozen=True, kw_only=True)
 class Gated(FeedForward):
-    """down(act(gate(x)) * up(x)): SwiGLU with silu, GEGLU with gelu (Shazeer 2020)."""
+    """down(act(gate(x)) * up(x)): SwiGLU with silu, GEGLU with gelu (Shazeer 2020).
+
+    `limit` clips gate and up to it and multiplies with up + 1 (gpt-oss).
+    """
 
     hidden: Count
     act: Activation = "silu"
     bias: bool = False
     dropout: Rate = 0.0
+    limit: Positive | None = None
 
     def build(self, width: int) -> nn.Module:
         return _FeedForward(self, width, gate=LinearLayer(width, self.hidden, bias=self.bias))
 
     def cost(self, shape: HiddenShape) -> PartCost:
         """Besides what the activation keeps: its output, `up`, and what `down` is given."""
-        return _cost(self, shape, up=2, tensors=ACTIVATION_SAVES[self.act][0] + 3)
+        clipped = 2 if self.limit else 0  # what was clipped is kept as well
+        return _cost(self, shape, up=2, tensors=ACTIVATION_SAVES[self.act][0] + 3 + clipped)
 
 
 def _cost(spec: MLP | Gated, shape: HiddenShape, *, up: int, tensors: int) -> PartCost:
@@ -108,10 +118,17 @@ class _FeedForward(nn.Module):
         self.down = LinearLayer(spec.hidden, width, bias=spec.bias)
         self.dropout = Dropout(spec.dropout)
         self.act = ACTIVATIONS[spec.act]
+        self.limit = spec.limit if isinstance(spec, Gated) else None
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         tap = ctx.tap
         up = self.up(x_BTD)
-        hidden = self.act(up) if self.gate is None else self.act(self.gate(x_BTD)) * up
+        if self.gate is None:
+            hidden = self.act(up)
+        else:
+            gate = self.gate(x_BTD)
+            if self.limit is not None:
+                gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit) + 1
+            hidden = self.act(gate) * up
         hidden = tap("hidden", hidden)
         return tap("out", self.down(self.dropout(hidden) if self.training else hidden))

@@ -44,7 +44,7 @@ class Head(Spec):
             table = embed.build(width).to(FLOAT_BY_BYTES[shape.number]).tied_weights()
         size = (shape.batch, shape.length, shape.width)
         run = lambda head, x: head(x, None, table)  # noqa: E731
-        build = lambda: self.build(shape.width, embed.table_width(width))  # noqa: E731
+        build = lambda: self.build(shape.width, embed.table_widths(width)[0])  # noqa: E731
         # The table may be several tensors; they are the embedding's, so their bytes are not counted here.
         bands = table if isinstance(table, tuple) else ((table, None),)
         without = [x for band in bands for x in band if x is not None]
@@ -63,13 +63,15 @@ class Transform(Spec):
 
     act: Activation = "gelu"
     norm: Norm | None = None
-    width: Count | None = None  # before labels, where not that of the states (Reformer: of one stream)
+    # Of its output, where not that of the states (Reformer: of one stream) or of a tied table (RemBERT).
+    width: Count | None = None
+    bias: bool = True
 
     def cost(self, shape: HiddenShape, inner: int) -> PartCost:
         """Its input is kept. Its output is counted by the head, unless the norm keeps it."""
         besides, _ = ACTIVATION_SAVES[self.act]
         tensors = besides + (1 if self.norm is not None else 0)
-        cost = linear_cost(shape.vectors, shape.width, inner, bias=True)
+        cost = linear_cost(shape.vectors, shape.width, inner, bias=self.bias)
         cost += PartCost(saved=shape.number * shape.vectors * (shape.width + tensors * inner))
         return cost if self.norm is None else cost + self.norm.cost(replace(shape, width=inner))
 
@@ -91,11 +93,15 @@ class TokenHead(WordHead):
     cap: Positive | None = None  # squash logits into (-cap, cap) (Gemma 2)
     transform: Transform | None = None
 
+    def inner_width(self, width: int, table_width: int) -> int:
+        """The width of the vectors that are multiplied with the vocabulary."""
+        return table_width if self.tied else (self.transform and self.transform.width) or width
+
     def build(self, width: int, table_width: int) -> nn.Module:
         return TokenLogits(self, width, table_width)
 
     def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
-        vectors, inner = shape.vectors, embed.table_widths(width)[0] if self.tied else shape.width
+        vectors, inner = shape.vectors, self.inner_width(shape.width, embed.table_widths(width)[0])
         cost = matmul_cost(1, vectors, inner, self.vocab)
         cost += PartCost(parameters=self.vocab * (self.bias + (0 if self.tied else inner)))
         if self.transform is not None:
@@ -110,6 +116,10 @@ class TokenHead(WordHead):
             raise SpecError(
                 f"a tied head needs the embedding's vocabulary; head {self.vocab}, embedding {embed}"
             )
+        if self.transform is not None and (self.transform.width or table_width) != table_width:
+            raise SpecError(
+                f"a tied head reads {table_width} numbers, its transform has {self.transform.width}"
+            )
         if table_width != width and self.transform is None:
             raise SpecError(
                 f"the table is {table_width} wide, the stream {width}; a tied head needs a transform between"
@@ -121,7 +131,7 @@ class TokenLogits(nn.Module):
 
     def __init__(self, spec: TokenHead, width: int, table_width: int) -> None:
         super().__init__()
-        inner = table_width if spec.tied else width
+        inner = spec.inner_width(width, table_width)
         self.scale, self.cap = spec.scale, spec.cap
         self.transform = TransformLayer(spec.transform, width, inner) if spec.transform else None
         # A tied head owns no matrix: it gets the table in each call, so the two cannot diverge.
@@ -140,7 +150,7 @@ class TokenLogits(nn.Module):
 class TransformLayer(nn.Module):
     def __init__(self, spec: Transform, width: int, inner: int) -> None:
         super().__init__()
-        self.dense = LinearLayer(width, inner)
+        self.dense = LinearLayer(width, inner, bias=spec.bias)
         self.act = ACTIVATIONS[spec.act]
         self.norm = spec.norm.build(inner) if spec.norm else None
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..spec import Spec
 from .attention import MultiHead
+from .block import BlockModule
 from .layers import InitDistribution, generator
 from .tower import Stack
 
@@ -115,7 +116,7 @@ def _matrix(model: nn.Module, name: str, owner: nn.Module, parameter: Tensor) ->
         columns=parameter[0].numel(),
         is_table=isinstance(owner, nn.Embedding),
         head_dim=heads[-1] if heads else None,
-        residuals=max(sum(3 if block.has_cross else 2 for block in blocks), 1),
+        residuals=max(sum(len(block.steps) for block in blocks if isinstance(block, BlockModule)), 1),
     )
 
 

@@ -28,21 +28,23 @@ class Labels(Head):
     count: Count
     pool: Pool = "first"
     transform: Transform | None = None  # BERT's pooler is one with act="tanh"
+    pool_at: Literal["states", "transformed"] = "states"  # before the transform, or after it (EuroBERT)
     bias: bool = True
     dropout: Rate = 0.0
 
     def build(self, width: int, table_width: int) -> nn.Module:
-        return _Classes(self, width, pool=self.pool, transform=self.transform)
+        return _Classes(self, width, pool=self.pool, late=self.pool_at == "transformed")
 
     def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
         one = replace(shape, length=1)  # one vector per text
         inner = (self.transform and self.transform.width) or shape.width
         cost = linear_cost(one.vectors, inner, self.count, bias=self.bias)
         if self.transform is not None:
-            cost += self.transform.cost(one, inner)
+            cost += self.transform.cost(shape if self.pool_at == "transformed" else one, inner)
         numbers = one.vectors * inner
         kept = shape.number * numbers + shape.dropout_bytes(numbers, self.dropout)
-        return cost + PartCost(saved=kept + _pooling_bytes(self.pool, shape))
+        pooled = replace(shape, width=inner) if self.pool_at == "transformed" else shape
+        return cost + PartCost(saved=kept + _pooling_bytes(self.pool, pooled))
 
     def outputs(self, shape: HiddenShape) -> int:
         return shape.batch * self.count
@@ -53,11 +55,12 @@ class Tags(Head):
     """Logits over classes for every token (B, T, C)."""
 
     count: Count
+    transform: Transform | None = None  # (ModernBERT)
     bias: bool = True
     dropout: Rate = 0.0
 
     def build(self, width: int, table_width: int) -> nn.Module:
-        return _Classes(self, width, pool=None, transform=None)
+        return _Classes(self, width)
 
     def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
         return _tag_cost(self, shape)
@@ -68,11 +71,12 @@ class Span(Head):
     """Logits for the first and the last token of an answer (B, T, 2)."""
 
     count: Literal[2] = 2
+    transform: Transform | None = None  # (ModernBERT)
     bias: bool = True
     dropout: Rate = 0.0
 
     def build(self, width: int, table_width: int) -> nn.Module:
-        return _Classes(self, width, pool=None, transform=None)
+        return _Classes(self, width)
 
     def cost(self, shape: HiddenShape, embed: Embed, width: int) -> PartCost:
         return _tag_cost(self, shape)
@@ -102,23 +106,20 @@ class Pooled(Head):
 
 class _Classes(nn.Module):
     def __init__(
-        self,
-        spec: Labels | Tags | Span,
-        width: int,
-        *,
-        pool: Pool | None,
-        transform: Transform | None,
+        self, spec: Labels | Tags | Span, width: int, *, pool: Pool | None = None, late: bool = False
     ) -> None:
         super().__init__()
-        self.pool = pool
+        self.pool, self.late, transform = pool, late, spec.transform
         inner = transform.width or width if transform else width
         self.transform = TransformLayer(transform, width, inner) if transform else None
         self.dropout = Dropout(spec.dropout)
         self.project = LinearLayer(inner, spec.count, bias=spec.bias)
 
     def forward(self, x_BTD: Tensor, real_BT: Tensor | None, table_VD: Tensor) -> Tensor:
-        x = x_BTD if self.pool is None else pool_states(x_BTD, self.pool, real_BT)
+        x = x_BTD if self.pool is None or self.late else pool_states(x_BTD, self.pool, real_BT)
         x = x if self.transform is None else self.transform(x)
+        if self.pool is not None and self.late:
+            x = pool_states(x, self.pool, real_BT)
         logits: Tensor = self.project(self.dropout(x))
         return logits
 
@@ -136,8 +137,11 @@ class _Pooled(nn.Module):
 
 
 def _tag_cost(spec: Tags | Span, shape: HiddenShape) -> PartCost:
-    kept = shape.bytes + shape.dropout_bytes(shape.vectors * shape.width, spec.dropout)
-    return linear_cost(shape.vectors, shape.width, spec.count, bias=spec.bias) + PartCost(saved=kept)
+    inner = (spec.transform and spec.transform.width) or shape.width
+    numbers = shape.vectors * inner
+    kept = shape.number * numbers + shape.dropout_bytes(numbers, spec.dropout)
+    cost = linear_cost(shape.vectors, inner, spec.count, bias=spec.bias) + PartCost(saved=kept)
+    return cost if spec.transform is None else cost + spec.transform.cost(shape, inner)
 
 
 def _pooling_bytes(pool: Pool, shape: HiddenShape) -> int:

@@ -44,8 +44,13 @@ class Model(Spec):
 
     @property
     def towers(self) -> dict[str, Tower]:
-        """The towers by their role: encoder, decoder or both. A call takes one input for each."""
+        """The towers by their role: encoder, decoder or both."""
         raise NotImplementedError
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs a call takes: one for each tower, unless they read the same one."""
+        return len(self.towers)
 
     @property
     def tower_fields(self) -> dict[str, Tower]:
@@ -65,7 +70,8 @@ class Model(Spec):
 
     @property
     def is_encoder_decoder(self) -> bool:
-        return self.source_tower is not None
+        """Whether a call takes a source and a target, as for translation."""
+        return self.source_tower is not None and self.inputs > 1
 
     @property
     def decodes(self) -> bool:
@@ -108,7 +114,7 @@ class Model(Spec):
 
 
 class TransformerModel(nn.Module):
-    """A built model. A call takes one input for each tower, and the options of `states`, such as masks.
+    """A built model. A call takes its inputs, one for each tower, and the options of `states`, such as masks.
 
     It returns the output of the head, or the last hidden states if there is no head. Inputs and masks may
     also be given under the names of transformers: `model(input_ids=ids, attention_mask=mask)`.
@@ -235,7 +241,7 @@ class SingleStackModel(TransformerModel):
     def segment_memory(self, length: int) -> SegmentMemory:
         """Memory of earlier segments of a text, at most `length` tokens (Transformer-XL)."""
         positions = self.spec.tower.positions
-        if not positions.relative:
+        if not positions.relative or positions.max_length is not None:
             raise UnsupportedError(
                 f"{type(positions).__name__} positions count from the start of a segment; a segment memory "
                 f"needs relative ones, such as RelativeWaves or Alibi"
@@ -244,11 +250,11 @@ class SingleStackModel(TransformerModel):
 
 
 def check_head(head: Head, tower: Tower) -> None:
-    head.check_embedding(tower.embed, tower.embed.table_width(tower.width), tower.out_width)
+    head.check_embedding(tower.embed, tower.embed.table_widths(tower.width)[0], tower.out_width)
 
 
 def build_head(head: Head | None, tower: Tower) -> nn.Module | None:
-    return None if head is None else head.build(tower.out_width, tower.embed.table_width(tower.width))
+    return None if head is None else head.build(tower.out_width, tower.embed.table_widths(tower.width)[0])
 
 
 def _read(head: nn.Module | None, states: States, tower: Stack) -> Tensor:

@@ -15,7 +15,7 @@ from .layers import one_call
 
 
 class Norm(Spec):
-    """How a vector is rescaled. Both use the biased variance, with `eps` inside the root."""
+    """How a vector is rescaled. All use the biased variance, with `eps` inside the root."""
 
     def build(self, width: int) -> nn.Module:
         raise NotImplementedError
@@ -41,6 +41,20 @@ class Layer(Norm):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NonParametric(Norm):
+    """Layer norm with nothing to learn: no weight and no bias (OLMo)."""
+
+    eps: Amplitude = 1e-5
+
+    def build(self, width: int) -> nn.Module:
+        return nn.LayerNorm(width, eps=self.eps, elementwise_affine=False)
+
+    def cost(self, shape: HiddenShape) -> PartCost:
+        """Mean and deviation of each vector are kept, in float32."""
+        return PartCost(saved=2 * 4 * shape.vectors)
+
+
+@dataclass(frozen=True, kw_only=True)
 class RMS(Norm):
     """Divide by the root of the mean square (Zhang 2019). `centred` stores weight - 1 (Gemma)."""
 
@@ -54,6 +68,18 @@ class RMS(Norm):
         """The scaled vectors and one root each; of half precision the float32 copy is kept, too."""
         wide = 0 if shape.number >= 4 else 4 * shape.vectors * shape.width
         return PartCost(parameters=shape.width, saved=shape.bytes + 4 * shape.vectors + wide)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoNorm(Norm):
+    """None: the vectors as they are (the attention of ModernBERT's first layer)."""
+
+    def build(self, width: int) -> nn.Module:
+        return nn.Identity()
+
+    def cost(self, shape: HiddenShape) -> PartCost:
+        """Its output is its input; the parts that have a norm count these as two tensors."""
+        return PartCost(saved=-shape.bytes)
 
 
 class _RMS(nn.Module):

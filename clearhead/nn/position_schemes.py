@@ -61,8 +61,12 @@ class Sinusoidal(Positions):
 
     layout: Literal["interleaved", "halves"] = "interleaved"
     base: AboveOne = 10000.0
+    offset: Amount = 0  # position of the first token (M2M-100)
+    endpoint: bool = False  # as in numpy.linspace: the slowest wave is slower by `base` itself (M2M-100)
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
+        if self.endpoint and (width % 2 or width < 4):
+            raise SpecError(f"Sinusoidal(endpoint=True) needs an even width of 4 or more; given {width}")
         return _Sinusoidal(self)
 
     def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
@@ -81,7 +85,8 @@ class _Sinusoidal(PositionScheme):
 def waves(pos_BT: Tensor, width: int, spec: Sinusoidal) -> Tensor:
     """The waves themselves, in float64: any position, any width (an odd one has one more sine)."""
     pairs = torch.arange(0, width, 2, device=pos_BT.device, dtype=torch.float64)
-    angle = pos_BT[..., None] * spec.base ** (-pairs / width)
+    steps = width - 2 if spec.endpoint else width
+    angle = (pos_BT[..., None] + spec.offset) * spec.base ** (-pairs / steps)
     sine, cosine = angle.sin(), angle.cos()[..., : width // 2]
     if spec.layout == "halves":
         return torch.cat([sine, cosine], dim=-1)
@@ -94,10 +99,13 @@ def waves(pos_BT: Tensor, width: int, spec: Sinusoidal) -> Tensor:
 class Alibi(Positions):
     """A penalty on distance, steeper in some heads than in others (Press 2021)."""
 
+    scale: float = 1.0  # of all penalties (Falcon: head_dim ** -0.5)
+    number: Literal["stream", "bfloat16"] = "stream"  # bfloat16: slope times position is rounded (Falcon)
+
     relative: ClassVar[bool] = True
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
-        return _Alibi(dims.heads)
+        return _Alibi(self, dims.heads)
 
     def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
         """A fixed bias is kept by the kernel; joined with a causal mask it is held twice."""
@@ -107,14 +115,34 @@ class Alibi(Positions):
 
 
 class _Alibi(PositionScheme):
-    def __init__(self, heads: int) -> None:
+    def __init__(self, spec: Alibi, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.spec, self.heads = spec, heads
 
     def bind(self, view: View) -> BoundPositions:
-        slope = torch.tensor(_slopes(self.heads), device=view.q_pos.device)
-        distance = (view.q_pos[:, :, None] - view.k_pos[:, None, :]).abs()
-        return _SharedBias(-slope[:, None, None] * distance[:, None])
+        return _BoundAlibi(self.spec, self.heads, view)
+
+
+class _BoundAlibi(BoundPositions):
+    def __init__(self, spec: Alibi, heads: int, view: View) -> None:
+        self.spec, self.heads, self.view = spec, heads, view
+        self._bias: Tensor | None = None
+
+    def bias(self, layer: int, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
+        if self._bias is None or self._bias.dtype != q_BHQE.dtype:
+            self._bias = self._compute(q_BHQE)
+        return self._bias
+
+    def _compute(self, like: Tensor) -> Tensor:
+        """Penalties need float32 even where the stream is half precision."""
+        exact = torch.float64 if like.dtype == torch.float64 else torch.float32
+        slope = torch.tensor(_slopes(self.heads), device=like.device, dtype=exact)[:, None, None]
+        q_pos, k_pos = self.view.q_pos[:, None, :, None], self.view.k_pos[:, None, None, :]
+        if self.spec.number == "bfloat16":
+            penalty = ((slope.bfloat16() * q_pos).to(exact) - (slope.bfloat16() * k_pos).to(exact)).abs()
+        else:
+            penalty = slope * (q_pos - k_pos).abs()
+        return (penalty * -self.spec.scale).to(like.dtype)
 
 
 def _slopes(heads: int) -> list[float]:

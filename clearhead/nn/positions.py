@@ -8,7 +8,7 @@ Shape suffixes: B batch, H heads, T tokens, Q queries, K keys, D width, E head w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 
@@ -16,6 +16,14 @@ from ..spec import Dims, Spec
 from .cost import HiddenShape, PositionCost
 from .counting import count_position_cost
 from .view import View
+
+
+class Projections(Protocol):
+    """The projections of a layer of attention to queries and keys."""
+
+    def queries(self, x_BTD: Tensor) -> Tensor: ...
+
+    def keys(self, x_BTD: Tensor) -> Tensor: ...
 
 
 class BoundPositions:
@@ -26,6 +34,10 @@ class BoundPositions:
 
     def rotate_k(self, k_BHTE: Tensor) -> Tensor:
         return k_BHTE
+
+    def in_layer(self, attention: Projections) -> BoundPositions:
+        """These positions for one layer: a scheme may use its projections instead of others of its own."""
+        return self
 
     def bias(self, layer: int, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor | None:
         """(1 or B, H, Q, K) to add to the scores of this layer; it may depend on queries and keys."""

@@ -30,6 +30,9 @@ class Stretch(Spec):
     def amplitude(self) -> float:
         return 1.0
 
+    def check_channels(self, channels: int) -> None:
+        """Raise a one-line error if it is not for this number of rotated channels."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rope(Positions):
@@ -46,6 +49,8 @@ class Rope(Positions):
             raise SpecError(
                 f"Rope rotates pairs of channels; {self.fraction} of a head of {dims.head_dim} is {rotated}"
             )
+        if self.stretch is not None:
+            self.stretch.check_channels(rotated)
         return _Rope(self, rotated)
 
     def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:

@@ -1,4 +1,4 @@
-"""Rotary positions for texts longer than those of training: linear, dynamic NTK, YaRN, Llama 3.
+"""Rotary positions for texts longer than those of training: linear, dynamic NTK, YaRN, LongRoPE, Llama 3.
 
 Shape suffixes: R half the number of rotated channels.
 """
@@ -77,6 +77,38 @@ class Yarn(Stretch):
         ramp = (torch.arange(len(plain_R), device=plain_R.device) - low) / max(high - low, 1e-3)
         divided = ramp.clamp(0, 1).type_as(plain_R)
         return plain_R / self.factor * divided + plain_R * (1 - divided)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongRope(Stretch):
+    """A factor for each pair of channels, found by search: one set up to the trained `length`, one beyond.
+
+    Which set is used depends on the longest text of the run: see `DynamicNTK`.
+    """
+
+    length: Count  # the trained length
+    short: tuple[Positive, ...]
+    long: tuple[Positive, ...]
+    factor: Positive = 1.0  # how many times the trained length the longest text is
+    amplify: float | None = None  # factor on the rotated vectors; None: from `factor`, as in the paper
+
+    @property
+    def amplitude(self) -> float:
+        if self.amplify is not None:
+            return self.amplify
+        return math.sqrt(1 + math.log(self.factor) / math.log(self.length)) if self.factor > 1 else 1.0
+
+    def check_channels(self, channels: int) -> None:
+        for name in ("short", "long"):
+            if 2 * (count := len(getattr(self, name))) != channels:
+                raise SpecError(
+                    f"LongRope.{name} has {count} factors; {channels} channels are rotated, in pairs, and "
+                    f"need {channels // 2}"
+                )
+
+    def frequencies(self, plain_R: Tensor, theta: float, length: int) -> Tensor:
+        factors = self.long if length > self.length else self.short
+        return plain_R / torch.tensor(factors, dtype=plain_R.dtype, device=plain_R.device)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,14 +18,15 @@ from torch.utils.checkpoint import checkpoint
 from ..errors import InputError, SpecError
 from ..spec import Count, Dims, Spec
 from . import mask_adapters
-from .block import Block
+from .block import Block, BlockModule
 from .cache import Cache
 from .context import Context, States
 from .embed import Embed
+from .layers import LinearLayer
 from .long import reversible
 from .masks import Causal, CrossDocuments, Everyone, Mask, Padding, has_bare_global
 from .norm import Norm
-from .positions import NoPositions, Positions
+from .positions import BoundPositions, NoPositions, Positions, PositionScheme
 from .tap import OFF, Tap
 from .view import View, segment_positions
 
@@ -38,6 +39,7 @@ class Tower(Spec):
     block: Block | tuple[Block, ...]  # several: a pattern that is repeated through the depth (Gemma 2)
     positions: Positions = field(default_factory=NoPositions)
     last_norm: Norm | None = None
+    last_width: Count | None = None  # of a projection after it, where the output is narrower (OPT)
     causal: bool = False
     distinct: Count | None = None  # how many layers have weights of their own; fewer share (ALBERT: 1)
     recompute: bool = False  # gradient checkpointing: less memory in training, one more forward pass
@@ -47,6 +49,12 @@ class Tower(Spec):
     def check(self) -> None:
         if self.distinct is not None and self.depth % self.distinct:
             raise SpecError(f"distinct {self.distinct} does not divide depth {self.depth}")
+        if self.causal and self.embed.needs_whole_text:
+            raise SpecError(
+                "embeddings that depend on the whole text (MaskedZero) need an encoder: causal=False"
+            )
+        if any(b.aside for b in self.pattern) and (self.causal or self.residual == "reversible"):
+            raise SpecError("a sub-layer aside is for encoders that are not reversible; no cache keeps it")
         if self.residual == "reversible" and any(b.order != "pre" or b.cross for b in self.pattern):
             raise SpecError("a reversible tower has pre-norm blocks without cross-attention")
 
@@ -60,9 +68,13 @@ class Tower(Spec):
         return self.positions.max_length
 
     @property
-    def out_width(self) -> int:
-        """Width of the output: two streams are concatenated."""
+    def stream_width(self) -> int:
+        """Width of what the last layer returns: two streams are concatenated."""
         return self.width * (2 if self.residual == "reversible" else 1)
+
+    @property
+    def out_width(self) -> int:
+        return self.last_width or self.stream_width
 
     def build(self, encoder_width: int | None = None) -> Stack:
         return Stack(self, self.width if encoder_width is None else encoder_width)
@@ -89,9 +101,13 @@ class Stack(nn.Module):
         if spec.causal:
             for block in blocks:
                 block.attn.require({"causal"})
+        _build_layer_positions(spec, blocks)
         # A shared layer is in the list once for each position, so every position has an address.
         self.blocks = nn.ModuleList(blocks[i * own // spec.depth] for i in range(spec.depth))
-        self.norm = spec.last_norm.build(spec.out_width) if spec.last_norm else None
+        self.norm = spec.last_norm.build(spec.stream_width) if spec.last_norm else None
+        self.project = (
+            LinearLayer(spec.stream_width, spec.last_width, bias=False) if spec.last_width else None
+        )
         if spec.residual == "reversible" and spec.positions.relative and list(self.positions.parameters()):
             raise SpecError(f"a reversible tower cannot train {type(spec.positions).__name__} in its scores")
 
@@ -108,18 +124,34 @@ class Stack(nn.Module):
         """The hidden states of the new tokens; `encoder_output` is for a decoder with cross-attention."""
         x = self.embed(inputs, types)
         view, segment_BK = self._view(x, mask, cache)
+        x = self.embed.rescale(x, inputs, None if segment_BK is None else segment_BK[:, view.start :])
         x = tap("embed", self.embed.finish(self.positions.add(x, view.q_pos)))
         # The view and the bound positions are computed once per call and shared by all layers.
-        context = partial(Context, view, self.positions.bind(view))
+        context = partial(Context, view)
         if encoder_output is not None:
             encoder_view = _encoder_view(view, segment_BK, encoder_output)
             context = partial(context, encoder_output=encoder_output.x_BTD, encoder_view=encoder_view)
         layers = [None] * len(self.blocks) if cache is None else cache.layers
         blocks_tap = tap.at("blocks")
-        contexts = [context(layer=i, cache=kv, tap=blocks_tap.at(i)) for i, kv in enumerate(layers)]
+        positions = self._bound_positions(view)
+        contexts = [
+            context(positions[i], layer=i, cache=kv, tap=blocks_tap.at(i)) for i, kv in enumerate(layers)
+        ]
         x = self._run_blocks(x, contexts)
-        x = tap("out", x if self.norm is None else self.norm(x))
+        x = tap("out", self.finish(x))
         return States(x, None if segment_BK is None else segment_BK[:, view.start :])
+
+    def finish(self, x_BTD: Tensor) -> Tensor:
+        """The output for what the last layer returns."""
+        x = x_BTD if self.norm is None else self.norm(x_BTD)
+        return x if self.project is None else self.project(x)
+
+    def _bound_positions(self, view: View) -> list[BoundPositions]:
+        """The positions of each layer; a scheme that several layers have is bound once."""
+        blocks: Sequence[BlockModule] = list(self.blocks)  # type: ignore[arg-type]
+        schemes = [self.positions if block.positions is None else block.positions for block in blocks]
+        bound = {scheme: scheme.bind(view) for scheme in dict.fromkeys(schemes)}
+        return [bound[scheme] for scheme in schemes]
 
     def _run_blocks(self, x: Tensor, contexts: Sequence[Context]) -> Tensor:
         if self.spec.residual == "reversible":
@@ -155,6 +187,30 @@ class Stack(nn.Module):
             rule = Causal() & rule
         room = 0 if cache is None or cache.capacity is None else cache.capacity - pos.shape[1]
         return View(rule, batch, pos[:, start:], pos, start, room), segment_BK
+
+
+def _build_layer_positions(spec: Tower, blocks: Sequence[BlockModule]) -> None:
+    """Give each block the position scheme of its own, if its spec has one.
+
+    Schemes without parameters are equal where their specs are, so the layers of a kind share one.
+    """
+    fixed: dict[Positions, PositionScheme] = {}
+    for i, block in enumerate(blocks):
+        own = spec.pattern[i % len(spec.pattern)]
+        if own.positions is None:
+            continue
+        if own.positions in fixed:
+            block.positions = fixed[own.positions]
+            continue
+        heads, head_dim = own.attention.sizes(spec.width)
+        dims = Dims(width=spec.width, depth=spec.depth, heads=heads, head_dim=head_dim, causal=spec.causal)
+        scheme = own.positions.build(dims, spec.width)
+        if type(scheme).add is not PositionScheme.add:
+            name = type(own.positions).__name__
+            raise SpecError(f"{name} positions are added to the embeddings: set them in Tower, not in Block")
+        if not list(scheme.parameters()):
+            fixed[own.positions] = scheme
+        block.positions = scheme
 
 
 def _rule(mask: Mask | Tensor | None, batch: int, length: int, past_BK: Tensor | None) -> Mask:

@@ -67,7 +67,7 @@ def task_for(schema: Schema, base: Bundle | None) -> str:
     }
     if schema.form in by_form:
         return by_form[schema.form]
-    vectors = schema.kind == "similar" or (base is not None and base.task == "hidden")
+    vectors = schema.kind == "similar" or (base is not None and base.task in ("hidden", "encoder"))
     if schema.form == "score":
         return "embed" if vectors and "second" in schema.columns else "regress"
     if schema.form == "pair" and vectors:

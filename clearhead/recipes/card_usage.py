@@ -17,6 +17,7 @@ TAGS = {
     "span": "question-answering",
     "choice": "multiple-choice",
     "hidden": "sentence-similarity",
+    "encoder": "sentence-similarity",
     "pretrain": "fill-mask",
 }
 
@@ -67,7 +68,7 @@ def pipeline_tag(bundle: Bundle, task: str) -> str | None:
 def command_line(bundle: Bundle, task: str, name: str, *, pairs: bool = False) -> str:
     """The command that uses a model of this kind; `pairs`: it reads two texts."""
     folder = quote(name)
-    if bundle.task == "hidden":
+    if bundle.task in ("hidden", "encoder"):
         return f'clearhead embed {folder} texts.txt --search "a text"'
     if bundle.task == "span":
         return f'clearhead predict {folder} "a question" --context "a text with the answer"'
@@ -82,7 +83,7 @@ def command_line(bundle: Bundle, task: str, name: str, *, pairs: bool = False) -
 def python_snippet(bundle: Bundle, run: RunConfig, name: str, *, pairs: bool = False) -> str:
     """The same in Python, by transformers or sentence-transformers; `pairs`: it reads two texts."""
     name = dumps(name, ensure_ascii=False)
-    by_head = {"span": SPAN, "choice": CHOICE, "hidden": SENTENCE_VECTORS}
+    by_head = {"span": SPAN, "choice": CHOICE, "hidden": SENTENCE_VECTORS, "encoder": SENTENCE_VECTORS}
     if bundle.task in by_head:
         return by_head[bundle.task].format(name=name)
     if bundle.spec.is_encoder_decoder:

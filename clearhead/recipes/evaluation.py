@@ -39,7 +39,7 @@ TEXT_LENGTH = 1024  # the same for language models: perplexity falls with the co
 BATCH_TOKENS = 2048  # per batch; logits over a large vocabulary take most of the memory
 TRAINING_ROWS = 200  # builders want a training split, too
 EXCHANGEABLE = ("label", "labels", "score")  # forms that differ only in how one column is read
-TASK_OF_HEAD = {"tags": "tag", "span": "answer", "choice": "choose", "hidden": "embed"}
+TASK_OF_HEAD = {"tags": "tag", "span": "answer", "choice": "choose", "hidden": "embed", "encoder": "embed"}
 Purpose = tuple[str, tuple[str, ...]]  # a task, and the forms of rows it takes
 
 
@@ -137,7 +137,7 @@ def purposes(bundle: Bundle) -> list[Purpose]:
     if bundle.task == "labels":
         several = bundle.config.get("problem_type") == "multi_label_classification"
         return [("classify", ("labels",) if several else ("label",))]
-    if bundle.task in ("tokens", "pretrain"):
+    if bundle.task in ("tokens", "pretrain", "decoder"):
         if bundle.spec.is_encoder_decoder:
             return [("translate", TASKS["translate"])]
         return [("causal", TASKS["causal"])] if bundle.spec.generates else [("masked", TASKS["masked"])]

@@ -14,7 +14,15 @@ from typing import Any
 from ..bundle import Bundle, build, load, spec_of, stored_labels, with_head
 from ..data import Source
 from ..errors import ClearheadError, InputError, quoted, reason, shortened
-from ..families import FAMILIES, SIZE_WORDS, SIZES, config_from_words, family_and_config
+from ..families import (
+    FAMILIES,
+    ONE_TOWER_OUTPUTS,
+    SIZE_WORDS,
+    SIZES,
+    HeadKind,
+    config_from_words,
+    family_and_config,
+)
 from ..malloc import available_memory
 from ..store import pooling_files
 from ..tasks import Task
@@ -136,14 +144,14 @@ def _with_head(
     run: RunConfig, base: Bundle, built: builders.BuiltTask, notes: list[str], *, in_memory: bool
 ) -> Bundle:
     """The model to fine-tune with the head its task needs; one that fits keeps its weights."""
-    labels = built.labels
+    labels, head = built.labels, _head_kind(base, built)
     if in_memory:
-        bundle = with_head(base, built.head, labels, seed=run.train.seed)
-    elif base.task == built.head and (labels is None or stored_labels(base.config) == labels):
+        bundle = with_head(base, head, labels, seed=run.train.seed)
+    elif base.task == head and (labels is None or stored_labels(base.config) == labels):
         bundle = base
     else:
         edit = run.model.get("edit")
-        bundle = load(_model_name(run), edit=edit, head=built.head, labels=labels, seed=run.train.seed)
+        bundle = load(_model_name(run), edit=edit, head=head, labels=labels, seed=run.train.seed)
     if labels and not bundle.report.fresh and not stored_labels(base.config):
         notes.append(
             f"the checkpoint's head is kept, and its labels are named {shortened(', '.join(labels), 60)}"
@@ -154,6 +162,16 @@ def _with_head(
     if bundle.report.dropped:
         notes.append(f"the checkpoint's head is left out: {shortened(', '.join(bundle.report.dropped), 80)}")
     return bundle
+
+
+def _head_kind(base: Bundle, built: builders.BuiltTask) -> HeadKind:
+    """The head that the task needs; a model that is one tower of its family stays that."""
+    if ONE_TOWER_OUTPUTS.get(base.task) == built.head:
+        return base.task
+    kinds: Mapping[HeadKind, str] = base.family.architectures if base.family else {}
+    if built.head == "hidden" and base.spec.source_tower is not None and "encoder" in kinds:
+        return "encoder"  # vectors of texts are the states of an encoder
+    return built.head
 
 
 def _describe_outputs(bundle: Bundle, tokenizer: Tokenizer, built: builders.BuiltTask) -> None:

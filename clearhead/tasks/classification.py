@@ -288,7 +288,7 @@ def _tag_sides(outcomes: Sequence[ExampleOutcome]) -> tuple[list[list[str]], lis
 
 
 def _answers(model: TransformerModel, batch: LabelBatch) -> Tensor:
-    if len(model.spec.towers) > 1:
+    if model.spec.inputs > 1:
         raise InputError("labels need a model with one tower")
     answers: Tensor = model(batch.ids_BT, batch.mask_BT, types=segment_types(model, batch.types_BT))
     return answers

@@ -95,7 +95,7 @@ class MultipleChoice(BucketedTask[ChoiceExample, ChoiceBatch]):
 
 def _scores(model: TransformerModel, batch: ChoiceBatch) -> Tensor:
     """(B, C): the score of every choice; those that a question does not have get the lowest number."""
-    if len(model.spec.towers) > 1:
+    if model.spec.inputs > 1:
         raise InputError("multiple choice needs a model with one tower")
     scores_N1: Tensor = model(batch.ids_NT, batch.mask_NT, types=segment_types(model, batch.types_NT))
     lowest = torch.finfo(scores_N1.dtype).min

@@ -113,7 +113,7 @@ class QuestionAnswering(BucketedTask[QAExample, SpanBatch]):
         return []
 
     def _scores(self, model: TransformerModel, batch: SpanBatch) -> Tensor:
-        if len(model.spec.towers) > 1:
+        if model.spec.inputs > 1:
             raise InputError("answer spans need a model with one tower")
         scores_BT2: Tensor = model(batch.ids_BT, batch.mask_BT, types=segment_types(model, batch.types_BT))
         return scores_BT2.masked_fill(batch.mask_BT[..., None] == 0, torch.finfo(scores_BT2.dtype).min)

@@ -87,6 +87,7 @@ def _stored_names(bundle: Bundle, own: Mapping[str, object]) -> dict[str, tuple[
     read = [*bundle.report.used, *bundle.report.aliases]
     table = family.weights(family.config(bundle.config, stored=read), bundle.task)
     names = their_names(own, table)
+    names |= {family.stored_name(theirs, bundle.task): ours for theirs, ours in names.items()}
     return names | {theirs.removeprefix(family.prefix): ours for theirs, ours in names.items()}
 
 

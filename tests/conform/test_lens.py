@@ -15,7 +15,8 @@ from clearhead.nn.model import Model
 every = pytest.mark.parametrize("spec", EVERY.values(), ids=EVERY)
 BOTH = {n: s for n, s in EVERY.items() if n.startswith(("decoder/", "pair/"))}
 decoders = pytest.mark.parametrize("spec", BOTH.values(), ids=BOTH)
-KINDS = {cn.SingleStack: ("self",), cn.EncoderDecoder: ("self", "decoder", "cross")}
+KINDS = {cn.SingleStack: ("self",), cn.EncoderDecoder: ("self", "decoder", "cross"),
+         cn.SameInput: ("self", "decoder", "cross")}  # fmt: skip
 
 
 @every

@@ -9,7 +9,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tolerance import assert_close
-from zoo import BARE, DECODERS, ENCODERS, EVERY, HEADED, PAIRS, SINGLES, VOCAB, ids, run
+from zoo import (
+    BARE,
+    DECODERS,
+    DEPTH,
+    ENCODERS,
+    EVERY,
+    HEADED,
+    PAIRS,
+    SINGLES,
+    VOCAB,
+    assert_same_bits,
+    ids,
+    routed_as,
+    run,
+)
 
 from clearhead import nn as cn
 from clearhead.errors import InputError
@@ -110,10 +124,12 @@ def test_every_parameter_gets_gradient(spec: Model) -> None:
         second = model.read_second(model.states(target))
         (second * weights.flatten()[: second.numel()].reshape(second.shape)).sum().backward()
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:  # a router's balance: it only changes the choice
+            continue
         if name.endswith(("positions.table.weight", "embed.table.weight")):
             used = parameter.grad.abs().sum(1) > 0
             assert used.any(), name
-        elif name.endswith(".k.bias") and _scores_ignore_key_bias(spec, name):
+        elif _is_key_bias(name) and _scores_ignore_key_bias(spec, name):
             assert parameter.grad.abs().max() < 1e-9, name  # the same amount on every score of a row
         else:
             assert parameter.grad.abs().max() > 1e-9, name
@@ -127,9 +143,24 @@ def _has_types(spec: Model) -> bool:
     return isinstance(spec, cn.SingleStack) and any(getattr(n, "types", 0) for n in spec.nodes())
 
 
+def _positions(spec: Model, name: str) -> cn.Positions:
+    """The position scheme of the layer that a parameter belongs to."""
+    side, _, layer, *_ = name.split(".")
+    tower = spec.tower_fields[side]
+    return tower.pattern[int(layer) % len(tower.pattern)].positions or tower.positions
+
+
+def _is_key_bias(name: str) -> bool:
+    return name.endswith((".k.bias", *(f".positions.k.{i}.bias" for i in range(DEPTH))))
+
+
 def _scores_ignore_key_bias(spec: Model, name: str) -> bool:
     """q.(k + b) adds q.b to every score of a row alike, unless something acts between bias and softmax."""
-    turned = any(isinstance(n, cn.Rope) for n in spec.nodes()) and ".cross." not in name
+    if ".positions." in name:  # of distances
+        return True
+    positions = _positions(spec, name)
+    by_distance = isinstance(positions, cn.Disentangled) and "p2c" in positions.terms
+    turned = ".cross." not in name and (isinstance(positions, cn.Rope) or by_distance)
     capped = any(isinstance(n, cn.Softmax) and (n.cap or n.sink) for n in spec.nodes())
     normed = any(isinstance(n, cn.Attention) and n.qk_norm for n in spec.nodes())
     module = spec.empty().get_submodule(name.removesuffix(".k.bias"))
@@ -145,7 +176,7 @@ def test_the_future_never_leaks(spec: Model, length: int, data: st.DataObject) -
     one = ids(2, length, seed=length)
     two = torch.cat([one[:, :cut], ids(2, length - cut, seed=99)], dim=1)
     source = ids(2, 5)
-    assert torch.equal(run(model, source, one)[:, :cut], run(model, source, two)[:, :cut])
+    assert_same_bits(spec, run(model, source, one)[:, :cut], run(model, source, two)[:, :cut])
 
 
 @decoders
@@ -159,7 +190,8 @@ def test_packed_documents_equal_each_alone_and_do_not_see_each_other(spec: Model
     other = packed.clone()
     other[0, 5:], other[1, 2:] = ids(1, 7, seed=5), ids(1, 10, seed=6)
     again = model(other, cn.Documents(number))
-    assert torch.equal(got[0, :5], again[0, :5]) and torch.equal(got[1, :2], again[1, :2])
+    assert_same_bits(spec, got[0, :5], again[0, :5])
+    assert_same_bits(spec, got[1, :2], again[1, :2])
 
 
 @pairs
@@ -182,7 +214,7 @@ def test_left_right_and_no_padding_agree(spec: Model, dtype: torch.dtype) -> Non
         s, s_real = _padded(source, left, 3 - left)
         t, t_real = _padded(target, left, 3 - left)
         masks = {"src_mask": s_real, "tgt_mask": t_real}
-        if isinstance(spec, cn.SingleStack):
+        if spec.inputs == 1:
             masks = {"mask": t_real}
         answer = run(model, s, t, **masks)
         if answer.ndim == 3:  # one answer per token
@@ -225,8 +257,8 @@ def test_cached_equals_uncached(spec: Model, dtype: torch.dtype) -> None:
 
 
 def _growing_limit(spec: Model) -> int:
-    """Dynamic scaling beyond its trained length needs to know how long the run will be."""
-    trained = [n.length for n in spec.nodes() if isinstance(n, cn.DynamicNTK)]
+    """Scaling that depends on the length needs to know, beyond its trained one, how long the run will be."""
+    trained = [n.length for n in spec.nodes() if isinstance(n, cn.DynamicNTK | cn.LongRope)]
     return min([20, *trained])
 
 
@@ -286,7 +318,8 @@ HALF = {torch.bfloat16: 5e-2, torch.float16: 1.2e-2}
 def test_half_precision_is_finite_and_near(spec: Model, dtype: torch.dtype) -> None:
     half = spec.build(dtype=dtype)
     exact = spec.build(dtype=dtype).to(torch.float64)  # the same rounded weights
-    got, want = (run(m, ids(2, 5), ids(2, 6)) for m in (half, exact))
+    tap = routed_as(exact, ids(2, 5), ids(2, 6))
+    got, want = (run(m, ids(2, 5), ids(2, 6), tap=tap) for m in (half, exact))
     assert got.dtype == dtype and bool(got.isfinite().all())
     scale = want.abs().max()
     assert_close(got.double() / scale, want / scale, tolerance=HALF[dtype])
@@ -296,8 +329,9 @@ def test_half_precision_is_finite_and_near(spec: Model, dtype: torch.dtype) -> N
 @torch.no_grad()
 def test_hidden_states_are_what_the_head_reads(spec: Model) -> None:
     model, record = spec.build(), cn.Recorder()
-    states = model.hidden(ids(2, 5), tap=record.tap("tower.out"))
-    assert torch.equal(states, record["tower.out"])
+    address = f"{list(spec.tower_fields)[-1]}.out"
+    states = model.hidden(ids(2, 5), tap=record.tap(address))
+    assert torch.equal(states, record[address])
     assert spec is not BARE["headless"] or torch.equal(states, model(ids(2, 5)))
 
 

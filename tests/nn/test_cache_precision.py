@@ -62,7 +62,8 @@ def test_a_text_at_once_and_token_by_token_is_the_same(name: str, precision: Cac
         for cache in (model.cache(), model.cache(12)):
             steps = [model(*first, part, cache=cache) for part in ids.split(1, dim=1)]
             torch.testing.assert_close(torch.cat(steps, dim=1), whole, atol=1e-9, rtol=1e-9)
-        plain = model(*first, ids)
+        tap = zoo.routed_as(model, *(first or (ids,)), ids, cache=model.cache(12))
+        plain = model(*first, ids, tap=tap)
     torch.testing.assert_close(whole, plain, atol=0.05 * float(plain.abs().max()), rtol=0)
     # Layers that keep a state, not keys, round nothing.
     keeps_keys = any(layer.kv is not None or layer.cross_kv is not None for layer in cache.layers)

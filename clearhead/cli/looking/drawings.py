@@ -63,7 +63,13 @@ def _effects_of_model(model: str | None) -> PositionEffects:
     attention, spec = stack.spec.pattern[0].attention, stack.spec
     width, (heads, head_dim) = spec.embed.table_width(spec.width), attention.sizes(spec.width)
     return effects_in_model(
-        stack.positions, spec.positions, length=100, width=width, heads=heads, head_dim=head_dim
+        stack.positions,
+        spec.positions,
+        length=100,
+        width=width,
+        heads=heads,
+        head_dim=head_dim,
+        attention=stack.blocks[0].attn,
     )
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import _has_any_global_hook
 
-from ...nn import KV, Cache, MultiHead, Stack, TokenMixerModule
+from ...nn import KV, Cache, Stack
 from .capture import RecordedStep, ReplayFn, compile_replay
 
 MIN_STEPS = 16  # steps that must be left for a capture to pay off
@@ -46,13 +46,9 @@ def is_replayable(tower: Stack, capacity: int) -> bool:
     for module in tower.modules():
         if module._forward_hooks or module._forward_pre_hooks:
             return False
-        if isinstance(module, TokenMixerModule) and not _is_replayable_mixer(module):
+        if not getattr(module, "is_replayable", True):  # token mixers, kernels and experts have it
             return False
     return True
-
-
-def _is_replayable_mixer(module: TokenMixerModule) -> bool:
-    return isinstance(module, MultiHead) and module.kernel.is_replayable
 
 
 class StepReplayer:

@@ -158,7 +158,7 @@ def _stages(spec: Model, total: ModelCost, layout: Layout, parts: int) -> list[_
     layers = [(layer, side) for side in towers for layer in side.blocks]
     embeddings = sum(_cut(side.embed.parameters, t) + side.positions.parameters for side in towers)
     embeddings -= _cut(total.shared, t)
-    end = _cut(total.head.parameters + total.second, t) + sum(side.norm.parameters for side in towers)
+    end = _cut(total.head.parameters + total.second, t) + sum(side.end.parameters for side in towers)
     if layout.pipeline > 1:
         end += _cut(_tied(spec), t)  # a tied embedding is on the first and on the last stage
     stages, count = [], layout.pipeline
@@ -171,7 +171,7 @@ def _stages(spec: Model, total: ModelCost, layout: Layout, parts: int) -> list[_
         if first:
             saved += in_flight * sum(side.embed.saved + side.positions.saved for side in towers)
         if last:
-            saved += total.head.saved // t + sum(side.norm.saved for side in towers)
+            saved += total.head.saved // t + sum(side.end.saved for side in towers)
         own = sum(_parameters(layer, side, t) for layer, side in here)
         stages.append(_Stage(own + first * embeddings + last * end, saved))
     return stages

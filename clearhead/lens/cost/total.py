@@ -66,7 +66,7 @@ class ModelCost:
 def model_cost(spec: Model, call: CallShape) -> ModelCost:
     """The cost of every part of a model in one call."""
     source, last = spec.source_tower, _last_call(spec, call)
-    output = None if source is None else call.hidden(source.width)
+    output = None if source is None else call.hidden(source.out_width)
     sides = {
         name: tower(side, call) if output is None or side is source else tower(side, last, output)
         for name, side in spec.tower_fields.items()
@@ -78,7 +78,7 @@ def model_cost(spec: Model, call: CallShape) -> ModelCost:
     if spec.shared:
         embed = spec.head_tower.embed
         assert isinstance(embed, Tokens)
-        shared = embed.vocab * embed.table_width(spec.head_tower.width)
+        shared = embed.vocab * embed.table_widths(spec.head_tower.width)[0]
     return ModelCost(sides, head, shared, second=_head(spec.second, spec.head_tower, call).parameters)
 
 
@@ -149,7 +149,7 @@ def cached_numbers(spec: Model, *, batch: int, length: int, target: int | None =
     for i in range(side.depth):
         block = side.pattern[i % len(side.pattern)]
         if isinstance(block.attention, Attention):
-            cached += block.attention.kernel.cached(block.attention.call_shape(side.width, batch, 1, own))
+            cached += block.attention.cached(side.width, batch, own)
         else:
             cached += batch * block.attention.state(side.width)
         if block.cross is not None:  # keys and values of the encoder output are cached with any kernel

@@ -56,7 +56,7 @@ def architecture(spec: Model, title: str = "") -> Picture:
         for column, (side, tower) in enumerate(sides.items()):
             length = "S" if tower is spec.source_tower else "T"
             ends[side] = _tower(axes, column * APART, side, tower, head if side == last else None, length)
-        if spec.is_encoder_decoder:
+        if spec.source_tower is not None:
             _encoder_output(axes, ends["encoder"][0], ends["decoder"][1])
         axes.set_xlim(-WIDE / 2 - 0.6, (len(sides) - 1) * APART + WIDE / 2 + 1.5)
         axes.set_ylim(-1.0, tallest * STEP + 0.6)
@@ -75,23 +75,34 @@ def layer(block: Block, shape: str, *, masked: bool = False) -> list[Box]:
     hidden = getattr(block.feedforward, "hidden", "")
     act = getattr(block.feedforward, "act", "")
     parts.append(Box("ff", f"feed-forward ({type(block.feedforward).__name__})\n{hidden} wide, {act}"))
-    norm = Box("norm", _norm(block.norm))
+    if block.aside is not None:
+        parts.append(Box("attn", f"of the layer's input:\n{_heads(block.aside)}"))
     add = Box("norm", "add")
     stack: list[Box] = []
     for part in parts:
+        own = block.attention_norm if part.kind == "attn" else None
+        norm = Box("norm", _norm(own or block.norm))
         if block.order == "post":
             stack += [part, Box("norm", f"add & {norm.text}", shape)]
         elif block.order == "sandwich":
             stack += [norm, part, Box("norm", f"{norm.text} & add", shape)]
+        elif block.order == "output":
+            stack += [part, Box("norm", f"{norm.text} & add", shape)]
+        elif block.order == "normed":
+            stack += [norm, part, Box(add.kind, f"add to the {norm.text}", shape)]
+        elif block.order == "parallel-shared":
+            stack += [norm, part] if not stack else [part]
         elif block.order == "parallel":
             stack += [Box("norm", f"{norm.text} of the same input" if stack else norm.text), part]
         else:
             stack += [norm, part, Box(add.kind, add.text, shape)]
-    return [*stack, Box("norm", "add all", shape)] if block.order == "parallel" else stack
+    return [*stack, Box("norm", "add all", shape)] if block.is_parallel else stack
 
 
 def _norm(norm: Norm) -> str:
-    return {"Layer": "LayerNorm", "RMS": "RMSNorm"}.get(type(norm).__name__, type(norm).__name__)
+    return {"Layer": "LayerNorm", "NonParametric": "LayerNorm", "RMS": "RMSNorm", "NoNorm": "no norm"}.get(
+        type(norm).__name__, type(norm).__name__
+    )
 
 
 def _heads(attention: TokenMixer) -> str:
@@ -116,6 +127,8 @@ def _below(tower: Tower, length: str) -> list[Box]:
 
 def _above(tower: Tower, head: Any) -> list[Box]:
     stack = [] if tower.last_norm is None else [Box("norm", _norm(tower.last_norm))]
+    if tower.last_width is not None:
+        stack.append(Box("ff", "projection", f"(B, T, {tower.last_width})"))
     if head is not None:
         count = getattr(head, "vocab", None) or getattr(head, "count", None)
         tied = ", tied to the embedding" if getattr(head, "tied", False) else ""

@@ -2,7 +2,8 @@
 
 from .adaptive import Adaptive, AdaptiveHead
 from .axial import Axial
+from .disentangled import Disentangled
 from .relative import RelativeWaves
 from .segment_memory import SegmentMemory
 
-__all__ = ["Adaptive", "AdaptiveHead", "Axial", "SegmentMemory", "RelativeWaves"]
+__all__ = ["Adaptive", "AdaptiveHead", "Axial", "Disentangled", "SegmentMemory", "RelativeWaves"]

@@ -1,6 +1,7 @@
-"""Token mixers that preceded attention, in the same block: recurrent cells and convolutions."""
+"""Token mixers in the place of attention: recurrent cells, convolutions, Fourier transforms."""
 
 from .convolution import Convolution
+from .fourier import Fourier
 from .recurrent import Recurrent
 
-__all__ = ["Convolution", "Recurrent"]
+__all__ = ["Convolution", "Fourier", "Recurrent"]

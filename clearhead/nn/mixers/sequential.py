@@ -28,9 +28,9 @@ class SequentialMixer(TokenMixerModule):
     supports: ClassVar[frozenset[Need]] = frozenset({"causal", "padding", "documents"})
     cache_kind: ClassVar[str] = "state"
 
-    def __init__(self, inner: int, width: int) -> None:
+    def __init__(self, inner: int | None, width: int) -> None:
         super().__init__()
-        self.out = LinearLayer(inner, width)
+        self.out = None if inner is None else LinearLayer(inner, width)
 
     def scan(
         self, x_RLD: Tensor, length_R: Tensor | None, state: State | None, *, causal: bool
@@ -49,8 +49,8 @@ class SequentialMixer(TokenMixerModule):
             mixed = self._whole(x_BTD, ctx.view)
         else:
             mixed, ctx.cache.state = self._further(x_BTD, ctx.view, ctx.cache.state)
-        out: Tensor = self.out(ctx.tap("mix", mixed))
-        return ctx.tap("out", out)
+        mixed = ctx.tap("mix", mixed)
+        return ctx.tap("out", mixed if self.out is None else self.out(mixed))
 
     def _whole(self, x_BTD: Tensor, view: View) -> Tensor:
         found, causal = sequences(view), view.outline.causal

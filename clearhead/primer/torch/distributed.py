@@ -69,8 +69,9 @@ class DistributedTransformer(Transformer):
         for i, block in enumerate(stack.blocks):
             block.to(self._device(i, len(stack.blocks)))
             block.register_forward_pre_hook(_arrive(self._device(i, len(stack.blocks))))
-        if stack.norm is not None:
-            stack.norm.to(self._device(len(stack.blocks) - 1, len(stack.blocks)))
+        for last in (stack.norm, stack.project):
+            if last is not None:
+                last.to(self._device(len(stack.blocks) - 1, len(stack.blocks)))
 
 
 def _as_dict(config: Config) -> dict[str, Any]:

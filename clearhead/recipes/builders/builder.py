@@ -51,7 +51,7 @@ NEEDS_DECODER = ModelNeed(
     lambda spec: spec.generates and not spec.is_encoder_decoder, "a decoder, such as GPT-2 or LLaMA"
 )
 NEEDS_ENCODER = ModelNeed(
-    lambda spec: not spec.decodes and not spec.is_encoder_decoder, "an encoder, such as BERT or RoBERTa"
+    lambda spec: not spec.decodes and spec.source_tower is None, "an encoder, such as BERT or RoBERTa"
 )
 NEEDS_ONE_STACK = ModelNeed(
     lambda spec: not spec.is_encoder_decoder, "a model with one stack, such as BERT or GPT-2"

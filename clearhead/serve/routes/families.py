@@ -125,7 +125,9 @@ def _tower(tower: Tower) -> dict[str, Any]:
     return {
         **shape(tower),
         "order": block.order,
-        "norm": {"Layer": "LayerNorm", "RMS": "RMSNorm"}.get(type(block.norm).__name__, ""),
+        "norm": {"Layer": "LayerNorm", "NonParametric": "LayerNorm", "RMS": "RMSNorm"}.get(
+            type(block.norm).__name__, ""
+        ),
         "feedforward": f"{type(block.feedforward).__name__} {getattr(block.feedforward, 'act', '')}".strip(),
         "positions": describe_positions(tower.positions),
         "kernel": type(getattr(block.attention, "kernel", block.attention)).__name__,

@@ -1,0 +1,46 @@
+"""Mixtral (Jiang 2024): Mistral with eight experts in every layer, two of them for each token."""
+
+from dataclasses import replace
+
+from ...nn import Experts, Gated, Router, SingleStack
+from ...weights import Table
+from ..family import Config, HeadKind
+from ..shared import activation, expert_rules, with_experts
+from . import llama, mistral
+
+
+def spec(c: Config, task: HeadKind) -> SingleStack:
+    experts = Experts(
+        count=c["num_local_experts"],
+        expert=Gated(hidden=c["intermediate_size"], act=activation(c["hidden_act"])),
+        router=Router(chosen=c["num_experts_per_tok"]),
+    )
+    return with_experts(mistral.spec(c, task), experts, [True] * c["num_hidden_layers"])
+
+
+def weights(c: Config, task: HeadKind) -> Table:
+    names = {"gate": "w1", "up": "w3", "down": "w2"}
+    theirs = "model.layers.{i}.block_sparse_moe."
+    dense = tuple(rule for rule in llama.weights(c, task) if ".mlp." not in rule.theirs)
+    return dense + expert_rules(theirs, names, router="gate.{p}")
+
+
+FAMILY = replace(
+    mistral.FAMILY,
+    name="mixtral",
+    title="Mixtral",
+    year=2024,
+    paper="https://arxiv.org/abs/2401.04088",
+    spec=spec,
+    weights=weights,
+    parent="mistral",
+    architectures={
+        "tokens": "MixtralForCausalLM", "labels": "MixtralForSequenceClassification",
+        "hidden": "MixtralModel",
+    },
+    defaults={
+        **mistral.FAMILY.defaults, "sliding_window": None, "rms_norm_eps": 1e-5, "num_local_experts": 8,
+        "num_experts_per_tok": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+    },
+    sizes={"mixtral-8x7b": {"max_position_embeddings": 32768}},
+)  # fmt: skip

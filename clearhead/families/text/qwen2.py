@@ -1,0 +1,39 @@
+"""Qwen 2 (Yang 2024): LLaMA with biases on queries, keys and values."""
+
+from dataclasses import replace
+
+from ...nn import Attention, Block, SingleStack, Tower
+from ..family import Config, HeadKind
+from ..shared import blocks_by_layer_type, decoder_classes
+from . import llama
+
+
+def spec(c: Config, task: HeadKind) -> SingleStack:
+    base = llama.spec(c, task).edit(Attention, bias="qkv")
+    assert isinstance(base.tower.block, Block)
+    window = c["sliding_window"] if c["use_sliding_window"] else None
+    return base.edit(Tower, block=blocks_by_layer_type(base.tower.block, c, window))
+
+
+FAMILY = replace(
+    llama.FAMILY,
+    name="qwen2",
+    title="Qwen 2",
+    year=2024,
+    paper="https://arxiv.org/abs/2407.10671",
+    spec=spec,
+    parent="llama",
+    architectures=decoder_classes("Qwen2"),
+    defaults={
+        **llama.DEFAULTS, "vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
+        "max_position_embeddings": 32768, "use_sliding_window": False, "sliding_window": None,
+        "bos_token_id": None, "eos_token_id": None,
+    },
+    sizes={
+        "qwen2.5-0.5b": {
+            "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
+            "num_key_value_heads": 2, "tie_word_embeddings": True,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+        },
+    },
+)  # fmt: skip
