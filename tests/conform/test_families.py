@@ -127,7 +127,9 @@ def test_same_numbers_as_the_reference(reference: Reference, dtype: torch.dtype,
             last = f"{side}.blocks.{len(layers) - 2}.out" if two_streams else f"{side}.out"
             assert_close(seen[last][row, where], layers[-1][0, :count], tolerance)
         per_token = answer.ndim == 3 and not isinstance(ours, cn.EncoderDecoderModel)
-        assert_close(answer[row, real] if per_token else answer[row], _answer(want), tolerance)
+        given, right = answer[row, real] if per_token else answer[row], _answer(want)
+        one_logit = per_token and right.ndim == 1  # ELECTRA's discriminator drops the last dimension
+        assert_close(given[:, 0] if one_logit else given, right, tolerance)
         if "seq_relationship_logits" in want:
             second = ours.read_second(ours.states(batch.ids, batch.mask))
             assert_close(second[row], want["seq_relationship_logits"][0], tolerance)
@@ -178,7 +180,8 @@ def test_a_fresh_model_is_opened_by_the_reference(family: Family, tmp_path: Path
     """What we build and save, the reference loads without a missing or an unexpected tensor."""
     for task, architecture in family.architectures.items():
         sizes = {key: value for key, value in TINY.items() if key in family.defaults}
-        sizes |= BASE.get(family.name, {}) | (SPEAKING.get(family.name, {}) if task == "tokens" else {})
+        sizes |= {key: value for key, value in BASE.get(family.name, {}).items() if key in family.defaults}
+        sizes |= SPEAKING.get(family.name, {}) if task == "tokens" else {}
         ch.save(ch.build(family.name, task=task, **sizes), tmp_path / task)
         kind = getattr(transformers, architecture)
         _, info = kind.from_pretrained(tmp_path / task, local_files_only=True, output_loading_info=True)

@@ -148,7 +148,7 @@ V3 = replace(
     parent="deepseek_v2",
     architectures={
         "tokens": "DeepseekV3ForCausalLM", "labels": "DeepseekV3ForSequenceClassification",
-        "hidden": "DeepseekV3Model",
+        "tags": "DeepseekV3ForTokenClassification", "hidden": "DeepseekV3Model",
     },
     defaults={key: value for key, value in DEFAULTS.items() if key not in ("mlp_bias", "topk_method")} | {
         "vocab_size": 129280, "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61,

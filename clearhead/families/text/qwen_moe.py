@@ -6,7 +6,7 @@ from typing import Any
 from ...nn import Attention, Experts, Gated, Router, SingleStack
 from ...weights import Name, Table
 from ..family import Config, HeadKind
-from ..shared import activation, expert_rules, with_experts
+from ..shared import activation, decoder_classes, expert_rules, with_experts
 from . import qwen2, qwen3
 
 
@@ -72,10 +72,8 @@ QWEN2_MOE = replace(
     spec=qwen2_spec,
     weights=qwen2_weights,
     parent="qwen2",
-    architectures={
-        "tokens": "Qwen2MoeForCausalLM", "labels": "Qwen2MoeForSequenceClassification",
-        "hidden": "Qwen2MoeModel",
-    },
+    head_prefix={},
+    architectures=decoder_classes("Qwen2Moe"),
     defaults={
         **DEFAULTS, "num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 5632,
         "qkv_bias": True, "sliding_window": 0, "moe_intermediate_size": 1408, "num_experts": 60,
@@ -95,10 +93,7 @@ QWEN3_MOE = replace(
     spec=qwen3_spec,
     weights=qwen3_weights,
     parent="qwen3",
-    architectures={
-        "tokens": "Qwen3MoeForCausalLM", "labels": "Qwen3MoeForSequenceClassification",
-        "hidden": "Qwen3MoeModel",
-    },
+    architectures=decoder_classes("Qwen3Moe"),
     defaults={
         **DEFAULTS, "num_attention_heads": 32, "num_key_value_heads": 4, "intermediate_size": 6144,
         "attention_bias": False, "moe_intermediate_size": 768, "num_local_experts": 128,
