@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 import torch
 import transformers
-from references import BASE, KNOWN, REFERENCES, SPEAKING, TINY, Exact, Reference, in_own_memory, patient
+from references import KNOWN, REFERENCES, TINY, Exact, Reference, in_own_memory, patient, tiny_sizes
 from safetensors.torch import load_file
 from tolerance import assert_close
 from torch import Tensor
@@ -179,9 +179,7 @@ def test_load_then_save_gives_back_the_same_folder(reference: Reference, tmp_pat
 def test_a_fresh_model_is_opened_by_the_reference(family: Family, tmp_path: Path) -> None:
     """What we build and save, the reference loads without a missing or an unexpected tensor."""
     for task, architecture in family.architectures.items():
-        sizes = {key: value for key, value in TINY.items() if key in family.defaults}
-        sizes |= {key: value for key, value in BASE.get(family.name, {}).items() if key in family.defaults}
-        sizes |= SPEAKING.get(family.name, {}) if task == "tokens" else {}
+        sizes = tiny_sizes(family, task)
         ch.save(ch.build(family.name, task=task, **sizes), tmp_path / task)
         kind = getattr(transformers, architecture)
         _, info = kind.from_pretrained(tmp_path / task, local_files_only=True, output_loading_info=True)

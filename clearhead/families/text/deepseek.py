@@ -108,7 +108,7 @@ YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 40.0, "beta_fast": 32.0, "beta_slow": 1.0,
     "original_max_position_embeddings": 4096,
 }  # fmt: skip
-V2 = replace(
+DEEPSEEK_V2 = replace(
     llama.FAMILY,
     name="deepseek_v2",
     title="DeepSeek V2",
@@ -138,8 +138,8 @@ V2 = replace(
         },
     },
 )  # fmt: skip
-V3 = replace(
-    V2,
+DEEPSEEK_V3 = replace(
+    DEEPSEEK_V2,
     name="deepseek_v3",
     title="DeepSeek V3",
     also=("DeepSeek R1",),

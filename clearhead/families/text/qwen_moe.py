@@ -41,21 +41,21 @@ def _llama_config(c: Config) -> Config:
 
 
 NAMES = {x: f"{x}_proj" for x in ("gate", "up", "down")}
-MLP = "model.layers.{i}.mlp."
+THEIR_MLP = "model.layers.{i}.mlp."
 
 
 def qwen2_weights(c: Config, task: HeadKind) -> Table:
     ours = "tower.blocks.{i}.ff."
     return (
         *qwen2.FAMILY.weights(c, task),
-        *expert_rules(MLP, NAMES, router="gate.{p}"),
-        *(Name(f"{MLP}shared_expert.{NAMES[x]}.{{p}}", f"{ours}shared.{x}.{{p}}") for x in NAMES),
-        Name(MLP + "shared_expert_gate.weight", ours + "shared_gate.weight"),
+        *expert_rules(THEIR_MLP, NAMES, router="gate.{p}"),
+        *(Name(f"{THEIR_MLP}shared_expert.{NAMES[x]}.{{p}}", f"{ours}shared.{x}.{{p}}") for x in NAMES),
+        Name(THEIR_MLP + "shared_expert_gate.weight", ours + "shared_gate.weight"),
     )
 
 
 def qwen3_weights(c: Config, task: HeadKind) -> Table:
-    return qwen3.weights(c, task) + expert_rules(MLP, NAMES, router="gate.{p}")
+    return qwen3.weights(c, task) + expert_rules(THEIR_MLP, NAMES, router="gate.{p}")
 
 
 DEFAULTS: dict[str, Any] = {
