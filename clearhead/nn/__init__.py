@@ -9,6 +9,7 @@ from .attention import (
     TokenMixerModule,
 )
 from .block import Block, BlockModule
+from .block_summaries import BlockSummaries
 from .cache import KV, Cache, is_identity
 from .cache_precision import (
     CACHE_PRECISIONS,
@@ -64,7 +65,7 @@ from .view import View
 __all__ = [
     # a model and its parts
     "EmbeddingTable", "LayerProduct", "one_call", "rms_norm", "rotate_pairs",
-    "SingleStack", "EncoderDecoder", "SameInput", "Tower", "Block", "Attention", "Latent", "Model",
+    "SingleStack", "EncoderDecoder", "SameInput", "Tower", "Block", "Attention", "Latent", "BlockSummaries", "Model",
     "TransformerModel", "SingleStackModel", "EncoderDecoderModel", "SameInputModel",
     # the options
     "Adaptive", "AdaptiveHead", "Tokens", "MaskedZero", "MLP", "Gated", "Experts", "Router", "ExpertGroups",
