@@ -227,9 +227,12 @@ class _BoundDistances(BoundPositions):
 
     def bias(self, layer: int, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
         """Of all pairs of tokens, for a layer without summaries."""
-        ahead_BQK = self.view.k_pos[:, None, :] - self.view.q_pos[:, :, None]
-        bias_HBQK = self.distances.tokens_HA[:, ahead_BQK + self.distances.reach]
-        return bias_HBQK.transpose(0, 1).type_as(q_BHQE)
+        view, scores_HA = self.view, self.distances.tokens_HA
+        if view.real_BK is None:  # positions are slots
+            bias_HQK = self.distances.by_offset(scores_HA, -view.start, view.queries, view.keys)
+            return bias_HQK[None].type_as(q_BHQE)
+        ahead_BQK = view.k_pos[:, None, :] - view.q_pos[:, :, None]
+        return scores_HA[:, ahead_BQK + self.distances.reach].transpose(0, 1).type_as(q_BHQE)
 
 
 class _SharedBias(BoundPositions):
