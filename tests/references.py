@@ -298,7 +298,7 @@ VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "longt5": {"v1.1": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
                "narrow": {"local_radius": 2, "d_kv": 6}, "wide": {"local_radius": 30},
-               # Texts of 18, 14 and 13 tokens: with several blocks, some tokens behind the last; and with none.
+               # Of 13, 14 and 18 tokens: several blocks, with tokens behind the last; one for some; none.
                **{f"summaries-{size}": {"encoder_attention_type": "transient-global",
                                         "global_block_size": size, "local_radius": radius}
                   for size, radius in ((4, 4), (8, 1), (2, 30), (16, 3), (32, 4))}},

@@ -45,7 +45,9 @@ class BlockSummaries(Projection):
             raise SpecError("project=BlockSummaries: leave qk_norm and clip unset")
         kernel = attention.kernel
         if not isinstance(kernel, Softmax) or kernel.cap is not None or kernel.sink:
-            raise SpecError(f"project=BlockSummaries needs kernel=Softmax without cap and sink; given {kernel}")
+            raise SpecError(
+                f"project=BlockSummaries needs kernel=Softmax without cap and sink; given {kernel}"
+            )
 
     def build(self, attention: Attention, width: int) -> MultiHead:
         return SummaryAttention(attention, width, self)
@@ -71,13 +73,15 @@ class BlockSummaries(Projection):
         if not at.training or attention.kernel.dropout == 0:
             return cost
         weights = at.batch * at.heads * _weights_per_head(at, self.block)
-        return cost + PartCost(saved=at.number * weights + at.dropout_bytes(weights, attention.kernel.dropout))
+        return cost + PartCost(
+            saved=at.number * weights + at.dropout_bytes(weights, attention.kernel.dropout)
+        )
 
 
 class SummaryAttention(SelfAttention):
     """Self-attention to tokens and to summaries of blocks. Only for encoders."""
 
-    SITES = (*MultiHead.SITES, "summary_pattern")
+    SITES: tuple[str, ...] = (*MultiHead.SITES, "summary_pattern")  # type: ignore[assignment]
     FUSABLE: tuple[str, ...] = ("k", "v")  # type: ignore[assignment]  # of summaries there are no queries
 
     def __init__(self, spec: Attention, width: int, summaries: BlockSummaries) -> None:
@@ -115,8 +119,11 @@ def _kernel_cost(spec: BlockSummaries, at: AttentionShape) -> PartCost:
         (at.batch, at.kv_heads, blocks.most, at.value_dim),
     ]
 
-    def run(kernel: BlockSummariesKernel, q: Tensor, k: Tensor, v: Tensor, *summaries: Tensor) -> Tensor:
-        mixed: Tensor = kernel(AttentionCall(q, k, v, view, summaries=Summaries(blocks, *summaries)))
+    def run(kernel: BlockSummariesKernel, *inputs: Tensor) -> Tensor:
+        q, k, v, summary_k, summary_v = inputs
+        mixed: Tensor = kernel(
+            AttentionCall(q, k, v, view, summaries=Summaries(blocks, summary_k, summary_v))
+        )
         return mixed
 
     here = {"inputs_count": "here", "outputs_count": "here"}

@@ -222,6 +222,8 @@ class _BlockBuckets(_Buckets):
 
 
 class _BoundDistances(BoundPositions):
+    distances: DistanceScores
+
     def __init__(self, distances: DistanceScores, view: View) -> None:
         self.distances, self.view = distances, view
 

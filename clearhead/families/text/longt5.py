@@ -15,11 +15,12 @@ ENCODER_ATTENTION = {"local": "LocalSelfAttention", "transient-global": "Transie
 
 
 def spec(c: Config, task: HeadKind) -> Model:
-    radius, project = c["local_radius"], "each"
+    both, radius = t5.t5_towers(c), c["local_radius"]
+    encoder = both.encoder.edit(Attention, window=(radius, radius))
     if _encoder_attention(c) == "transient-global":
-        project = BlockSummaries(block=c["global_block_size"], norm=RMS(eps=c["layer_norm_epsilon"]))
-    both = t5.t5_towers(c)
-    both = replace(both, encoder=both.encoder.edit(Attention, window=(radius, radius), project=project))
+        summaries = BlockSummaries(block=c["global_block_size"], norm=RMS(eps=c["layer_norm_epsilon"]))
+        encoder = encoder.edit(Attention, project=summaries)
+    both = replace(both, encoder=encoder)
     return model_with_head(both, c, task, t5.t5_word_head(c))
 
 

@@ -88,7 +88,7 @@ class Summaries:
 
 @dataclass(frozen=True)
 class Tiles:
-    """A text of `length` tokens as tiles of `width` queries, with `left` and `right` more keys around each."""
+    """A text of `length` tokens as tiles of `width` queries, with `left` and `right` more keys around."""
 
     length: int
     count: int
@@ -112,8 +112,9 @@ class Tiles:
 
     def of_queries(self, x_RHLE: Tensor) -> Tensor:
         """(R, H, L, E) -> (R, H, C, W, E)."""
-        filled = F.pad(x_RHLE, (0, 0, 0, self.count * self.width - self.length))
-        return filled.unflatten(2, (self.count, self.width))
+        missing = self.count * self.width - self.length
+        filled = F.pad(x_RHLE, (0, 0, 0, missing)) if missing else x_RHLE  # without any it would still copy
+        return filled.reshape(*filled.shape[:2], self.count, self.width, -1)
 
     def of_keys(self, x_RHLE: Tensor) -> Tensor:
         """(R, H, L, E) -> (R, H, C, E, S)."""
@@ -127,7 +128,9 @@ class Tiles:
     def allowed(self, real_RL: Tensor) -> Tensor:
         """(1 or R, C, W, S): the pairs within the window whose key is a token of the text."""
         at = real_RL.device
-        ahead_WS = torch.arange(self.keys, device=at) - torch.arange(self.width, device=at)[:, None] - self.left
+        ahead_WS = (
+            torch.arange(self.keys, device=at) - torch.arange(self.width, device=at)[:, None] - self.left
+        )
         near_WS = (ahead_WS >= -self.window[0]) & (ahead_WS <= self.window[1])
         real_RCS = self.of_keys(real_RL[:, None, :, None])[:, 0, :, 0]
         return near_WS & real_RCS[:, :, None]
@@ -146,7 +149,9 @@ class BlockSummariesKernel(Kernel):
 
     def require(self, needs: AbstractSet[Need]) -> None:
         unmet = needs - self.supports
-        raise_unsupported("attention with BlockSummaries", unmet, self.reasons, "leave Attention.project unset")
+        raise_unsupported(
+            "attention with BlockSummaries", unmet, self.reasons, "leave Attention.project unset"
+        )
 
     def attend(self, call: AttentionCall, tap: Tap) -> Tensor:
         call = _repeat_kv(call)
@@ -198,11 +203,11 @@ def _attend(call: AttentionCall, dropout: float = 0.0) -> Tensor:
     blocks = given.blocks
     q, k, v = (
         blocks.take(widen(x).transpose(1, 2)).transpose(1, 2).contiguous()
-        for x in (call.q_BHQE, call.k_BHKE, call.v_BHKE)
+        for x in (call.q_BHQE * call.scale, call.k_BHKE, call.v_BHKE)
     )
     tiles = Tiles.of(q.shape[2], call.view.outline.window)
-    near_RHCWS = _near_scores(q, k, tiles, given, call.scale)
-    far_RHCWN = tiles.of_queries(_far_scores(q, given, call.scale))
+    near_RHCWS = _near_scores(q, k, tiles, given)
+    far_RHCWN = tiles.of_queries(_far_scores(q, given))
     weights = apply_dropout(torch.cat([near_RHCWS, far_RHCWN], dim=-1).softmax(dim=-1), dropout)
     near_RHCWS, far_RHCWN = weights[..., : tiles.keys], weights[..., tiles.keys :]
     mixed_RHLE = tiles.joined(near_RHCWS @ tiles.of_keys(v).mT)
@@ -210,8 +215,9 @@ def _attend(call: AttentionCall, dropout: float = 0.0) -> Tensor:
     return blocks.put(mixed_RHLE.transpose(1, 2)).transpose(1, 2).type_as(call.v_BHKE)
 
 
-def _near_scores(q_RHLE: Tensor, k_RHLE: Tensor, tiles: Tiles, given: Summaries, scale: float) -> Tensor:
-    scores = tiles.of_queries(q_RHLE) @ tiles.of_keys(k_RHLE) * scale
+def _near_scores(q_RHLE: Tensor, k_RHLE: Tensor, tiles: Tiles, given: Summaries) -> Tensor:
+    """(R, H, C, W, S)."""
+    scores = tiles.of_queries(q_RHLE) @ tiles.of_keys(k_RHLE)
     if given.distances is not None:
         by_distance = given.distances.by_offset(
             given.distances.tokens_HA, -tiles.left, tiles.width, tiles.keys
@@ -222,13 +228,15 @@ def _near_scores(q_RHLE: Tensor, k_RHLE: Tensor, tiles: Tiles, given: Summaries,
     return _blocked(scores, tiles.allowed(real_RL)[:, None])
 
 
-def _far_scores(q_RHLE: Tensor, given: Summaries, scale: float) -> Tensor:
+def _far_scores(q_RHLE: Tensor, given: Summaries) -> Tensor:
     """(R, H, L, N)."""
-    scores, blocks = q_RHLE @ widen(given.k_RHNE).mT * scale, given.blocks
+    scores, blocks = q_RHLE @ widen(given.k_RHNE).mT, given.blocks
     if given.distances is not None and blocks.most:
         by_block_HNN = given.distances.by_offset(given.distances.blocks_HA, 0, blocks.most, blocks.most)
         by_distance = by_block_HNN[:, blocks.block_RL.clamp(min=0)].transpose(0, 1)
         scores = scores + by_distance.type_as(scores)
+    if blocks.texts is None:  # all texts have as many
+        return scores
     there_RN = torch.arange(blocks.most, device=scores.device) < blocks.count_R1
     return _blocked(scores, there_RN[:, None, None])
 
