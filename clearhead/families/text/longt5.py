@@ -11,7 +11,7 @@ from ..family import ONE_TOWER, Config, HeadKind
 from ..two_towers import model_with_head
 from . import t5
 
-ENCODER_ATTENTION = {"local": "LocalSelfAttention", "transient-global": "TransientGlobalSelfAttention"}
+_ENCODER_ATTENTION = {"local": "LocalSelfAttention", "transient-global": "TransientGlobalSelfAttention"}
 
 
 def spec(c: Config, task: HeadKind) -> Model:
@@ -26,7 +26,7 @@ def spec(c: Config, task: HeadKind) -> Model:
 
 def weights(c: Config, task: HeadKind) -> Table:
     kind = _encoder_attention(c)
-    theirs, ours = ENCODER_ATTENTION[kind], "tower" if task in ONE_TOWER else "encoder"
+    theirs, ours = _ENCODER_ATTENTION[kind], "tower" if task in ONE_TOWER else "encoder"
     table = t5.weights(c, task, encoder_attention=theirs)
     if kind == "local":
         return table
@@ -41,16 +41,16 @@ def weights(c: Config, task: HeadKind) -> Table:
 
 def _encoder_attention(c: Config) -> str:
     kind: str = c["encoder_attention_type"]
-    if kind not in ENCODER_ATTENTION:
-        known = " and ".join(map(repr, ENCODER_ATTENTION))
+    if kind not in _ENCODER_ATTENTION:
+        known = " and ".join(map(repr, _ENCODER_ATTENTION))
         raise SpecError(f"encoder_attention_type is {kind!r}; only {known} can be built here")
     return kind
 
 
-GLOBAL = {"encoder_attention_type": "transient-global"}
-BASE = t5.FAMILY.sizes["t5-v1.1-base"]
-LARGE = {**t5.V11, "d_model": 1024, "d_ff": 2816, "num_layers": 24, "num_heads": 16}
-XL = {**t5.V11, "d_model": 2048, "d_ff": 5120, "num_layers": 24, "num_heads": 32}
+_GLOBAL = {"encoder_attention_type": "transient-global"}
+_BASE = t5.FAMILY.sizes["t5-v1.1-base"]
+_LARGE = {**t5.V11, "d_model": 1024, "d_ff": 2816, "num_layers": 24, "num_heads": 16}
+_XL = {**t5.V11, "d_model": 2048, "d_ff": 5120, "num_layers": 24, "num_heads": 32}
 FAMILY = replace(
     t5.FAMILY,
     name="longt5",
@@ -68,8 +68,8 @@ FAMILY = replace(
         **t5.FAMILY.defaults, "local_radius": 127, "global_block_size": 16, "encoder_attention_type": "local",
     },
     sizes={
-        "long-t5-local-base": BASE, "long-t5-local-large": LARGE,
-        "long-t5-tglobal-base": {**BASE, **GLOBAL}, "long-t5-tglobal-large": {**LARGE, **GLOBAL},
-        "long-t5-tglobal-xl": {**XL, **GLOBAL},
+        "long-t5-local-base": _BASE, "long-t5-local-large": _LARGE,
+        "long-t5-tglobal-base": {**_BASE, **_GLOBAL}, "long-t5-tglobal-large": {**_LARGE, **_GLOBAL},
+        "long-t5-tglobal-xl": {**_XL, **_GLOBAL},
     },
 )  # fmt: skip
