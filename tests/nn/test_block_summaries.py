@@ -92,6 +92,15 @@ def test_packed_texts_equal_each_alone(name: str) -> None:
 
 @members
 @torch.no_grad()
+def test_padding_alone_is_no_error(name: str) -> None:
+    model, real = single(**OPEN[name]).build(dtype=torch.float64), torch.zeros(2, 5, dtype=torch.long)
+    assert bool(model(ids(2, 5), real).isfinite().all())
+    real[0] = 1
+    assert_close(model(ids(2, 5), real)[:1], model(ids(2, 5)[:1]))
+
+
+@members
+@torch.no_grad()
 def test_weights_on_tokens_and_on_summaries_sum_to_one(name: str) -> None:
     """Also where texts differ in length: a short one has no weight on summaries that only others have."""
     model, record = single(**OPEN[name]).build(dtype=torch.float64), cn.Recorder()

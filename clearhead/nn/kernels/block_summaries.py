@@ -100,8 +100,9 @@ class Tiles:
     @classmethod
     def of(cls, length: int, window: tuple[int, int] | None) -> Tiles:
         window = (length, length) if window is None else window
-        width = min(max(sum(window), SMALLEST_TILE), length)
-        count = -(-length // width)
+        some = max(length, 1)  # a batch of padding alone has no token, and one tile
+        width = min(max(sum(window), SMALLEST_TILE), some)
+        count = -(-some // width)
         # With one tile nothing is around it, with two no more than the other.
         around = (count - 1) * width
         return cls(length, count, width, min(window[0], around), min(window[1], around), window)
@@ -114,7 +115,7 @@ class Tiles:
         """(R, H, L, E) -> (R, H, C, W, E)."""
         missing = self.count * self.width - self.length
         filled = F.pad(x_RHLE, (0, 0, 0, missing)) if missing else x_RHLE  # without any it would still copy
-        return filled.reshape(*filled.shape[:2], self.count, self.width, -1)
+        return filled.reshape(*filled.shape[:2], self.count, self.width, filled.shape[-1])
 
     def of_keys(self, x_RHLE: Tensor) -> Tensor:
         """(R, H, L, E) -> (R, H, C, E, S)."""
@@ -160,7 +161,8 @@ class BlockSummariesKernel(Kernel):
             near_BHQK, far_BHQN = _weights(call)
             shown = tap("pattern", near_BHQK), tap("summary_pattern", far_BHQN)
             if shown[0] is not near_BHQK or shown[1] is not far_BHQN:
-                return apply_weights(shown[0], call.v_BHKE, dropout) + _apply_to_summaries(shown[1], call)
+                near = apply_weights(shown[0], call.v_BHKE, dropout)
+                return near + _apply_to_summaries(shown[1], call, dropout)
         return _attend(call, dropout)
 
 
@@ -192,10 +194,11 @@ def _weights(call: AttentionCall) -> tuple[Tensor, Tensor]:
     return both[..., :tokens], both[..., tokens:]
 
 
-def _apply_to_summaries(weights_BHQN: Tensor, call: AttentionCall) -> Tensor:
+def _apply_to_summaries(weights_BHQN: Tensor, call: AttentionCall, dropout: float) -> Tensor:
     given = _summaries(call)
     weights_RHLN = given.blocks.take(weights_BHQN.transpose(1, 2)).transpose(1, 2)
-    return given.blocks.put((weights_RHLN @ given.v_RHNE).transpose(1, 2)).transpose(1, 2)
+    mixed_RHLE = apply_weights(weights_RHLN, given.v_RHNE, dropout)
+    return given.blocks.put(mixed_RHLE.transpose(1, 2)).transpose(1, 2)
 
 
 def _attend(call: AttentionCall, dropout: float = 0.0) -> Tensor:
