@@ -160,9 +160,13 @@ def _choices() -> dict[str, dict[str, object]]:
         "gated": {"shared": cn.Gated(hidden=12), "shared_gate": True, "router": cn.Router(bias=True)},
         "grouped": {"router": cn.Router(scores="sigmoid", scale=2.5, balanced=True,
                                         groups=cn.ExpertGroups(count=3, chosen=2, best=2))},
+        # So small that several tokens of every text are left out; noise is for training, and silent here.
+        "full": {"router": cn.Router(chosen=2, capacity=2, jitter=0.1, wide=True)},
+        "switch": {"count": 2, "router": cn.Router(chosen=1, normalised=False, capacity=1, bias=True)},
     }  # fmt: skip
-    made |= {f"experts-{n}": {"block": block(feedforward=cn.Experts(count=6, expert=expert, **changes))}
-             for n, changes in experts.items()}  # fmt: skip
+    for name, changes in experts.items():
+        feedforward = cn.Experts(**{"count": 6, "expert": expert} | changes)
+        made[f"experts-{name}"] = {"block": block(feedforward=feedforward)}
     made |= {f"mixer-{n}": {"block": block(attention=sample(k))} for n, k in TokenMixer.kinds().items()}
     made["mixer-gru"] = {"block": block(attention=cn.Recurrent(cell="gru", hidden=10))}
     made["mixer-even"] = {"block": block(attention=cn.Convolution(size=4))}

@@ -172,9 +172,7 @@ def with_experts(model: SingleStack, experts: Experts, sparse: Sequence[bool]) -
     return model.edit(Tower, block=blocks_with_experts(model.tower, experts, sparse))
 
 
-def blocks_with_experts(
-    tower: Tower, experts: Experts, sparse: Sequence[bool]
-) -> Block | tuple[Block, ...]:
+def blocks_with_experts(tower: Tower, experts: Experts, sparse: Sequence[bool]) -> Block | tuple[Block, ...]:
     """The blocks of a tower, with a mixture of experts in the layers for which `sparse` says so."""
     blocks = (tower.pattern[i % len(tower.pattern)] for i in range(tower.depth))
     routed = zip(blocks, sparse, strict=True)

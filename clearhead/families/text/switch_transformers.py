@@ -3,13 +3,14 @@
 An expert takes at most `expert_capacity` tokens of a text: see `Router.capacity`.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ...errors import SpecError
 from ...nn import MLP, Experts, Model, Router, Tower
-from ...weights import Name, Table
+from ...weights import Ignore, Name, Table
 from ..family import ONE_TOWER, Config, HeadKind
-from ..shared import activation, blocks_with_experts
+from ..shared import activation, blocks_with_experts, override
 from ..two_towers import model_with_head
 from . import t5
 
@@ -33,6 +34,7 @@ def spec(c: Config, task: HeadKind) -> Model:
     both = t5.t5_towers(_t5_config(c))
     both = replace(
         both,
+        shared=c["tie_word_embeddings"],
         encoder=_sparse(both.encoder, experts, c, "encoder"),
         decoder=_sparse(both.decoder, experts, c, "decoder"),
     )
@@ -57,9 +59,21 @@ def _t5_config(c: Config) -> Config:
 
 def weights(c: Config, task: HeadKind) -> Table:
     sides = {"encoder": "tower"} if task in ONE_TOWER else {"encoder": "encoder", "decoder": "decoder"}
+    experts = tuple(rule for side, ours in sides.items() for rule in _expert_rules(side, ours))
+    table = t5.weights(_t5_config(c), task, feedforward="mlp")
+    if c["tie_word_embeddings"]:
+        return table + experts
+    return override(table, _separate_table_rules(sides)) + experts
+
+
+def _separate_table_rules(sides: Mapping[str, str]) -> Table:
+    """Untied models have a table for each tower; theirs then has another one, which nothing reads."""
+    tables = {side: f"{ours}.embed.table.weight" for side, ours in sides.items()}
     return (
-        *t5.weights(_t5_config(c), task, feedforward="mlp"),
-        *(rule for side, ours in sides.items() for rule in _expert_rules(side, ours)),
+        *(Name(f"{t5.PREFIX}{side}.embed_tokens.weight", table) for side, table in tables.items()),
+        Ignore(
+            t5.PREFIX + "shared.weight", "a table of untied models that nothing reads", like=tables["encoder"]
+        ),
     )
 
 
