@@ -2,7 +2,8 @@
 
 Without it a router soon sends most tokens to a few experts, which learn the more and are chosen the more.
 A task knows nothing of this: its loss is computed with a clone of the model, over the same weights, whose
-routers report what they decided.
+routers report what they decided. (Reversible towers run as plain ones then, and keep their activations: what
+a router reports must be part of the graph.)
 
 Shape suffixes: B batch, T tokens, E experts, C chosen experts, N real tokens of the batch.
 """
@@ -15,7 +16,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import TrainError
 from ..lens.clone import shallow_clone, with_tap
 from ..nn import RouterCall, RouterModule, Tap, TransformerModel
 from .settings import Training
@@ -63,7 +63,6 @@ class ExpertBalance:
             z_loss = _mean([router_z_loss(call) for _, call in calls])
             metrics["router_z_loss"] = float(z_loss.detach())
             router_loss = router_loss + z_loss * self.training.router_z_loss_coef
-        self._check_gradient(calls)
         return RoutedLoss(task_loss, router_loss, metrics, _load(calls))
 
     @torch.no_grad()
@@ -80,17 +79,6 @@ class ExpertBalance:
     def _record(self, address: str, call: RouterCall) -> None:
         if self._calls is not None:
             self._calls.append((self._routers[address], call))
-
-    def _check_gradient(self, calls: list[tuple[RouterModule, RouterCall]]) -> None:
-        """A reversible tower computes without a graph, so nothing could be learned from its scores."""
-        aux, z = self.training.router_aux_loss_coef, self.training.router_z_loss_coef
-        for router, call in calls:
-            wanted = z or (aux and router.balance is None)
-            if wanted and router.linear.weight.requires_grad and not call.logits_BTE.requires_grad:
-                raise TrainError(
-                    "the experts of a reversible tower cannot be balanced by a loss; set "
-                    "train.router_aux_loss_coef and train.router_z_loss_coef to 0"
-                )
 
 
 def load_balancing_loss(call: RouterCall) -> Tensor:
