@@ -82,7 +82,7 @@ def draw_trace(
         raise InputError(f"there is no view {view!r}; {nearest(view, VIEWS)}")
     kind = kind or trace.kinds[-1]
     number = -1 if layer is None else layer
-    trace.call(kind, number)  # raises if there is no such layer
+    trace.address(kind, number)  # raises if there is no such layer
     token = _token_index(trace, kind, word)
     selection = HeadSelection(kind, layer, number % trace.layers(kind), head, token, other)
     return VIEWS[view](trace, selection)
