@@ -1,6 +1,7 @@
 """The lens: inspects specs, models and forward passes; returns descriptions, numbers and pictures."""
 
 from .ablate import Value, ablate
+from .clone import shallow_clone, with_tap
 from .compare import Comparison, TopPredictions, answer_of, compare
 from .describe import describe_positions, sentence, shape
 from .diff import differences
@@ -30,4 +31,5 @@ __all__ = [
     "scheme_named", "AttentionKind", "TraceInput", "attention_addresses", "record_forward", "VIEWS",
     "statistics", "token_losses", "Token", "of_encoding", "of_ids", "trace_ids", "Branch", "Tree",
     "EvaluationView", "WorstRow", "check_evaluation_path", "save_evaluation", "routing_facts",
+    "shallow_clone", "with_tap",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..lens.clone import shallow_clone, with_tap
+from ..lens import shallow_clone, with_tap
 from ..nn import RouterCall, RouterModule, Tap, TransformerModel
 from .settings import Training
 

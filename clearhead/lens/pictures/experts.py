@@ -16,8 +16,8 @@ from ..routing import chosen_experts, expert_load
 from .canvas import FAINT, INK, Picture, picture, plain, token_ticks
 
 BANDS = 60  # pixels of a cell from top to bottom, shared by the experts of a token according to their weights
-GOLDEN = 0.618034  # a turn of the colour wheel by it keeps neighbours apart, however many follow
-EMPTY = (1.0, 1.0, 1.0)  # a token that no expert took
+HUE_STEP = 0.618034  # a turn of the colour wheel by it keeps neighbours apart, however many follow
+NO_EXPERT = (1.0, 1.0, 1.0)  # a token that no expert took
 
 
 def expert_map(routing_LTE: Tensor, layers: Sequence[int], tokens: Sequence[str], title: str = "") -> Picture:
@@ -46,7 +46,7 @@ def _draw_choices(axes: Any, routing_LTE: Tensor, cell: tuple[float, float]) -> 
     """One cell for each layer and token, with a band for each of its experts, as high as its weight."""
     depth, count, experts = routing_LTE.shape
     colours = expert_colours(experts)
-    image = np.full((depth * BANDS, count, 3), EMPTY)
+    image = np.full((depth * BANDS, count, 3), NO_EXPERT)
     for layer in range(depth):
         for token in range(count):
             chosen = chosen_experts(routing_LTE[layer, token])
@@ -114,7 +114,7 @@ def expert_colours(count: int) -> list[tuple[float, float, float]]:
 
     if count <= 10:
         return [tuple(rgb) for rgb in colormaps["tab10"].colors[:count]]  # type: ignore[attr-defined]
-    return [colorsys.hls_to_rgb(i * GOLDEN % 1, (0.42, 0.58, 0.72)[i % 3], 0.55) for i in range(count)]
+    return [colorsys.hls_to_rgb(i * HUE_STEP % 1, (0.42, 0.58, 0.72)[i % 3], 0.55) for i in range(count)]
 
 
 def _grid(axes: Any, rows: int, columns: int) -> None:
