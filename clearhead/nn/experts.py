@@ -47,10 +47,10 @@ class Router(Spec):
     """How the experts of a token are chosen and weighted: by the highest scores of a linear layer.
 
     With a `capacity` an expert takes that many tokens of a text, the first ones that chose it; later ones
-    skip it, and the residual stream alone carries them on. A token then depends on the tokens of its text before it,
-    never on padding or on other texts of its row. Decoding with a cache counts the cached tokens, so that a
-    text has the same numbers token by token and in one pass. (transformers counts the tokens of each call: a
-    text decoded with its cache never reaches the capacity, and the same text in one pass does.)
+    skip it, and the residual stream alone carries them on. A token then depends on the tokens of its text
+    before it, never on padding or on other texts of its row. Decoding with a cache counts the cached tokens,
+    so that a text has the same numbers token by token and in one pass. (transformers counts the tokens of
+    each call: a text decoded with its cache never reaches the capacity, and the same text in one pass does.)
     """
 
     chosen: Count = 2  # experts per token
