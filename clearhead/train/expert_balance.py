@@ -54,7 +54,8 @@ class ExpertBalance:
         try:
             task_loss = compute(self._listening.train())
         finally:
-            self._calls = None  # a layer that is recomputed in the backward pass decides nothing new
+            # A layer that is recomputed in the backward pass decides nothing new; its report is not kept.
+            self._calls = None
         aux = [load_balancing_loss(call) for _, call in calls]
         learned = [x for x, (router, _) in zip(aux, calls, strict=True) if router.balance is None]
         router_loss = _mean(learned) * self.training.router_aux_loss_coef

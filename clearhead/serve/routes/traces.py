@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ...bundle import Bundle, text_generator
 from ...errors import InputError
-from ...lens import AttentionKind, Token, Trace, head_scores, logit_lens, of_ids
+from ...lens import AttentionKind, Token, Trace, head_scores, logit_lens, of_ids, routing_facts
 from ..answers import without_head
 from ..compute_queue import CachedTrace
 from ..facts import attention_kinds, causal_kinds, vocabulary
@@ -87,6 +87,13 @@ def routes(studio: Studio) -> APIRouter:
         cached = queue.trace(id)
         with queue.slot():
             return _cell(cached.trace, kind, layer, head, q, k)
+
+    @router.get("/{id}/routing")
+    def routing(id: str, kind: AttentionKind = "self") -> dict[str, Any]:
+        """Which experts every token went to, in the tower that has this attention; and their load."""
+        cached = queue.trace(id)
+        with queue.slot():
+            return routing_facts(cached.trace, kind)
 
     @router.get("/{id}/lens")
     def lens(id: str, start: Index = 0, count: Annotated[int, Query(ge=1, le=64)] = 12) -> dict[str, Any]:
@@ -168,6 +175,7 @@ def about(bundle: Bundle, cached: CachedTrace) -> dict[str, Any]:
         "seconds": cached.seconds,
         "bytes": cached.size,
         "lens": _has_lens(trace),
+        "experts": [kind for kind in trace.kinds if trace.expert_layers(trace.side_of(kind))],
         "vocabulary": vocabulary(bundle),
         "chat": cached.request["chat"],
         "notes": list(trace.notes),
