@@ -158,7 +158,9 @@ class TraceData:
             return torch.stack(layers)
         number = _index("layer", layer, self.record.depth(side), f"the {side}")
         if number not in known:
-            raise InputError(f"layer {number} has no experts; there are in {', '.join(map(str, known))}")
+            raise InputError(
+                f"layer {number} has no experts; layers with experts: {', '.join(map(str, known))}"
+            )
         return self.record.routing[f"{side}.blocks.{number}.ff"]
 
     def logit_lens(self, top: int = 5, positions: slice = EVERY) -> LogitLens:

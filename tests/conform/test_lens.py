@@ -115,7 +115,7 @@ def test_only_some_layers_have_experts() -> None:
     blocks = (EVERY["decoder/Learned"].tower.pattern[0], some.tower.pattern[0])
     trace = ch.build(some.edit(cn.Tower, block=blocks, depth=4)).trace(ids(1, 5))
     assert trace.expert_layers() == [1, 3] and trace.routing().shape == (2, 5, 2)
-    with pytest.raises(ch.errors.InputError, match="layer 2 has no experts; there are in 1, 3"):
+    with pytest.raises(ch.errors.InputError, match="layer 2 has no experts; layers with experts: 1, 3"):
         trace.routing(2)
     three = some.tower.pattern[0].edit(cn.Experts, count=3)
     mixed = ch.build(some.edit(cn.Tower, block=(three, some.tower.pattern[0]))).trace(ids(1, 5))
