@@ -57,6 +57,7 @@ BASE: dict[str, dict[str, Any]] = {
                  "hash_seed": 3, "lsh_attn_chunk_length": 4, "local_attn_chunk_length": 4},
 }  # fmt: skip
 BASE |= {name: {"num_key_value_heads": 4, "head_dim": 4} for name in ("deepseek_v2", "deepseek_v3")}
+BASE["switch_transformers"] = {"num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}
 SPEAKING: dict[str, dict[str, Any]] = {"reformer": {"is_decoder": True}}
 
 
@@ -313,6 +314,14 @@ VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
                   for size, radius in ((4, 4), (8, 1), (2, 30), (16, 3), (32, 4))}},
     "umt5": {"relu": {"feed_forward_proj": "relu", "d_kv": 6},
              "few-buckets": {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10}},
+    "switch_transformers": {
+        "full-experts": {"expert_capacity": 2, "router_bias": True},
+        "one-token": {"expert_capacity": 1, "num_experts": 2, "num_sparse_encoder_layers": 2,
+                      "num_sparse_decoder_layers": 3, "dense_act_fn": "gelu_new"},
+        "second-layer": {"num_sparse_encoder_layers": 0, "num_sparse_decoder_layers": 0, "d_kv": 6},
+        "dense": {"num_sparse_encoder_layers": 9, "num_sparse_decoder_layers": 9},
+        "untied": {"tie_word_embeddings": False, "num_decoder_layers": None, "expert_capacity": 3},
+    },
     "xlnet": {
         "causal": {"attn_type": "uni", "tie_word_embeddings": False},
         "clamped": {"clamp_len": 4, "ff_activation": "relu"},

@@ -1,10 +1,10 @@
-"""Tiny bundles with tokenizers, for looking inside: a reader, a writer and a translator."""
+"""Tiny bundles with tokenizers, for looking inside: a reader, a writer, a translator, one with experts."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import trained
-from zoo import pair, single
+from zoo import CHOICES, pair, single
 
 import clearhead as ch
 from clearhead import nn as cn
@@ -24,6 +24,11 @@ def writer(folder: Path) -> Bundle:
 
 def translator(folder: Path) -> Bundle:
     return _dressed(pair(depth=2), "unigram", folder)
+
+
+def with_experts(folder: Path) -> Bundle:
+    """A translator with two experts per token, each of which takes two tokens of a text."""
+    return _dressed(pair(depth=2, **CHOICES["experts-full"]), "unigram", folder)
 
 
 def _dressed(spec: cn.Model, kind: str, folder: Path) -> Bundle:

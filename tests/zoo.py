@@ -131,6 +131,20 @@ def pair(**changes: object) -> cn.EncoderDecoder:
 START = cn.Normal(std=0.3)  # large enough that every part matters to the answer
 
 
+def _mixtures() -> dict[str, cn.Experts]:
+    """Mixtures of experts, one for each choice of a router."""
+    experts = {
+        "shared": {"shared": cn.Gated(hidden=12), "router": cn.Router(normalised=False)},
+        "gated": {"shared": cn.Gated(hidden=12), "shared_gate": True, "router": cn.Router(bias=True)},
+        "grouped": {"router": cn.Router(scores="sigmoid", scale=2.5, balanced=True,
+                                        groups=cn.ExpertGroups(count=3, chosen=2, best=2))},
+        # So small that several tokens of every text are left out; noise is for training, and silent here.
+        "full": {"router": cn.Router(chosen=2, capacity=2, jitter=0.1, wide=True)},
+        "switch": {"count": 2, "router": cn.Router(chosen=1, normalised=False, capacity=1, bias=True)},
+    }  # fmt: skip
+    return {n: cn.Experts(**{"count": 6, "expert": cn.Gated(hidden=20)} | c) for n, c in experts.items()}
+
+
 def _choices() -> dict[str, dict[str, object]]:
     """Changes to the standard tower: each makes one member."""
     turns = {f"rope-{n}": cn.Rope(stretch=sample(k)) for n, k in Stretch.kinds().items()}
@@ -154,15 +168,7 @@ def _choices() -> dict[str, dict[str, object]]:
     made |= {f"feedforward-{n}": {"block": block(feedforward=sample(k))}
              for n, k in FeedForward.kinds().items()}  # fmt: skip
     made["gated-limited"] = {"block": block(feedforward=cn.Gated(hidden=40, act="quick_gelu", limit=0.5))}
-    expert = cn.Gated(hidden=20)
-    experts = {
-        "shared": {"shared": cn.Gated(hidden=12), "router": cn.Router(normalised=False)},
-        "gated": {"shared": cn.Gated(hidden=12), "shared_gate": True, "router": cn.Router(bias=True)},
-        "grouped": {"router": cn.Router(scores="sigmoid", scale=2.5, balanced=True,
-                                        groups=cn.ExpertGroups(count=3, chosen=2, best=2))},
-    }  # fmt: skip
-    made |= {f"experts-{n}": {"block": block(feedforward=cn.Experts(count=6, expert=expert, **changes))}
-             for n, changes in experts.items()}  # fmt: skip
+    made |= {f"experts-{n}": {"block": block(feedforward=mixture)} for n, mixture in _mixtures().items()}
     made |= {f"mixer-{n}": {"block": block(attention=sample(k))} for n, k in TokenMixer.kinds().items()}
     made["mixer-gru"] = {"block": block(attention=cn.Recurrent(cell="gru", hidden=10))}
     made["mixer-even"] = {"block": block(attention=cn.Convolution(size=4))}

@@ -119,10 +119,14 @@ def look_at_text(
             negative="", show_default=False, help="mean, standard deviation and maximum of activations"
         ),
     ] = False,
+    routing: Annotated[
+        bool, Parameter(negative="", show_default=False, help="which experts every token went to")
+    ] = False,
     view: Annotated[
         str | None,
         Parameter(
-            help="for --save: heat grid two arcs lines alignment logits tree rollout importance entropy"
+            help="for --save: heat grid two arcs lines alignment logits tree rollout importance entropy "
+            "routing"
         ),
     ] = None,
     save: Annotated[
@@ -140,6 +144,6 @@ def look_at_text(
     options = LookOptions(
         target=target, kind=kind, layer=layer, head=head, word=word, generate=generate, beams=beams,
         new=new, without=tuple(without or ()), set=tuple(set or ()), heads=heads, importance=importance,
-        logits=logits, activations=activations, view=view, save=page,
+        logits=logits, activations=activations, routing=routing, view=view, save=page,
     )  # fmt: skip
     show_text(model, text, options, json=json)

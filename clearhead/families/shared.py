@@ -169,12 +169,14 @@ def one_or_all(blocks: list[Block]) -> Block | tuple[Block, ...]:
 
 def with_experts(model: SingleStack, experts: Experts, sparse: Sequence[bool]) -> SingleStack:
     """The model with a mixture of experts in the layers for which `sparse` says so."""
-    pattern = model.tower.pattern
-    blocks = tuple(
-        replace(block, feedforward=experts) if sparse[i] else block
-        for i, block in ((i, pattern[i % len(pattern)]) for i in range(model.tower.depth))
-    )
-    return model.edit(Tower, block=blocks[0] if len(set(blocks)) == 1 else blocks)
+    return model.edit(Tower, block=blocks_with_experts(model.tower, experts, sparse))
+
+
+def blocks_with_experts(tower: Tower, experts: Experts, sparse: Sequence[bool]) -> Block | tuple[Block, ...]:
+    """The blocks of a tower, with a mixture of experts in the layers for which `sparse` says so."""
+    blocks = (tower.pattern[i % len(tower.pattern)] for i in range(tower.depth))
+    routed = zip(blocks, sparse, strict=True)
+    return one_or_all([replace(block, feedforward=experts) if here else block for block, here in routed])
 
 
 def expert_rules(theirs: str, names: Mapping[str, str], router: str) -> Table:

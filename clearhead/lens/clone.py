@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from ..nn import OFF, Stack, States, Tap, TransformerModel
+from ..nn import OFF, RouterCall, Stack, States, Tap, TransformerModel
 from ..nn.kernels import RecordedCall
 
 M = TypeVar("M", bound=nn.Module)
@@ -78,3 +78,7 @@ class _TapChain(Tap):
     def record_call(self, call: RecordedCall) -> None:
         for tap in self._taps:
             tap.record_call(call)
+
+    def record_routing(self, routing: RouterCall) -> None:
+        for tap in self._taps:
+            tap.record_routing(routing)

@@ -47,6 +47,7 @@ def write_trace(trace: TraceData, path: Path) -> Path:
     """Write a trace. The keys "about", "fed", "speaks" and "guesses" belong to the file format."""
     info, trace_input, record = trace.info, trace.input, trace.record
     tensors: dict[str, Tensor] = {f"stream/{name}": x for name, x in record.streams.items()}
+    tensors |= {f"routing/{name}": x for name, x in record.routing.items()}
     if record.answer.numel() <= LARGEST_ANSWER:
         tensors["answer"] = record.answer
     header: dict[str, Any] = {
@@ -122,9 +123,12 @@ def read_trace(path: str | Path) -> tuple[TraceInput, ForwardRecord, ModelInfo, 
         lens = None
         if "guesses" in header:
             lens = LogitLens(tensors["guesses/ids"], tensors["guesses/probabilities"], header["guesses"])
-        streams = {n.removeprefix("stream/"): x for n, x in tensors.items() if n.startswith("stream/")}
-        answer = tensors.get("answer", torch.empty(0))
-        return TraceInput(**trace_input | tokens), ForwardRecord(answer, calls, streams), info, lens
+        streams, routing = (
+            {name.removeprefix(kind): x for name, x in tensors.items() if name.startswith(kind)}
+            for kind in ("stream/", "routing/")
+        )
+        record = ForwardRecord(tensors.get("answer", torch.empty(0)), calls, streams, routing)
+        return TraceInput(**trace_input | tokens), record, info, lens
     except (KeyError, TypeError, ValueError) as error:
         raise LoadError(f"{path} is a damaged trace: {error!r}") from None
 

@@ -1,4 +1,5 @@
-"""Records of a forward pass: the inputs of every attention kernel and the residual stream after every layer.
+"""Records of a forward pass: the inputs of every attention kernel, the residual stream after every layer, and
+the experts of every token.
 
 The model's output is bit-identical to that of an unrecorded pass: kernels report their inputs and compute as
 usual. Attention weights are computed later, only for the layers and heads that are requested.
@@ -61,6 +62,7 @@ class ForwardRecord:
     answer: Tensor  # the model's output, without the batch dimension
     calls: dict[str, RecordedCall] = field(default_factory=dict)
     streams: dict[str, Tensor] = field(default_factory=dict)  # `tower.embed`, `tower.blocks.0.out`, ...
+    routing: dict[str, Tensor] = field(default_factory=dict)  # `tower.blocks.0.ff`: (T, experts) weights
 
     def depth(self, side: str) -> int:
         return sum(1 for name in self.streams if name.startswith(f"{side}.blocks."))
@@ -103,6 +105,7 @@ def record_forward(model: TransformerModel, trace_input: TraceInput, *, tap: Tap
     """Run the model once on this input. `tap` runs first and may replace activations."""
     streams: dict[str, Tensor] = {}
     calls: dict[str, RecordedCall] = {}
+    routing: dict[str, Tensor] = {}
 
     def record_stream(address: str, x: Tensor) -> Tensor:
         # `tower.embed` and `tower.blocks.0.out` are the stream; deeper ones are outputs of sub-layers.
@@ -114,7 +117,16 @@ def record_forward(model: TransformerModel, trace_input: TraceInput, *, tap: Tap
     def record_call(address: str, call: RecordedCall) -> None:
         calls[address] = replace(call, q_BHQE=call.q_BHQE.detach(), k_BHKE=call.k_BHKE.detach())
 
-    taps = chain_taps(tap, Tap("*.out", record_stream, on_call=record_call), Tap("*.embed", record_stream))
+    def record_routing(address: str, x: Tensor) -> Tensor:
+        routing[address.removesuffix(".routing")] = x.detach()[0].float()
+        return x
+
+    taps = chain_taps(
+        tap,
+        Tap("*.out", record_stream, on_call=record_call),
+        Tap("*.embed", record_stream),
+        Tap("*.routing", record_routing),
+    )
     was_training = model.training
     model.eval()
     try:
@@ -123,4 +135,4 @@ def record_forward(model: TransformerModel, trace_input: TraceInput, *, tap: Tap
             answer = model(*inputs, **options, tap=taps)
     finally:
         model.train(was_training)
-    return ForwardRecord(answer[0], calls, streams)
+    return ForwardRecord(answer[0], calls, streams, routing)

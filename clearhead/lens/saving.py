@@ -82,7 +82,7 @@ def draw_trace(
         raise InputError(f"there is no view {view!r}; {nearest(view, VIEWS)}")
     kind = kind or trace.kinds[-1]
     number = -1 if layer is None else layer
-    trace.call(kind, number)  # raises if there is no such layer
+    trace.address(kind, number)  # raises if there is no such layer
     token = _token_index(trace, kind, word)
     selection = HeadSelection(kind, layer, number % trace.layers(kind), head, token, other)
     return VIEWS[view](trace, selection)
@@ -200,6 +200,17 @@ def _entropy(trace: TraceData, selection: HeadSelection) -> pictures.Picture:
     return pictures.table_of_heads(head_scores(trace, selection.kind).entropy, "entropy of the heads", "bits")
 
 
+def _routing(trace: TraceData, selection: HeadSelection) -> pictures.Picture:
+    side = trace.side_of(selection.kind)
+    layers = trace.expert_layers(side)
+    routing_LTE = trace.routing(side=side)  # raises if there are no experts
+    if selection.given_layer is not None:
+        layers, routing_LTE = [selection.layer], trace.routing(selection.layer, side)[None]
+    names = labels(trace.sides(selection.kind)[0])
+    title = f"{trace.info.title}: which experts the tokens went to"
+    return pictures.expert_map(routing_LTE, layers, names, title)
+
+
 VIEWS: dict[str, Callable[[TraceData, HeadSelection], pictures.Picture]] = {
     "heat": _heat,
     "grid": _grid,
@@ -212,4 +223,5 @@ VIEWS: dict[str, Callable[[TraceData, HeadSelection], pictures.Picture]] = {
     "rollout": _rollout,
     "importance": _importance,
     "entropy": _entropy,
+    "routing": _routing,
 }

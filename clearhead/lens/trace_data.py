@@ -99,6 +99,11 @@ class TraceData:
         rows = self.tokens if kind == "self" else self.target_tokens
         return rows, self.target_tokens if kind == "decoder" else self.tokens
 
+    def side_of(self, kind: AttentionKind) -> str:
+        """The side (tower, encoder, decoder) that has this kind of attention."""
+        self._addresses(kind)
+        return self.info.kinds[kind].split(".")[0]
+
     def labels(self, kind: AttentionKind = "self") -> tuple[list[str], list[str]]:
         """Labels of rows and columns. A row of cross-attention is labelled with the token it predicts."""
         rows, columns = self.sides(kind)
@@ -137,6 +142,33 @@ class TraceData:
         """The side whose last hidden states are the input of the head."""
         sides = [name.split(".")[0] for name in self.record.streams]
         return "decoder" if "decoder" in sides else sides[-1]
+
+    def expert_layers(self, side: str | None = None) -> list[int]:
+        """The layers that are a mixture of experts."""
+        side = side or self.head_side
+        return [i for i in range(self.record.depth(side)) if f"{side}.blocks.{i}.ff" in self.record.routing]
+
+    def routing(self, layer: int | None = None, side: str | None = None) -> Tensor:
+        """The weight of each expert for each token, (T, E): zero where it was not chosen, or had no room.
+
+        None: all layers with experts, (L, T, E); `expert_layers` has their numbers.
+        """
+        side = side or self.head_side
+        known = self.expert_layers(side)
+        if not known:
+            where = "this model" if not self.record.routing else f"the {side} of this model"
+            raise InputError(f"{where} has no experts: all tokens pass through the same feed-forward layers")
+        if layer is None:
+            layers = [self.record.routing[f"{side}.blocks.{i}.ff"] for i in known]
+            if len({x.shape for x in layers}) > 1:
+                raise InputError("the layers have different numbers of experts; ask for one layer")
+            return torch.stack(layers)
+        number = _index("layer", layer, self.record.depth(side), f"the {side}")
+        if number not in known:
+            raise InputError(
+                f"layer {number} has no experts; layers with experts: {', '.join(map(str, known))}"
+            )
+        return self.record.routing[f"{side}.blocks.{number}.ff"]
 
     def logit_lens(self, top: int = 5, positions: slice = EVERY) -> LogitLens:
         """Predictions after each layer: the model's last norm and head, applied to the residual stream.

@@ -26,7 +26,7 @@ from .cost import CallShape, DeviceType, HiddenShape, PartCost, PositionCost, li
 from .doctor import check_mask
 from .embed import Embed, Embedding, MaskedZero, TokenEmbedding, Tokens
 from .encoder_decoder import EncoderDecoder, EncoderDecoderModel, SameInput, SameInputModel
-from .experts import ExpertGroups, Experts, MixtureOfExperts, Router
+from .experts import ExpertGroups, Experts, MixtureOfExperts, Router, RouterCall, RouterModule
 from .feedforward import MLP, Activation, FeedForward, Gated
 from .heads import Head, TokenHead, TokenLogits, Transform, WordHead
 from .init import FanIn, Init, Normal, ResidualNormal, Xavier, initialise
@@ -86,7 +86,7 @@ __all__ = [
     "Cache", "SegmentMemory", "Tap", "OFF", "Recorder", "sites", "Kernel", "AttentionKernel", "AttentionCall",
     "TokenMixer", "Projection", "Positions", "PositionScheme", "BoundPositions", "Embed", "Embedding", "Init",
     # for the other packages
-    "MixtureOfExperts", "LatentAttention", "BlockOrder",
+    "MixtureOfExperts", "RouterModule", "RouterCall", "LatentAttention", "BlockOrder",
     "MultiHead", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "is_identity", "Context",
     "States", "CallShape", "DeviceType", "HiddenShape", "PartCost", "PositionCost", "linear_cost",
     "matmul_cost", "generator", "TokenEmbedding", "Activation", "FeedForward", "Head", "TokenLogits",

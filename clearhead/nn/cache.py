@@ -33,6 +33,7 @@ class LayerCache:
         self.cross_kv: KV | None = None
         self._cross_like: KV | None = None  # its widths and numbers before it was stored
         self.state: State | None = None
+        self.routed_BKE: Tensor | None = None  # flags of the experts of each token, for a limited capacity
 
     def kv_inputs(self, x_BTD: Tensor) -> Tensor:
         """What keys and values are computed from: the new states; a segment memory prepends earlier ones."""
@@ -76,6 +77,12 @@ class LayerCache:
         (k, v), (like_k, like_v) = self.cross_kv, self._cross_like
         return self._restored(k, like_k), self._restored(v, like_v)
 
+    def append_routed(self, routed_BTE: Tensor) -> Tensor:
+        """Add the flags of the experts that new tokens chose, and return those of all tokens."""
+        known = self.routed_BKE
+        self.routed_BKE = routed_BTE if known is None else torch.cat([known, routed_BTE], dim=1)
+        return self.routed_BKE
+
     def _restored(self, stored: Tensor, like: Tensor) -> Tensor:
         return from_stored(stored, self.precision, like.shape[-1], like.dtype)
 
@@ -90,6 +97,7 @@ class LayerCache:
         if self.cross_kv is not None and sources is not None:
             self.cross_kv = self.cross_kv[0][sources], self.cross_kv[1][sources]
         self.state = self.state and tuple(part[rows] for part in self.state)
+        self.routed_BKE = None if self.routed_BKE is None else self.routed_BKE[rows]
 
     def _reordered(self, x_BHTE: Tensor, rows: Tensor, changed: Tensor | None) -> Tensor:
         if self.capacity is None:
@@ -109,6 +117,7 @@ class LayerCache:
         self.length = length
         if self.capacity is None and self.kv is not None:
             self.kv = self.kv[0][:, :, :length], self.kv[1][:, :, :length]
+        self.routed_BKE = None if self.routed_BKE is None else self.routed_BKE[:, :length]
 
 
 @dataclass(eq=False)

@@ -20,6 +20,7 @@ from .argument_names import own_names
 from .cache import Cache
 from .cache_precision import CachePrecision
 from .context import States
+from .experts import Experts
 from .heads import Head, WordHead
 from .init import Init, Normal, initialise
 from .long.segment_memory import SegmentMemory
@@ -82,6 +83,11 @@ class Model(Spec):
     def generates(self) -> bool:
         """Whether it generates text token by token."""
         return self.decodes and self.head_tower.embed.reads_ids and isinstance(self.head, WordHead)
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether some layer is a mixture of experts."""
+        return any(isinstance(node, Experts) for node in self.nodes())
 
     @property
     def max_length(self) -> int | None:

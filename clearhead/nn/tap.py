@@ -2,7 +2,8 @@
 
 Modules call `x = tap("pattern", x)` at named sites. A site's address is the path of its module and its
 name, as in `decoder.blocks.3.cross.pattern`. The default tap does nothing and costs one call.
-A kernel also reports its call, `tap.record_call(call)`, so that its weights can be computed later.
+A kernel also reports its call, `tap.record_call(call)`, so that its weights can be computed later; a router
+reports its decision, `tap.record_routing(routing)`, from which training computes how balanced it is.
 """
 
 from __future__ import annotations
@@ -14,21 +15,32 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
+    from .experts import RouterCall
     from .kernels.kernel import RecordedCall
 
 Visit = Callable[[str, Tensor], Tensor]
 OnCall = Callable[[str, "RecordedCall"], None]
+OnRouting = Callable[[str, "RouterCall"], None]
 
 
 class Tap:
     """Calls `visit(address, x)` at every site whose address matches a glob, and continues with its result."""
 
-    def __init__(self, sites: str, visit: Visit, path: str = "", on_call: OnCall | None = None) -> None:
-        self._sites, self._visit, self._path, self._on_call = sites, visit, path, on_call
+    def __init__(
+        self,
+        sites: str,
+        visit: Visit,
+        path: str = "",
+        on_call: OnCall | None = None,
+        on_routing: OnRouting | None = None,
+    ) -> None:
+        self._sites, self._visit, self._path = sites, visit, path
+        self._on_call, self._on_routing = on_call, on_routing
 
     def at(self, name: str | int) -> Tap:
         """This tap, one module further down."""
-        return Tap(self._sites, self._visit, f"{self._path}.{name}".lstrip("."), self._on_call)
+        path = f"{self._path}.{name}".lstrip(".")
+        return Tap(self._sites, self._visit, path, self._on_call, self._on_routing)
 
     def wants(self, site: str) -> bool:
         """Whether this site is tapped: check it before computing a tensor that only taps need."""
@@ -43,6 +55,11 @@ class Tap:
         """Report the call of this attention's kernel: `on_call(address of the attention, call)`."""
         if self._on_call is not None:
             self._on_call(self._path, call)
+
+    def record_routing(self, routing: RouterCall) -> None:
+        """Report what a router decided: `on_routing(address of the feed-forward layer, routing)`."""
+        if self._on_routing is not None:
+            self._on_routing(self._path, routing)
 
 
 class _Off(Tap):

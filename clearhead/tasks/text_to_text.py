@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..data import IGNORE_INDEX, generator_for
 from ..errors import InputError
-from ..nn import TransformerModel
+from ..nn import States, TransformerModel
 from .bucketed import BucketedTask, pad_ids, padding_mask
 from .losses import Smoothing, token_loss
 from .metrics import sentence_chrf, text_scores
@@ -115,17 +115,14 @@ class TextToText(BucketedTask[TextPair, PairBatch]):
     def summed_loss(self, model: TransformerModel, batch: PairBatch, smoothing: Smoothing) -> Tensor:
         if not model.spec.is_encoder_decoder:
             raise InputError("text to text needs a model with an encoder and a decoder")
-        encoded = model.encode(batch.source_BT, batch.mask_BT)
-        # Padding after the target needs no mask: the decoder is causal, and padding has no label.
-        return token_loss(model, model.decode(batch.target_BT, encoded), batch.labels_BT, smoothing)
+        return token_loss(model, _states(model, batch), batch.labels_BT, smoothing)
 
     @torch.no_grad()
     def evaluate(self, model: TransformerModel, split: str) -> Evaluation:
         """Without a decoder of its own (denoising) the outcomes have a loss and no texts."""
         outcomes: list[ExampleOutcome] = []
         for rows, batch in self.numbered_batches(model, split):
-            encoded = model.encode(batch.source_BT, batch.mask_BT)
-            losses = losses_of_rows(model, model.decode(batch.target_BT, encoded), batch.labels_BT)
+            losses = losses_of_rows(model, _states(model, batch), batch.labels_BT)
             targets = (batch.labels_BT != IGNORE_INDEX).sum(1).tolist()
             texts = self._texts(model, batch, [self.splits[split][i] for i in rows])
             for i, (reference, prediction), loss, count in zip(rows, texts, losses, targets, strict=True):
@@ -169,3 +166,11 @@ class TextToText(BucketedTask[TextPair, PairBatch]):
         return [
             f"{self.text(x.source)} → {self.text(ids)}" for x, ids in zip(shown, predictions, strict=True)
         ]
+
+
+def _states(model: TransformerModel, batch: PairBatch) -> States:
+    encoded = model.encode(batch.source_BT, batch.mask_BT)
+    # Padding after the target needs no mask: the decoder is causal, and padding has no label. But experts
+    # are balanced over real tokens, so they must know which these are.
+    real_BT = (batch.labels_BT != IGNORE_INDEX).long() if model.spec.has_experts else None
+    return model.decode(batch.target_BT, encoded, real_BT)

@@ -176,7 +176,8 @@ class TrainingLoop:
         self.norms.append(metrics.grad_norm)
         if self.ema is not None:
             self.ema.update(self.model)
-        values = {name: value for name, value in vars(metrics).items() if name != "inputs"}
+        known = {name: value for name, value in vars(metrics).items() if value is not None}
+        values = {name: value for name, value in known.items() if name != "inputs"}
         record: Record = {"step": self.state.step, **values, "tokens": self.state.tokens}
         seconds = max(seconds, 1e-9)
         record["speed"] = {

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from ..errors import TrainError
-from ..nn import Model, Tower, TransformerModel
-from ..tasks import Task, input_tokens, on_device
+from ..nn import Model, RouterModule, Tower, TransformerModel
+from ..tasks import Batch, Task, input_tokens, on_device
 from .average import trainable_parameters
 from .determinism import seeded
+from .expert_balance import ExpertBalance
 from .settings import Training
 from .state import TrainingState
 
@@ -32,6 +33,9 @@ class StepMetrics:
     grad_norm: float  # before clipping
     targets: int
     inputs: int = 0  # input tokens without padding
+    # Of a model with experts: 1 if all of them are used alike, more the less they are; see `expert_balance`.
+    router_aux_loss: float | None = None
+    router_z_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class GradientMetrics:
     loss: float
     targets: int
     inputs: int
+    router_aux_loss: float | None = None
+    router_z_loss: float | None = None
 
 
 class NonFiniteError(Exception):
@@ -69,6 +75,8 @@ class OptimizerStep:
             raise TrainError("no parameter of this model is to be trained; all are frozen")
         self.device = next(iter(self.parameters.values())).device
         self.optimizer = training.optimizer.build(model)
+        self.balance = ExpertBalance.of(model, training)
+        self.load: dict[RouterModule, Tensor] = {}  # tokens per expert, of the step that is computed
         self.uses_loss_scale = training.precision == "float16"
         if training.precision != "float32" and not torch.amp.is_autocast_available(self.device.type):
             raise TrainError(f"{self.device.type} cannot train in {training.precision}; choose float32")
@@ -97,6 +105,8 @@ class OptimizerStep:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.step()
+        if self.balance is not None:
+            self.balance.update_biases(self.load)
         self.optimizer.zero_grad(set_to_none=True)
         state.steady += 1
         if self.uses_loss_scale and state.steady == SCALE_GROWTH_INTERVAL and state.scale < MAX_LOSS_SCALE:
@@ -112,7 +122,8 @@ class OptimizerStep:
         targets = sum(batch.targets for batch in batches)
         if targets == 0:
             raise TrainError(f"step {step} has no real target in any of its {len(batches)} batches")
-        total = 0.0
+        total, router = 0.0, dict[str, float]()
+        self.load = {}
         for micro, batch in enumerate(batches):
             if should_stop():
                 self.optimizer.zero_grad(set_to_none=True)
@@ -121,18 +132,36 @@ class OptimizerStep:
                 continue
             with seeded(self.device, self.training.seed, "dropout", step, micro):
                 with self.autocast():
-                    loss = self.task.loss(self.model, on_device(batch, self.model))
+                    loss, added = self._loss(batch, batch.targets / targets, router)
                 value = float(loss.detach())
                 if not math.isfinite(value):
                     self.optimizer.zero_grad(set_to_none=True)
                     raise NonFiniteError("loss", value)
-                (loss / targets * scale if self.uses_loss_scale else loss / targets).backward()
+                mean = loss / targets if added is None else loss / targets + added
+                (mean * scale if self.uses_loss_scale else mean).backward()
             total += value
         if self.uses_loss_scale:
             for parameter in self._parameters_with_gradient():
                 assert parameter.grad is not None
                 parameter.grad.div_(scale)
-        return GradientMetrics(total / targets, targets, sum(input_tokens(batch) for batch in batches))
+        inputs = sum(input_tokens(batch) for batch in batches)
+        return GradientMetrics(total / targets, targets, inputs, **router)
+
+    def _loss(self, batch: Batch, share: float, router: dict[str, float]) -> tuple[Tensor, Tensor | None]:
+        """The loss of a micro-batch, summed over its targets; and what its experts add to the mean loss.
+
+        Experts are balanced within a micro-batch; `share` is its weight in the mean over the step, by
+        targets. `router` collects that mean of the auxiliary losses.
+        """
+        moved = on_device(batch, self.model)
+        if self.balance is None:
+            return self.task.loss(self.model, moved), None
+        routed = self.balance.loss(lambda model: self.task.loss(model, moved))
+        for name, value in routed.metrics.items():
+            router[name] = router.get(name, 0.0) + share * value
+        for module, load_E in routed.load.items():
+            self.load[module] = self.load[module] + load_E if module in self.load else load_E
+        return routed.task, routed.router * share
 
     def autocast(self) -> AbstractContextManager[Any]:
         if self.training.precision == "float32":

@@ -114,8 +114,9 @@ class EtaClock:
         # A classifier has one target per text: input tokens are comparable over tasks. Older logs lack them.
         speed = record["speed"].get("input_tokens_per_second", record["speed"]["tokens_per_second"])
         eta = _duration(seconds_per_step * (self.steps - step))
+        experts = f"router aux {record['router_aux_loss']:.3g} " if "router_aux_loss" in record else ""
         return (
-            f"step {step}/{self.steps} loss {record['loss']:.3g} lr {_short_rate(record['lr'])} "
+            f"step {step}/{self.steps} loss {record['loss']:.3g} {experts}lr {_short_rate(record['lr'])} "
             f"|g| {record['grad_norm']:.2g} tok/s {speed:,.0f} eta {eta}"
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import SpecError, quoted
-from ..spec import Positive, Spec
+from ..spec import Positive, Rate, Spec
 from .optim import AdamW, Optimizer
 from .schedule import Constant, Cosine, LinearDecay, Noam, Schedule
 
@@ -38,6 +38,12 @@ class Training(Spec):
     threads: int | None = None  # of the processor; none: torch's current number
     device: str = "auto"  # cpu, cuda, cuda:1, mps; auto: where the model is, or the best of this machine
     freeze: tuple[str, ...] = ()  # patterns of parameters that are not trained, such as tower.embed.*
+    # experts: weight of the load-balancing loss, a mean over layers and micro-batches (1 = balanced)
+    router_aux_loss_coef: Rate = 0.01
+    # experts: weight of the z-loss, which keeps the scores of routers small, such as 0.001
+    router_z_loss_coef: Rate = 0.0
+    # experts with a balancing bias (DeepSeek-V3) have no load-balancing loss: how much a step moves the bias
+    router_bias_update_speed: Rate = 0.001
 
     def check(self) -> None:
         for name in ("steps", "micro", "average", "save_every"):

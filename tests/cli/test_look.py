@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-from speakers import TEXT, reader, translator, writer
+from speakers import TEXT, reader, translator, with_experts, writer
 
 import clearhead as ch
 from clearhead.bundle import Bundle
@@ -25,7 +25,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 @pytest.fixture
 def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Bundle]:
     """Folders by name, without writing them: what `load` gives is made here."""
-    there = {"writer": writer(tmp_path), "translator": translator(tmp_path)}
+    there = {"writer": writer(tmp_path), "translator": translator(tmp_path), "moe": with_experts(tmp_path)}
     for bundle in there.values():
         bundle.family = FAMILIES["gpt2"]
     for module in ("text", "drawings"):
@@ -178,6 +178,20 @@ def test_parts_of_both_sides_and_what_the_mask_does(
     assert "decoding adds one token at a time" in " ".join(out.split())
     code, _, err = run(capsys, "writer", " ")
     assert code == 2 and "give a text" in err
+
+
+def test_the_experts_of_a_text(loaded: dict[str, Bundle], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("moe", TEXT, "--kind", "self", "--routing")
+    code, out, _ = run(capsys, *words)
+    assert code == 0 and "experts of the encoder" in out and "layer 1" in out and "load" in out
+    code, out, _ = run(capsys, *words, "--json", "--save", "experts.svg")
+    said = json.loads(out)["routing"]
+    assert code == 0 and said["layers"] == [0, 1]
+    assert said["tokens"] == [t.label for t in loaded["moe"].trace(TEXT, max_new_tokens=1).tokens]
+    assert all(sum(row) == pytest.approx(1, abs=1e-3) for row in said["load"])
+    assert "which experts" in Path("experts.svg").read_text(encoding="utf-8")
+    code, _, err = run(capsys, "writer", TEXT, "--routing")
+    assert code == 2 and err.count("\n") == 1 and "this model has no experts" in err
 
 
 def test_the_help_names_every_view(capsys: pytest.CaptureFixture[str]) -> None:

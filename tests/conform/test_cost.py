@@ -105,9 +105,16 @@ def golden() -> dict[str, Model]:
     return made
 
 
+def with_room(spec: Model) -> Model:
+    """How many tokens a capacity of experts leaves out depends on the text; here every token has room. That
+    the formula is the most that a capacity allows is tested below."""
+    routers = [node for node in spec.nodes() if isinstance(node, cn.Router)]
+    return spec.edit(cn.Router, capacity=SOURCE + TARGET) if any(r.capacity for r in routers) else spec
+
+
 # How a model begins costs nothing.
 ALL = {name: spec for name, spec in EVERY.items() if not name.startswith("init/")} | families()
-PLAIN = {name: spec.edit(cn.Tower, recompute=False) for name, spec in ALL.items()}
+PLAIN = {name: with_room(spec.edit(cn.Tower, recompute=False)) for name, spec in ALL.items()}
 
 
 def call(spec: Model) -> CallShape:
@@ -385,3 +392,35 @@ def test_long_texts_cost_what_is_said(name: str) -> None:
         answer.sum().backward()
     assert said.training_flops == count.flops
     assert abs(said.activations / true - 1) < 0.05, (said.activations, true)
+
+
+LIMITED = {name: spec for name, spec in ALL.items() if with_room(spec) != spec}
+
+
+def most_even(address: str, routing_BTE: torch.Tensor) -> torch.Tensor:
+    """As many tokens for every expert as possible: token t to expert t, t + 1, ... of as many as it chose."""
+    tokens, count = routing_BTE.shape[1:]
+    chosen = int((routing_BTE > 0).sum(-1).max())
+    even = torch.zeros_like(routing_BTE)
+    for nth in range(chosen):
+        even[:, torch.arange(tokens), (torch.arange(tokens) * chosen + nth) % count] = 1.0
+    return even
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_a_capacity_costs_what_full_experts_cost(name: str) -> None:
+    """Counted is the most that can be computed: what an even routing computes, and no text more."""
+    spec, texts = LIMITED[name], inputs()
+    model, said = made(spec).eval(), of(spec)
+    with torch.no_grad(), Counter() as count:
+        run(model, *texts)
+    assert count.flops <= said.flops <= of(with_room(spec)).flops
+    capacity = next(node.capacity for node in spec.nodes() if isinstance(node, cn.Router))
+
+    def full(address: str, routing_BTE: torch.Tensor) -> torch.Tensor:
+        even = most_even(address, routing_BTE)
+        return even * (even.cumsum(1) <= capacity)
+
+    with torch.no_grad(), Counter() as count:
+        run(model, *texts, tap=cn.Tap("*.routing", full))
+    assert count.flops == said.flops

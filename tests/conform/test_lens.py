@@ -84,6 +84,46 @@ def test_a_saved_trace_opens_to_the_same_numbers(spec: Model, tmp_path: object) 
         again.activation("tower.out")
 
 
+@every
+@torch.no_grad()
+def test_a_trace_has_the_experts_of_every_token(spec: Model, tmp_path: object) -> None:
+    """Those of the model, by layer and side, also from a file; a model without any says so in one line."""
+    bundle, source, target = ch.build(spec), ids(1, 6), ids(1, 5, seed=1)
+    trace = bundle.trace(source, target) if isinstance(spec, cn.EncoderDecoder) else bundle.trace(target)
+    record = cn.Recorder()
+    run(bundle.model, source, target, tap=record.tap("*.routing"))
+    if not spec.has_experts:
+        assert not record
+        with pytest.raises(ch.errors.InputError, match="this model has no experts"):
+            trace.routing()
+        with pytest.raises(ch.errors.InputError, match="this model has no experts"):
+            trace.draw("routing")
+        return
+    again = open_trace(trace.save(f"{tmp_path}/a.safetensors"))
+    for side, tower in spec.tower_fields.items():
+        assert trace.expert_layers(side) == again.expert_layers(side) == list(range(tower.depth))
+        want = torch.stack([record[f"{side}.blocks.{i}.ff.routing"][0] for i in range(tower.depth)])
+        assert torch.equal(trace.routing(side=side), want) and torch.equal(again.routing(side=side), want)
+        assert torch.equal(trace.routing(-1, side), want[-1])
+    with pytest.raises(ch.errors.InputError, match="there is no layer 9"):
+        trace.routing(9)
+
+
+@torch.no_grad()
+def test_only_some_layers_have_experts() -> None:
+    some = EVERY["decoder/experts-switch"]
+    blocks = (EVERY["decoder/Learned"].tower.pattern[0], some.tower.pattern[0])
+    trace = ch.build(some.edit(cn.Tower, block=blocks, depth=4)).trace(ids(1, 5))
+    assert trace.expert_layers() == [1, 3] and trace.routing().shape == (2, 5, 2)
+    with pytest.raises(ch.errors.InputError, match="layer 2 has no experts; layers with experts: 1, 3"):
+        trace.routing(2)
+    three = some.tower.pattern[0].edit(cn.Experts, count=3)
+    mixed = ch.build(some.edit(cn.Tower, block=(three, some.tower.pattern[0]))).trace(ids(1, 5))
+    assert mixed.routing(0).shape == (5, 3)
+    with pytest.raises(ch.errors.InputError, match="different numbers of experts"):
+        mixed.routing()
+
+
 WORDS = ("head:1.2", "attn:1", "mlp:1", "residual:0", "norm:1", "scale", "positions")
 CHANGED = {n: s for n, s in EVERY.items() if n.split("/")[-1] in ("Learned", "order-post", "order-parallel",
            "order-sandwich", "Rope", "Alibi", "grouped", "window", "shared-layers", "bert")}  # fmt: skip

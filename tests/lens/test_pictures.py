@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from speakers import TEXT, reader, translator, writer
+from speakers import TEXT, reader, translator, with_experts, writer
 from zoo import EVERY
 
 import clearhead as ch
@@ -19,6 +19,7 @@ from clearhead.lens.gradients import Gradients
 from clearhead.lens.page import bytes_of, page
 from clearhead.lens.pictures import canvas
 from clearhead.lens.pictures.architecture import PURPLE
+from clearhead.lens.pictures.experts import expert_colours
 from clearhead.lens.position_effects import position_effects, scheme_named
 from clearhead.lens.saving import VIEWS
 from clearhead.nn.positions import Positions
@@ -28,13 +29,16 @@ CHROMIUM = shutil.which("chromium")
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_view_is_drawn_with_its_words_as_text(view: str, tmp_path: Path) -> None:
-    bundle = writer(tmp_path) if view == "arcs" else translator(tmp_path)
+    bundle = {"arcs": writer, "routing": with_experts}.get(view, translator)(tmp_path)
     trace = bundle.trace(TEXT, **({"beams": 2} if view == "tree" else {"generate": True}), max_new_tokens=4)
     kind = "decoder" if view == "rollout" else None
     path = trace.save(tmp_path / "a.svg", view=view, kind=kind)
     drawn = path.read_text(encoding="utf-8")
     assert "<text" in drawn and "<svg" in drawn
-    if view in ("heat", "lines", "alignment", "arcs"):
+    if view == "routing":
+        kind = "self"
+        drawn = trace.save(path, view=view, kind=kind).read_text(encoding="utf-8")
+    if view in ("heat", "lines", "alignment", "arcs", "routing"):
         label = next(t.label for t in trace.tokens if t.label in "你好")
         assert f">{label}" in drawn  # the letter itself, not its outline
     first = path.read_bytes()
@@ -155,6 +159,38 @@ def test_the_page_holds_the_weights_and_no_address(tmp_path: Path) -> None:
     assert [label for label, _ in kind["rows"]] == trace.labels("cross")[0]
     framed = trace._repr_html_()
     assert framed.startswith("<iframe srcdoc=") and "<script" not in framed
+
+
+def test_the_page_has_the_experts_of_every_token(tmp_path: Path) -> None:
+    trace = with_experts(tmp_path).trace(TEXT, max_new_tokens=4)
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page(trace), re.S)[1])  # type: ignore[index]
+    for kind, side in (("self", "encoder"), ("cross", "decoder")):
+        experts, routing_LTE = data["kinds"][kind]["experts"], trace.routing(side=side)
+        assert experts["layers"] == [0, 1] and experts["experts"] == 6
+        assert experts["tokens"] == [token.label for token in trace.sides(kind)[0]]
+        for layer, choices in enumerate(experts["chosen"]):
+            for token, chosen in enumerate(choices):
+                weights = dict(map(tuple, chosen))
+                assert list(weights.values()) == sorted(weights.values(), reverse=True)
+                want = {e: w for e, w in enumerate(routing_LTE[layer, token].tolist()) if w}
+                assert weights == pytest.approx(want, abs=1e-4)
+    plain = json.loads(re.search(r'id="data">(.*?)</script>', page(reader(tmp_path).trace(TEXT)), re.S)[1])
+    assert plain["kinds"]["self"]["experts"] is None
+
+
+@pytest.mark.parametrize(("layers", "tokens", "experts", "chosen"), [(1, 1, 1, 1), (3, 5, 4, 1), (2, 9, 6, 2),
+                         (40, 130, 70, 8)])  # fmt: skip
+def test_experts_are_drawn_at_every_size(layers: int, tokens: int, experts: int, chosen: int) -> None:
+    """A colour of its own for every expert, no panel over another, and what found no room is blank."""
+    key = torch.Generator().manual_seed(0)
+    routing = torch.rand(layers, tokens, experts, generator=key)
+    routing = torch.where(routing >= routing.topk(chosen).values[..., -1:], routing, 0.0)
+    routing[0, 0] = 0.0
+    picture = pictures.expert_map(routing, range(layers), [f"token {i}" for i in range(tokens)], "title")
+    assert overlapping(picture) == []
+    assert len({tuple(c) for c in expert_colours(experts)}) == experts
+    drawn = picture.render("svg").decode()
+    assert "title" in drawn and ("–" in drawn) == (layers < 40)
 
 
 COUNT_CANVAS_CALLS = """

@@ -68,6 +68,12 @@ def look(page: TestClient, spec: Model) -> None:
         assert [rows, columns] == [len(trace[side]) for side in sides]
         row = load(get(f"{where}/row?{asked}&q=0").content)["row"]
         assert float(row.sum()) == pytest.approx(1, abs=2e-2) or (sink and 0 < float(row.sum()) < 1)
+        experts = page.get(f"{where}/routing?kind={kind['kind']}")
+        if kind["kind"] in trace["experts"]:
+            said = experts.json()
+            assert all(len(choices) == len(trace[sides[0]]) for choices in said["chosen"])
+        else:
+            assert experts.status_code == 400 and "no experts" in experts.json()["error"]
         post(f"{where}/without", kind=kind["kind"], layer=0, head=0)
         lesson = page.post("/api/steps", json={"model": card["id"], "text": TEXT, "kind": kind["kind"]})
         # An approximation has no scores to take apart, and says so.

@@ -21,6 +21,7 @@ from ...lens import (
     Trace,
     head_importance,
     head_scores,
+    routing_facts,
     statistics,
     switch,
 )
@@ -256,6 +257,24 @@ def logits(trace: Trace) -> None:
 def logit_facts(trace: Trace) -> dict[str, Any]:
     lens = trace.logit_lens()
     return {"labels": lens.labels, "probabilities": lens.probabilities.tolist()}
+
+
+def routing(trace: Trace, kind: AttentionKind) -> None:
+    """The experts of the last tokens, by layer, and the load of every expert."""
+    facts = routing_facts(trace, kind)
+    names = facts["tokens"]
+    last = range(max(0, len(names) - 8), len(names))
+    listing = table("", *(names[t].replace("[", "\\[") for t in last))
+    for layer, choices in zip(facts["layers"], facts["chosen"], strict=True):
+        cells = [" ".join(f"{e}:{weight:.2f}" for e, weight in choices[t]) or "–" for t in last]
+        listing.add_row(f"layer {layer}", *cells)
+    OUT.print(f"\nexperts of the {facts['side']}, with their weights", style="bold")
+    OUT.print(listing)
+    load = table("load", *map(str, range(facts["experts"])), right=tuple(range(1, facts["experts"] + 1)))
+    for layer, shares in zip(facts["layers"], facts["load"], strict=True):
+        load.add_row(f"layer {layer}", *(f"{share:.0%}" for share in shares))
+    OUT.print(load)
+    OUT.print("draw all tokens with --save experts.svg", style="dim")
 
 
 def activations(trace: Trace) -> None:

@@ -8,7 +8,17 @@ from typing import Any
 
 from ...bundle import Bundle, load
 from ...errors import InputError
-from ...lens import VIEWS, AttentionKind, Comparison, Trace, answer_of, compare, open_trace, trace_ids
+from ...lens import (
+    VIEWS,
+    AttentionKind,
+    Comparison,
+    Trace,
+    answer_of,
+    compare,
+    open_trace,
+    routing_facts,
+    trace_ids,
+)
 from ..console import ERR, OUT, print_json
 from ..options import edits, is_edit
 from . import rows
@@ -32,6 +42,7 @@ class LookOptions:
     importance: bool
     logits: bool
     activations: bool
+    routing: bool
     view: str | None
     save: Path | None
 
@@ -93,6 +104,8 @@ def _check(trace: Trace, options: LookOptions) -> None:
     """Whatever does not exist is an error before the first line is printed."""
     kind = options.kind or trace.kinds[-1]
     trace.attention(kind, -1 if options.layer is None else options.layer, options.head)
+    if options.routing:
+        trace.routing(side=trace.side_of(kind))
     if options.word is not None:
         rows.token_index(options.word, *trace.labels(kind))
 
@@ -128,7 +141,8 @@ def _save(trace: Trace, options: LookOptions) -> Path | None:
         return None
     word_or_index = options.word
     word = int(word_or_index) if word_or_index is not None and word_or_index.isdigit() else word_or_index
-    view = options.view or ("arcs" if word is not None else "tree" if options.beams else None)
+    shown = {"arcs": word is not None, "routing": options.routing, "tree": options.beams}
+    view = options.view or next((name for name, here in shown.items() if here), None)
     return trace.save(
         options.save, view=view, kind=options.kind, layer=options.layer, head=options.head, word=word
     )
@@ -144,6 +158,8 @@ def _print_trace(trace: Trace, options: LookOptions, names: dict[int, str]) -> N
         rows.logits(trace)
     elif options.activations:
         rows.activations(trace)
+    elif options.routing:
+        rows.routing(trace, kind)
     elif options.beams:
         rows.beams(trace)
     elif options.generate:
@@ -183,4 +199,6 @@ def _facts(
         facts["logits"] = rows.logit_facts(trace)
     if options.activations:
         facts["activations"] = rows.activation_facts(trace)
+    if options.routing:
+        facts["routing"] = routing_facts(trace, kind)
     return facts

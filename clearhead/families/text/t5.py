@@ -71,22 +71,27 @@ def _feedforward(c: Config) -> FeedForward:
 
 def _tied(c: Config) -> bool:
     """Newer config files say "tied" even for v1.1, whose head is untied: the stored tensors decide."""
-    return _PREFIX + "lm_head.weight" not in c.stored if c.stored else bool(c["tie_word_embeddings"])
+    return PREFIX + "lm_head.weight" not in c.stored if c.stored else bool(c["tie_word_embeddings"])
 
 
-def weights(c: Config, task: HeadKind, encoder_attention: str = "SelfAttention") -> Table:
-    """`encoder_attention` is their name for the self-attention of the encoder."""
+def weights(
+    c: Config,
+    task: HeadKind,
+    encoder_attention: str = "SelfAttention",
+    feedforward: str = "DenseReluDense",
+) -> Table:
+    """Their names for the self-attention of the encoder, and for the feed-forward layers."""
     attention = {"q": "q", "k": "k", "v": "v", "o": "out"}
     gated = c["feed_forward_proj"].startswith("gated-")
-    feedforward = {"wi_0": "gate", "wi_1": "up", "wo": "down"} if gated else {"wi": "up", "wo": "down"}
-    own, ff = ("SelfAttention", "attn", attention), ("DenseReluDense", "ff", feedforward)
+    linears = {"wi_0": "gate", "wi_1": "up", "wo": "down"} if gated else {"wi": "up", "wo": "down"}
+    own, ff = ("SelfAttention", "attn", attention), (feedforward, "ff", linears)
     alone = task in ONE_TOWER
     shared = "tower.embed.table.weight" if alone else "encoder.embed.table.weight"
     decoder = _side_rules("decoder", own, ("EncDecAttention", "cross", attention), ff)
     return (
-        Name(_PREFIX + "shared.weight", shared),
-        Alias(_PREFIX + "encoder.embed_tokens.weight", shared),
-        Alias(_PREFIX + "decoder.embed_tokens.weight", shared),
+        Name(PREFIX + "shared.weight", shared),
+        Alias(PREFIX + "encoder.embed_tokens.weight", shared),
+        Alias(PREFIX + "decoder.embed_tokens.weight", shared),
         *_side_rules(
             "encoder", (encoder_attention, "attn", attention), ff, ours="tower" if alone else "encoder"
         ),
@@ -103,9 +108,9 @@ def _head_rules(c: Config, task: HeadKind, table: str) -> Table:
             Name("classification_head.out_proj.{p}", "head.project.{p}"),
         ),
         "tags": (Name("classifier.{p}", "head.project.{p}"),),
-        "span": (Name(_PREFIX + "qa_outputs.{p}", "head.project.{p}"),),
+        "span": (Name(PREFIX + "qa_outputs.{p}", "head.project.{p}"),),
     }
-    theirs = _PREFIX + "lm_head.weight"
+    theirs = PREFIX + "lm_head.weight"
     return rules.get(task) or (Alias(theirs, table) if _tied(c) else Name(theirs, "head.weight"),)
 
 
@@ -114,11 +119,11 @@ def _side_rules(side: str, *sublayers: tuple[str, str, dict[str, str]], ours: st
     tower = ours or side
     bias = f"block.0.layer.0.{sublayers[0][0]}.relative_attention_bias.weight"
     rules = [
-        Name(f"{_PREFIX}{side}.{bias}", f"{tower}.positions.table.weight"),
-        Name(f"{_PREFIX}{side}.final_layer_norm.weight", f"{tower}.norm.weight"),
+        Name(f"{PREFIX}{side}.{bias}", f"{tower}.positions.table.weight"),
+        Name(f"{PREFIX}{side}.final_layer_norm.weight", f"{tower}.norm.weight"),
     ]
     for n, (them, us, inner) in enumerate(sublayers):
-        layer, block = f"{_PREFIX}{side}.block.{{i}}.layer.{n}.", f"{tower}.blocks.{{i}}."
+        layer, block = f"{PREFIX}{side}.block.{{i}}.layer.{n}.", f"{tower}.blocks.{{i}}."
         rules.append(Name(layer + "layer_norm.weight", f"{block}{us}_norm.weight"))
         rules += [Name(f"{layer}{them}.{a}.weight", f"{block}{us}.{b}.weight") for a, b in inner.items()]
     return tuple(rules)
@@ -132,7 +137,7 @@ def t5_classes(stem: str) -> dict[HeadKind, str]:
     }  # fmt: skip
 
 
-_PREFIX = "transformer."  # only two of their classes store it: those that wrap a base model
+PREFIX = "transformer."  # only two of their classes store it: those that wrap a base model
 V11 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 FAMILY = Family(
     name="t5",
@@ -143,7 +148,7 @@ FAMILY = Family(
     uses="any text to any text",
     spec=spec,
     weights=weights,
-    prefix=_PREFIX,
+    prefix=PREFIX,
     bare=frozenset({"tokens", "hidden", "encoder", "span"}),
     parent="transformer",
     architectures=t5_classes("T5"),

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..heads import CAVEAT, head_scores, switch
 from ..record import AttentionKind
+from ..routing import routing_facts_or_none
 from ..trace_data import TraceData
 
 HERE = Path(__file__).parent
@@ -72,6 +73,7 @@ def _kind(trace: TraceData, kind: AttentionKind) -> dict[str, Any]:
         "rows": [[label, int(is_special)] for label, is_special in zip(rows, special[0], strict=True)],
         "columns": [[label, int(is_special)] for label, is_special in zip(columns, special[1], strict=True)],
         "roles": [[scores.role(layer, head) for head in range(heads)] for layer in range(layers)],
+        "experts": routing_facts_or_none(trace, kind),
         "weights": base64.b64encode(gzip.compress(raw, 6, mtime=0)).decode(),
     }
 

@@ -4,8 +4,8 @@
 const began = performance.now();
 const data = JSON.parse(document.getElementById("data").textContent);
 const MESSAGES = {
-  en: { sink: "hide the first token", overview: "Every head of every layer. Click one, or use the arrow keys.", words: "What the selected token attends to", lens: "Logit lens: what each layer would predict", head: "layer {l}, head {h}", self: "self-attention", decoder: "decoder self-attention", cross: "cross-attention", embedding: "embedding", layer: "layer", other: "中文" },
-  zh: { sink: "隐藏第一个 token", overview: "每一层的每一个头。点击选择,或用方向键。", words: "所选 token 关注哪里", lens: "Logit lens:每一层会预测什么", head: "第 {l} 层,第 {h} 头", self: "自注意力", decoder: "解码器自注意力", cross: "交叉注意力", embedding: "词嵌入", layer: "层", other: "English" },
+  en: { sink: "hide the first token", overview: "Every head of every layer. Click one, or use the arrow keys.", words: "What the selected token attends to", lens: "Logit lens: what each layer would predict", experts: "Which experts each token went to, with their weights", load: "most used", head: "layer {l}, head {h}", self: "self-attention", decoder: "decoder self-attention", cross: "cross-attention", embedding: "embedding", layer: "layer", other: "中文" },
+  zh: { sink: "隐藏第一个 token", overview: "每一层的每一个头。点击选择,或用方向键。", words: "所选 token 关注哪里", lens: "Logit lens:每一层会预测什么", experts: "每个 token 经过哪些专家,以及权重", load: "用得最多", head: "第 {l} 层,第 {h} 头", self: "自注意力", decoder: "解码器自注意力", cross: "交叉注意力", embedding: "词嵌入", layer: "层", other: "English" },
 };
 const $ = (id) => document.getElementById(id);
 const dark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -157,6 +157,35 @@ function drawLens() {
   table.replaceChildren(...rows, foot);
 }
 
+// A hue for each expert; turning by the golden ratio keeps neighbours apart.
+const hue = (expert) => Math.round(360 * ((expert * 0.618034) % 1));
+
+function drawExperts() {
+  const e = currentKind().experts, table = $("experts-table");
+  $("experts").hidden = !e;
+  if (!e) return;
+  const cell = (name, text) => Object.assign(document.createElement(name), { textContent: text });
+  const top = document.createElement("tr"), loads = e.layers.map((_, l) => e.load[l].map((share, i) => `${i}: ${Math.round(100 * share)} %`).join("\n"));
+  top.append(cell("th", ""), ...e.tokens.map((token) => cell("th", token)), cell("th", message("load")));
+  const rows = e.layers.map((layer, l) => {
+    const tr = document.createElement("tr"), most = Math.max(...e.load[l]), last = cell("td", `${e.load[l].indexOf(most)}: ${Math.round(100 * most)} %`);
+    last.title = loads[l];
+    last.style.padding = "2px 6px";
+    tr.append(cell("th", `${message("layer")} ${layer}`), ...e.chosen[l].map((chosen) => {
+      const td = document.createElement("td");
+      td.append(...chosen.map(([expert, weight]) => {
+        const span = cell("span", `${expert} · ${weight.toFixed(2)}`);
+        span.style.background = `hsl(${hue(expert)} 55% 38%)`;
+        return span;
+      }));
+      if (!chosen.length) td.textContent = "–";
+      return td;
+    }), last);
+    return tr;
+  });
+  table.replaceChildren(top, ...rows);
+}
+
 function drawLabels() {
   document.documentElement.lang = state.language;
   for (const element of document.querySelectorAll("[data-text]")) element.textContent = message(element.dataset.text);
@@ -181,6 +210,7 @@ function choose(change) {
   state.head = (state.head + k.heads) % k.heads;
   state.row = Math.max(0, Math.min(state.row, k.rows.length - 1));
   if (["kind", "layer", "head", "sink"].some((name) => before[name] !== state[name])) drawOverview();
+  if (before.kind !== state.kind) drawExperts();
   drawMatrix(); drawText(); drawSummary();
 }
 
@@ -204,12 +234,12 @@ function addListeners() {
     if (step) { event.preventDefault(); choose({ row: state.row + step, column: -1 }); }
   };
   $("sink").onchange = (event) => choose({ sink: event.target.checked });
-  $("language").onclick = () => { state.language = state.language === "en" ? "zh" : "en"; drawLabels(); drawLens(); choose({}); };
+  $("language").onclick = () => { state.language = state.language === "en" ? "zh" : "en"; drawLabels(); drawLens(); drawExperts(); choose({}); };
   addEventListener("resize", () => { drawOverview(); choose({}); });
 }
 
 (async () => {
   for (const [name, k] of Object.entries(data.kinds)) { weights[name] = await unpack(k.weights); k.weights = null; }
-  drawLabels(); drawOverview(); choose({}); drawLens(); addListeners();
+  drawLabels(); drawOverview(); choose({}); drawLens(); drawExperts(); addListeners();
   document.documentElement.dataset.drawn = Math.round(performance.now() - began);
 })();

@@ -4,6 +4,7 @@ from .architecture import architecture
 from .benchmarks import bars, growth
 from .canvas import Picture, chinese_font
 from .evaluation import EvaluationView, WorstRow, draw_evaluation
+from .experts import expert_map
 from .heat import head_grid, heat_map, logit_lens_table, side_by_side, table_of_heads
 from .links import aligned, arcs, bipartite
 from .positions import position_picture
@@ -13,7 +14,7 @@ from .tree import beam_tree
 __all__ = [
     "Picture", "chinese_font", "heat_map", "side_by_side", "head_grid", "table_of_heads", "arcs",
     "bipartite", "aligned", "beam_tree", "logit_lens_table", "position_picture", "curves", "gradient_strip",
-    "architecture",
+    "architecture", "expert_map",
     # for the other packages
     "bars", "growth", "EvaluationView", "WorstRow", "draw_evaluation",
 ]  # fmt: skip

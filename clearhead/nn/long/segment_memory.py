@@ -35,6 +35,12 @@ class LayerMemory(LayerCache):
     def append(self, k_BHTE: Tensor, v_BHTE: Tensor) -> KV:
         return k_BHTE, v_BHTE  # they already include those of the memory
 
+    def append_routed(self, routed_BTE: Tensor) -> Tensor:
+        raise UnsupportedError(
+            "a segment memory does not keep which experts its tokens went to, so no capacity can be counted "
+            "over segments; set Router(capacity=None)"
+        )
+
     def end_segment(self, length: int) -> None:
         """Move the current segment into the memory, and keep the last `length` tokens."""
         if self._now_BTD is not None:

@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from ...bundle import Bundle, text_generator
 from ...errors import InputError
-from ...lens import AttentionKind, Token, Trace, head_scores, logit_lens, of_ids
+from ...lens import AttentionKind, Token, Trace, head_scores, logit_lens, of_ids, routing_facts
 from ..answers import without_head
-from ..compute_queue import CachedTrace
+from ..compute_queue import CachedTrace, ComputeQueue
 from ..facts import attention_kinds, causal_kinds, vocabulary
 from ..generation import TokenId, as_chat
 from ..logit_lens import lens_cell, lens_window
@@ -88,19 +88,6 @@ def routes(studio: Studio) -> APIRouter:
         with queue.slot():
             return _cell(cached.trace, kind, layer, head, q, k)
 
-    @router.get("/{id}/lens")
-    def lens(id: str, start: Index = 0, count: Annotated[int, Query(ge=1, le=64)] = 12) -> dict[str, Any]:
-        """What each layer would predict, for a window of positions."""
-        cached = queue.trace(id)
-        with queue.slot():
-            return lens_window(cached, start, count)
-
-    @router.get("/{id}/lens/top")
-    def lens_top(id: str, layer: Index, position: Index) -> dict[str, Any]:
-        cached = queue.trace(id)
-        with queue.slot():
-            return {"top": lens_cell(cached, layer, position)}
-
     @router.post("/{id}/without")
     def without(id: str, head: HeadRequest) -> dict[str, Any]:
         """The answer with one head ablated."""
@@ -121,7 +108,32 @@ def routes(studio: Studio) -> APIRouter:
         with queue.slot():
             return export_trace(cached.trace, ending, kind, layer, head)
 
+    _add_layer_routes(router, queue)
     return router
+
+
+def _add_layer_routes(router: APIRouter, queue: ComputeQueue) -> None:
+    """What the layers did besides attention: which experts they chose, what they would predict."""
+
+    @router.get("/{id}/routing")
+    def routing(id: str, kind: AttentionKind = "self") -> dict[str, Any]:
+        """Which experts every token went to, in the tower that has this attention; and their load."""
+        cached = queue.trace(id)
+        with queue.slot():
+            return routing_facts(cached.trace, kind)
+
+    @router.get("/{id}/lens")
+    def lens(id: str, start: Index = 0, count: Annotated[int, Query(ge=1, le=64)] = 12) -> dict[str, Any]:
+        """What each layer would predict, for a window of positions."""
+        cached = queue.trace(id)
+        with queue.slot():
+            return lens_window(cached, start, count)
+
+    @router.get("/{id}/lens/top")
+    def lens_top(id: str, layer: Index, position: Index) -> dict[str, Any]:
+        cached = queue.trace(id)
+        with queue.slot():
+            return {"top": lens_cell(cached, layer, position)}
 
 
 def traced(bundle: Bundle, request: TraceRequest) -> Trace:
@@ -168,6 +180,7 @@ def about(bundle: Bundle, cached: CachedTrace) -> dict[str, Any]:
         "seconds": cached.seconds,
         "bytes": cached.size,
         "lens": _has_lens(trace),
+        "experts": [kind for kind in trace.kinds if trace.expert_layers(trace.side_of(kind))],
         "vocabulary": vocabulary(bundle),
         "chat": cached.request["chat"],
         "notes": list(trace.notes),
