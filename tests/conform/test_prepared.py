@@ -5,12 +5,14 @@ by (`Product.dequantized`). What remains is the rounding of inputs: bounded prod
 rounding can do at most, and measured for the whole model. These matrices are compared with the weights.
 """
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import torch
 import zoo
+from matrix import combinations
 from packed import (
     INPUT_ROUNDING,
     Products,
@@ -30,10 +32,19 @@ import clearhead as ch
 from clearhead import nn as cn
 from clearhead.bundle.preparing import _input_importance
 from clearhead.engine import PRECISIONS, preparation, prepare_model
-from clearhead.nn.model import Model
 
-MODELS = pytest.mark.parametrize("spec", zoo.EVERY.values(), ids=list(zoo.EVERY))
-EVERY_PRECISION = pytest.mark.parametrize("precision", PRECISIONS)
+NAMES = list(zoo.EVERY)
+
+
+def int8_and_another(name: str, precision: str) -> bool:
+    others = [known for known in PRECISIONS if known != "int8"]
+    return precision in ("int8", others[NAMES.index(name) % len(others)])
+
+
+MODELS_AND_PRECISIONS = pytest.mark.parametrize(
+    ("name", "precision"),
+    combinations(itertools.product(NAMES, PRECISIONS), lambda *case: "-".join(case), int8_and_another),
+)
 # Between a row alone and in a padded batch, of the norm of the output.
 COMPANY = {"float32": 1e-5, "bfloat16": 5e-3, "int8": 1e-2, "int8-fine": 1e-3, "int4": 5e-3}
 PLAIN = [name for name in REFERENCES if name.endswith("/plain")]
@@ -66,32 +77,32 @@ def check(
     assert output.shape == wanted.shape and apart(output, wanted) < INPUT_ROUNDING[precision]
 
 
-@MODELS
-@EVERY_PRECISION
-def test_every_choice_of_the_core(spec: Model, precision: str) -> None:
+@MODELS_AND_PRECISIONS
+def test_every_choice_of_the_core(name: str, precision: str) -> None:
+    spec = zoo.EVERY[name]
     model = prepare_model(spec.build(), precision)
     check(model, precision, zoo.ids(2, 9, 1), zoo.ids(2, 9))
     layers = {name: x for name, x in model.named_modules() if isinstance(x, cn.LinearLayer)}
     assert [name for name, x in layers.items() if ".blocks." in name and x.product is None] == []
 
 
-@MODELS
-@EVERY_PRECISION
+@MODELS_AND_PRECISIONS
 @torch.inference_mode()
-def test_the_company_of_a_row_changes_no_bit(spec: Model, precision: str) -> None:
+def test_the_company_of_a_row_changes_no_bit(name: str, precision: str) -> None:
     """In a batch of the same shape: other rows may hold anything."""
+    spec = zoo.EVERY[name]
     model, source, target = prepare_model(spec.build(), precision), zoo.ids(3, 9, 1), zoo.ids(3, 9)
     output = zoo.run(model, source, target)
     source[1:], target[1:] = source[1:].flip(0), target[1:].flip(1)
     zoo.assert_same_bits(spec, zoo.run(model, source, target)[:1], output[:1])
 
 
-@MODELS
-@EVERY_PRECISION
+@MODELS_AND_PRECISIONS
 @torch.inference_mode()
-def test_a_row_alone_is_the_row_in_a_padded_batch(spec: Model, precision: str) -> None:
+def test_a_row_alone_is_the_row_in_a_padded_batch(name: str, precision: str) -> None:
     """Up to the last digits of attention, norms and plain layers, whose sums depend on shapes: these may move
     an input by a step of its rounding, here and there."""
+    spec = zoo.EVERY[name]
     model, source, target = prepare_model(spec.build(), precision), zoo.ids(1, 6), zoo.ids(1, 5)
     alone = zoo.run(model, source, target)
     noise, real = zoo.ids(2, 9, 7), torch.ones(2, 9, dtype=torch.long)
