@@ -1,9 +1,7 @@
 """Laws that every family obeys. None of them names one."""
 
-import inspect
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -11,10 +9,10 @@ from unittest.mock import patch
 import pytest
 import torch
 import transformers
-from references import BASE, KNOWN, REFERENCES, SPEAKING, TINY, Exact, Reference, in_own_memory, patient
+from reference_runs import Batch, answer_of, run_ours, run_theirs
+from references import BASE, KNOWN, REFERENCES, SPEAKING, TINY, Exact, Reference, in_own_memory
 from safetensors.torch import load_file
 from tolerance import assert_close
-from torch import Tensor
 
 import clearhead as ch
 from clearhead import nn as cn
@@ -25,78 +23,6 @@ from clearhead.weights import Ignore
 every = pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES)
 families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 known = pytest.mark.parametrize("family", KNOWN.values(), ids=KNOWN)
-LENGTH = 18
-
-
-@dataclass
-class Batch:
-    """Ours: three rows in one call, the second padded behind, the third in front. Theirs: each row alone."""
-
-    ids: Tensor
-    mask: Tensor
-    target: Tensor
-    wide: Tensor | None  # which tokens are global, for the families that have such
-
-    @staticmethod
-    def of(reference: Reference) -> "Batch":
-        config = reference.config()
-        key = torch.Generator().manual_seed(4)
-        vocab = min(config.vocab_size, getattr(config, "decoder_vocab_size", None) or config.vocab_size)
-        ids = torch.randint(3, vocab, (3, LENGTH), generator=key)
-        mask = torch.ones(3, LENGTH, dtype=torch.long)
-        mask[1, -5:], mask[2, :4] = 0, 0
-        ids[mask == 0] = getattr(config, "pad_token_id", None) or 0  # CodeGen's has no such key
-        if reference.reads_to_the_end:  # in the last slot, before a further token, and twice
-            ids[0, -2], ids[1, -6], ids[2, 7], ids[2, -1] = (config.eos_token_id,) * 4
-        wide = torch.zeros_like(mask)
-        wide[0, [0, 9]], wide[1, 3], wide[2, [4, 5, 17]] = 1, 1, 1
-        target = torch.randint(3, vocab, (3, 11), generator=key)
-        return Batch(ids, mask, target, wide if reference.takes_globals else None)
-
-    def rows(self) -> list[dict[str, Tensor]]:
-        """Each row without its padding, as theirs take it."""
-        real = [self.mask[i] == 1 for i in range(3)]
-        rows = [{"input_ids": self.ids[i, real[i]][None]} for i in range(3)]
-        if self.wide is not None:
-            for i, row in enumerate(rows):
-                row["global_attention_mask"] = self.wide[i, real[i]][None]
-        return rows
-
-    def rule(self) -> Tensor | cn.Mask:
-        """The mask of the whole batch, as ours take it."""
-        if self.wide is None:
-            return self.mask
-        return cn.mask_adapters.from_attention_mask(self.mask) & cn.mask_adapters.from_global_attention_mask(
-            self.wide
-        )
-
-
-def run_theirs(theirs: Any, batch: Batch) -> list[Any]:
-    patient(theirs)
-    more = {"output_hidden_states": True}
-    if "use_cache" in inspect.signature(theirs.forward).parameters:
-        more["use_cache"] = False  # of decoders alone, theirs counts the layers of the encoder
-    if takes_target(theirs):
-        pairs = zip(batch.rows(), batch.target, strict=True)
-        return [theirs(**row, decoder_input_ids=target[None], **more) for row, target in pairs]
-    rows = batch.rows()
-    if type(theirs).__name__.endswith("ForMultipleChoice"):  # (B, choices, T): questions with one choice
-        # With a mask of ones: ModernBERT's takes the mean over the mask it is given.
-        rows = [row | {"attention_mask": torch.ones_like(row["input_ids"])} for row in rows]
-        rows = [{name: x[:, None] for name, x in row.items()} for row in rows]
-    return [theirs(**row, **more) for row in rows]
-
-
-def takes_target(theirs: Any) -> bool:
-    """Whether theirs reads a target beside its source; its classifiers read the source twice."""
-    one_text = type(theirs).__name__.endswith(("ForSequenceClassification", "ForQuestionAnswering"))
-    return "decoder_input_ids" in inspect.signature(theirs.forward).parameters and not one_text
-
-
-def run_ours(ours: Any, batch: Batch, tap: cn.Tap = cn.OFF) -> Tensor:
-    if isinstance(ours, cn.EncoderDecoderModel):
-        return ours(batch.ids, batch.target, batch.rule(), tap=tap)
-    return ours(batch.ids, batch.rule(), tap=tap)
 
 
 @every
@@ -127,17 +53,10 @@ def test_same_numbers_as_the_reference(reference: Reference, dtype: torch.dtype,
             last = f"{side}.blocks.{len(layers) - 2}.out" if two_streams else f"{side}.out"
             assert_close(seen[last][row, where], layers[-1][0, :count], tolerance)
         per_token = answer.ndim == 3 and not isinstance(ours, cn.EncoderDecoderModel)
-        assert_close(answer[row, real] if per_token else answer[row], _answer(want), tolerance)
+        assert_close(answer[row, real] if per_token else answer[row], answer_of(want), tolerance)
         if "seq_relationship_logits" in want:
             second = ours.read_second(ours.states(batch.ids, batch.mask))
             assert_close(second[row], want["seq_relationship_logits"][0], tolerance)
-
-
-def _answer(want: Any) -> Tensor:
-    if "end_logits" in want:
-        return torch.stack([want["start_logits"][0], want["end_logits"][0]], dim=-1)
-    names = ("logits", "prediction_logits", "last_hidden_state")
-    return next(want[name] for name in names if name in want)[0]
 
 
 def _reference_run(reference: Reference, dtype: torch.dtype, folder: Path, batch: Batch) -> list[Any]:
@@ -170,7 +89,7 @@ def test_load_then_save_gives_back_the_same_folder(reference: Reference, tmp_pat
     again = in_own_memory(type(theirs).from_pretrained(tmp_path / "two", local_files_only=True).eval())
     batch = Batch.of(reference)
     for one, two in zip(run_theirs(theirs, batch), run_theirs(again, batch), strict=True):
-        assert torch.equal(_answer(one), _answer(two))
+        assert torch.equal(answer_of(one), answer_of(two))
 
 
 @known
