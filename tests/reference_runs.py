@@ -1,11 +1,14 @@
 """Running a reference and our model on one batch: three texts in, the answers of both out."""
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
-from references import Reference, patient
+from references import Exact, Reference, patient
 from torch import Tensor
 
 from clearhead import nn as cn
@@ -89,3 +92,15 @@ def answer_of(want: Any) -> Tensor:
         return torch.stack([want["start_logits"][0], want["end_logits"][0]], dim=-1)
     names = ("logits", "prediction_logits", "last_hidden_state")
     return next(want[name] for name in names if name in want)[0]
+
+
+@contextmanager
+def in_64_bits() -> Iterator[None]:
+    """Inside, a reference is built and computed in float64 throughout."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        # Marian's sines ask for 32 bits by name.
+        with Exact(), patch("torch.FloatTensor", torch.DoubleTensor):
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..errors import SpecError, nearest
+from ..errors import SpecError, nearest, quoted, shortened
 from ..nn import Model
 from ..weights import Table
 from . import schema
@@ -46,6 +47,22 @@ HEAD_BY_SUFFIX: dict[str, HeadKind] = {
     "Model": "hidden",
 }
 
+# Keys that other models, or older files, call otherwise: a name, and what a family that lacks it may call it.
+OTHER_NAMES: dict[str, tuple[str, ...]] = {
+    "hidden_size": ("n_embd", "d_model", "dim"),
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "encoder_layers"),
+    "num_attention_heads": ("n_head", "n_heads", "num_heads", "encoder_attention_heads"),
+    "max_position_embeddings": ("n_positions",),
+    "num_experts": ("num_local_experts", "n_routed_experts"),
+    "num_local_experts": ("n_routed_experts",),
+    "attention_probs_dropout_prob": ("attention_dropout",),
+    "initializer_range": ("init_std",),
+    "head_dim": ("d_kv",),
+    "n_token": ("vocab_size",),
+    "n_embed": ("hidden_size",),
+}
+CLASS_HEAD = re.compile("For[A-Z][A-Za-z]*$")
+
 
 class Config(dict[str, Any]):
     """Their config.json over the family's defaults; a key that is in neither is an error."""
@@ -81,6 +98,7 @@ class Family:
     bare: frozenset[HeadKind] = frozenset({"hidden"})  # the classes whose files leave the prefix out
     parent: str | None = None  # the family it descends from, for the family tree
     model_type: str | None = None  # what config.json calls it, where that is not its name
+    only: Mapping[str, Any] = field(default_factory=dict)  # keys with one supported value: see ONLY_SUPPORTED
     also: tuple[str, ...] = ()  # other models of the same architecture, for tables of families
 
     @property
@@ -107,13 +125,40 @@ class Family:
         return ONE_TOWER.get(head) if self.mode == "encoder-decoder" else None
 
     def config(self, values: Mapping[str, Any], stored: Iterable[str] = ()) -> Config:
-        normalized = normalize_config(values)
-        schema.check_config(normalized, self.defaults)
+        normalized = self._own_names(normalize_config(values))
+        schema.check_config(normalized, self.defaults, self.only)
         config = Config({**self.defaults, **normalized})
+        if "rope_parameters" in self.defaults:
+            config["rope_parameters"] = self._rope_parameters(config, values)
         if config.get("id2label"):  # their number wins over a default for it
             config.pop("num_labels", None)
         config.stored = frozenset(stored)
         return config
+
+    def _own_names(self, config: dict[str, Any]) -> dict[str, Any]:
+        """The config with this family's names of keys. As with theirs, another name wins over its own."""
+        for name, others in OTHER_NAMES.items():
+            own = next((key for key in others if key in self.defaults), None)
+            if own is not None and name not in self.defaults and config.get(name) is not None:
+                config[own] = config.pop(name)
+        return config
+
+    def _rope_parameters(self, config: Config, given: Mapping[str, Any]) -> Any:
+        """Those of the config, with the family's base of the frequencies where they have none."""
+        default, rope = self.defaults["rope_parameters"], config["rope_parameters"]
+        kinds = [kind for kind, value in default.items() if isinstance(value, dict)]
+        if kinds:
+            # Their classes read nothing of a `rope_parameters` without such objects; older keys are flat.
+            flat = given.get("rope_parameters")
+            if flat and not any(kind in flat for kind in kinds):
+                expected = f"expected an object for each of {', '.join(kinds)}"
+                raise SpecError(f"rope_parameters is {quoted(flat)}; {expected}")
+            return rope
+        if any(isinstance(value, dict) for value in rope.values()):
+            raise SpecError(f"rope_parameters is {quoted(rope)}; {self.title} has one object for all layers")
+        theta = config.get("rotary_emb_base", default.get("rope_theta"))
+        own = "rope_parameters" in normalize_config(given) and rope.get("rope_theta")
+        return rope if own or theta is None else {**rope, "rope_theta": theta}
 
     def task(self, config: Mapping[str, Any]) -> HeadKind:
         """Which head a checkpoint has, from the class that saved it; by default the language-model head."""
@@ -123,10 +168,26 @@ class Family:
         for task, name in self.architectures.items():
             if classes[0] == name:
                 return task
-        for suffix, task in HEAD_BY_SUFFIX.items():
-            if str(classes[0]).endswith(suffix):
-                return task if task != "pretrain" or task in self.architectures else "tokens"
-        return "tokens"
+        suffix = class_suffix(str(classes[0]))
+        if suffix is None or config.get("auto_map"):
+            raise SpecError(self._unknown_class(classes[0], config))
+        task = HEAD_BY_SUFFIX[suffix]
+        return task if task != "pretrain" or task in self.architectures else "tokens"
+
+    def _unknown_class(self, name: object, config: Mapping[str, Any]) -> str:
+        line = f"architectures names {quoted(name)}, a class that is not known here"
+        if config.get("auto_map"):
+            line += "; it is code from the model's repository (auto_map), which Clearhead never runs"
+        known = shortened(", ".join(self.architectures.values()), 120)
+        return f"{line}; {self.title} has {known}"
+
+
+def class_suffix(name: str) -> str | None:
+    """The part of a class name that determines its head; None for a head that is not known."""
+    # A head is named after a word "For"; RoFormer has these letters, too, in its name.
+    named = CLASS_HEAD.search(name)
+    suffixes = [named[0]] if named else [end for end in HEAD_BY_SUFFIX if not end.startswith("For")]
+    return next((end for end in suffixes if end in HEAD_BY_SUFFIX and name.endswith(end)), None)
 
 
 def normalize_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,14 +196,12 @@ def normalize_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if "torch_dtype" in config:
         config.setdefault("dtype", config.pop("torch_dtype"))
     theta, scaling = config.pop("rope_theta", None), config.pop("rope_scaling", None)
-    if theta is not None or scaling is not None:
-        old = {"rope_theta": theta} if theta is not None else {}
-        old |= _as_dict(scaling)
-        if "type" in old:  # an even older key name
-            old.setdefault("rope_type", old.pop("type"))
-        config["rope_parameters"] = {"rope_type": "default", **old, **_as_dict(config.get("rope_parameters"))}
+    rope = scaling or config.pop("rope_parameters", None)
+    if theta is not None:
+        rope = {"rope_theta": theta} | rope if isinstance(rope, dict) else rope or {"rope_theta": theta}
+    if isinstance(rope, dict):
+        rope = {"rope_type": rope.get("type", "default"), **rope}  # an even older key name
+        rope.pop("type", None)
+    if rope is not None:
+        config["rope_parameters"] = rope
     return config
-
-
-def _as_dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

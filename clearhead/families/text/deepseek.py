@@ -40,6 +40,10 @@ def v3_spec(c: Config, task: HeadKind) -> SingleStack:
 def _spec(c: Config, task: HeadKind, router: Router) -> SingleStack:
     if c["num_key_value_heads"] not in (None, c["num_attention_heads"]):
         raise SpecError("num_key_value_heads must be num_attention_heads: latent attention has keys for each")
+    if c.get("head_dim") not in (None, c["qk_rope_head_dim"]):
+        raise SpecError(
+            f"head_dim is {c['head_dim']}; only qk_rope_head_dim, {c['qk_rope_head_dim']}, is known"
+        )
     head_dim, rope = c["qk_nope_head_dim"] + c["qk_rope_head_dim"], c["rope_parameters"]
     all_dim = rope.get("mscale_all_dim") if rope.get("rope_type", "default") != "default" else None
     stretched = yarn_amplitude(rope, all_dim) if all_dim else 1.0
