@@ -7,6 +7,7 @@ count if the reference itself cannot be built or run with it.
 import json
 import shutil
 import traceback
+import warnings
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -154,17 +155,8 @@ def attempt(case: Case, folder: Path) -> tuple[Found, str]:
 def _attempt(case: Case, folder: Path, dtype: torch.dtype) -> tuple[Found, str]:
     raw = case.config_json()
     try:
-        config = type(case.reference.config()).from_dict(deepcopy(raw))
-        kind = getattr(transformers, case.reference.family.architectures[case.reference.task])
-        with torch.device("meta"):
-            count = sum(p.numel() for p in kind(deepcopy(config)).parameters())
-        if count > LARGEST:
-            return "not counted", f"{count:,} numbers"
-        theirs = case.reference.model(dtype, config)
-        batch = Batch.of(case.reference, config)
-        wanted = [answer_of(outputs) for outputs in run_theirs(theirs, batch)]
-        shutil.rmtree(folder, ignore_errors=True)
-        theirs.save_pretrained(folder)
+        with warnings.catch_warnings(action="ignore"):  # theirs, about odd values
+            batch, wanted = _reference_run(case, raw, folder, dtype)
     except Exception as error:
         return "not counted", f"{type(error).__name__}: {error}"
     if not all(torch.isfinite(want).all() for want in wanted):
@@ -178,6 +170,28 @@ def _attempt(case: Case, folder: Path, dtype: torch.dtype) -> tuple[Found, str]:
     except Exception:
         return "traceback", traceback.format_exc(limit=-3)
     return _compare(ours, batch, wanted)
+
+
+def _reference_run(
+    case: Case, raw: dict[str, Any], folder: Path, dtype: torch.dtype
+) -> tuple[Batch, list[Tensor]]:
+    """The answers of the reference with this config; its weights are written into the folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(raw))
+    config = transformers.AutoConfig.from_pretrained(folder)
+    if type(config) is not type(case.reference.config()):  # Mistral with layer_types is Ministral to them
+        raise ValueError(f"they read it as another model, {type(config).__name__}")
+    kind = getattr(transformers, case.reference.family.architectures[case.reference.task])
+    with torch.device("meta"):
+        count = sum(p.numel() for p in kind(deepcopy(config)).parameters())
+    if count > LARGEST:
+        raise ValueError(f"{count:,} numbers are too many for a test")
+    theirs = case.reference.model(dtype, config)
+    batch = Batch.of(case.reference, config)
+    wanted = [answer_of(outputs) for outputs in run_theirs(theirs, batch)]
+    theirs.save_pretrained(folder)
+    return batch, wanted
 
 
 def _compare(ours: Any, batch: Batch, wanted: list[Tensor]) -> tuple[Found, str]:

@@ -156,7 +156,11 @@ class Family:
             return rope
         if any(isinstance(value, dict) for value in rope.values()):
             raise SpecError(f"rope_parameters is {quoted(rope)}; {self.title} has one object for all layers")
-        theta = config.get("rotary_emb_base", default.get("rope_theta"))
+        scaled = given.get("rope_scaling") or given.get("rope_parameters")
+        if default.get("rope_type", "default") != "default" and "rope_theta" in given and not scaled:
+            # Theirs would take its own scaling, base included, and ignore this one.
+            raise SpecError(f"{self.title} has a rope_theta without rope_scaling; expected both or neither")
+        theta = config["rotary_emb_base"] if "rotary_emb_base" in self.defaults else default.get("rope_theta")
         own = "rope_parameters" in normalize_config(given) and rope.get("rope_theta")
         return rope if own or theta is None else {**rope, "rope_theta": theta}
 

@@ -135,6 +135,7 @@ ONLY_SUPPORTED: dict[str, Any] = {
     "position_embedding_type": "absolute",
     "pruned_heads": {},
     "use_bidirectional_attention": False,
+    "use_mrope": False,  # of Qwen's models for images
 }
 BY_TYPE: dict[type, ValueKind] = {
     bool: BOOLEAN,

@@ -16,7 +16,10 @@ from ..errors import quoted
 from .family import Family, class_suffix, normalize_config
 
 SHOWN_KEYS = 3
+OTHER_MODE = 0.15  # how much similarity a family loses that reads in another direction
 NEAR = 0.25  # similarity of architectures from which a family is worth naming
+
+HELP = "'clearhead families' lists what is supported, CONTRIBUTING.md how to add a family"
 
 # What a key of config.json tells about models that read or compute something else.
 MEDIA = {
@@ -36,15 +39,15 @@ NO_ARCHITECTURE = {
     "model_type", "architectures", "dtype", "transformers_version", "_name_or_path", "auto_map",
     "id2label", "label2id", "problem_type", "return_dict", "is_encoder_decoder", "chunk_size_feed_forward",
     "num_return_sequences", "finetuning_task", "task_specific_params", "prefix", "pretraining_tp",
-    "torchscript",
+    "torchscript", "dense_act_fn", "is_gated_act",
 }  # fmt: skip
 NO_ARCHITECTURE_PARTS = ("drop", "init", "token_id", "output_", "use_cache", "loss", "cls_token", "_coef")
 # Which way a model with this head reads.
 MODES = {
-    "ForCausalLM": ("causal",),
-    "LMHeadModel": ("causal",),
-    "ForMaskedLM": ("bidirectional",),
-    "ForConditionalGeneration": ("encoder-decoder",),
+    "ForCausalLM": "causal",
+    "LMHeadModel": "causal",
+    "ForMaskedLM": "bidirectional",
+    "ForConditionalGeneration": "encoder-decoder",
 }
 
 
@@ -64,13 +67,15 @@ def explain_unsupported(config: Mapping[str, Any], families: Iterable[Family]) -
         line += " and needs code from its repository, which Clearhead never runs"
     if media := _media(config):
         return f"{line}: it reads {media}; only text families are supported ('clearhead families' lists them)"
-    if any(key in config for key in RECURRENT):
-        line += ": it has recurrent layers (state space, linear attention), which no family here has"
     found = nearest_family(config, families)
-    near = _describe(found) if found.similarity >= NEAR else "no supported family is near it"
-    return (
-        f"{line}; {near}. 'clearhead families' lists what is supported, CONTRIBUTING.md how to add a family"
-    )
+    if any(key in config for key in RECURRENT):
+        near = f"; its other layers are like {found.family.title}'s" if found.similarity >= NEAR else ""
+        return (
+            f"{line}: it has recurrent layers (state space, linear attention), which no family here has{near}"
+        )
+    if found.similarity < NEAR:
+        return f"{line}; no family is near it, by its keys {found.family.title} is the closest. {HELP}"
+    return f"{line}; {_describe(found)}. {HELP}"
 
 
 def _describe(found: Nearest) -> str:
@@ -86,7 +91,11 @@ def nearest_family(config: Mapping[str, Any], families: Iterable[Family]) -> Nea
     families = list(families)
     own = architecture_keys(config)
     weights = _weights(families)
-    ranked = [(_similarity(config, own, family, weights), family) for family in _same_mode(config, families)]
+    modes = _modes(config)
+    ranked = [
+        (_similarity(config, own, family, weights) - OTHER_MODE * (family.mode not in modes), family)
+        for family in families
+    ]
     similarity, family = max(ranked, key=lambda pair: pair[0])
     return Nearest(family, similarity, sorted(key for key in own - set(family.defaults) if config.get(key)))
 
@@ -140,14 +149,12 @@ def _stem(name: str) -> str:
     return name[:80].removesuffix(class_suffix(name[:80]) or "")
 
 
-def _same_mode(config: Mapping[str, Any], families: list[Family]) -> list[Family]:
-    """The families that read in the same direction, as far as the config says."""
-    modes = [mode for name in _classes(config) for mode in MODES.get(class_suffix(name) or "", ())]
+def _modes(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The directions in which it may read, as far as the config says."""
     if config.get("is_encoder_decoder") is True:
-        modes = ["encoder-decoder"]
-    elif not modes and "is_encoder_decoder" in config:
-        modes = ["causal", "bidirectional"]
-    return [family for family in families if family.mode in modes] or families
+        return ("encoder-decoder",)
+    by_class = (MODES.get(class_suffix(name) or "") for name in _classes(config))
+    return tuple(mode for mode in by_class if mode) or ("causal", "bidirectional")
 
 
 def _media(config: Mapping[str, Any]) -> str:

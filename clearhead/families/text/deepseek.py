@@ -126,6 +126,7 @@ V2 = replace(
         "hidden": "DeepseekV2Model",
     },
     defaults=DEFAULTS,
+    only={"scoring_func": "softmax", "norm_topk_prob": False, "moe_layer_freq": 1},
     sizes={
         "deepseek-v2-lite": {
             "hidden_size": 2048, "intermediate_size": 10944, "num_hidden_layers": 27,
@@ -161,6 +162,7 @@ V3 = replace(
         "moe_intermediate_size": 2048, "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4,
         "norm_topk_prob": True, "rope_interleave": True, "bos_token_id": 0, "eos_token_id": 1,
     },
+    only={"scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1},
     sizes={
         "deepseek-v3": {
             "max_position_embeddings": 163840,

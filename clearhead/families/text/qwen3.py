@@ -37,7 +37,8 @@ FAMILY = replace(
     defaults={
         **llama.DEFAULTS, "vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
         "head_dim": 128, "max_position_embeddings": 32768, "use_sliding_window": False,
-        "sliding_window": 4096, "max_window_layers": 28, "bos_token_id": None, "eos_token_id": None,
+        "layer_types": None, "sliding_window": 4096, "max_window_layers": 28, "bos_token_id": None,
+        "eos_token_id": None,
     },
     sizes={
         "qwen3-0.6b": {

@@ -26,7 +26,8 @@ def qwen3_spec(c: Config, task: HeadKind) -> SingleStack:
 
 def _every_other_sliding(c: Config) -> list[str]:
     """Which layers have a window, if any has: every other one, up to a layer."""
-    sliding = [i % 2 == 0 and i < c["max_window_layers"] for i in range(c["num_hidden_layers"])]
+    last = c["max_window_layers"] if c["use_sliding_window"] else 0
+    sliding = [i % 2 == 0 and i < last for i in range(c["num_hidden_layers"])]
     return ["sliding_attention" if here else "full_attention" for here in sliding]
 
 
