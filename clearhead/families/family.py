@@ -153,6 +153,9 @@ class Family:
             if flat and not any(kind in flat for kind in kinds):
                 expected = f"expected an object for each of {', '.join(kinds)}"
                 raise SpecError(f"rope_parameters is {quoted(flat)}; {expected}")
+            scaling = given.get("rope_scaling")
+            if scaling and "rope_type" not in scaling:
+                raise SpecError(f"rope_scaling is {quoted(scaling)}; expected a rope_type in it")
             return rope
         if any(isinstance(value, dict) for value in rope.values()):
             raise SpecError(f"rope_parameters is {quoted(rope)}; {self.title} has one object for all layers")

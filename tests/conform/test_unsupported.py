@@ -72,14 +72,16 @@ def test_models_of_other_kinds_are_told_as_such(name: str, folder: Path) -> None
 
 
 def test_a_slip_in_the_type_names_the_family(folder: Path) -> None:
-    line = refusal(folder, changed(folder, model_type="lama"))
+    llama = changed(folder)
+    line = refusal(folder, llama | {"model_type": "lama"})
     assert "nearest: LLaMA ('llama'), which has the same keys" in line
     opt = transformers.AutoConfig.for_model("opt").to_dict() | {"model_type": "opt2"}
     assert "nearest: OPT ('opt'), which has the same keys" in refusal(folder, opt)
-    line = refusal(folder, changed(folder, model_type="zebra", stripes=7, architectures=["ZebraForCausalLM"]))
+    zebra = {"model_type": "zebra", "stripes": 7, "architectures": ["ZebraForCausalLM"]}
+    line = refusal(folder, llama | zebra)
     assert "'zebra' is not supported; nearest: LLaMA ('llama'), which does not know stripes." in line
-    hostile = changed(folder, model_type="\x1b[31m\u202e" * 99, **{"\n\x1b[2J" * 50: 1})
-    assert refusal(folder, hostile).startswith("model_type ")
+    hostile = {"model_type": "\x1b[31m\u202e" * 99, "\n\x1b[2J" * 50: 1}
+    assert refusal(folder, llama | hostile).startswith("model_type ")
 
 
 REMOTE = {"AutoConfig": "configuration_x.XConfig", "AutoModelForCausalLM": "modeling_x.XForCausalLM"}

@@ -99,7 +99,7 @@ def _replaced(name: str) -> bool:
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 102400, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
-    "num_attention_heads": 32, "num_key_value_heads": None, "hidden_act": "silu",
+    "num_attention_heads": 32, "num_key_value_heads": None, "head_dim": None, "hidden_act": "silu",
     "max_position_embeddings": 2048, "initializer_range": 0.02, "rms_norm_eps": 1e-6,
     "tie_word_embeddings": False, "attention_bias": False, "attention_dropout": 0.0, "mlp_bias": False,
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "first_k_dense_replace": 0,
