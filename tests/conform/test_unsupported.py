@@ -77,8 +77,8 @@ def test_a_slip_in_the_type_names_the_family(folder: Path) -> None:
     assert "nearest: LLaMA ('llama'), which has the same keys" in line
     opt = transformers.AutoConfig.for_model("opt").to_dict() | {"model_type": "opt2"}
     assert "nearest: OPT ('opt'), which has the same keys" in refusal(folder, opt)
-    zebra = {"model_type": "zebra", "stripes": 7, "architectures": ["ZebraForCausalLM"]}
-    line = refusal(folder, llama | zebra)
+    striped = {"model_type": "zebra", "stripes": 7, "architectures": ["LlamaZebraForCausalLM"]}
+    line = refusal(folder, llama | striped)
     assert "'zebra' is not supported; nearest: LLaMA ('llama'), which does not know stripes." in line
     hostile = {"model_type": "\x1b[31m\u202e" * 99, "\n\x1b[2J" * 50: 1}
     assert refusal(folder, llama | hostile).startswith("model_type ")
