@@ -206,7 +206,7 @@ def normalize_config(config: Mapping[str, Any]) -> dict[str, Any]:
     rope = scaling or config.pop("rope_parameters", None)
     if theta is not None:
         rope = {"rope_theta": theta} | rope if isinstance(rope, dict) else rope or {"rope_theta": theta}
-    if isinstance(rope, dict):
+    if isinstance(rope, dict) and (theta is not None or scaling or "type" in rope):
         rope = {"rope_type": rope.get("type", "default"), **rope}  # an even older key name
         rope.pop("type", None)
     if rope is not None:
