@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import torch
 import transformers
-from reference_runs import Batch, answer_of, in_64_bits, run_ours, run_theirs
+from reference_runs import Batch, answer_of, in_64_bits, row_of, run_ours, run_theirs
 from references import LONGROPE, ROPES, Reference
 from tolerance import assert_close
 from torch import Tensor
@@ -198,10 +198,8 @@ def _compare(ours: Any, batch: Batch, wanted: list[Tensor]) -> tuple[Found, str]
     try:
         answer = run_ours(ours, batch)
         for row, want in enumerate(wanted):
-            real = batch.mask[row] == 1
-            per_token = answer.ndim == 3 and not isinstance(ours, ch.nn.EncoderDecoderModel)
             tolerance = {torch.float32: 1e-5, torch.float64: 1e-10}[want.dtype]
-            assert_close(answer[row, real] if per_token else answer[row], want, tolerance)
+            assert_close(row_of(ours, answer, batch, row, want), want, tolerance)
     except AssertionError as error:
         return "other numbers", " ".join(str(error).split())[:160]
     except ClearheadError as error:  # only the call shows that a kernel cannot do it

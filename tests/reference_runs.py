@@ -94,6 +94,15 @@ def answer_of(want: Any) -> Tensor:
     return next(want[name] for name in names if name in want)[0]
 
 
+def row_of(ours: Any, answer: Tensor, batch: Batch, row: int, want: Tensor) -> Tensor:
+    """Our answer for one of the texts, without its padding, in the shape of theirs."""
+    per_token = answer.ndim == 3 and not isinstance(ours, cn.EncoderDecoderModel)
+    if not per_token:
+        return answer[row]
+    given = answer[row, batch.mask[row] == 1]
+    return given[:, 0] if want.ndim == 1 else given  # ELECTRA's discriminator drops the last dimension
+
+
 @contextmanager
 def in_64_bits() -> Iterator[None]:
     """Inside, a reference is built and computed in float64 throughout."""

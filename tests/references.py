@@ -58,6 +58,15 @@ BASE: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 BASE |= {name: {"num_key_value_heads": 4, "head_dim": 4} for name in ("deepseek_v2", "deepseek_v3")}
 SPEAKING: dict[str, dict[str, Any]] = {"reformer": {"is_decoder": True}}
+
+
+def tiny_sizes(family: Family, task: HeadKind = "tokens") -> dict[str, Any]:
+    """The config keys of a tiny model of this family, for `ch.build`."""
+    sizes = {**TINY, **BASE.get(family.name, {})}
+    sizes = {key: value for key, value in sizes.items() if key in family.defaults}
+    return sizes | (SPEAKING.get(family.name, {}) if task == "tokens" else {})
+
+
 VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
     "transformer": {
         "three-tables": {"tie_word_embeddings": False},

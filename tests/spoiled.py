@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from references import BASE, SPEAKING, TINY
+from references import tiny_sizes
 from trained import trained, write
 
 import clearhead as ch
@@ -76,8 +76,7 @@ def bases(folder: Path) -> dict[str, Path]:
 
 
 def _sizes(family: Family, vocab: int) -> dict[str, Any]:
-    sizes = {key: value for key, value in {**TINY, **XL}.items() if key in family.defaults}
-    sizes |= BASE.get(family.name, {}) | SPEAKING.get(family.name, {})
+    sizes = {key: value for key, value in XL.items() if key in family.defaults} | tiny_sizes(family)
     return sizes | {key: vocab for key in ("vocab_size", "decoder_vocab_size") if key in sizes}
 
 

@@ -12,7 +12,7 @@ from tolerance import assert_close
 
 from clearhead import nn as cn
 from clearhead.nn.attention import TokenMixer
-from clearhead.nn.block import Order
+from clearhead.nn.block import BlockOrder
 from clearhead.nn.feedforward import ACTIVATIONS, FeedForward
 from clearhead.nn.heads import Head
 from clearhead.nn.init import Init
@@ -144,7 +144,7 @@ def _choices() -> dict[str, dict[str, object]]:
         if isinstance(scheme, cn.Learned) and scheme.length < 48:
             schemes[name] = replace(scheme, length=48)
     made: dict[str, dict[str, object]] = {n: {"positions": s} for n, s in schemes.items()}
-    made |= {f"order-{o}": {"block": block(order=o)} for o in get_args(Order)}
+    made |= {f"order-{o}": {"block": block(order=o)} for o in get_args(BlockOrder)}
     made |= {f"norm-{n}": {"block": block(norm=sample(k))} for n, k in Norm.kinds().items()}
     made |= {f"kernel-{n}": {"block": block(attention=attention(kernel=sample(k)))}
              for n, k in AttentionKernel.kinds().items()}  # fmt: skip

@@ -17,6 +17,7 @@ INSTEAD = {  # what a model that does not generate can do
     "tags": "labels tokens: clearhead predict does that",
     "span": "finds answers in a text: clearhead predict does that",
     "choice": "scores the choices of a question: clearhead predict does that",
+    "replaced": "finds replaced tokens: clearhead predict does that",
     "pair": "says whether two texts follow each other: clearhead predict does that",
     "pretrain": "fills in masked words: clearhead predict does that",
     "encoder": "gives hidden states: clearhead embed makes sentence vectors of them",

@@ -232,6 +232,10 @@ def _prediction(
         ]
         return Prediction("answers", context, tuple(best_answers(every, top)), notes)
     (encoding,), (output,) = group, outputs
+    if bundle.task == "replaced":  # one logit per token: that of the first of two classes is 0
+        output = torch.cat([torch.zeros_like(output), output], dim=-1)
+        guesses = tag_guesses(output, encoding, ["original", "replaced"])
+        return Prediction("tags", text, tuple(guesses), notes)
     if bundle.task == "tags":
         return Prediction("tags", text, tuple(tag_guesses(output, encoding, _names(bundle, output))), notes)
     if bundle.task in ("tokens", "pretrain") and not second:

@@ -73,13 +73,11 @@ def prepare_bundle(
 
 def _input_importance(bundle: BundleParts) -> dict[nn.Module, Tensor]:
     """How large the inputs of each layer are, measured on random ids: as good as text (docs/log.md)."""
-    model, sizes = bundle.model, []
-    for tower in bundle.spec.towers.values():
-        length = min(CALIBRATION_LENGTH, tower.max_length or CALIBRATION_LENGTH)
-        sizes.append((tower.embed, length))
+    model, spec = bundle.model, bundle.spec
+    length = min(CALIBRATION_LENGTH, spec.max_length or CALIBRATION_LENGTH)
     inputs = [
-        embed.example(CALIBRATION_ROWS, length, generator(0, "calibration", str(i)))
-        for i, (embed, length) in enumerate(sizes[: bundle.spec.inputs])
+        tower.embed.example(CALIBRATION_ROWS, length, generator(0, "calibration", str(i)))
+        for i, tower in enumerate(list(spec.towers.values())[: spec.inputs])
     ]
     return input_squares(model, lambda: model(*inputs))
 

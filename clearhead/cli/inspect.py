@@ -26,6 +26,7 @@ HEAD_OUTPUTS: dict[HeadKind, str] = {
     "tags": "a label for every token",
     "span": "the span of an answer",
     "choice": "the score of one of several choices",
+    "replaced": "whether each token was replaced by another",
     "pair": "whether two texts follow each other",
     "pretrain": "words at every token, and whether two texts follow each other",
 }

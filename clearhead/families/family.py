@@ -13,10 +13,12 @@ from ..weights import Table
 from . import schema
 
 HeadKind = Literal[
-    "hidden", "tokens", "labels", "tags", "span", "choice", "pair", "pretrain", "encoder", "decoder"
-]
+    "hidden", "tokens", "labels", "tags", "span", "choice", "pair", "pretrain", "replaced",
+    "encoder", "decoder",
+]  # fmt: skip
 """What the head outputs: states, words, a label, a label per token, a span, the score of one of several
-choices, whether two texts follow; `pretrain` is words with a second head for whether two texts follow.
+choices, whether two texts follow; `pretrain` is words with a second head for whether two texts follow,
+`replaced` whether each token was replaced by another (ELECTRA).
 
 Of a family with both towers, `encoder` is the encoder alone, which outputs states, and `decoder` the decoder
 alone, which outputs words."""

@@ -62,7 +62,7 @@ STRINGS = ValueKind(_list_of(lambda value: isinstance(value, str)), "a list of s
 INT_OR_LIST = ValueKind(
     lambda value: _is_int(value) or _list_of(_is_int)(value), "a whole number or a list of them"
 )
-PATTERNS = ValueKind(
+REPEATED_LISTS = ValueKind(
     _list_of(
         lambda item: (
             _list_of(lambda _: True)(item)
@@ -104,7 +104,7 @@ BY_NAME: dict[str, ValueKind] = {
     "local_rope_theta": NUMBER.or_null(),
     "global_attn_every_n_layers": INTEGER.or_null(),
     "attention_window": INT_OR_LIST,
-    "attention_types": PATTERNS.or_null(),
+    "attention_types": REPEATED_LISTS.or_null(),
     "attention_layers": STRINGS.or_null(),
     "num_buckets": INT_OR_LIST.or_null(),
     "hash_seed": ValueKind(

@@ -8,7 +8,7 @@ from .attention import (
     TokenMixer,
     TokenMixerModule,
 )
-from .block import Block, BlockModule
+from .block import Block, BlockModule, BlockOrder
 from .cache import KV, Cache, is_identity
 from .cache_precision import (
     CACHE_PRECISIONS,
@@ -83,7 +83,7 @@ __all__ = [
     "Cache", "SegmentMemory", "Tap", "OFF", "Recorder", "sites", "Kernel", "AttentionKernel", "AttentionCall",
     "TokenMixer", "Positions", "PositionScheme", "BoundPositions", "Embed", "Embedding", "Init",
     # for the other packages
-    "MixtureOfExperts", "LatentAttention",
+    "MixtureOfExperts", "LatentAttention", "BlockOrder",
     "MultiHead", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "is_identity", "Context",
     "States", "CallShape", "DeviceType", "HiddenShape", "PartCost", "PositionCost", "linear_cost",
     "matmul_cost", "generator", "TokenEmbedding", "Activation", "FeedForward", "Head", "TokenLogits",

@@ -28,7 +28,7 @@ from .layers import Dropout
 from .norm import Layer, Norm
 from .positions import Positions, PositionScheme
 
-Order = Literal["pre", "post", "output", "normed", "sandwich", "parallel", "parallel-shared"]
+BlockOrder = Literal["pre", "post", "output", "normed", "sandwich", "parallel", "parallel-shared"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Block(Spec):
     feedforward: FeedForward
     norm: Norm = field(default_factory=Layer)
     attention_norm: Norm | None = None  # of the attention; None: as `norm`
-    order: Order = "pre"
+    order: BlockOrder = "pre"
     cross: Attention | None = None
     dropout: Rate = 0.0  # on what each sub-layer adds to the stream
     scale: float = 1.0  # of what each sub-layer adds to the stream (Granite)

@@ -61,7 +61,10 @@ class _Lesson:
 
     def steps(self) -> list[dict[str, Any]]:
         record = self.trace.steps(self.kind, self.layer, self.head)
-        output, hidden = self.activations[f"{self.part}.out"], self.activations["ff.hidden"]
+        output, ff_out = self.activations[f"{self.part}.out"], self.activations["ff.out"]
+        # A mixture of experts has no hidden layer of all tokens: who went where is shown in its place.
+        inner = "hidden" if "ff.hidden" in self.activations else "routing"
+        hidden = self.activations[f"ff.{inner}"]
         # The stream after this sub-layer is the input of the next one.
         after_self = "cross.stream" if "cross.stream" in self.activations else "ff.stream"
         stream_after = self.activations[after_self if self.part == "attn" else "ff.stream"]
@@ -83,8 +86,7 @@ class _Lesson:
                   number=self.trace.heads(self.kind)),
             _step("residual", stream_after.shape, self._wide("x", self.activations[f"{self.part}.stream"]),
                   self._wide("+ out", output), self._wide("→", stream_after)),
-            _step("feedforward", hidden.shape, self._wide("hidden", hidden),
-                  self._wide("out", self.activations["ff.out"])),
+            _step("feedforward", hidden.shape, self._wide(inner, hidden), self._wide("out", ff_out)),
             {"key": "logits", "shape": list(self.trace.answer.shape), "guesses": top_predictions(self.trace)},
         ]  # fmt: skip
 

@@ -9,7 +9,7 @@ from references import REFERENCES
 
 import clearhead as ch
 from clearhead.certify.certificate import DIRECT, Certificate, CertificateRow
-from clearhead.cli.families import markdown
+from clearhead.cli.families import families_page, readme_table
 from clearhead.cli.main import main
 from clearhead.families import FAMILIES, SIZES
 
@@ -87,8 +87,19 @@ def test_families_are_listed_with_their_tree(capsys: pytest.CaptureFixture[str])
     assert all(row["parent"] is None or row["parent"] in FAMILIES for row in rows)
 
 
-def test_the_readme_has_the_table_of_families() -> None:
-    assert markdown() in README.read_text()
+def test_one_family_is_described_by_its_name_model_type_or_size(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("transformer", "marian", "transformer-base"):
+        facts = json.loads(run(capsys, "families", name, "--json")[1])
+        assert (facts["name"], facts["model_type"]) == ("transformer", "marian")
+        assert facts["classes"]["tokens"] == "MarianMTModel"
+        assert facts["sizes"]["transformer-10k"] == 59_508_496 and "bert" in facts["children"]
+    code, out, _ = run(capsys, "families", "roberta")
+    assert code == 0 and "RobertaForMaskedLM" in out and "124,697,433" in out and "from bert" in out
+
+
+def test_readme_and_docs_have_the_tables_of_families() -> None:
+    assert readme_table() in README.read_text()
+    assert families_page() in (README.parent / "docs" / "families.md").read_text()
 
 
 def test_certify_prints_a_table_and_exits_1_when_something_fails(
@@ -131,7 +142,7 @@ def test_the_verdict_names_the_layer_that_is_furthest_off() -> None:
         (("inspect", "bert-base", "--length", "many"), "many"),
         (("inspekt", "bert-base"), "inspect"),
         (("certify", "./nowhere"), "nowhere"),
-        (("families", "bert"), "bert"),
+        (("families", "berd"), "did you mean 'bert'?"),
     ],
 )  # fmt: skip
 def test_a_wrong_word_is_one_line_and_exit_2(

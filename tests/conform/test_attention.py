@@ -239,6 +239,9 @@ RELATIVE = {n: c["positions"] for n, c in CHOICES.items() if isinstance(c.get("p
 def test_rotary_scores_depend_on_the_offset_only(spec: cn.Rope, shift: int) -> None:
     if isinstance(spec.stretch, cn.DynamicNTK):
         spec = cn.Rope(stretch=cn.DynamicNTK(factor=2.0, length=1000))  # within its trained length
+    if isinstance(spec.stretch, cn.LongRope):  # the same, with a factor for each pair of channels
+        factors = {"short": (1.0, 1.1, 1.2, 1.4, 1.7, 2.0), "long": (2.0,) * 6}
+        spec = cn.Rope(stretch=cn.LongRope(length=1000, **factors))
     scheme = spec.build(Dims(width=48, depth=1, heads=4, head_dim=12, causal=True), 48)
     q, k = noise(1, 4, 5, 12), noise(1, 4, 5, 12, seed=1)
 

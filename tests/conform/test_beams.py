@@ -24,7 +24,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Bundle, torch
     """Theirs and ours, and prompts of six tokens."""
     folder: Path = tmp_path_factory.mktemp("model")
     plain = REFERENCES["gpt2/tokens/plain"]
-    theirs = Reference(plain.family, plain.task, plain.name, {"vocab_size": 24}).files(folder)
+    theirs = Reference(plain.family, plain.task, plain.name, {"vocab_size": 24, "n_inner": None}).files(
+        folder
+    )
     prompts = torch.randint(5, 24, (8, 6), generator=torch.Generator().manual_seed(7))
     return theirs, ch.load(folder), prompts
 

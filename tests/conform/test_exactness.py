@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from references import BASE, KNOWN, REFERENCES, SPEAKING, TINY, Reference
+from references import KNOWN, REFERENCES, TINY, Reference, tiny_sizes
 from torch import Tensor
 from zoo import EVERY, ids, run
 
@@ -27,9 +27,7 @@ generative = pytest.mark.parametrize(
 
 
 def tiny(family: Family) -> Bundle:
-    sizes = {key: value for key, value in TINY.items() if key in family.defaults}
-    sizes |= BASE.get(family.name, {}) | SPEAKING.get(family.name, {})
-    return ch.build(family.name, **sizes)
+    return ch.build(family.name, **tiny_sizes(family))
 
 
 def answers(bundle: Bundle) -> list[Tensor]:

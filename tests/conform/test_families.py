@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from reference_runs import Batch, answer_of, in_64_bits, run_ours, run_theirs
-from references import BASE, KNOWN, REFERENCES, SPEAKING, TINY, Reference, in_own_memory
+from reference_runs import Batch, answer_of, in_64_bits, row_of, run_ours, run_theirs
+from references import KNOWN, REFERENCES, TINY, Reference, in_own_memory, tiny_sizes
 from safetensors.torch import load_file
 from tolerance import assert_close
 
@@ -51,8 +51,7 @@ def test_same_numbers_as_the_reference(reference: Reference, dtype: torch.dtype,
             two_streams = getattr(ours.spec, side).residual == "reversible"  # then it is before, one of two
             last = f"{side}.blocks.{len(layers) - 2}.out" if two_streams else f"{side}.out"
             assert_close(seen[last][row, where], layers[-1][0, :count], tolerance)
-        per_token = answer.ndim == 3 and not isinstance(ours, cn.EncoderDecoderModel)
-        assert_close(answer[row, real] if per_token else answer[row], answer_of(want), tolerance)
+        assert_close(row_of(ours, answer, batch, row, answer_of(want)), answer_of(want), tolerance)
         if "seq_relationship_logits" in want:
             second = ours.read_second(ours.states(batch.ids, batch.mask))
             assert_close(second[row], want["seq_relationship_logits"][0], tolerance)
@@ -88,8 +87,7 @@ def test_load_then_save_gives_back_the_same_folder(reference: Reference, tmp_pat
 def test_a_fresh_model_is_opened_by_the_reference(family: Family, tmp_path: Path) -> None:
     """What we build and save, the reference loads without a missing or an unexpected tensor."""
     for task, architecture in family.architectures.items():
-        sizes = {key: value for key, value in TINY.items() if key in family.defaults}
-        sizes |= BASE.get(family.name, {}) | (SPEAKING.get(family.name, {}) if task == "tokens" else {})
+        sizes = tiny_sizes(family, task)
         ch.save(ch.build(family.name, task=task, **sizes), tmp_path / task)
         kind = getattr(transformers, architecture)
         _, info = kind.from_pretrained(tmp_path / task, local_files_only=True, output_loading_info=True)

@@ -1,12 +1,13 @@
 """Any head on any checkpoint: every family, from each head to every other, as transformers reads it."""
 
+import importlib
 from itertools import permutations
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
-from references import KNOWN, Reference, patient
+from references import KNOWN, REFERENCES, Reference, patient
 from tolerance import assert_close
 
 import clearhead as ch
@@ -49,9 +50,10 @@ def test_a_new_head_is_what_transformers_reads(
     with torch.no_grad():
         ours = bundle.model(ids, ids[:, :8]) if bundle.spec.is_encoder_decoder else bundle.model(ids)
         inputs = {"decoder_input_ids": ids[:, :8]} if bundle.spec.is_encoder_decoder else {}
-        if (family.name, after) == ("longformer", "span"):  # theirs looks for the question by itself
-            inputs["global_attention_mask"] = torch.zeros_like(ids)
-        answer = theirs.eval()(input_ids=ids[:, None] if after == "choice" else ids, **inputs)
+        given = ids[:, None] if after == "choice" else ids
+        if family.name == "longformer" and after in ("span", "choice"):  # theirs looks for the question
+            inputs["global_attention_mask"] = torch.zeros_like(given)
+        answer = theirs.eval()(input_ids=given, **inputs)
         want = torch.stack(tuple(answer[:2]), -1) if after == "span" else answer[0]
     assert_close(ours, want)
 
@@ -60,6 +62,47 @@ def bare(model: transformers.PreTrainedModel) -> dict[str, torch.Tensor]:
     """Its tensors without the prefix that models with a head have."""
     prefix = f"{model.base_model_prefix}."
     return {name.removeprefix(prefix): x for name, x in model.state_dict().items()}
+
+
+# Classes of theirs that cannot be opened, and why not.
+REFUSED = {
+    "GPT2DoubleHeadsModel": "a second head that scores choices, beside that of words",
+    "OpenAIGPTDoubleHeadsModel": "the same",
+    "XLNetForQuestionAnswering": "a search for the end of an answer from each of its beginnings",
+    "BigBirdForQuestionAnswering": "a feed-forward layer in the head; theirs masks the question",
+    "BigBirdForCausalLM": "its sparse attention is not causal",
+}
+# Classes that are the same as others here: causal or not by their config, or with a second head that is kept.
+SAME_AS = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining")
+
+
+def their_classes(family: Family) -> list[str]:
+    """The models of this type that transformers exports, those of other inputs than text apart."""
+    kind = getattr(transformers, next(iter(family.architectures.values())))
+    names = importlib.import_module(kind.__module__).__all__
+    config = getattr(transformers, family.architectures["hidden"]).config_class
+    kinds = [getattr(transformers, name) for name in names if "pretrained" not in name.lower()]
+    return [kind.__name__ for kind in kinds if getattr(kind, "config_class", None) is config]
+
+
+@pytest.mark.parametrize("family", KNOWN.values(), ids=KNOWN)
+def test_every_class_of_transformers_is_opened_or_refused(family: Family, tmp_path: Path) -> None:
+    """Of the classes that nothing here names, those of REFUSED are refused in one line, the others open."""
+    config = next(r for r in REFERENCES.values() if r.family is family).config()
+    for name in set(their_classes(family)) - set(family.architectures.values()):
+        assert name in REFUSED or name.endswith(SAME_AS), name
+        config.is_decoder = name.endswith(("ForCausalLM", "LMHeadModel"))
+        with torch.random.fork_rng():
+            theirs = getattr(transformers, name)(config).eval()
+        theirs.save_pretrained(tmp_path / name)
+        if name in REFUSED:
+            with pytest.raises(ch.errors.ClearheadError) as refused:
+                ch.load(tmp_path / name)
+            assert "\n" not in str(refused.value)
+        else:
+            ids = torch.arange(5, 17)[None]
+            with torch.no_grad():
+                assert_close(ch.load(tmp_path / name).model(ids), theirs(input_ids=ids)[0])
 
 
 def test_one_tower_does_not_become_two(tmp_path: Path) -> None:

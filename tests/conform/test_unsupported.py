@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import transformers
-from references import BASE, TINY
+from references import tiny_sizes
 
 import clearhead as ch
 from clearhead.cli.main import main
@@ -33,8 +33,7 @@ READ_OTHERWISE = {
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A small LLaMA."""
-    sizes = {key: value for key, value in TINY.items() if key in FAMILIES["llama"].defaults}
-    ch.save(ch.build("llama", **sizes), tmp_path)
+    ch.save(ch.build("llama", **tiny_sizes(FAMILIES["llama"])), tmp_path)
     return tmp_path
 
 
@@ -167,6 +166,5 @@ def test_an_unknown_variant_is_refused(name: str, folder: Path, capsys: pytest.C
 @pytest.mark.parametrize("name", OF_FAMILIES)
 def test_an_unknown_variant_of_a_family_is_refused(name: str, tmp_path: Path) -> None:
     family, changes, words = OF_FAMILIES[name]
-    sizes = {key: value for key, value in TINY.items() if key in FAMILIES[family].defaults}
-    ch.save(ch.build(family, **sizes | BASE.get(family, {})), tmp_path)
+    ch.save(ch.build(family, **tiny_sizes(FAMILIES[family])), tmp_path)
     assert words in refusal(tmp_path, changed(tmp_path, **changes))

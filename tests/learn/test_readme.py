@@ -27,8 +27,8 @@ def test_the_headings_are_as_many() -> None:
 
 
 def test_the_families_are_the_same() -> None:
-    names = [re.findall(r"^\| \[(.*?)\]", text, flags=re.M) for text in (EN, ZH)]
-    assert names[0] == names[1]
+    rows = [re.findall(r"^\| \S+ \| (\[.* · .*) \|$", text, flags=re.M) for text in (EN, ZH)]
+    assert rows[0] == rows[1] and len(rows[0]) == 3
 
 
 def test_it_is_chinese_and_links_to_the_same_places() -> None:

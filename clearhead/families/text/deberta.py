@@ -216,7 +216,7 @@ FAMILY = Family(
     defaults=DEFAULTS,
     sizes={"deberta-base": V1_BASE, "deberta-large": {**V1_BASE, **bert.LARGE}},
 )
-V2 = replace(
+DEBERTA_V2 = replace(
     FAMILY,
     name="deberta-v2",
     title="DeBERTa v2, v3",

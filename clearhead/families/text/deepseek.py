@@ -112,7 +112,7 @@ YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 40.0, "beta_fast": 32.0, "beta_slow": 1.0,
     "original_max_position_embeddings": 4096,
 }  # fmt: skip
-V2 = replace(
+DEEPSEEK_V2 = replace(
     llama.FAMILY,
     name="deepseek_v2",
     title="DeepSeek V2",
@@ -143,8 +143,8 @@ V2 = replace(
         },
     },
 )  # fmt: skip
-V3 = replace(
-    V2,
+DEEPSEEK_V3 = replace(
+    DEEPSEEK_V2,
     name="deepseek_v3",
     title="DeepSeek V3",
     also=("DeepSeek R1",),
@@ -153,7 +153,7 @@ V3 = replace(
     parent="deepseek_v2",
     architectures={
         "tokens": "DeepseekV3ForCausalLM", "labels": "DeepseekV3ForSequenceClassification",
-        "hidden": "DeepseekV3Model",
+        "tags": "DeepseekV3ForTokenClassification", "hidden": "DeepseekV3Model",
     },
     defaults={key: value for key, value in DEFAULTS.items() if key not in ("mlp_bias", "topk_method")} | {
         "vocab_size": 129280, "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61,

@@ -7,7 +7,7 @@ one for masked words.
 from dataclasses import replace
 
 from ...errors import SpecError
-from ...nn import Labels, SingleStack, Tokens, Transform
+from ...nn import Labels, SingleStack, Tags, Tokens, Transform
 from ...weights import Ignore, Name, Table
 from ..family import Config, HeadKind
 from ..shared import activation, encoder_head_rules
@@ -19,9 +19,12 @@ _POOLS = {"first": "first", "last": "last", "mean": "mean"}
 def spec(c: Config, task: HeadKind) -> SingleStack:
     # Their masked-word head has its own activation, and the width of the table even where it is untied.
     width = None if c["tie_word_embeddings"] else c["embedding_size"]
-    base = bert.spec(Config({**c, "head_act": "gelu", "head_width": width}), task)
+    inner: HeadKind = "hidden" if task == "replaced" else task
+    base = bert.spec(Config({**c, "head_act": "gelu", "head_width": width}), inner)
     if c["embedding_size"] != c["hidden_size"]:
         base = base.edit(Tokens, factor=c["embedding_size"])
+    if task == "replaced":
+        return replace(base, head=Tags(count=1, transform=Transform(act=activation(c["hidden_act"]))))
     if task == "labels":
         return base.edit(Labels, transform=Transform(act="gelu"))
     if task == "choice":
@@ -43,10 +46,17 @@ def weights(c: Config, task: HeadKind) -> Table:
     return (
         *bert.tower_rules("electra."),
         Name("electra.embeddings_project.{p}", "tower.embed.project.{p}"),
-        *encoder_head_rules(c, task, names),
-        Ignore("discriminator_predictions.dense.{p}", "the head that finds replaced words"),
-        Ignore("discriminator_predictions.dense_prediction.{p}", "the head that finds replaced words"),
+        *encoder_head_rules(c, "hidden" if task == "replaced" else task, names),
+        *_discriminator_rules(task),
     )
+
+
+def _discriminator_rules(task: HeadKind) -> Table:
+    """The head that finds replaced words, which published checkpoints have beside others."""
+    dense, last = (f"discriminator_predictions.{x}.{{p}}" for x in ("dense", "dense_prediction"))
+    if task == "replaced":
+        return Name(dense, "head.transform.dense.{p}"), Name(last, "head.project.{p}")
+    return tuple(Ignore(name, "the head that finds replaced words") for name in (dense, last))
 
 
 HEAD = {
@@ -71,7 +81,7 @@ FAMILY = replace(
     architectures={
         "tokens": "ElectraForMaskedLM", "labels": "ElectraForSequenceClassification",
         "tags": "ElectraForTokenClassification", "span": "ElectraForQuestionAnswering",
-        "choice": "ElectraForMultipleChoice", "hidden": "ElectraModel",
+        "choice": "ElectraForMultipleChoice", "replaced": "ElectraForPreTraining", "hidden": "ElectraModel",
     },
     defaults={
         **bert.DEFAULTS, "embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4,

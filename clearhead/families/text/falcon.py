@@ -4,8 +4,19 @@
 """
 
 from ...errors import SpecError
-from ...nn import MLP, Alibi, Attention, Block, Normal, SingleStack, Softmax, TokenHead, Tokens, Tower
-from ...nn.block import Order
+from ...nn import (
+    MLP,
+    Alibi,
+    Attention,
+    Block,
+    BlockOrder,
+    Normal,
+    SingleStack,
+    Softmax,
+    TokenHead,
+    Tokens,
+    Tower,
+)
 from ...nn.norm import Layer
 from ...weights import Fused, Ignore, Name, Table
 from ..family import Config, Family, HeadKind
@@ -59,7 +70,7 @@ def _keys(c: Config) -> int:
     return 1 if c["multi_query"] else heads
 
 
-def _order(c: Config) -> Order:
+def _order(c: Config) -> BlockOrder:
     new, norms = c["new_decoder_architecture"], c["num_ln_in_parallel_attn"]
     if not c["parallel_attn"]:
         if new:

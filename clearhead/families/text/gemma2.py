@@ -57,5 +57,16 @@ FAMILY = replace(
         "query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
         "tie_word_embeddings": True, "bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0,
     },
-    sizes={"gemma2-2b": {}},
+    sizes={
+        "gemma2-2b": {},
+        "gemma2-9b": {
+            "hidden_size": 3584, "intermediate_size": 14336, "num_hidden_layers": 42,
+            "num_attention_heads": 16, "num_key_value_heads": 8,
+        },
+        "gemma2-27b": {
+            "hidden_size": 4608, "intermediate_size": 36864, "num_hidden_layers": 46,
+            "num_attention_heads": 32, "num_key_value_heads": 16, "head_dim": 128,
+            "query_pre_attn_scalar": 144,
+        },
+    },
 )  # fmt: skip

@@ -85,7 +85,8 @@ FAMILY = Family(
     prefix="transformer.",
     parent="openai-gpt",
     architectures={
-        "tokens": "GPT2LMHeadModel", "labels": "GPT2ForSequenceClassification", "hidden": "GPT2Model",
+        "tokens": "GPT2LMHeadModel", "labels": "GPT2ForSequenceClassification",
+        "tags": "GPT2ForTokenClassification", "span": "GPT2ForQuestionAnswering", "hidden": "GPT2Model",
     },
     defaults={
         "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": None,

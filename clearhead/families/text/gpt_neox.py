@@ -4,7 +4,7 @@ from ...nn import MLP, Attention, Block, Normal, SingleStack, Softmax, TokenHead
 from ...nn.norm import Layer
 from ...weights import Fused, Ignore, Name, Table
 from ..family import Config, Family, HeadKind
-from ..shared import activation, decoder_head, decoder_head_rules, rope
+from ..shared import activation, decoder_classes, decoder_head, decoder_head_rules, rope
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
@@ -66,13 +66,11 @@ FAMILY = Family(
     weights=weights,
     prefix="gpt_neox.",
     parent="gpt2",
-    architectures={
-        "tokens": "GPTNeoXForCausalLM", "labels": "GPTNeoXForSequenceClassification",
-        "hidden": "GPTNeoXModel",
-    },
+    architectures=decoder_classes("GPTNeoX"),
     defaults={
         "vocab_size": 50432, "hidden_size": 6144, "num_hidden_layers": 44, "num_attention_heads": 64,
         "intermediate_size": 24576, "hidden_act": "gelu", "attention_dropout": 0.0, "hidden_dropout": 0.0,
+        "classifier_dropout": 0.1,
         "max_position_embeddings": 2048, "initializer_range": 0.02, "layer_norm_eps": 1e-5,
         "use_parallel_residual": True, "attention_bias": True, "tie_word_embeddings": False,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "rotary_emb_base": 10000,
@@ -83,6 +81,34 @@ FAMILY = Family(
         "pythia-70m": {
             "vocab_size": 50304, "hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8,
             "intermediate_size": 2048,
+        },
+        "pythia-160m": {
+            "vocab_size": 50304, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+            "intermediate_size": 3072,
+        },
+        "pythia-410m": {
+            "vocab_size": 50304, "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
+            "intermediate_size": 4096,
+        },
+        "pythia-1b": {
+            "vocab_size": 50304, "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 8,
+            "intermediate_size": 8192,
+        },
+        "pythia-1.4b": {
+            "vocab_size": 50304, "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16,
+            "intermediate_size": 8192,
+        },
+        "pythia-2.8b": {
+            "vocab_size": 50304, "hidden_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 32,
+            "intermediate_size": 10240,
+        },
+        "pythia-6.9b": {
+            "vocab_size": 50432, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+            "intermediate_size": 16384,
+        },
+        "pythia-12b": {
+            "vocab_size": 50688, "hidden_size": 5120, "num_hidden_layers": 36, "num_attention_heads": 40,
+            "intermediate_size": 20480,
         },
     },
 )  # fmt: skip

@@ -6,7 +6,7 @@ from ...errors import SpecError
 from ...nn import Experts, Gated, Router, SingleStack, Softmax, Tower
 from ...weights import Name, Stacked, Table
 from ..family import Config, HeadKind
-from ..shared import blocks_by_layer_type, with_experts
+from ..shared import blocks_by_layer_type, decoder_classes, with_experts
 from . import llama
 
 
@@ -50,9 +50,7 @@ FAMILY = replace(
     spec=spec,
     weights=weights,
     parent="llama",
-    architectures={
-        "tokens": "GptOssForCausalLM", "labels": "GptOssForSequenceClassification", "hidden": "GptOssModel",
-    },
+    architectures=decoder_classes("GptOss", "span"),
     defaults={
         "vocab_size": 201088, "hidden_size": 2880, "intermediate_size": 2880, "num_hidden_layers": 36,
         "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "attention_bias": True,

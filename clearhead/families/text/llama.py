@@ -75,6 +75,10 @@ LLAMA3: dict[str, Any] = {
     },
 }  # fmt: skip
 
+SMOLLM2 = {
+    "vocab_size": 49152, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 100000.0},
+}  # fmt: skip
 FAMILY = Family(
     name="llama",
     title="LLaMA",
@@ -104,10 +108,31 @@ FAMILY = Family(
             "num_attention_heads": 64, "num_key_value_heads": 8, "max_position_embeddings": 4096,
         },
         "llama3.1-8b": {**LLAMA3, "intermediate_size": 14336},
+        "llama3.1-70b": {
+            **LLAMA3, "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,
+            "num_attention_heads": 64,
+        },
+        "llama3.1-405b": {
+            **LLAMA3, "hidden_size": 16384, "intermediate_size": 53248, "num_hidden_layers": 126,
+            "num_attention_heads": 128,
+        },
         "llama3.2-1b": {
             **LLAMA3, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "head_dim": 64,
             "tie_word_embeddings": True,
             "rope_parameters": {**LLAMA3["rope_parameters"], "factor": 32.0},
+        },
+        "llama3.2-3b": {
+            **LLAMA3, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28,
+            "num_attention_heads": 24, "tie_word_embeddings": True,
+            "rope_parameters": {**LLAMA3["rope_parameters"], "factor": 32.0},
+        },
+        "smollm2-135m": {
+            **SMOLLM2, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
+            "num_attention_heads": 9, "num_key_value_heads": 3,
+        },
+        "smollm2-360m": {
+            **SMOLLM2, "hidden_size": 960, "intermediate_size": 2560, "num_attention_heads": 15,
+            "num_key_value_heads": 5,
         },
     },
 )  # fmt: skip

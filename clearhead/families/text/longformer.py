@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from ...errors import SpecError
 from ...nn import Attention, Block, Longformer, SingleStack, Tower
-from ...weights import Ignore, Name, Table
+from ...weights import Name, Table
 from ..family import Config, HeadKind
-from ..shared import encoder_head_rules
 from . import bert, roberta
 
 
@@ -45,15 +44,11 @@ def longformer_blocks(
 
 
 def weights(c: Config, task: HeadKind) -> Table:
-    names = {**roberta.HEAD, "classifier": "classifier.out_proj.{p}"} if task == "labels" else roberta.HEAD
-    pooler = Ignore("longformer.pooler.dense.{p}", "the pooler, which no head uses")
     theirs, ours = "longformer.encoder.layer.{i}.attention.self.", "tower.blocks.{i}.attn."
     own = {"query": "q", "key": "k", "value": "v"}
     return (
-        *bert.tower_rules("longformer."),
+        *roberta.weights(c, task, "longformer."),
         *(Name(f"{theirs}{a}_global.{{p}}", f"{ours}{b}_global.{{p}}") for a, b in own.items()),
-        pooler,
-        *encoder_head_rules(c, task, names),
     )
 
 
@@ -74,7 +69,7 @@ FAMILY = replace(
     architectures={
         "tokens": "LongformerForMaskedLM", "labels": "LongformerForSequenceClassification",
         "tags": "LongformerForTokenClassification", "span": "LongformerForQuestionAnswering",
-        "hidden": "LongformerModel",
+        "choice": "LongformerForMultipleChoice", "hidden": "LongformerModel",
     },
     defaults={**roberta.DEFAULTS, "vocab_size": 30522, "sep_token_id": 2, "attention_window": 512},
     sizes={"longformer-base": LONGFORMER_BASE, "longformer-large": {**LONGFORMER_BASE, **bert.LARGE}},

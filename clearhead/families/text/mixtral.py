@@ -5,7 +5,7 @@ from dataclasses import replace
 from ...nn import Experts, Gated, Router, SingleStack
 from ...weights import Table
 from ..family import Config, HeadKind
-from ..shared import activation, expert_rules, with_experts
+from ..shared import activation, decoder_classes, expert_rules, with_experts
 from . import llama, mistral
 
 
@@ -35,13 +35,16 @@ FAMILY = replace(
     spec=spec,
     weights=weights,
     parent="mistral",
-    architectures={
-        "tokens": "MixtralForCausalLM", "labels": "MixtralForSequenceClassification",
-        "hidden": "MixtralModel",
-    },
+    architectures=decoder_classes("Mixtral"),
     defaults={
         **mistral.FAMILY.defaults, "sliding_window": None, "rms_norm_eps": 1e-5, "num_local_experts": 8,
         "num_experts_per_tok": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
     },
-    sizes={"mixtral-8x7b": {"max_position_embeddings": 32768}},
+    sizes={
+        "mixtral-8x7b": {"max_position_embeddings": 32768},
+        "mixtral-8x22b": {
+            "hidden_size": 6144, "intermediate_size": 16384, "num_hidden_layers": 56,
+            "num_attention_heads": 48, "max_position_embeddings": 65536,
+        },
+    },
 )  # fmt: skip

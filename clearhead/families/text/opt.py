@@ -100,6 +100,18 @@ FAMILY = Family(
         "opt-1.3b": {
             "hidden_size": 2048, "num_hidden_layers": 24, "ffn_dim": 8192, "num_attention_heads": 32,
         },
+        "opt-2.7b": {
+            "hidden_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 32, "ffn_dim": 10240,
+        },
+        "opt-6.7b": {
+            "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "ffn_dim": 16384,
+        },
+        "opt-13b": {
+            "hidden_size": 5120, "num_hidden_layers": 40, "num_attention_heads": 40, "ffn_dim": 20480,
+        },
+        "opt-30b": {
+            "hidden_size": 7168, "num_hidden_layers": 48, "num_attention_heads": 56, "ffn_dim": 28672,
+        },
         "opt-66b": {
             "hidden_size": 9216, "num_hidden_layers": 64, "ffn_dim": 36864, "num_attention_heads": 72,
         },

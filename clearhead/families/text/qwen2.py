@@ -21,6 +21,7 @@ def spec(c: Config, task: HeadKind) -> SingleStack:
     return base.edit(Tower, block=blocks_by_layer_type(base.tower.block, layers, window))
 
 
+QWEN25 = {"rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}}
 FAMILY = replace(
     llama.FAMILY,
     name="qwen2",
@@ -38,9 +39,32 @@ FAMILY = replace(
     },
     sizes={
         "qwen2.5-0.5b": {
-            "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
-            "num_key_value_heads": 2, "tie_word_embeddings": True,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+            **QWEN25, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
+            "num_attention_heads": 14, "num_key_value_heads": 2, "tie_word_embeddings": True,
+        },
+        "qwen2.5-1.5b": {
+            **QWEN25, "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28,
+            "num_attention_heads": 12, "num_key_value_heads": 2, "tie_word_embeddings": True,
+        },
+        "qwen2.5-3b": {
+            **QWEN25, "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36,
+            "num_attention_heads": 16, "num_key_value_heads": 2, "tie_word_embeddings": True,
+        },
+        "qwen2.5-7b": {
+            **QWEN25, "vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944,
+            "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
+        },
+        "qwen2.5-14b": {
+            **QWEN25, "vocab_size": 152064, "hidden_size": 5120, "intermediate_size": 13824,
+            "num_hidden_layers": 48, "num_attention_heads": 40, "num_key_value_heads": 8,
+        },
+        "qwen2.5-32b": {
+            **QWEN25, "vocab_size": 152064, "hidden_size": 5120, "intermediate_size": 27648,
+            "num_hidden_layers": 64, "num_attention_heads": 40, "num_key_value_heads": 8,
+        },
+        "qwen2.5-72b": {
+            **QWEN25, "vocab_size": 152064, "hidden_size": 8192, "intermediate_size": 29568,
+            "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
         },
     },
 )  # fmt: skip

@@ -24,6 +24,10 @@ def weights(c: Config, task: HeadKind) -> Table:
     return llama.weights(c, task) + norms
 
 
+SIZE = {
+    "num_key_value_heads": 8, "max_position_embeddings": 40960,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+}  # fmt: skip
 FAMILY = replace(
     llama.FAMILY,
     name="qwen3",
@@ -42,10 +46,28 @@ FAMILY = replace(
     },
     sizes={
         "qwen3-0.6b": {
-            "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
-            "num_attention_heads": 16, "num_key_value_heads": 8, "tie_word_embeddings": True,
-            "max_position_embeddings": 40960,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+            **SIZE, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
+            "num_attention_heads": 16, "tie_word_embeddings": True,
+        },
+        "qwen3-1.7b": {
+            **SIZE, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28,
+            "num_attention_heads": 16, "tie_word_embeddings": True,
+        },
+        "qwen3-4b": {
+            **SIZE, "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36,
+            "num_attention_heads": 32, "tie_word_embeddings": True,
+        },
+        "qwen3-8b": {
+            **SIZE, "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36,
+            "num_attention_heads": 32,
+        },
+        "qwen3-14b": {
+            **SIZE, "hidden_size": 5120, "intermediate_size": 17408, "num_hidden_layers": 40,
+            "num_attention_heads": 40,
+        },
+        "qwen3-32b": {
+            **SIZE, "hidden_size": 5120, "intermediate_size": 25600, "num_hidden_layers": 64,
+            "num_attention_heads": 64,
         },
     },
 )  # fmt: skip

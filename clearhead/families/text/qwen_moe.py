@@ -6,7 +6,7 @@ from typing import Any
 from ...nn import Attention, Experts, Gated, Router, SingleStack
 from ...weights import Name, Table
 from ..family import Config, HeadKind
-from ..shared import activation, expert_rules, with_experts
+from ..shared import activation, decoder_classes, expert_rules, with_experts
 from . import qwen2, qwen3
 
 
@@ -51,21 +51,21 @@ def _llama_config(c: Config) -> Config:
 
 
 NAMES = {x: f"{x}_proj" for x in ("gate", "up", "down")}
-MLP = "model.layers.{i}.mlp."
+THEIR_MLP = "model.layers.{i}.mlp."
 
 
 def qwen2_weights(c: Config, task: HeadKind) -> Table:
     ours = "tower.blocks.{i}.ff."
     return (
         *qwen2.FAMILY.weights(c, task),
-        *expert_rules(MLP, NAMES, router="gate.{p}"),
-        *(Name(f"{MLP}shared_expert.{NAMES[x]}.{{p}}", f"{ours}shared.{x}.{{p}}") for x in NAMES),
-        Name(MLP + "shared_expert_gate.weight", ours + "shared_gate.weight"),
+        *expert_rules(THEIR_MLP, NAMES, router="gate.{p}"),
+        *(Name(f"{THEIR_MLP}shared_expert.{NAMES[x]}.{{p}}", f"{ours}shared.{x}.{{p}}") for x in NAMES),
+        Name(THEIR_MLP + "shared_expert_gate.weight", ours + "shared_gate.weight"),
     )
 
 
 def qwen3_weights(c: Config, task: HeadKind) -> Table:
-    return qwen3.weights(c, task) + expert_rules(MLP, NAMES, router="gate.{p}")
+    return qwen3.weights(c, task) + expert_rules(THEIR_MLP, NAMES, router="gate.{p}")
 
 
 DEFAULTS: dict[str, Any] = {
@@ -82,10 +82,8 @@ QWEN2_MOE = replace(
     spec=qwen2_spec,
     weights=qwen2_weights,
     parent="qwen2",
-    architectures={
-        "tokens": "Qwen2MoeForCausalLM", "labels": "Qwen2MoeForSequenceClassification",
-        "hidden": "Qwen2MoeModel",
-    },
+    head_prefix={},
+    architectures=decoder_classes("Qwen2Moe"),
     defaults={
         **DEFAULTS, "num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 5632,
         "qkv_bias": True, "moe_intermediate_size": 1408, "num_experts": 60,
@@ -105,10 +103,7 @@ QWEN3_MOE = replace(
     spec=qwen3_spec,
     weights=qwen3_weights,
     parent="qwen3",
-    architectures={
-        "tokens": "Qwen3MoeForCausalLM", "labels": "Qwen3MoeForSequenceClassification",
-        "hidden": "Qwen3MoeModel",
-    },
+    architectures=decoder_classes("Qwen3Moe"),
     defaults={
         **DEFAULTS, "num_attention_heads": 32, "num_key_value_heads": 4, "intermediate_size": 6144,
         "attention_bias": False, "moe_intermediate_size": 768, "num_local_experts": 128,

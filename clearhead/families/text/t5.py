@@ -164,7 +164,13 @@ FAMILY = Family(
         "t5-small": {},
         "t5-base": {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12},
         "t5-large": {"d_model": 1024, "d_ff": 4096, "num_layers": 24, "num_heads": 16},
+        "t5-3b": {"d_kv": 128, "d_model": 1024, "d_ff": 16384, "num_layers": 24, "num_heads": 32},
+        "t5-11b": {"d_kv": 128, "d_model": 1024, "d_ff": 65536, "num_layers": 24, "num_heads": 128},
+        "t5-v1.1-small": {**V11, "d_ff": 1024, "num_layers": 8, "num_heads": 6},
         "t5-v1.1-base": {**V11, "d_model": 768, "d_ff": 2048, "num_layers": 12, "num_heads": 12},
+        "t5-v1.1-large": {**V11, "d_model": 1024, "d_ff": 2816, "num_layers": 24, "num_heads": 16},
+        "t5-v1.1-xl": {**V11, "d_model": 2048, "d_ff": 5120, "num_layers": 24, "num_heads": 32},
+        "t5-v1.1-xxl": {**V11, "d_model": 4096, "d_ff": 10240, "num_layers": 24, "num_heads": 64},
     },
 )  # fmt: skip
 MT5 = replace(

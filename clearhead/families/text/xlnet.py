@@ -13,6 +13,7 @@ from ...nn import (
     RelativeWaves,
     SingleStack,
     Softmax,
+    Span,
     Tags,
     TokenHead,
     Tokens,
@@ -59,6 +60,7 @@ def _head(c: Config, task: HeadKind) -> Head | None:
         "labels": replace(one, count=c.labels),
         "choice": one,
         "tags": Tags(count=c.labels),
+        "span": Span(),
     }
     return heads[task]
 
@@ -97,6 +99,7 @@ def weights(c: Config, task: HeadKind) -> Table:
         "labels": summary,
         "choice": summary,
         "tags": (Name("classifier.{p}", "head.project.{p}"),),
+        "span": (Name("qa_outputs.{p}", "head.project.{p}"),),
     }
     return (*rules, *head_rules[task])
 
@@ -107,14 +110,14 @@ FAMILY = Family(
     year=2019,
     paper="https://arxiv.org/abs/1906.08237",
     mode="bidirectional",
-    uses="labels, tags",
+    uses="labels, tags, answers",
     spec=spec,
     weights=weights,
     prefix="transformer.",
     parent="transfo-xl",
     architectures={
         "tokens": "XLNetLMHeadModel", "labels": "XLNetForSequenceClassification",
-        "tags": "XLNetForTokenClassification",
+        "tags": "XLNetForTokenClassification", "span": "XLNetForQuestionAnsweringSimple",
         "choice": "XLNetForMultipleChoice", "hidden": "XLNetModel",
     },
     defaults={
