@@ -19,7 +19,7 @@ SHOWN_KEYS = 3
 OTHER_MODE = 0.15  # how much similarity a family loses that reads in another direction
 NEAR = 0.25  # similarity of architectures from which a family is worth naming
 
-HELP = "'clearhead families' lists what is supported, CONTRIBUTING.md how to add a family"
+WHERE_TO_LOOK = "'clearhead families' lists what is supported, CONTRIBUTING.md how to add a family"
 
 # What a key of config.json tells about models that read or compute something else.
 MEDIA = {
@@ -43,7 +43,7 @@ NO_ARCHITECTURE = {
 }  # fmt: skip
 NO_ARCHITECTURE_PARTS = ("drop", "init", "token_id", "output_", "use_cache", "loss", "cls_token", "_coef")
 # Which way a model with this head reads.
-MODES = {
+MODE_BY_SUFFIX = {
     "ForCausalLM": "causal",
     "LMHeadModel": "causal",
     "ForMaskedLM": "bidirectional",
@@ -74,8 +74,10 @@ def explain_unsupported(config: Mapping[str, Any], families: Iterable[Family]) -
             f"{line}: it has recurrent layers (state space, linear attention), which no family here has{near}"
         )
     if found.similarity < NEAR:
-        return f"{line}; no family is near it, by its keys {found.family.title} is the closest. {HELP}"
-    return f"{line}; {_describe(found)}. {HELP}"
+        return (
+            f"{line}; no family is near it, by its keys {found.family.title} is the closest. {WHERE_TO_LOOK}"
+        )
+    return f"{line}; {_describe(found)}. {WHERE_TO_LOOK}"
 
 
 def _describe(found: Nearest) -> str:
@@ -153,7 +155,7 @@ def _modes(config: Mapping[str, Any]) -> tuple[str, ...]:
     """The directions in which it may read, as far as the config says."""
     if config.get("is_encoder_decoder") is True:
         return ("encoder-decoder",)
-    by_class = (MODES.get(class_suffix(name) or "") for name in _classes(config))
+    by_class = (MODE_BY_SUFFIX.get(class_suffix(name) or "") for name in _classes(config))
     return tuple(mode for mode in by_class if mode) or ("causal", "bidirectional")
 
 
