@@ -31,6 +31,7 @@ APART = {"architectures", "model_type", "transformers_version", "_name_or_path",
          "output_hidden_states", "output_attentions", "label2id"}  # fmt: skip
 ACTIVATIONS = ["relu", "gelu", "gelu_new", "silu", "tanh", "quick_gelu", "gelu_fast", "gelu_10", "relu2",
                "mish", "sigmoid", "linear", "leaky_relu", "laplace", "gelu_python", "xielu"]  # fmt: skip
+DRAWN = {"hash_seed"}  # without a value for it, Reformer draws another hash for every text
 # Strings that a key may hold; others get one that nobody knows.
 WORDS = {
     "feed_forward_proj": ["relu", "gated-gelu", "gelu", "gated-silu", "gelu_new", "gated-relu", "silu"],
@@ -91,7 +92,8 @@ def cases(reference: Reference) -> Iterator[Case]:
     for key, value in config.items():
         if key in APART:
             continue
-        yield Case(reference, key, LEFT_OUT, full=True)
+        if key not in DRAWN:
+            yield Case(reference, key, LEFT_OUT, full=True)
         for other in other_values(key, value):
             yield Case(reference, key, other, full=False)
     for key, own in reference.config().attribute_map.items():
@@ -104,8 +106,8 @@ def cases(reference: Reference) -> Iterator[Case]:
 def other_values(key: str, value: Any) -> Iterator[Any]:
     """Plausible values of a key other than this one."""
     for other in _others(key, value):
-        if key == "hash_seed" and other is None:
-            continue  # Reformer would draw another hash for every text
+        if other is None and key in DRAWN:
+            continue
         if other != value or type(other) is not type(value):
             yield other
 
