@@ -123,6 +123,18 @@ def test_the_published_config_of_nomic_bert_opens_or_is_refused(tmp_path: Path) 
         assert f"{key} is {value}; only" in refusal(tmp_path, published | {key: value})
 
 
+def test_published_configs_with_other_names_of_keys() -> None:
+    """BLOOM's files have neither `hidden_size` nor `n_head`; Pythia's have `rotary_emb_base`."""
+    bloom = {"model_type": "bloom", "n_embed": 1024, "n_layer": 24, "num_attention_heads": 16}
+    family = FAMILIES["bloom"]
+    tower = family.spec(family.config(bloom), "tokens").tower
+    assert (tower.width, tower.depth, tower.pattern[0].attention.heads) == (1024, 24, 16)
+    family = FAMILIES["gpt_neox"]
+    pythia = family.config({"rotary_emb_base": 500, "rotary_pct": 0.5})
+    positions = family.spec(pythia, "tokens").tower.positions
+    assert (positions.theta, positions.fraction) == (500.0, 0.5)
+
+
 ROPE = {"rope_type": "spiral", "rope_theta": 1e4}
 VARIANTS: dict[str, tuple[dict[str, Any], str]] = {
     "rope type": ({"rope_parameters": ROPE}, "unknown rope_type 'spiral'"),
