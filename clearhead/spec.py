@@ -132,6 +132,7 @@ class Dims:
     heads: int
     head_dim: int
     causal: bool
+    summaries: bool = False  # tokens also attend to summaries of blocks, which have distances of their own
 
 
 TYPE_NAMES: dict[Any, str] = {

@@ -306,7 +306,11 @@ VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "gated-silu": {"feed_forward_proj": "gated-silu", "d_kv": 6},
     },
     "longt5": {"v1.1": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
-               "narrow": {"local_radius": 2, "d_kv": 6}, "wide": {"local_radius": 30}},
+               "narrow": {"local_radius": 2, "d_kv": 6}, "wide": {"local_radius": 30},
+               # Of 13, 14 and 18 tokens: several blocks, with tokens behind the last; one for some; none.
+               **{f"summaries-{size}": {"encoder_attention_type": "transient-global",
+                                        "global_block_size": size, "local_radius": radius}
+                  for size, radius in ((4, 4), (8, 1), (2, 30), (16, 3), (32, 4))}},
     "umt5": {"relu": {"feed_forward_proj": "relu", "d_kv": 6},
              "few-buckets": {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10}},
     "xlnet": {

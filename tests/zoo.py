@@ -244,6 +244,14 @@ OPEN = {
     "mixer-both-ways": {"block": block(attention=cn.Recurrent(both_ways=True))},
     "own-globals": {"block": block(attention=attention(
         kernel=cn.Longformer(window=2, always=(0, 2)), project="twice", bias="qvo"))},
+    "block-summaries": {"block": block(attention=attention(
+        project=cn.BlockSummaries(block=2), kernel=cn.Softmax(dropout=0.1), kv_heads=2))},
+    "block-summaries-window": {
+        "block": block(attention=attention(project=cn.BlockSummaries(block=2), window=(2, 1))),
+        "positions": cn.RelativeBuckets(buckets=8, max_distance=12)},
+    "block-summaries-by-layer": {
+        "block": (block(attention=attention(project=cn.BlockSummaries(block=3), window=(1, 1))), block()),
+        "positions": cn.RelativeBuckets(buckets=8, max_distance=12)},
 }  # fmt: skip
 ENCODERS: dict[str, Model] = {n: single(**c) for n, c in (CHOICES | OPEN).items()}
 DECODERS: dict[str, Model] = {

@@ -8,8 +8,10 @@ from typing import Any
 from ..errors import InputError
 from ..generate import TextGenerator, decoder_of, default_settings, trained_length
 from ..nn import Tower
+from ..text import language_id, language_tokens
 from .parts import BundleParts
 
+LANGUAGES = ("source_language", "target_language")  # settings of translators between many languages
 INSTEAD = {  # what a model that does not generate can do
     "hidden": "gives hidden states: clearhead embed makes sentence vectors of them",
     "tokens": "fills in masked words: clearhead predict does that",
@@ -32,14 +34,44 @@ def text_generator(
     if assistant is not None:
         _decoder(assistant)
     config = bundle.family.config(bundle.config) if bundle.family else bundle.config
-    return TextGenerator(
+    defaults = default_settings(bundle.spec, config, bundle.generation, bundle.tokenizer)
+    named = {name: settings[name] for name in LANGUAGES if settings.get(name) is not None}
+    languages = {name: _language(bundle, language) for name, language in named.items()}
+    settings = {name: value for name, value in settings.items() if name not in LANGUAGES}
+    if "target_language" in languages:
+        settings = {**_starts_with(bundle, languages["target_language"], defaults), **settings}
+    generator = TextGenerator(
         bundle.model,
         bundle.tokenizer,
         settings,
-        defaults=default_settings(bundle.spec, config, bundle.generation, bundle.tokenizer),
+        defaults=defaults,
         draft=None if assistant is None else assistant.model,
         trained_length=trained_length(tower, bundle.config),
+        source_language=languages.get("source_language"),
     )
+    if bundle.tokenizer is not None and bundle.spec.is_encoder_decoder:
+        known = language_tokens(bundle.tokenizer)
+        chosen = {generator.settings.forced_bos_token_id, generator.settings.decoder_start_token_id}
+        if known and not chosen & set(known.values()):
+            generator.add_note(
+                "no target language was given: set target_language, such as " + next(iter(known))
+            )
+    return generator
+
+
+def _language(bundle: BundleParts, language: str) -> int:
+    if bundle.tokenizer is None or not bundle.spec.is_encoder_decoder:
+        raise InputError(f"languages are for translators with language tokens; leave out {language!r}")
+    return language_id(bundle.tokenizer, language)
+
+
+def _starts_with(bundle: BundleParts, token: int, defaults: Mapping[str, Any]) -> dict[str, int]:
+    """The settings under which a translation begins with this language token."""
+    assert bundle.tokenizer is not None
+    known = language_tokens(bundle.tokenizer).values()
+    if defaults.get("decoder_start_token_id") in known:  # mBART's first: the decoder starts with the language
+        return {"decoder_start_token_id": token}
+    return {"forced_bos_token_id": token}
 
 
 def _decoder(bundle: BundleParts) -> Tower:

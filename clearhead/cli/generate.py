@@ -41,6 +41,13 @@ def generate(
             help="number of sequences to return, best first; needs --beams or --sample",
         ),
     ] = None,
+    source_language: Annotated[
+        str | None,
+        Parameter(help="language of the text, for NLLB, M2M-100 and mBART: fra_Latn, fr or fr_XX"),
+    ] = None,
+    target_language: Annotated[
+        str | None, Parameter(help="language to translate into, for the same models: deu_Latn, de or de_DE")
+    ] = None,
     decoding: DecodingOptions = NO_OPTIONS,
     draft: Annotated[
         str | None, Parameter(help="draft model for speculative decoding; does not change the output")
@@ -66,6 +73,7 @@ def generate(
 
     lines = _lines(text, file)
     settings = decoding.settings() | ({} if n is None else {"num_return_sequences": n})
+    settings |= {"source_language": source_language, "target_language": target_language}
     bundle = open_prepared(
         model,
         precision=precision,

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..errors import InputError, quoted
 from ..malloc import available_memory
 from ..nn import TransformerModel
-from ..text import Cutter, Detokenizer, Encoding, Message, Tokenizer, unknown_note
+from ..text import Cutter, Detokenizer, Encoding, Message, Tokenizer, unknown_note, with_language
 from .beam_search import Beam
 from .defaults import cache_values, decoder_of, drop_unknown_ids
 from .loop import Decoding, generate
@@ -51,6 +51,7 @@ class TextGenerator:
 
     `settings` are the caller's, under Hugging Face's names; `defaults` those of the checkpoint. `draft` is a
     smaller model that proposes tokens (speculative decoding). `trained_length`: prompts beyond it get a note.
+    `source_language` is the token that marks the language of source texts, if not the tokenizer's own.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class TextGenerator:
         defaults: Mapping[str, Any] | None = None,
         draft: TransformerModel | None = None,
         trained_length: int | None = None,
+        source_language: int | None = None,
     ) -> None:
         decoder = decoder_of(model.spec)
         if decoder is None:
@@ -72,6 +74,7 @@ class TextGenerator:
         self.settings = drop_unknown_ids(parsed, head.vocab)
         self.notes = self._settings_notes = tuple(notes)
         self.max_length = tower.max_length  # of prompt and new tokens together, if it is limited
+        self._source_language = source_language
         self.streamed = 0  # how many tokens were streamed
         self._trained_length = trained_length if self.max_length is None else None
         self.draft: Draft | None = None
@@ -86,6 +89,9 @@ class TextGenerator:
         """Made on first use: a caller that needs only the settings must not fail because of the strategy."""
         return self.settings.strategy()
 
+    def add_note(self, note: str) -> None:
+        self.notes = self._settings_notes = (*self._settings_notes, note)
+
     # --- prompts ---
 
     def encode_prompts(self, prompts: Sequence[PromptLike]) -> list[list[int]]:
@@ -95,7 +101,7 @@ class TextGenerator:
         """
         self.notes = self._settings_notes
         encodings = [self._encode(prompt) for prompt in prompts]
-        rows = [self._truncated(encoding.ids) for encoding in encodings]
+        rows = [self._truncated(self._in_language(encoding.ids)) for encoding in encodings]
         unk = self._need_tokenizer().unk if rows else None
         self.notes += unknown_note(encodings, unk and unk.id)
         longest, trained = max(map(len, rows), default=0), self._trained_length
@@ -115,6 +121,11 @@ class TextGenerator:
         if not chat or len(chat) < len(prompt):
             raise InputError(f"expected a text, or a chat of messages; given {quoted(prompt)}")
         return tokenizer.encode(tokenizer.chat(chat), specials=False)
+
+    def _in_language(self, ids: Sequence[int]) -> Sequence[int]:
+        if self._source_language is None:
+            return ids
+        return with_language(ids, self._need_tokenizer(), self._source_language)
 
     def _truncated(self, ids: Sequence[int]) -> list[int]:
         """A source longer than the encoder's positions is cut, if `truncate_source` allows it."""

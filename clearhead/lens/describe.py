@@ -14,6 +14,7 @@ from ..nn import (
     Learned,
     NoPositions,
     Positions,
+    Projection,
     RelativeBuckets,
     Rope,
     Sinusoidal,
@@ -83,6 +84,8 @@ def sentence(tower: Tower) -> str:
         parts.insert(1, str(block.attention))
     elif not isinstance(block.attention.kernel, Softmax):
         parts.insert(1, str(block.attention.kernel))
+    elif isinstance(block.attention.project, Projection):
+        parts.insert(1, str(block.attention.project))
     limited = [str(size) for size in sizes["window"] if size]
     if limited:
         parts.append(f"window {', '.join(limited)} in {len(limited)} of {len(sizes['window'])} layers")

@@ -46,11 +46,18 @@ class TraceData:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks for the reader: which words are not in the vocabulary."""
+        """Remarks for the reader: words that are not in the vocabulary, weights that are not shown."""
         unk = self.tokenizer.unk if self.tokenizer is not None else None
         read = [token for token in (*self.tokens, *self.target_tokens) if not token.special]
         unknown = [token.text.strip() for token in read if unk is not None and token.id == unk.id]
-        return (f"{unknown_words(unknown, len(read))}; each is read as the same token",) if unknown else ()
+        notes = [f"{unknown_words(unknown, len(read))}; each is read as the same token"] if unknown else []
+        summarised = [name for name, call in self.record.calls.items() if call.summaries is not None]
+        if summarised:
+            notes.append(
+                f"self attention is shown for tokens; its weights on summaries of blocks of tokens are in "
+                f"activation('{summarised[0]}.summary_pattern')"
+            )
+        return tuple(notes)
 
     @property
     def kinds(self) -> tuple[AttentionKind, ...]:

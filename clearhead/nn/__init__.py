@@ -4,11 +4,13 @@ from . import kernels, mask_adapters, norm
 from .attention import (
     Attention,
     MultiHead,
+    Projection,
     SelfAttention,
     TokenMixer,
     TokenMixerModule,
 )
 from .block import Block, BlockModule, BlockOrder
+from .block_summaries import BlockSummaries
 from .cache import KV, Cache, is_identity
 from .cache_precision import (
     CACHE_PRECISIONS,
@@ -64,8 +66,9 @@ from .view import View
 __all__ = [
     # a model and its parts
     "EmbeddingTable", "LayerProduct", "one_call", "rms_norm", "rotate_pairs",
-    "SingleStack", "EncoderDecoder", "SameInput", "Tower", "Block", "Attention", "Latent", "Model",
-    "TransformerModel", "SingleStackModel", "EncoderDecoderModel", "SameInputModel",
+    "SingleStack", "EncoderDecoder", "SameInput", "Tower", "Block", "Attention", "Latent",
+    "BlockSummaries", "Model", "TransformerModel", "SingleStackModel", "EncoderDecoderModel",
+    "SameInputModel",
     # the options
     "Adaptive", "AdaptiveHead", "Tokens", "MaskedZero", "MLP", "Gated", "Experts", "Router", "ExpertGroups",
     "norm", "TokenHead", "Labels", "Tags", "Span",
@@ -81,7 +84,7 @@ __all__ = [
     "Globals", "View", "mask_adapters", "check_mask",
     # running, recording, extending
     "Cache", "SegmentMemory", "Tap", "OFF", "Recorder", "sites", "Kernel", "AttentionKernel", "AttentionCall",
-    "TokenMixer", "Positions", "PositionScheme", "BoundPositions", "Embed", "Embedding", "Init",
+    "TokenMixer", "Projection", "Positions", "PositionScheme", "BoundPositions", "Embed", "Embedding", "Init",
     # for the other packages
     "MixtureOfExperts", "LatentAttention", "BlockOrder",
     "MultiHead", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "is_identity", "Context",

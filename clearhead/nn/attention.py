@@ -46,6 +46,11 @@ class TokenMixer(Spec):
         """Number of heads and width of one, for the position scheme."""
         return 1, width
 
+    @property
+    def has_summaries(self) -> bool:
+        """Whether tokens also attend to summaries of blocks, so that there are distances in blocks."""
+        return False
+
     def state(self, width: int) -> int:
         """Size of the state that it caches per sequence, in numbers; independent of the length."""
         return 0
@@ -76,23 +81,29 @@ class TokenMixerModule(nn.Module):
 class Projection(Spec):
     """How queries, keys and values are computed, where that is not one linear layer each."""
 
+    has_summaries: ClassVar[bool] = False  # whether queries also attend to summaries of blocks of tokens
+
     def check_attention(self, attention: Attention) -> None:
         """Raise a one-line error for an attention that cannot have it."""
 
     def build(self, attention: Attention, width: int) -> MultiHead:
         raise NotImplementedError
 
-    def rotated_width(self) -> int:
+    def rotated_width(self, head_width: int) -> int:
         """How many channels of a head the position scheme gets."""
-        raise NotImplementedError
+        return head_width
 
     def cached(self, batch: int, keys: int) -> int:
         """How many numbers the KV cache of a layer holds."""
         raise NotImplementedError
 
-    def cost(self, shape: HiddenShape, at: AttentionShape) -> PartCost:
+    def cost(self, attention: Attention, shape: HiddenShape, at: AttentionShape) -> PartCost:
         """The cost of queries, keys and values."""
         raise NotImplementedError
+
+    def kernel_cost(self, attention: Attention, at: AttentionShape) -> PartCost:
+        """The cost of what is done with them."""
+        return attention.kernel.cost(at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +151,12 @@ class Attention(TokenMixer):
 
     def sizes(self, width: int) -> tuple[int, int]:
         if isinstance(self.project, Projection):
-            return self.heads, self.project.rotated_width()
+            return self.heads, self.project.rotated_width(self.head_width(width))
         return self.heads, self.head_width(width)
+
+    @property
+    def has_summaries(self) -> bool:
+        return isinstance(self.project, Projection) and self.project.has_summaries
 
     def cached(self, width: int, batch: int, keys: int) -> int:
         """How many numbers the KV cache of a layer holds at `keys` keys."""
@@ -191,10 +206,11 @@ class Attention(TokenMixer):
         heads = replace(shape, length=shape.length * at.heads, width=at.head_dim)
         kv_heads = replace(source, length=source.length * at.kv_heads, width=at.head_dim)
         values = replace(source, length=source.length * at.kv_heads, width=at.value_dim)
+        own = self.project if isinstance(self.project, Projection) else None
         cost = (
             _projections_cost(self, shape, source, at)
             + linear_cost(shape.vectors, at.heads * at.value_dim, shape.width, bias="o" in self.bias)
-            + self.kernel.cost(at)
+            + (self.kernel.cost(at) if own is None else own.kernel_cost(self, at))
         )
         if self.project == "shared":  # the input of the norm of the keys, and one root per key
             cost += PartCost(saved=heads.bytes + 4 * heads.vectors)
@@ -377,7 +393,13 @@ def _projections_cost(
 ) -> PartCost:
     """The cost of q, k and v; with shared keys the query projection is computed a second time."""
     if isinstance(spec.project, Projection):
-        return spec.project.cost(shape, at)
+        return spec.project.cost(spec, shape, at)
+    return linear_projections_cost(spec, shape, source, at)
+
+
+def linear_projections_cost(
+    spec: Attention, shape: HiddenShape, source: HiddenShape, at: AttentionShape
+) -> PartCost:
     q = linear_cost(shape.vectors, shape.width, at.heads * at.head_dim, bias="q" in spec.bias)
     k = linear_cost(source.vectors, source.width, at.kv_heads * at.head_dim, bias="k" in spec.bias)
     v = linear_cost(source.vectors, source.width, at.kv_heads * at.value_dim, bias="v" in spec.bias)
@@ -386,5 +408,5 @@ def _projections_cost(
 
 def split_heads(x_BTD: Tensor, head_dim: int) -> Tensor:
     """(B, T, H * E) -> (B, H, T, E)."""
-    batch, tokens, _ = x_BTD.shape
-    return x_BTD.reshape(batch, tokens, -1, head_dim).transpose(1, 2)
+    batch, tokens, width = x_BTD.shape
+    return x_BTD.reshape(batch, tokens, width // head_dim, head_dim).transpose(1, 2)

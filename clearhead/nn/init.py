@@ -82,7 +82,7 @@ class FanIn(Init):
     def distribution(self, matrix: Matrix) -> InitDistribution:
         if matrix.is_table:
             # The table of T5's relative positions holds scores, not vectors.
-            small = matrix.name.endswith("positions.table.weight")
+            small = matrix.name.endswith(("positions.table.weight", "positions.block_table.weight"))
             return InitDistribution(self.factor * (matrix.rows**-0.5 if small else 1.0))
         query = matrix.head_dim if matrix.name.endswith(".q.weight") and matrix.head_dim else 1
         return InitDistribution(self.factor * (matrix.columns * query) ** -0.5)

@@ -51,13 +51,13 @@ class Latent(Projection):
     def build(self, attention: Attention, width: int) -> MultiHead:
         return LatentAttention(attention, width)
 
-    def rotated_width(self) -> int:
+    def rotated_width(self, head_width: int) -> int:
         return self.rotated
 
     def cached(self, batch: int, keys: int) -> int:
         return batch * keys * (self.rank + self.rotated)
 
-    def cost(self, shape: HiddenShape, at: AttentionShape) -> PartCost:
+    def cost(self, attention: Attention, shape: HiddenShape, at: AttentionShape) -> PartCost:
         """Queries, the short vectors, and from these the keys and values of every head."""
         inner, plain = self.query_rank or shape.width, at.head_dim - self.rotated
         short = replace(shape, width=self.rank)

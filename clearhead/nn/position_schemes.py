@@ -16,7 +16,7 @@ from ..errors import InputError, SpecError
 from ..spec import AboveOne, Amount, Count, Dims
 from .cost import INDEX_BYTES, HiddenShape, PartCost, PositionCost
 from .layers import EmbeddingTable
-from .positions import BoundPositions, Positions, PositionScheme
+from .positions import BoundPositions, DistanceScores, Positions, PositionScheme
 from .view import View
 
 
@@ -155,7 +155,10 @@ def _slopes(heads: int) -> list[float]:
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeBuckets(Positions):
-    """A learned score per distance bucket and head, shared by all layers (T5)."""
+    """A learned score per distance bucket and head, shared by all layers (T5).
+
+    Where tokens also attend to summaries of blocks there is a second table, for distances in blocks (LongT5).
+    """
 
     buckets: Count = 32
     max_distance: Count = 128
@@ -167,19 +170,24 @@ class RelativeBuckets(Positions):
             raise SpecError(f"{self}: expected 4 buckets or more, and max_distance above half of them")
 
     def build(self, dims: Dims, width: int) -> PositionScheme:
-        return _Buckets(self, dims.heads, bidirectional=not dims.causal)
+        return _BlockBuckets(self, dims) if dims.summaries else _Buckets(self, dims)
 
     def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
+        if dims.summaries:
+            distances = 4 * shape.length + 1
+            tables = PartCost(parameters=2 * self.buckets * dims.heads, saved=INDEX_BYTES * distances)
+            size = 2 * shape.number * dims.heads * distances
+            return PositionCost(tower=tables, bias="learned", shared_bias=size)
         pairs = shape.length**2
         table = PartCost(parameters=self.buckets * dims.heads, saved=INDEX_BYTES * pairs)
         return PositionCost(tower=table, bias="learned", shared_bias=shape.number * dims.heads * pairs)
 
 
 class _Buckets(PositionScheme):
-    def __init__(self, spec: RelativeBuckets, heads: int, *, bidirectional: bool) -> None:
+    def __init__(self, spec: RelativeBuckets, dims: Dims) -> None:
         super().__init__()
-        self.spec, self.bidirectional = spec, bidirectional
-        self.table = EmbeddingTable(spec.buckets, heads)
+        self.spec, self.bidirectional = spec, not dims.causal
+        self.table = EmbeddingTable(spec.buckets, dims.heads)
 
     def bind(self, view: View) -> BoundPositions:
         ahead = view.k_pos[:, None, :] - view.q_pos[:, :, None]
@@ -197,6 +205,36 @@ class _Buckets(PositionScheme):
         far = (distance.float().clamp(min=1) / near).log() / math.log(self.spec.max_distance / near)
         bucket = (near + (far * (count - near)).long()).clamp(max=count - 1)
         return start + torch.where(distance < near, distance, bucket)
+
+
+class _BlockBuckets(_Buckets):
+    """With a second table. Scores are bound by distance, not by pair: memory grows with the length alone."""
+
+    def __init__(self, spec: RelativeBuckets, dims: Dims) -> None:
+        super().__init__(spec, dims)
+        self.block_table = EmbeddingTable(spec.buckets, dims.heads)
+
+    def bind(self, view: View) -> BoundPositions:
+        # Twice the length: queries are computed in tiles, the last of which may end after the text.
+        reach = 2 * view.keys
+        bucket = self._bucket(torch.arange(-reach, reach + 1, device=view.k_pos.device))
+        return _BoundDistances(DistanceScores(reach, self.table(bucket).T, self.block_table(bucket).T), view)
+
+
+class _BoundDistances(BoundPositions):
+    distances: DistanceScores
+
+    def __init__(self, distances: DistanceScores, view: View) -> None:
+        self.distances, self.view = distances, view
+
+    def bias(self, layer: int, q_BHQE: Tensor, k_BHKE: Tensor) -> Tensor:
+        """Of all pairs of tokens, for a layer without summaries."""
+        view, scores_HA = self.view, self.distances.tokens_HA
+        if view.real_BK is None:  # positions are slots
+            bias_HQK = self.distances.by_offset(scores_HA, -view.start, view.queries, view.keys)
+            return bias_HQK[None].type_as(q_BHQE)
+        ahead_BQK = view.k_pos[:, None, :] - view.q_pos[:, :, None]
+        return scores_HA[:, ahead_BQK + self.distances.reach].transpose(0, 1).type_as(q_BHQE)
 
 
 class _SharedBias(BoundPositions):

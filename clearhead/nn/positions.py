@@ -26,8 +26,29 @@ class Projections(Protocol):
     def keys(self, x_BTD: Tensor) -> Tensor: ...
 
 
+@dataclass(frozen=True, eq=False)
+class DistanceScores:
+    """What a scheme adds to a score, for every distance from -reach to reach: in tokens, and in blocks.
+
+    For attention that computes few of all pairs, and so never asks for the bias of all.
+    Shape suffix: A distances, 2 * reach + 1 of them.
+    """
+
+    reach: int
+    tokens_HA: Tensor
+    blocks_HA: Tensor
+
+    def by_offset(self, scores_HA: Tensor, first: int, rows: int, columns: int) -> Tensor:
+        """(H, rows, columns): the score of distance `first` + column - row."""
+        start = self.reach + first
+        window_HAC = scores_HA.unfold(1, columns, 1)
+        return window_HAC[:, start - rows + 1 : start + 1].flip(1)
+
+
 class BoundPositions:
     """A position scheme bound to the positions of one call: computed once here, used by every layer."""
+
+    distances: DistanceScores | None = None  # where the bias depends on distances alone, and there are blocks
 
     def rotate_q(self, q_BHQE: Tensor) -> Tensor:
         return q_BHQE

@@ -62,6 +62,19 @@ class Tower(Spec):
     def pattern(self) -> tuple[Block, ...]:
         return self.block if isinstance(self.block, tuple) else (self.block,)
 
+    def dims(self, block: Block | None = None) -> Dims:
+        """The sizes for a position scheme: that of one block, or the one that all blocks share."""
+        blocks = self.pattern if block is None else (block,)
+        heads, head_dim = blocks[0].attention.sizes(self.width)
+        return Dims(
+            width=self.width,
+            depth=self.depth,
+            heads=heads,
+            head_dim=head_dim,
+            causal=self.causal,
+            summaries=any(b.attention.has_summaries for b in blocks),
+        )
+
     @property
     def max_length(self) -> int | None:
         """The longest sequence it has positions for; None: no limit."""
@@ -85,17 +98,9 @@ class Stack(nn.Module):
 
     def __init__(self, spec: Tower, encoder_width: int) -> None:
         super().__init__()
-        heads, head_dim = spec.pattern[0].attention.sizes(spec.width)
-        dims = Dims(
-            width=spec.width,
-            depth=spec.depth,
-            heads=heads,
-            head_dim=head_dim,
-            causal=spec.causal,
-        )
         self.spec = spec
         self.embed = spec.embed.build(spec.width)
-        self.positions = spec.positions.build(dims, spec.embed.table_width(spec.width))
+        self.positions = spec.positions.build(spec.dims(), spec.embed.table_width(spec.width))
         own = spec.distinct or spec.depth
         blocks = [spec.pattern[i % len(spec.pattern)].build(spec.width, encoder_width) for i in range(own)]
         if spec.causal:
@@ -202,9 +207,7 @@ def _build_layer_positions(spec: Tower, blocks: Sequence[BlockModule]) -> None:
         if own.positions in fixed:
             block.positions = fixed[own.positions]
             continue
-        heads, head_dim = own.attention.sizes(spec.width)
-        dims = Dims(width=spec.width, depth=spec.depth, heads=heads, head_dim=head_dim, causal=spec.causal)
-        scheme = own.positions.build(dims, spec.width)
+        scheme = own.positions.build(spec.dims(own), spec.width)
         if type(scheme).add is not PositionScheme.add:
             name = type(own.positions).__name__
             raise SpecError(f"{name} positions are added to the embeddings: set them in Tower, not in Block")

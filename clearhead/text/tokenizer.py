@@ -266,6 +266,10 @@ class Tokenizer:
         """The id of a token as the vocabulary spells it; None if it has none."""
         return self._engine.token_to_id(token)
 
+    def text_of(self, token: int) -> str:
+        """A token as the vocabulary spells it; empty if there is no such id."""
+        return self._engine.id_to_token(token) or ""
+
     def is_byte(self, token: int) -> bool:
         """Whether an id is one byte of a character the vocabulary lacks (`<0xE4>`, SentencePiece)."""
         return token in self._bytes

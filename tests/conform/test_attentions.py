@@ -62,7 +62,14 @@ def _compare(trace: Any, kind: str, wanted: tuple[torch.Tensor, ...], *, first_b
     for layer, given in enumerate(wanted):
         keys = len(trace.sides(kind)[1])
         if given.ndim == 5:
-            want = _from_blocks(given, keys)
+            size = given.shape[-2]
+            want = _from_blocks(given[..., : 3 * size], keys)
+            if given.shape[-1] > 3 * size:  # behind the keys of three blocks, summaries
+                summaries = given[..., 3 * size :].transpose(1, 2).flatten(2, 3)[0, :, :keys]
+                assert_close(
+                    trace.activation(f"{trace.address(kind, layer)}.summary_pattern"), summaries, 1e-5
+                )
+                assert_close(want[0].sum(-1) + summaries.sum(-1), torch.ones(want.shape[1:3]))
         else:
             want = given if given.shape[-1] == keys else _unpacked(given)
         if first_block_once:  # without random blocks theirs looks at it several times and writes it down once

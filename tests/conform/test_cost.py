@@ -22,7 +22,7 @@ from torch.utils.flop_counter import (
     sdpa_flop_count,
     shape_wrapper,
 )
-from zoo import CHOICES, EVERY, block, run, single
+from zoo import CHOICES, EVERY, OPEN, block, run, single
 
 from clearhead import nn as cn
 from clearhead.errors import SpecError, UnsupportedError
@@ -347,6 +347,12 @@ LONG |= {
     )
     for scheme in (cn.RelativeBuckets(), cn.RelativeWaves())
     for causal in (False, True)
+}
+# Only for encoders: near tokens by tiles, and as many summaries as there are blocks.
+LONG |= {
+    f"{name}/encoder": single(**{"positions": cn.NoPositions(), **change})
+    for name, change in OPEN.items()
+    if name.startswith("block-summaries")
 }
 # Tiles of a few tokens are ten thousands of products here; larger ones are the same formula.
 LONG |= {name: spec.edit(Tiled, tile=64) for name, spec in LONG.items() if "Tiled" in name}

@@ -10,7 +10,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from ...nn import Block, CallShape, HiddenShape, PartCost, PositionCost, Tower, linear_cost
-from ...spec import Dims
 
 
 @dataclass(frozen=True)
@@ -135,9 +134,7 @@ class TowerCost:
 
 def tower(spec: Tower, call: CallShape, encoder: HiddenShape | None = None) -> TowerCost:
     """The cost of a tower. `call.length` is its own length; `encoder` is the encoder output of a decoder."""
-    heads, head_dim = spec.pattern[0].attention.sizes(spec.width)
-    dims = Dims(width=spec.width, depth=spec.depth, heads=heads, head_dim=head_dim, causal=spec.causal)
-    shape, whole = call.hidden(spec.width), spec.residual == "reversible"
+    dims, shape, whole = spec.dims(), call.hidden(spec.width), spec.residual == "reversible"
     embedded = replace(shape, width=spec.embed.table_width(spec.width))
     schemes = [b.positions or spec.positions for b in spec.pattern]
     positions = {scheme: scheme.cost(embedded, dims) for scheme in {*schemes, spec.positions}}

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,9 @@ from ..layers import apply_dropout
 from ..masks import Causal, Everyone
 from ..tap import OFF, Recorder, Tap
 from ..view import Outline, View
+
+if TYPE_CHECKING:
+    from .block_summaries import Summaries
 
 Need = Literal["causal", "padding", "documents", "window", "mask", "bias", "uneven", "pattern", "second"]
 NEEDS: dict[Need, str] = {
@@ -54,6 +57,7 @@ class AttentionCall:
     scale: float = 1.0
     # The same call with the projections that global tokens use, where they have their own (Longformer).
     second: Callable[[], AttentionCall] | None = None
+    summaries: Summaries | None = None  # of blocks of tokens, which are attended to as well (LongT5)
 
     @property
     def heads_per_kv(self) -> int:
