@@ -6,7 +6,8 @@ import sys
 from types import ModuleType
 
 from ..errors import SpecError, nearest, quoted
-from .family import ONE_TOWER_OUTPUTS, Config, Family, HeadKind, normalize_config
+from .family import ONE_TOWER_OUTPUTS, Config, Family, HeadKind
+from .key_names import normalize_config
 from .size_words import SIZE_WORDS, config_from_words
 from .text import (
     albert,

@@ -11,6 +11,7 @@ from ..errors import SpecError, nearest, quoted, shortened
 from ..nn import Model
 from ..weights import Table
 from . import schema
+from .key_names import complete_rope, normalize_config, with_own_names
 
 HeadKind = Literal[
     "hidden", "tokens", "labels", "tags", "span", "choice", "pair", "pretrain", "replaced",
@@ -49,20 +50,6 @@ HEAD_BY_SUFFIX: dict[str, HeadKind] = {
     "Model": "hidden",
 }
 
-# Keys that other models, or older files, call otherwise: a name, and what a family that lacks it may call it.
-OTHER_NAMES: dict[str, tuple[str, ...]] = {
-    "hidden_size": ("n_embd", "d_model", "dim"),
-    "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "encoder_layers"),
-    "num_attention_heads": ("n_head", "n_heads", "num_heads", "encoder_attention_heads"),
-    "max_position_embeddings": ("n_positions",),
-    "num_experts": ("num_local_experts", "n_routed_experts"),
-    "num_local_experts": ("n_routed_experts",),
-    "attention_probs_dropout_prob": ("attention_dropout",),
-    "initializer_range": ("init_std",),
-    "head_dim": ("d_kv",),
-    "n_token": ("vocab_size",),
-    "n_embed": ("hidden_size",),
-}
 CLASS_HEAD = re.compile("For[A-Z][A-Za-z]*$")
 
 
@@ -127,47 +114,15 @@ class Family:
         return ONE_TOWER.get(head) if self.mode == "encoder-decoder" else None
 
     def config(self, values: Mapping[str, Any], stored: Iterable[str] = ()) -> Config:
-        normalized = self._own_names(normalize_config(values))
+        normalized = with_own_names(normalize_config(values), self.defaults)
         schema.check_config(normalized, self.defaults, self.only)
         config = Config({**self.defaults, **normalized})
         if "rope_parameters" in self.defaults:
-            config["rope_parameters"] = self._rope_parameters(config, values)
+            config["rope_parameters"] = complete_rope(config, values, self.defaults)
         if config.get("id2label"):  # their number wins over a default for it
             config.pop("num_labels", None)
         config.stored = frozenset(stored)
         return config
-
-    def _own_names(self, config: dict[str, Any]) -> dict[str, Any]:
-        """The config with this family's names of keys. As with theirs, another name wins over its own."""
-        for name, others in OTHER_NAMES.items():
-            own = next((key for key in others if key in self.defaults), None)
-            if own is not None and name not in self.defaults and config.get(name) is not None:
-                config[own] = config.pop(name)
-        return config
-
-    def _rope_parameters(self, config: Config, given: Mapping[str, Any]) -> Any:
-        """Those of the config, with the family's base of the frequencies where they have none."""
-        default, rope = self.defaults["rope_parameters"], config["rope_parameters"]
-        kinds = [kind for kind, value in default.items() if isinstance(value, dict)]
-        if kinds:
-            # Their classes read nothing of a `rope_parameters` without such objects; older keys are flat.
-            flat = given.get("rope_parameters")
-            if flat and not any(kind in flat for kind in kinds):
-                expected = f"expected an object for each of {', '.join(kinds)}"
-                raise SpecError(f"rope_parameters is {quoted(flat)}; {expected}")
-            scaling = given.get("rope_scaling")
-            if scaling and "rope_type" not in scaling:
-                raise SpecError(f"rope_scaling is {quoted(scaling)}; expected a rope_type in it")
-            return rope
-        if any(isinstance(value, dict) for value in rope.values()):
-            raise SpecError(f"rope_parameters is {quoted(rope)}; {self.title} has one object for all layers")
-        scaled = given.get("rope_scaling") or given.get("rope_parameters")
-        if default.get("rope_type", "default") != "default" and "rope_theta" in given and not scaled:
-            # Theirs would take its own scaling, base included, and ignore this one.
-            raise SpecError(f"{self.title} has a rope_theta without rope_scaling; expected both or neither")
-        theta = config["rotary_emb_base"] if "rotary_emb_base" in self.defaults else default.get("rope_theta")
-        own = "rope_parameters" in normalize_config(given) and rope.get("rope_theta")
-        return rope if own or theta is None else {**rope, "rope_theta": theta}
 
     def task(self, config: Mapping[str, Any]) -> HeadKind:
         """Which head a checkpoint has, from the class that saved it; by default the language-model head."""
@@ -197,20 +152,3 @@ def class_suffix(name: str) -> str | None:
     named = CLASS_HEAD.search(name)
     suffixes = [named[0]] if named else [end for end in HEAD_BY_SUFFIX if not end.startswith("For")]
     return next((end for end in suffixes if end in HEAD_BY_SUFFIX and name.endswith(end)), None)
-
-
-def normalize_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace old key names: torch_dtype -> dtype, rope_theta and rope_scaling -> rope_parameters."""
-    config = dict(config)
-    if "torch_dtype" in config:
-        config.setdefault("dtype", config.pop("torch_dtype"))
-    theta, scaling = config.pop("rope_theta", None), config.pop("rope_scaling", None)
-    rope = scaling or config.pop("rope_parameters", None)
-    if theta is not None:
-        rope = {"rope_theta": theta} | rope if isinstance(rope, dict) else rope or {"rope_theta": theta}
-    if isinstance(rope, dict) and (theta is not None or scaling or "type" in rope):
-        rope = {"rope_type": rope.get("type", "default"), **rope}  # an even older key name
-        rope.pop("type", None)
-    if rope is not None:
-        config["rope_parameters"] = rope
-    return config

@@ -13,7 +13,8 @@ from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
 from ..errors import quoted
-from .family import Family, class_suffix, normalize_config
+from .family import Family, class_suffix
+from .key_names import normalize_config
 
 SHOWN_KEYS = 3
 OTHER_MODE = 0.15  # how much similarity a family loses that reads in another direction
