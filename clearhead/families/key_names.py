@@ -80,5 +80,7 @@ def _check_kinds(given: Mapping[str, Any], kinds: list[str]) -> None:
     if rope and not any(kind in rope for kind in kinds):
         expected = f"expected an object for each of {', '.join(kinds)}"
         raise SpecError(f"rope_parameters is {quoted(rope)}; {expected}")
+    if rope and scaling:
+        raise SpecError(f"rope_scaling is {quoted(scaling)} beside rope_parameters; expected one of them")
     if scaling and "rope_type" not in scaling:
         raise SpecError(f"rope_scaling is {quoted(scaling)}; expected a rope_type in it")
