@@ -378,8 +378,8 @@ class Reference:
         """Classifiers with both towers read the state of the last end token."""
         return self.family.mode == "encoder-decoder" and self.task == "labels"
 
-    def config(self) -> Any:
-        """Theirs, with the sizes of TINY where it has such a key."""
+    def given(self) -> dict[str, Any]:
+        """What is given to their config class: the sizes of TINY where it has such a key, and the changes."""
         plain = transformers.AutoConfig.for_model(self.family.key).to_dict()
         sizes = {key: value for key, value in TINY.items() if key in plain}
         if self.family.defaults.get("decoder_start_token_id") is not None:  # T5's config class has none
@@ -390,11 +390,14 @@ class Reference:
         if self.task == "span":  # the first and the last token of an answer
             sizes["id2label"] = {0: "first", 1: "last"}
         # Some of their configs complete the objects that they are given.
-        return transformers.AutoConfig.for_model(self.family.key, **deepcopy(sizes | self.changes))
+        return deepcopy(sizes | self.changes)
 
-    def model(self, dtype: torch.dtype = torch.float32) -> Any:
+    def config(self) -> Any:
+        return transformers.AutoConfig.for_model(self.family.key, **self.given())
+
+    def model(self, dtype: torch.dtype = torch.float32, config: Any = None) -> Any:
         kind = getattr(transformers, self.family.architectures[self.task])
-        config = self.config()
+        config = self.config() if config is None else config
         config.architectures = [kind.__name__]
         with torch.random.fork_rng():
             torch.manual_seed(0)

@@ -47,7 +47,10 @@ ODD: list[Any] = [
 KEYS = [
     "clearhead", "rope_parameters", "rope_scaling", "rope_theta", "id2label", "architectures", "layer_types",
     "num_labels", "tie_word_embeddings", "model_type", "dtype", "head_dim", "attention_window",
-    "pad_token_id", "classifier_dropout", "eos_token_id", "\x1b[31m", "quantization_config",
+    "pad_token_id", "classifier_dropout", "eos_token_id", "\x1b[31m", "quantization_config", "auto_map",
+    "hidden_size", "num_attention_heads", "num_experts", "n_embed", "rotary_emb_base", "attention_layers",
+    "dense_act_fn", "is_gated_act", "scoring_func", "rope_local_base_freq", "sliding_window_pattern",
+    "is_decoder", "is_encoder_decoder", "vision_config",
 ]  # fmt: skip
 EDITS = [
     {"Tower.depth": "99999999"}, {"Tower.depth": "3000"}, {"Attention.kernel": "Linear()"}, {"x": "y"},

@@ -11,7 +11,7 @@ from ..nn import Tower
 from ..text import language_id, language_tokens
 from .parts import BundleParts
 
-LANGUAGES = ("source_language", "target_language")  # settings of translators between many languages
+LANGUAGE_SETTINGS = ("source_language", "target_language")  # settings of translators between many languages
 INSTEAD = {  # what a model that does not generate can do
     "hidden": "gives hidden states: clearhead embed makes sentence vectors of them",
     "tokens": "fills in masked words: clearhead predict does that",
@@ -35,9 +35,9 @@ def text_generator(
         _decoder(assistant)
     config = bundle.family.config(bundle.config) if bundle.family else bundle.config
     defaults = default_settings(bundle.spec, config, bundle.generation, bundle.tokenizer)
-    named = {name: settings[name] for name in LANGUAGES if settings.get(name) is not None}
+    named = {name: settings[name] for name in LANGUAGE_SETTINGS if settings.get(name) is not None}
     languages = {name: _language(bundle, language) for name, language in named.items()}
-    settings = {name: value for name, value in settings.items() if name not in LANGUAGES}
+    settings = {name: value for name, value in settings.items() if name not in LANGUAGE_SETTINGS}
     if "target_language" in languages:
         settings = {**_starts_with(bundle, languages["target_language"], defaults), **settings}
     generator = TextGenerator(

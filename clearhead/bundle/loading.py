@@ -16,7 +16,7 @@ from .. import weights
 from ..device import choose_device
 from ..engine import layout
 from ..errors import ClearheadError, InputError, LoadError, SpecError, reason, shortened
-from ..families import FAMILIES, Config, Family, of_type
+from ..families import FAMILIES, Config, Family, explain_unsupported
 from ..nn import Model, Tower, check_cache_precision, initialise
 from ..readfile import read_file
 from ..store import FileVersion, read_folder, resolve
@@ -37,12 +37,6 @@ COPIED_FILES = (
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 )
-
-# Keys of config.json that do not describe the architecture.
-NOT_ARCHITECTURE = {
-    "model_type", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache",
-    "_name_or_path",
-}  # fmt: skip
 
 MAX_NEW_NUMBERS = 2**24  # parameters that are not in the file, at most, if it holds fewer itself
 # What Python and torch raise for a config whose numbers are inconsistent.
@@ -228,23 +222,10 @@ def _family(found: _Found) -> Family:
     kind = found.config.get("model_type")
     if not isinstance(kind, str):
         raise LoadError("config.json has no model_type; expected one such as 'bert'")
-    try:
-        return of_type(kind)
-    except SpecError as error:
-        raise LoadError(f"{error} {_closest_family(found.config)}") from None
-
-
-def _closest_family(config: dict[str, Any]) -> str:
-    """The family with the most similar keys, and the differences: a start for adding a new family."""
-    own = set(config) - NOT_ARCHITECTURE
-    like = max(
-        FAMILIES.values(),
-        key=lambda family: len(own & set(family.defaults)) / len(own | set(family.defaults)),
-    )
-    new, gone = sorted(own - set(like.defaults)), sorted(set(like.defaults) - own)
-    line = f"By its keys it is most similar to {like.title}"
-    line += f"; new keys: {_some(new)}" if new else ""
-    return line + (f"; missing keys: {_some(gone)}" if gone else "")
+    for family in FAMILIES.values():
+        if family.key == kind:
+            return family
+    raise LoadError(explain_unsupported(found.config, FAMILIES.values()))
 
 
 def _add_extras(loaded: weights.Loaded, extras: weights.StateDict, wanted: set[str]) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from ..errors import SpecError, nearest
-from .family import ONE_TOWER_OUTPUTS, Config, Family, HeadKind, normalize_config
+from ..errors import SpecError, nearest, quoted
+from .family import ONE_TOWER_OUTPUTS, Config, Family, HeadKind
+from .key_names import normalize_config
 from .size_words import SIZE_WORDS, config_from_words
 from .text import (
     albert,
@@ -75,6 +76,7 @@ from .text import (
     xlm_roberta_xl,
     xlnet,
 )
+from .unsupported import explain_unsupported
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -170,7 +172,7 @@ def of_type(model_type: str) -> Family:
         if family.key == model_type:
             return family
     known = [family.key for family in FAMILIES.values()]
-    raise SpecError(f"model_type {model_type!r} is not known here; {nearest(model_type, known)}")
+    raise SpecError(f"model_type {quoted(model_type)} is not supported; {nearest(model_type, known)}")
 
 
 def family_and_config(name: str) -> tuple[Family, Config]:
@@ -185,7 +187,7 @@ def family_and_config(name: str) -> tuple[Family, Config]:
 __all__ = [
     "FAMILIES", "SIZES", "Config", "Family", "HeadKind", "families", "family_and_config", "of_type",
     # for the other packages
-    "ONE_TOWER_OUTPUTS", "SIZE_WORDS", "config_from_words", "normalize_config",
+    "ONE_TOWER_OUTPUTS", "SIZE_WORDS", "config_from_words", "explain_unsupported", "normalize_config",
 ]  # fmt: skip
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..errors import SpecError, nearest
+from ..errors import SpecError, nearest, quoted, shortened
 from ..nn import Model
 from ..weights import Table
 from . import schema
+from .key_names import complete_rope, normalize_config, with_own_names
 
 HeadKind = Literal[
     "hidden", "tokens", "labels", "tags", "span", "choice", "pair", "pretrain", "replaced",
@@ -48,6 +50,8 @@ HEAD_BY_SUFFIX: dict[str, HeadKind] = {
     "Model": "hidden",
 }
 
+CLASS_HEAD = re.compile("For[A-Z][A-Za-z]*$")
+
 
 class Config(dict[str, Any]):
     """Their config.json over the family's defaults; a key that is in neither is an error."""
@@ -83,6 +87,7 @@ class Family:
     bare: frozenset[HeadKind] = frozenset({"hidden"})  # the classes whose files leave the prefix out
     parent: str | None = None  # the family it descends from, for the family tree
     model_type: str | None = None  # what config.json calls it, where that is not its name
+    only: Mapping[str, Any] = field(default_factory=dict)  # keys with one supported value: see ONLY_SUPPORTED
     also: tuple[str, ...] = ()  # other models of the same architecture, for tables of families
 
     @property
@@ -109,9 +114,11 @@ class Family:
         return ONE_TOWER.get(head) if self.mode == "encoder-decoder" else None
 
     def config(self, values: Mapping[str, Any], stored: Iterable[str] = ()) -> Config:
-        normalized = normalize_config(values)
-        schema.check_config(normalized, self.defaults)
+        normalized = with_own_names(normalize_config(values), self.defaults)
+        schema.check_config(normalized, self.defaults, self.only)
         config = Config({**self.defaults, **normalized})
+        if "rope_parameters" in self.defaults:
+            config["rope_parameters"] = complete_rope(config, values, self.defaults)
         if config.get("id2label"):  # their number wins over a default for it
             config.pop("num_labels", None)
         config.stored = frozenset(stored)
@@ -125,26 +132,23 @@ class Family:
         for task, name in self.architectures.items():
             if classes[0] == name:
                 return task
-        for suffix, task in HEAD_BY_SUFFIX.items():
-            if str(classes[0]).endswith(suffix):
-                return task if task != "pretrain" or task in self.architectures else "tokens"
-        return "tokens"
+        suffix = class_suffix(str(classes[0]))
+        if suffix is None or config.get("auto_map"):
+            raise SpecError(self._unknown_class(classes[0], config))
+        task = HEAD_BY_SUFFIX[suffix]
+        return task if task != "pretrain" or task in self.architectures else "tokens"
+
+    def _unknown_class(self, name: object, config: Mapping[str, Any]) -> str:
+        line = f"architectures names {quoted(name)}, a class that is not known here"
+        if config.get("auto_map"):
+            line += "; it is code from the model's repository (auto_map), which Clearhead never runs"
+        known = shortened(", ".join(self.architectures.values()), 120)
+        return f"{line}; {self.title} has {known}"
 
 
-def normalize_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace old key names: torch_dtype -> dtype, rope_theta and rope_scaling -> rope_parameters."""
-    config = dict(config)
-    if "torch_dtype" in config:
-        config.setdefault("dtype", config.pop("torch_dtype"))
-    theta, scaling = config.pop("rope_theta", None), config.pop("rope_scaling", None)
-    if theta is not None or scaling is not None:
-        old = {"rope_theta": theta} if theta is not None else {}
-        old |= _as_dict(scaling)
-        if "type" in old:  # an even older key name
-            old.setdefault("rope_type", old.pop("type"))
-        config["rope_parameters"] = {"rope_type": "default", **old, **_as_dict(config.get("rope_parameters"))}
-    return config
-
-
-def _as_dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def class_suffix(name: str) -> str | None:
+    """The part of a class name that determines its head; None for a head that is not known."""
+    # A head is named after a word "For"; RoFormer has these letters, too, in its name.
+    named = CLASS_HEAD.search(name)
+    suffixes = [named[0]] if named else [end for end in HEAD_BY_SUFFIX if not end.startswith("For")]
+    return next((end for end in suffixes if end in HEAD_BY_SUFFIX and name.endswith(end)), None)

@@ -55,6 +55,7 @@ def _is_rope_parameters(value: Any) -> bool:
 INTEGER = ValueKind(_is_int, f"a whole number below {COUNT_LIMIT:,}")
 NUMBER = ValueKind(_is_number, "a number")
 RATE = ValueKind(lambda value: _is_number(value) and 0 <= value <= 1, "a number from 0 to 1").or_null()
+POSITIVE = ValueKind(lambda value: _is_number(value) and value > 0, "a number above 0")
 BOOLEAN = ValueKind(lambda value: isinstance(value, bool), "true or false")
 STRING_VALUE = ValueKind(lambda value: isinstance(value, str), "a string")
 STRINGS = ValueKind(_list_of(lambda value: isinstance(value, str)), "a list of strings")
@@ -95,6 +96,8 @@ BY_NAME: dict[str, ValueKind] = {
     "clip_qkv": NUMBER.or_null(),
     "layer_types": STRINGS.or_null(),
     "head_act": STRING_VALUE,
+    "dense_act_fn": STRING_VALUE.or_null(),
+    "is_gated_act": BOOLEAN.or_null(),
     "emb_layer_norm_before": BOOLEAN.or_null(),
     "token_dropout": BOOLEAN.or_null(),
     "global_rope_theta": NUMBER.or_null(),
@@ -102,6 +105,7 @@ BY_NAME: dict[str, ValueKind] = {
     "global_attn_every_n_layers": INTEGER.or_null(),
     "attention_window": INT_OR_LIST,
     "attention_types": REPEATED_LISTS.or_null(),
+    "attention_layers": STRINGS.or_null(),
     "num_buckets": INT_OR_LIST.or_null(),
     "hash_seed": ValueKind(
         lambda value: type(value) is int and 0 <= value < 2**63, "a whole number"
@@ -115,6 +119,7 @@ BY_NAME: dict[str, ValueKind] = {
     "num_experts": INTEGER.or_null(),
     "q_lora_rank": INTEGER.or_null(),
     "num_key_value_heads": INTEGER.or_null(),
+    "head_dim": INTEGER.or_null(),
     "pos_att_type": ValueKind(
         lambda value: STRING_VALUE.accepts(value) or STRINGS.accepts(value), "a string or a list of strings"
     ).or_null(),
@@ -129,9 +134,9 @@ BY_NAME: dict[str, ValueKind] = {
 ONLY_SUPPORTED: dict[str, Any] = {
     "add_cross_attention": False,
     "position_embedding_type": "absolute",
-    "quantization_config": None,
     "pruned_heads": {},
     "use_bidirectional_attention": False,
+    "use_mrope": False,  # of Qwen's models for images
 }
 BY_TYPE: dict[type, ValueKind] = {
     bool: BOOLEAN,
@@ -143,14 +148,34 @@ BY_TYPE: dict[type, ValueKind] = {
 }
 
 
-def check_config(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Raise for the first key whose value is not of its kind. `config` uses the current key names."""
+def check_config(
+    config: Mapping[str, Any], defaults: Mapping[str, Any], only: Mapping[str, Any] | None = None
+) -> None:
+    """Raise for the first key whose value is not of its kind. `config` uses the current key names.
+
+    `only` are further keys of which this family supports one value.
+    """
+    if config.get("quantization_config"):
+        raise SpecError(_quantized(config["quantization_config"]))
+    supported = {key: value for key, value in ONLY_SUPPORTED.items() if key not in defaults} | dict(
+        only or {}
+    )
     for key, value in config.items():
-        if key in ONLY_SUPPORTED and key not in defaults and value not in (None, ONLY_SUPPORTED[key]):
-            raise SpecError(f"{key} is {quoted(value)}; only {quoted(ONLY_SUPPORTED[key])} can be built here")
+        if key in supported and value not in (None, supported[key]):
+            raise SpecError(f"{key} is {quoted(value)}; only {quoted(supported[key])} can be built here")
         kind = _kind_of_key(key, defaults)
         if kind is not None and not kind.accepts(value):
             raise SpecError(f"{key} is {quoted(value)}, expected {kind.description}")
+
+
+def _quantized(given: Any) -> str:
+    """Weights that another library packed: their tensors are no matrices."""
+    method = given.get("quant_method") if isinstance(given, dict) else None
+    stored = f"{quoted(method)} (quantization_config)" if method else f"quantization_config {quoted(given)}"
+    return (
+        f"the weights are quantized as {stored}, which cannot be read here; load the original checkpoint "
+        "in bfloat16 or float32, or a GGUF file: precision='int8' or 'int4' quantizes it here"
+    )
 
 
 def _kind_of_key(key: str, defaults: Mapping[str, Any]) -> ValueKind | None:
@@ -163,6 +188,8 @@ def _kind_of_key(key: str, defaults: Mapping[str, Any]) -> ValueKind | None:
         return RATE if key == "classifier_dropout" else None
     if "drop" in key:
         return RATE
+    if "eps" in key:  # of a norm: a token of zeros would become NaN
+        return POSITIVE
     default = defaults[key]
     if isinstance(default, list | tuple):
         return (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import SpecError, nearest
+from ..errors import SpecError, nearest, quoted
 from ..nn import (
     Activation,
     Attention,
@@ -142,16 +142,25 @@ def blocks_by_layer_type(
 
     `positions` are those of the layers with a window, if not the tower's.
     """
+    kinds = c.get("layer_types") or ["sliding_attention"] * c["num_hidden_layers"]
+    for kind in kinds:
+        if kind not in LAYER_TYPES:
+            raise SpecError(f"layer_types has {quoted(kind)}; {nearest(kind, LAYER_TYPES)}")
+    if len(kinds) != c["num_hidden_layers"]:
+        raise SpecError(f"layer_types has {len(kinds)} entries for {c['num_hidden_layers']} layers")
     if not window and positions is None:
         return block
     # Theirs counts the token itself, ours only the tokens before it.
     sliding = block.edit(Attention, window=(window - 1, 0)) if window else block
     by_type = dict(zip(LAYER_TYPES, (block, replace(sliding, positions=positions)), strict=True))
-    kinds = c.get("layer_types") or ["sliding_attention"] * c["num_hidden_layers"]
-    for kind in kinds:
-        if kind not in by_type:
-            raise SpecError(f"layer_types has {kind!r}; {nearest(kind, by_type)}")
     return one_or_all([by_type[kind] for kind in kinds])
+
+
+def sliding_from(c: Config, first: int) -> Config:
+    """With `layer_types`: those of the config, or a window in all layers from this one on."""
+    sliding = [i >= first for i in range(c["num_hidden_layers"])]
+    kinds = ["sliding_attention" if here else "full_attention" for here in sliding]
+    return Config({**c, "layer_types": c.get("layer_types") or kinds})
 
 
 def every_nth_full(c: Config, n: int) -> list[str]:

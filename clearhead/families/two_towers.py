@@ -46,6 +46,9 @@ def model_with_head(
         return SingleStack(tower=_alone(both.tower_fields[ONE_TOWER[task]]), head=head, init=both.init)
     if task in ("labels", "span"):
         end = _token_id(c, "eos_token_id") if task == "labels" else None
+        if start is None and end is not None and end == c["pad_token_id"]:
+            # Theirs looks for the last token that is not padding, to put it in front of the text.
+            raise SpecError(f"eos_token_id and pad_token_id are both {end}; a classifier needs two tokens")
         return SameInput(
             encoder=both.encoder,
             decoder=both.decoder,

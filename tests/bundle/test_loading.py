@@ -82,11 +82,11 @@ def test_missing_head_weights_only_by_name(folder: Path) -> None:
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "unknown type": (
         lambda f: change_config(f, model_type="gpt22"),
-        "'gpt22' is not known here; did you mean 'gpt2'?",
+        "'gpt22' is not supported; nearest: GPT-2 ('gpt2'), which has the same keys",
     ),
     "another kin": (
         lambda f: change_config(f, model_type="zebra", stripes=7),
-        "most similar to GPT-2; new keys: stripes",
+        "'zebra' is not supported; nearest: GPT-2 ('gpt2'), which does not know stripes",
     ),
     "no type": (lambda f: change_config(f, model_type=None), "no model_type"),
     "another width": (

@@ -72,6 +72,7 @@ FAMILY = replace(
         "num_hidden_groups": 1, "inner_group_num": 1, "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
     },
+    only={"is_decoder": False},
     sizes={
         "albert-base": {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
         "albert-xxlarge": {},

@@ -31,7 +31,7 @@ FAMILY = replace(
     parent="cohere",
     architectures=decoder_classes("Cohere2", "labels", "tags", "span"),
     defaults={
-        **cohere.DEFAULTS, "sliding_window": 4096,
+        **cohere.DEFAULTS, "layer_types": None, "sliding_window": 4096,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     },
     sizes={

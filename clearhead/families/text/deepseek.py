@@ -40,6 +40,10 @@ def v3_spec(c: Config, task: HeadKind) -> SingleStack:
 def _spec(c: Config, task: HeadKind, router: Router) -> SingleStack:
     if c["num_key_value_heads"] not in (None, c["num_attention_heads"]):
         raise SpecError("num_key_value_heads must be num_attention_heads: latent attention has keys for each")
+    if c.get("head_dim") not in (None, c["qk_rope_head_dim"]):
+        raise SpecError(
+            f"head_dim is {c['head_dim']}; only qk_rope_head_dim, {c['qk_rope_head_dim']}, is known"
+        )
     head_dim, rope = c["qk_nope_head_dim"] + c["qk_rope_head_dim"], c["rope_parameters"]
     all_dim = rope.get("mscale_all_dim") if rope.get("rope_type", "default") != "default" else None
     stretched = yarn_amplitude(rope, all_dim) if all_dim else 1.0
@@ -95,7 +99,7 @@ def _replaced(name: str) -> bool:
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 102400, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
-    "num_attention_heads": 32, "num_key_value_heads": None, "hidden_act": "silu",
+    "num_attention_heads": 32, "num_key_value_heads": None, "head_dim": None, "hidden_act": "silu",
     "max_position_embeddings": 2048, "initializer_range": 0.02, "rms_norm_eps": 1e-6,
     "tie_word_embeddings": False, "attention_bias": False, "attention_dropout": 0.0, "mlp_bias": False,
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "first_k_dense_replace": 0,
@@ -122,6 +126,7 @@ DEEPSEEK_V2 = replace(
         "hidden": "DeepseekV2Model",
     },
     defaults=DEFAULTS,
+    only={"scoring_func": "softmax", "norm_topk_prob": False, "moe_layer_freq": 1},
     sizes={
         "deepseek-v2-lite": {
             "hidden_size": 2048, "intermediate_size": 10944, "num_hidden_layers": 27,
@@ -157,6 +162,7 @@ DEEPSEEK_V3 = replace(
         "moe_intermediate_size": 2048, "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4,
         "norm_topk_prob": True, "rope_interleave": True, "bos_token_id": 0, "eos_token_id": 1,
     },
+    only={"scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1},
     sizes={
         "deepseek-v3": {
             "max_position_embeddings": 163840,

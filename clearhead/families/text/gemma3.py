@@ -68,9 +68,9 @@ FAMILY = replace(
         **gemma2.FAMILY.defaults, "vocab_size": 262208, "max_position_embeddings": 131072,
         "attn_logit_softcapping": None, "final_logit_softcapping": None,
         "use_bidirectional_attention": False,
+        # Their bases are in `spec`: older files have a key beside these for one of them.
         "rope_parameters": {
-            "full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            "full_attention": {"rope_type": "default"}, "sliding_attention": {"rope_type": "default"},
         },
     },
     sizes={

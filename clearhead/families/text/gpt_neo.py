@@ -42,9 +42,10 @@ def spec(c: Config, task: HeadKind) -> SingleStack:
 
 
 def _kinds(c: Config) -> list[str]:
-    """The kind of every layer, from pairs of a pattern and how often it is repeated."""
+    """The kind of every layer, listed, or from pairs of a pattern and how often it is repeated."""
     types = c["attention_types"] or [[["global", "local"], 12]]
-    kinds = [kind for pattern, times in types for kind in list(pattern) * times]
+    listed = [kind for pattern, times in types for kind in list(pattern) * times]
+    kinds = c.get("attention_layers") or listed  # theirs writes both, and reads this one
     if len(kinds) != c["num_layers"] or set(kinds) - {"global", "local"}:
         raise SpecError(
             f"attention_types is {types}; expected 'global' or 'local' for {c['num_layers']} layers"

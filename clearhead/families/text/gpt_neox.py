@@ -73,8 +73,8 @@ FAMILY = Family(
         "classifier_dropout": 0.1,
         "max_position_embeddings": 2048, "initializer_range": 0.02, "layer_norm_eps": 1e-5,
         "use_parallel_residual": True, "attention_bias": True, "tie_word_embeddings": False,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "bos_token_id": 0,
-        "eos_token_id": 2,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "rotary_emb_base": 10000,
+        "bos_token_id": 0, "eos_token_id": 2,
     },
     sizes={
         "neox-20b": {},

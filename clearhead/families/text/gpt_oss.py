@@ -55,7 +55,8 @@ FAMILY = replace(
         "vocab_size": 201088, "hidden_size": 2880, "intermediate_size": 2880, "num_hidden_layers": 36,
         "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "attention_bias": True,
         "hidden_act": "silu", "max_position_embeddings": 131072, "initializer_range": 0.02,
-        "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "attention_dropout": 0.0, "sliding_window": 128,
+        "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "attention_dropout": 0.0, "layer_types": None,
+        "sliding_window": 128,
         "num_local_experts": 128, "num_experts_per_tok": 4, "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
         "rope_parameters": {
             "rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,

@@ -72,5 +72,6 @@ FAMILY = replace(
         "choice": "LongformerForMultipleChoice", "hidden": "LongformerModel",
     },
     defaults={**roberta.DEFAULTS, "vocab_size": 30522, "sep_token_id": 2, "attention_window": 512},
+    only={"is_decoder": False},
     sizes={"longformer-base": LONGFORMER_BASE, "longformer-large": {**LONGFORMER_BASE, **bert.LARGE}},
 )  # fmt: skip

@@ -15,7 +15,8 @@ def spec(c: Config, task: HeadKind) -> SingleStack:
         expert=Gated(hidden=c["intermediate_size"], act=activation(c["hidden_act"])),
         router=Router(chosen=c["num_experts_per_tok"]),
     )
-    return with_experts(mistral.spec(c, task), experts, [True] * c["num_hidden_layers"])
+    alike = Config({**c, "layer_types": None})  # a window is for all layers
+    return with_experts(mistral.spec(alike, task), experts, [True] * c["num_hidden_layers"])
 
 
 def weights(c: Config, task: HeadKind) -> Table:

@@ -31,6 +31,7 @@ from ..shared import activation, rope
 
 _POOLS = {"cls": "first", "mean": "mean"}
 FULL, SLIDING = "full_attention", "sliding_attention"
+THETAS = {FULL: 160000.0, SLIDING: 10000.0}
 OLD_THETAS = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}  # of the published config files
 
 
@@ -80,11 +81,9 @@ def _layer_types(c: Config) -> list[str]:
 
 def _rope(c: Config, kind: str) -> Any:
     """The rotary positions of one kind of layers."""
-    default = DEFAULTS["rope_parameters"][kind]
-    old = c.get(OLD_THETAS[kind])
+    theta = c.get(OLD_THETAS[kind]) or THETAS[kind]
     given = (c["rope_parameters"] or {}).get(kind) or {}
-    parameters = {**default, **({"rope_theta": old} if old else {}), **given}
-    return rope(Config({**c, "rope_parameters": parameters}))
+    return rope(Config({**c, "rope_parameters": {"rope_theta": theta, **given}}))
 
 
 def _head(c: Config, task: HeadKind, norm: Layer) -> Head | None:
@@ -144,10 +143,7 @@ DEFAULTS: dict[str, Any] = {
     "layer_types": None, "local_attention": 128, "embedding_dropout": 0.0, "mlp_bias": False,
     "mlp_dropout": 0.0, "decoder_bias": True, "classifier_pooling": "cls", "classifier_dropout": 0.0,
     "classifier_bias": False, "classifier_activation": "gelu", "tie_word_embeddings": True,
-    "rope_parameters": {
-        FULL: {"rope_type": "default", "rope_theta": 160000.0},
-        SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
-    },
+    "rope_parameters": {FULL: {"rope_type": "default"}, SLIDING: {"rope_type": "default"}},
 }  # fmt: skip
 
 FAMILY = Family(

@@ -43,6 +43,15 @@ HEAD = {
     "pooler": "nomic_bert.pooler.dense.{p}", "classifier": "classifier.{p}",
 }  # fmt: skip
 
+# The published files have keys of the code they came with. The reference reads none of them.
+OLDER = {
+    "n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": 3072, "layer_norm_epsilon": 1e-12, "causal": False,
+    "activation_function": "swiglu", "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0,
+    "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "rotary_scaling_factor": None,
+    "prenorm": False, "parallel_block": False, "use_rms_norm": False, "qkv_proj_bias": False,
+    "mlp_fc1_bias": False, "mlp_fc2_bias": False, "scale_attn_by_inverse_layer_idx": False,
+    "moe_every_n_layers": 0,
+}  # fmt: skip
 FAMILY = replace(
     bert.FAMILY,
     name="nomic_bert",
@@ -64,5 +73,6 @@ FAMILY = replace(
         "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 2048, "head_dim": None,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
     },
+    only=OLDER,
     sizes={"nomic-embed-text-v1.5": {}},
 )  # fmt: skip

@@ -32,7 +32,7 @@ FAMILY = replace(
     parent="olmo2",
     architectures=decoder_classes("Olmo3", "tags", "span"),
     defaults={
-        **olmo2.DEFAULTS, "sliding_window": 4096,
+        **olmo2.DEFAULTS, "layer_types": None, "sliding_window": 4096,
         "rope_parameters": {"full_attention": OLMO3_ROPE, "sliding_attention": OLMO3_ROPE},
     },
     sizes={

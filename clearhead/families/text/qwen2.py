@@ -2,17 +2,23 @@
 
 from dataclasses import replace
 
+from ...errors import SpecError
 from ...nn import Attention, Block, SingleStack, Tower
 from ..family import Config, HeadKind
-from ..shared import blocks_by_layer_type, decoder_classes
+from ..shared import blocks_by_layer_type, decoder_classes, sliding_from
 from . import llama
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
     base = llama.spec(c, task).edit(Attention, bias="qkv")
     assert isinstance(base.tower.block, Block)
+    layers = sliding_from(c, c["max_window_layers"])
     window = c["sliding_window"] if c["use_sliding_window"] else None
-    return base.edit(Tower, block=blocks_by_layer_type(base.tower.block, c, window))
+    if not window and "sliding_attention" in (c.get("layer_types") or ()):
+        raise SpecError(
+            "layer_types has sliding_attention, but use_sliding_window is false: there is no window"
+        )
+    return base.edit(Tower, block=blocks_by_layer_type(base.tower.block, layers, window))
 
 
 QWEN25 = {"rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}}
@@ -27,8 +33,9 @@ FAMILY = replace(
     architectures=decoder_classes("Qwen2"),
     defaults={
         **llama.DEFAULTS, "vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
-        "max_position_embeddings": 32768, "use_sliding_window": False, "sliding_window": None,
-        "bos_token_id": None, "eos_token_id": None,
+        "max_position_embeddings": 32768, "use_sliding_window": False, "layer_types": None,
+        "sliding_window": 4096,
+        "max_window_layers": 28, "bos_token_id": None, "eos_token_id": None,
     },
     sizes={
         "qwen2.5-0.5b": {

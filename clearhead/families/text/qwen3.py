@@ -6,15 +6,16 @@ from ...nn import Attention, Block, SingleStack, Tower
 from ...nn.norm import RMS
 from ...weights import Name, Table
 from ..family import Config, HeadKind
-from ..shared import blocks_by_layer_type, decoder_classes
+from ..shared import blocks_by_layer_type, decoder_classes, sliding_from
 from . import llama
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
     base = llama.spec(c, task).edit(Attention, qk_norm=RMS(eps=c["rms_norm_eps"]))
     assert isinstance(base.tower.block, Block)
+    layers = sliding_from(c, c["max_window_layers"])
     window = c["sliding_window"] if c["use_sliding_window"] else None
-    return base.edit(Tower, block=blocks_by_layer_type(base.tower.block, c, window))
+    return base.edit(Tower, block=blocks_by_layer_type(base.tower.block, layers, window))
 
 
 def weights(c: Config, task: HeadKind) -> Table:
@@ -40,7 +41,8 @@ FAMILY = replace(
     defaults={
         **llama.DEFAULTS, "vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
         "head_dim": 128, "max_position_embeddings": 32768, "use_sliding_window": False,
-        "sliding_window": None, "bos_token_id": None, "eos_token_id": None,
+        "layer_types": None, "sliding_window": 4096, "max_window_layers": 28, "bos_token_id": None,
+        "eos_token_id": None,
     },
     sizes={
         "qwen3-0.6b": {

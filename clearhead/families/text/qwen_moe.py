@@ -13,12 +13,22 @@ from . import qwen2, qwen3
 def qwen2_spec(c: Config, task: HeadKind) -> SingleStack:
     shared = Gated(hidden=c["shared_expert_intermediate_size"], act=activation(c["hidden_act"]))
     experts = replace(_experts(c), shared=shared, shared_gate=True)
-    dense = qwen2.spec(_llama_config(c), task).edit(Attention, bias="qkv" if c["qkv_bias"] else "")
+    layers = Config({**_llama_config(c), "layer_types": c.get("layer_types") or _every_other_sliding(c)})
+    dense = qwen2.spec(layers, task).edit(Attention, bias="qkv" if c["qkv_bias"] else "")
     return with_experts(dense, experts, _sparse(c))
 
 
 def qwen3_spec(c: Config, task: HeadKind) -> SingleStack:
-    return with_experts(qwen3.spec(_llama_config(c), task), _experts(c), _sparse(c))
+    # A window is for all layers.
+    alike = Config({**_llama_config(c), "layer_types": None, "max_window_layers": 0})
+    return with_experts(qwen3.spec(alike, task), _experts(c), _sparse(c))
+
+
+def _every_other_sliding(c: Config) -> list[str]:
+    """Which layers have a window, if any has: every other one, up to a layer."""
+    last = c["max_window_layers"] if c["use_sliding_window"] else 0
+    sliding = [i % 2 == 0 and i < last for i in range(c["num_hidden_layers"])]
+    return ["sliding_attention" if here else "full_attention" for here in sliding]
 
 
 def _experts(c: Config) -> Experts:
@@ -76,7 +86,7 @@ QWEN2_MOE = replace(
     architectures=decoder_classes("Qwen2Moe"),
     defaults={
         **DEFAULTS, "num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 5632,
-        "qkv_bias": True, "sliding_window": 0, "moe_intermediate_size": 1408, "num_experts": 60,
+        "qkv_bias": True, "moe_intermediate_size": 1408, "num_experts": 60,
         "shared_expert_intermediate_size": 5632, "num_experts_per_tok": 4,
     },
     sizes={

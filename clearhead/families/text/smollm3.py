@@ -51,7 +51,8 @@ FAMILY = replace(
     defaults={
         **llama.DEFAULTS, "vocab_size": 128256, "hidden_size": 2048, "num_hidden_layers": 36,
         "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 32768,
-        "use_sliding_window": False, "sliding_window": None, "no_rope_layers": None,
+        "use_sliding_window": False, "layer_types": None,
+        "sliding_window": None, "no_rope_layers": None,
         "no_rope_layer_interval": 4, "tie_word_embeddings": True, "bos_token_id": 128000,
         "eos_token_id": 128001, "pad_token_id": 128004,
         "rope_parameters": {"rope_type": "default", "rope_theta": 2000000.0},

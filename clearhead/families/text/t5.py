@@ -62,11 +62,18 @@ def t5_word_head(c: Config) -> TokenHead:
 
 def _feedforward(c: Config) -> FeedForward:
     kind = c["feed_forward_proj"]
-    if not kind.startswith("gated-"):
-        return MLP(hidden=c["d_ff"], act=activation(kind), bias=False, dropout=c["dropout_rate"])
     # Their gated "gelu" is the tanh form, as the first v1.1 checkpoints had it.
-    act = "gelu_tanh" if kind == "gated-gelu" else activation(kind.removeprefix("gated-"))
-    return Gated(hidden=c["d_ff"], act=act, dropout=c["dropout_rate"])
+    named = "gelu_new" if kind == "gated-gelu" else kind.removeprefix("gated-")
+    act = activation(c.get("dense_act_fn") or named)
+    if _gated(c):
+        return Gated(hidden=c["d_ff"], act=act, dropout=c["dropout_rate"])
+    return MLP(hidden=c["d_ff"], act=act, bias=False, dropout=c["dropout_rate"])
+
+
+def _gated(c: Config) -> bool:
+    """Theirs writes what follows from `feed_forward_proj` into the file, too, and then reads that."""
+    given = c.get("is_gated_act")
+    return bool(c["feed_forward_proj"].startswith("gated-") if given is None else given)
 
 
 def _tied(c: Config) -> bool:
@@ -82,8 +89,7 @@ def weights(
 ) -> Table:
     """Their names for the self-attention of the encoder, and for the feed-forward layers."""
     attention = {"q": "q", "k": "k", "v": "v", "o": "out"}
-    gated = c["feed_forward_proj"].startswith("gated-")
-    linears = {"wi_0": "gate", "wi_1": "up", "wo": "down"} if gated else {"wi": "up", "wo": "down"}
+    linears = {"wi_0": "gate", "wi_1": "up", "wo": "down"} if _gated(c) else {"wi": "up", "wo": "down"}
     own, ff = ("SelfAttention", "attn", attention), (feedforward, "ff", linears)
     alone = task in ONE_TOWER
     shared = "tower.embed.table.weight" if alone else "encoder.embed.table.weight"

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ...errors import SpecError
 from ...nn import Block, Model, NoPositions, Tower
 from ...weights import Name, Table, WeightRule
 from ..family import Config, HeadKind
@@ -10,6 +11,9 @@ from . import t5
 
 
 def spec(c: Config, task: HeadKind) -> Model:
+    if task == "tokens" and c.stored and t5.t5_word_head(c).tied and not c["tie_word_embeddings"]:
+        # An untied head does not scale its input. transformers 5 does, and reads this key of no file.
+        raise SpecError("tie_word_embeddings is false, but the file has no lm_head.weight; expected true")
     base = t5.t5_towers(c)
     both = base.edit(Block, positions=base.encoder.positions).edit(Tower, positions=NoPositions())
     return model_with_head(both, c, task, t5.t5_word_head(c), start=start_token(c, task))

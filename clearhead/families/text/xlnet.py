@@ -1,8 +1,9 @@
 """XLNet (Yang 2019): Transformer-XL's relative positions in an encoder. One text at a time, no pairs."""
 
 from dataclasses import replace
+from typing import Literal
 
-from ...errors import SpecError
+from ...errors import SpecError, nearest, quoted
 from ...nn import (
     MLP,
     Attention,
@@ -24,6 +25,11 @@ from ...nn.norm import Layer
 from ...weights import Alias, Ignore, Name, Table, WeightRule
 from ..family import Config, Family, HeadKind
 from ..shared import activation
+
+# Which token a text is summed up by; "cls_index" is the last one, too, because no call gives an index.
+SUMMARIES: dict[str, Literal["first", "last", "mean"]] = {
+    "first": "first", "last": "last", "mean": "mean", "cls_index": "last",
+}  # fmt: skip
 
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
@@ -53,7 +59,12 @@ def spec(c: Config, task: HeadKind) -> SingleStack:
 
 def _head(c: Config, task: HeadKind) -> Head | None:
     summary = Transform(act=activation(c["summary_activation"]))
-    one = Labels(count=1, pool="last", transform=summary, dropout=c["summary_last_dropout"])
+    pool = SUMMARIES.get(c["summary_type"])
+    if pool is None:
+        raise SpecError(
+            f"summary_type is {quoted(c['summary_type'])}; {nearest(c['summary_type'], SUMMARIES)}"
+        )
+    one = Labels(count=1, pool=pool, transform=summary, dropout=c["summary_last_dropout"])
     heads: dict[HeadKind, Head | None] = {
         "hidden": None,
         "tokens": TokenHead(vocab=c["vocab_size"], tied=c["tie_word_embeddings"], bias=True),
@@ -124,7 +135,8 @@ FAMILY = Family(
         "vocab_size": 32000, "d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096,
         "ff_activation": "gelu", "attn_type": "bi", "initializer_range": 0.02, "layer_norm_eps": 1e-12,
         "dropout": 0.1, "bi_data": False, "clamp_len": -1, "same_length": False,
-        "summary_activation": "tanh", "summary_last_dropout": 0.1, "pad_token_id": 5, "bos_token_id": 1,
+        "summary_type": "last", "summary_activation": "tanh", "summary_last_dropout": 0.1,
+        "pad_token_id": 5, "bos_token_id": 1,
         "eos_token_id": 2, "tie_word_embeddings": True,
     },
     sizes={
