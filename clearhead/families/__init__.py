@@ -26,6 +26,7 @@ from .text import (
     eurobert,
     falcon,
     fnet,
+    funnel,
     gemma,
     gemma2,
     gemma3,
@@ -152,6 +153,7 @@ FAMILIES: dict[str, Family] = {
         transfo_xl.FAMILY,
         reformer.FAMILY,
         xlnet.FAMILY,
+        funnel.FAMILY,
     )
 }
 SIZES: dict[str, Family] = {size: family for family in FAMILIES.values() for size in family.sizes}

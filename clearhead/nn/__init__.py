@@ -48,7 +48,16 @@ from .kernels import (
 from .label_heads import Labels, Pool, Pooled, Span, Tags, pool_states
 from .latent import Latent, LatentAttention
 from .layers import EmbeddingTable, LayerProduct, LinearLayer, generator, one_call
-from .long import Adaptive, AdaptiveHead, Axial, Disentangled, RelativeWaves, SegmentMemory
+from .long import (
+    Adaptive,
+    AdaptiveHead,
+    Axial,
+    Disentangled,
+    Pooling,
+    RelativeTypes,
+    RelativeWaves,
+    SegmentMemory,
+)
 from .masks import Causal, Documents, Everyone, Given, Global, Globals, Mask, Padding, Prefix, SlidingWindow
 from .mixers import Convolution, Fourier, Recurrent
 from .model import Model, SingleStack, SingleStackModel, TransformerModel
@@ -70,7 +79,7 @@ __all__ = [
     "Adaptive", "AdaptiveHead", "Tokens", "MaskedZero", "MLP", "Gated", "Experts", "Router", "ExpertGroups",
     "norm", "TokenHead", "Labels", "Tags", "Span",
     "Pooled", "Transform", "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets",
-    "Combined", "RelativeWaves", "Disentangled", "Axial", "LinearStretch", "DynamicNTK", "Yarn",
+    "Combined", "RelativeWaves", "RelativeTypes", "Pooling", "Disentangled", "Axial", "LinearStretch", "DynamicNTK", "Yarn",
     "LongRope", "Llama3",
     # kernels
     "kernels", "Softmax", "Window", "Longformer", "BigBird", "LSH", "Chunks", "Linear", "Performer",
