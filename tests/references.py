@@ -55,7 +55,8 @@ BASE: dict[str, dict[str, Any]] = {
     "reformer": {"attention_head_size": 8, "axial_pos_shape": [8, 8], "axial_pos_embds_dim": [12, 20],
                  "attn_layers": ["local", "lsh", "lsh", "local"], "feed_forward_size": 48, "num_hashes": 2,
                  "hash_seed": 3, "lsh_attn_chunk_length": 4, "local_attn_chunk_length": 4},
-    "funnel": {"block_sizes": [2, 2, 1], "num_decoder_layers": 2, "d_head": 6},
+    # With a padding token, theirs zeroes its vector after loading, in the head as well.
+    "funnel": {"block_sizes": [2, 2, 1], "num_decoder_layers": 2, "d_head": 6, "pad_token_id": None},
 }  # fmt: skip
 BASE |= {name: {"num_key_value_heads": 4, "head_dim": 4} for name in ("deepseek_v2", "deepseek_v3")}
 SPEAKING: dict[str, dict[str, Any]] = {"reformer": {"is_decoder": True}}
@@ -312,7 +313,7 @@ VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "whole": {"truncate_seq": False}, "pairs": {"separate_cls": False},
         "pairs-all-max": {"separate_cls": False, "pool_q_only": False, "pooling_type": "max"},
         "repeats": {"block_repeats": [1, 2, 3], "tie_word_embeddings": False},
-        "one-block": {"block_sizes": [3]}, "five-blocks": {"block_sizes": [1, 1, 1, 1, 1]},
+        "four-blocks": {"block_sizes": [1, 1, 1, 1]},
     },
     "reformer": {
         "factors": {"num_buckets": [2, 4], "num_hashes": 3, "attn_layers": ["lsh", "local"] * 2},
@@ -337,6 +338,7 @@ VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
 # The same for heads beside that of words.
 HEAD_VARIATIONS: dict[str, dict[str, tuple[HeadKind, dict[str, Any]]]] = {
     "funnel": {"repeats": ("labels", {"block_repeats": [2, 1, 2]}),
+               "one-block": ("labels", {"block_sizes": [3]}),
                "whole": ("encoder", {"truncate_seq": False, "pool_q_only": False})},
     "electra": {"last": ("choice", {"summary_type": "last", "summary_activation": "relu"}),
                 "mean": ("choice", {"summary_type": "mean"}), "relu": ("labels", {"hidden_act": "relu"})},

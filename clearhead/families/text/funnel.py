@@ -43,13 +43,19 @@ def _runs(c: Config, task: HeadKind) -> tuple[int, ...]:
     runs = tuple(times for size, times in zip(sizes, repeats, strict=True) for _ in range(size))
     if task in SHORT:
         return runs
-    if repeats[0] != 1:
-        raise SpecError(f"block_repeats are {repeats}; the layers of the first block can only run once here")
+    # Theirs adds the states of another layer than the last of the first block where its layers are repeated,
+    # and doubles the states where there is nothing to restore.
+    if repeats[0] != 1 or len(sizes) == 1 or not c["num_decoder_layers"]:
+        raise SpecError(
+            f"a head that reads every token needs two blocks or more, the first without repeats, and a "
+            f"decoder; given block_sizes {sizes}, block_repeats {repeats} and "
+            f"num_decoder_layers {c['num_decoder_layers']}"
+        )
     return (*runs, *(1,) * c["num_decoder_layers"])
 
 
 def _pooling(c: Config, task: HeadKind) -> Pooling | None:
-    runs, sizes, restores = _runs(c, task), c["block_sizes"], task not in SHORT
+    runs, sizes = _runs(c, task), c["block_sizes"]
     starts = [sum(sizes[:block]) for block in range(1, len(sizes))]
     before = tuple(sum(runs[:start]) for start in starts)
     if not before:
@@ -57,7 +63,7 @@ def _pooling(c: Config, task: HeadKind) -> Pooling | None:
     alone = "first-alone-drop-last" if c["truncate_seq"] else "first-alone"
     return Pooling(
         before=before,
-        restore=sum(runs[: sum(sizes)]) if restores and c["num_decoder_layers"] else None,
+        restore=None if task in SHORT else sum(runs[: sum(sizes)]),
         groups=alone if c["separate_cls"] else "pairs",
         reduce=c["pooling_type"],
         pooled="queries" if c["pool_q_only"] else "all",
