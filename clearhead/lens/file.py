@@ -47,6 +47,7 @@ def write_trace(trace: TraceData, path: Path) -> Path:
     """Write a trace. The keys "about", "fed", "speaks" and "guesses" belong to the file format."""
     info, trace_input, record = trace.info, trace.input, trace.record
     tensors: dict[str, Tensor] = {f"stream/{name}": x for name, x in record.streams.items()}
+    tensors |= {f"groups/{address}": x for address, x in record.groups.items()}
     if record.answer.numel() <= LARGEST_ANSWER:
         tensors["answer"] = record.answer
     header: dict[str, Any] = {
@@ -123,8 +124,9 @@ def read_trace(path: str | Path) -> tuple[TraceInput, ForwardRecord, ModelInfo, 
         if "guesses" in header:
             lens = LogitLens(tensors["guesses/ids"], tensors["guesses/probabilities"], header["guesses"])
         streams = {n.removeprefix("stream/"): x for n, x in tensors.items() if n.startswith("stream/")}
-        answer = tensors.get("answer", torch.empty(0))
-        return TraceInput(**trace_input | tokens), ForwardRecord(answer, calls, streams), info, lens
+        groups = {n.removeprefix("groups/"): x for n, x in tensors.items() if n.startswith("groups/")}
+        record = ForwardRecord(tensors.get("answer", torch.empty(0)), calls, streams, groups)
+        return TraceInput(**trace_input | tokens), record, info, lens
     except (KeyError, TypeError, ValueError) as error:
         raise LoadError(f"{path} is a damaged trace: {error!r}") from None
 

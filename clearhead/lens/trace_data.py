@@ -106,10 +106,15 @@ class TraceData:
     def steps(self, kind: AttentionKind = "self", layer: int = 0, head: int = 0) -> Steps:
         """One head, step by step: q, k, v, scores, scaled, masked, weights, mix."""
         number = _index("head", head, self.heads(kind), f"layer {layer} of {kind} attention")
+        if self.address(kind, layer) in self.record.groups:
+            raise InputError(f"layer {layer} reads pooled tokens; steps are shown for layers that read every token")
         return steps(self.call(kind, layer), number)
 
     def hidden(self, layer: int | None = None, side: str | None = None) -> Tensor:
-        """The residual stream after `layer` layers, (T, D); 0 is the embedding. None: all, (L + 1, T, D)."""
+        """The residual stream after `layer` layers, (T, D); 0 is the embedding. None: all, (L + 1, T, D).
+
+        Where tokens were pooled, every token has the state of its group.
+        """
         side = side or self.head_side
         streams = self._streams(side)
         if layer is None:

@@ -66,6 +66,12 @@ class Pooling(Spec):
             raise InputError("a tower that pools takes a mask of padding or of packed texts, no other")
         return PooledLayers(self, view, segment_BT, depth)
 
+    def groups_of_tokens(self, length: int, depth: int) -> list[tuple[Tensor, Tensor]]:
+        """For every layer, which query and which key stands for each token of a text; -1: none does."""
+        slots = torch.arange(length)[None]
+        views = self.bind(View(Everyone(), 1, slots, slots), None, depth).views
+        return [(_standing_for(view.q_pos[0], length), _standing_for(view.k_pos[0], length)) for view in views]
+
 
 @dataclass(frozen=True, eq=False)
 class _Grouping:
@@ -198,6 +204,13 @@ def _group_of_each(
         origin_BP = torch.where(segment_BP >= 0, origin_BP, length)
     none_BT = torch.full((len(origin_BP), length + 1), -1, device=texts_BT.device)
     return none_BT.scatter(1, origin_BP, group_BP).gather(1, first_BT)
+
+
+def _standing_for(pos_P: Tensor, length: int) -> Tensor:
+    """(T,): which of the groups at these positions each token of a text is in; -1 where it was dropped."""
+    token_T, size = torch.arange(length), int(pos_P[1] - pos_P[0]) if len(pos_P) > 1 else length
+    group_T = torch.searchsorted(pos_P, token_T, right=True) - 1
+    return torch.where(token_T - pos_P[group_T] < size, group_T, -1)
 
 
 def _take(x_BTD: Tensor, slot_BP: Tensor) -> Tensor:
