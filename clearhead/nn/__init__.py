@@ -21,6 +21,7 @@ from .cache_precision import (
 from .combined_positions import Combined
 from .context import Context, States
 from .cost import CallShape, DeviceType, HiddenShape, PartCost, PositionCost, linear_cost, matmul_cost
+from .counting import count_steps
 from .doctor import check_mask
 from .embed import Embed, Embedding, MaskedZero, TokenEmbedding, Tokens
 from .encoder_decoder import EncoderDecoder, EncoderDecoderModel, SameInput, SameInputModel
@@ -95,7 +96,7 @@ __all__ = [
     "MixtureOfExperts", "LatentAttention",
     "MultiHead", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "is_identity", "Context",
     "States", "CallShape", "DeviceType", "HiddenShape", "PartCost", "PositionCost", "linear_cost",
-    "matmul_cost", "generator", "TokenEmbedding", "Activation", "FeedForward", "Head", "TokenLogits",
+    "count_steps", "matmul_cost", "generator", "TokenEmbedding", "Activation", "FeedForward", "Head", "TokenLogits",
     "WordHead", "initialise", "Pool", "pool_states", "LinearLayer", "Given", "waves", "Stretch", "Stack",
     "CACHE_PRECISIONS", "STEP_BYTES", "CachePrecision", "check_cache_precision", "from_stored", "to_stored",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ Shape suffixes: B batch, T new tokens, K all tokens (cached ones first), D width
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -107,6 +107,15 @@ class Tower(Spec):
         return self.positions.max_length
 
     @property
+    def shortens(self) -> bool:
+        """Whether it returns fewer states than it reads tokens."""
+        return self.pooling is not None and self.pooling.restore is None
+
+    def out_length(self, length: int) -> int:
+        """How many states it returns for a text of so many tokens."""
+        return self.pooling.lengths(length, self.depth)[-1] if self.pooling and self.shortens else length
+
+    @property
     def stream_width(self) -> int:
         """Width of what the last layer returns: two streams are concatenated."""
         return self.width * (2 if self.residual == "reversible" else 1)
@@ -176,7 +185,7 @@ class Stack(nn.Module):
             encoder_view = _encoder_view(view, segment_BK, encoder_output)
             context = partial(context, encoder_output=encoder_output.x_BTD, encoder_view=encoder_view)
         layers = [None] * len(self.blocks) if cache is None else cache.layers
-        positions, blocks_tap = self._bound_positions(views), tap.at("blocks")
+        positions, blocks_tap = self.bound_positions(views), tap.at("blocks")
         contexts = [
             context(views[i], positions[i], layer=self.weights_of_layers[i], cache=kv, tap=blocks_tap.at(i))
             for i, kv in enumerate(layers)
@@ -190,7 +199,7 @@ class Stack(nn.Module):
         x = x_BTD if self.norm is None else self.norm(x_BTD)
         return x if self.project is None else self.project(x)
 
-    def _bound_positions(self, views: Sequence[View]) -> list[BoundPositions]:
+    def bound_positions(self, views: Sequence[View]) -> list[BoundPositions]:
         """The positions of each layer; a scheme that several layers have is bound once for a view."""
         blocks: Sequence[BlockModule] = list(self.blocks)  # type: ignore[arg-type]
         schemes = [self.positions if block.positions is None else block.positions for block in blocks]
@@ -218,6 +227,17 @@ class Stack(nn.Module):
                 f"them for a whole text at once, without a cache"
             )
         return replace(view, q_types=types_BT, k_types=types_BT)
+
+    def run_pooled(self, x: Tensor) -> Iterator[Tensor]:
+        """What every layer of a tower that pools returns, one after another; to count what each costs."""
+        assert self.spec.pooling is not None
+        view, _ = self._view(x, None, None)
+        pooled = self.spec.pooling.bind(view, None, self.spec.depth)
+        positions = self.bound_positions(pooled.views)
+        for i, block in enumerate(self.blocks):
+            here = Context(pooled.views[i], positions[i], layer=self.weights_of_layers[i])
+            x = block(*pooled.enter(i, x, here))
+            yield x
 
     def _view(
         self, x_BTD: Tensor, mask: Mask | Tensor | None, cache: Cache | None

@@ -66,10 +66,18 @@ class Pooling(Spec):
             raise InputError("a tower that pools takes a mask of padding or of packed texts, no other")
         return PooledLayers(self, view, segment_BT, depth)
 
+    def views_of_text(self, length: int, depth: int, device: torch.device | None = None) -> list[View]:
+        """The views of all layers, for one text alone."""
+        slots = torch.arange(length, device=device)[None]
+        return self.bind(View(Everyone(), 1, slots, slots), None, depth).views
+
+    def lengths(self, length: int, depth: int) -> list[int]:
+        """How many states every layer returns for a text of so many tokens."""
+        return [view.queries for view in self.views_of_text(length, depth)]
+
     def groups_of_tokens(self, length: int, depth: int) -> list[tuple[Tensor, Tensor]]:
         """For every layer, which query and which key stands for each token of a text; -1: none does."""
-        slots = torch.arange(length)[None]
-        views = self.bind(View(Everyone(), 1, slots, slots), None, depth).views
+        views = self.views_of_text(length, depth)
         return [(_standing_for(view.q_pos[0], length), _standing_for(view.k_pos[0], length)) for view in views]
 
 
@@ -215,5 +223,8 @@ def _standing_for(pos_P: Tensor, length: int) -> Tensor:
 
 def _take(x_BTD: Tensor, slot_BP: Tensor) -> Tensor:
     """The vectors in these slots; one row of slots is for all rows."""
-    batch, _, width = x_BTD.shape
-    return x_BTD.gather(1, slot_BP.to(x_BTD.device)[..., None].expand(batch, -1, width))
+    slot_BP = slot_BP.to(x_BTD.device)
+    # Indexing, not `gather`, which would keep the whole input for its backward pass.
+    if len(slot_BP) == 1:
+        return x_BTD[:, slot_BP[0]]
+    return x_BTD[torch.arange(len(x_BTD), device=x_BTD.device)[:, None], slot_BP]

@@ -1,0 +1,85 @@
+"""The cost of the layers of a tower that pools: each has a length of its own, so they are counted.
+
+The layers run once on torch's meta device (`nn/counting.py`), with the positions that several of them share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ...errors import UnsupportedError
+from ...nn import (
+    Attention,
+    BoundPositions,
+    HiddenShape,
+    PartCost,
+    Pooling,
+    PositionCost,
+    Stack,
+    TokenMixer,
+    Tower,
+    count_steps,
+)
+from .blocks import BlockCost, block
+
+
+def pooled_blocks(
+    spec: Tower, pooling: Pooling, blocks: tuple[BlockCost, ...], shape: HiddenShape
+) -> tuple[BlockCost, ...]:
+    """The cost of every layer, at its own length. `blocks` have their parameters."""
+    lengths = pooling.lengths(shape.length, spec.depth)
+    found = []
+    for i, (layer, cost) in enumerate(zip(blocks, _counted(spec, shape), strict=True)):
+        own = spec.pattern[spec.weights_of_layers[i] % len(spec.pattern)]
+        here = block(own, replace(shape, length=lengths[i]), None, causal=False, positions=PositionCost())
+        inside = PartCost(
+            parameters=layer.inside.parameters,
+            flops=cost.flops - here.stream.flops,
+            backward=cost.backward - here.stream.backward,
+            saved=cost.saved - here.stream.saved,
+        )
+        found.append(replace(here, inside=inside))
+    return tuple(found)
+
+
+def pooled_inputs(spec: Tower, pooling: Pooling, shape: HiddenShape) -> tuple[int, int]:
+    """What recomputation keeps, in bytes: the inputs of all layers, and the positions that they share."""
+    views = pooling.views_of_text(shape.length, spec.depth, torch.device("meta"))
+    # A layer with pooled queries also reads its keys from the stream before pooling.
+    lengths = [view.queries + (view.keys if view.is_cross else 0) for view in views]
+    if pooling.reduce == "max":  # both tokens of a pair, to know which of them was taken
+        lengths += [2 * views[layer].queries for layer in pooling.before]
+    streams = sum(replace(shape, length=length).bytes for length in lengths)
+    with torch.device("meta"):
+        bound = spec.build().bound_positions(views)
+    kept = {x.untyped_storage()._cdata: x.untyped_storage().nbytes() for each in bound for x in _tensors(each)}
+    return streams, sum(kept.values())
+
+
+def check_is_counted(attention: TokenMixer, positions: PositionCost) -> None:
+    """On the meta device, attention without a learned bias saves other tensors than on a CPU or a GPU."""
+    if isinstance(attention, Attention) and positions.bias in ("none", "fixed"):
+        raise UnsupportedError(
+            "the cost of a tower that pools is known only for positions with learned scores, as RelativeWaves"
+        )
+
+
+@lru_cache(maxsize=64)  # the shapes of one model are asked for often, and counting runs all its layers
+def _counted(spec: Tower, shape: HiddenShape) -> list[PartCost]:
+    size = (shape.batch, shape.length, shape.width)
+    return count_steps(spec, spec.build, Stack.run_pooled, size, shape)
+
+
+def _tensors(bound: BoundPositions) -> Iterator[Tensor]:
+    """The tensors that bound positions hold."""
+    for value in vars(bound).values():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, Tensor):
+                yield each
+            elif isinstance(each, BoundPositions):
+                yield from _tensors(each)
