@@ -205,8 +205,6 @@ def _choices() -> dict[str, dict[str, object]]:
         "block": block(positions=cn.RelativeBuckets(buckets=8, max_distance=20)),
     }
     made["shared-layers"] = {"depth": 4, "distinct": 2}
-    made["repeated-layers"] = {"depth": 4, "distinct": (1, 3), "positions": cn.RelativeWaves()}
-    made["first-apart"] = {"positions": cn.RelativeWaves(first="apart")}
     made["typed-scaled-normed"] = {
         "embed": cn.Tokens(vocab=VOCAB, types=2, norm=cn.norm.Layer(), scale=WIDTH**0.5),
         # As models without a last norm are: with pre-norm blocks, states and logits grew to 74, where the
@@ -236,7 +234,10 @@ def _choices() -> dict[str, dict[str, object]]:
     return made
 
 
-CHOICES = _choices()
+CHOICES = _choices() | {
+    "repeated-layers": {"depth": 4, "distinct": (1, 3), "positions": cn.RelativeWaves()},
+    "first-apart": {"positions": cn.RelativeWaves(first="apart")},
+}
 FUNNEL = {"depth": 4, "block": block(order="post"), "positions": cn.Combined(
     schemes=(cn.RelativeWaves(first="apart"), cn.RelativeTypes()))}  # fmt: skip
 # What only an encoder can have: no cache keeps the second set.

@@ -107,7 +107,9 @@ class TraceData:
         """One head, step by step: q, k, v, scores, scaled, masked, weights, mix."""
         number = _index("head", head, self.heads(kind), f"layer {layer} of {kind} attention")
         if self.address(kind, layer) in self.record.groups:
-            raise InputError(f"layer {layer} reads pooled tokens; steps are shown for layers that read every token")
+            raise InputError(
+                f"layer {layer} reads pooled tokens; steps are shown for layers that read every token"
+            )
         return steps(self.call(kind, layer), number)
 
     def hidden(self, layer: int | None = None, side: str | None = None) -> Tensor:

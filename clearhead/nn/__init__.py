@@ -80,8 +80,8 @@ __all__ = [
     "Adaptive", "AdaptiveHead", "Tokens", "MaskedZero", "MLP", "Gated", "Experts", "Router", "ExpertGroups",
     "norm", "TokenHead", "Labels", "Tags", "Span",
     "Pooled", "Transform", "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets",
-    "Combined", "RelativeWaves", "RelativeTypes", "Pooling", "Disentangled", "Axial", "LinearStretch", "DynamicNTK", "Yarn",
-    "LongRope", "Llama3",
+    "Combined", "RelativeWaves", "RelativeTypes", "Disentangled", "Axial", "Pooling", "LinearStretch",
+    "DynamicNTK", "Yarn", "LongRope", "Llama3",
     # kernels
     "kernels", "Softmax", "Window", "Longformer", "BigBird", "LSH", "Chunks", "Linear", "Performer",
     "Linformer", "Nystrom", "Summary", "Tiled", "Recurrent", "Convolution", "Fourier", "Xavier",
@@ -96,7 +96,8 @@ __all__ = [
     "MixtureOfExperts", "LatentAttention",
     "MultiHead", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "is_identity", "Context",
     "States", "CallShape", "DeviceType", "HiddenShape", "PartCost", "PositionCost", "linear_cost",
-    "count_steps", "matmul_cost", "generator", "TokenEmbedding", "Activation", "FeedForward", "Head", "TokenLogits",
-    "WordHead", "initialise", "Pool", "pool_states", "LinearLayer", "Given", "waves", "Stretch", "Stack",
+    "count_steps", "matmul_cost", "generator", "TokenEmbedding", "Activation", "FeedForward", "Head",
+    "TokenLogits", "WordHead", "initialise", "Pool", "pool_states", "LinearLayer", "Given", "waves",
+    "Stretch", "Stack",
     "CACHE_PRECISIONS", "STEP_BYTES", "CachePrecision", "check_cache_precision", "from_stored", "to_stored",
 ]  # fmt: skip

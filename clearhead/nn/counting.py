@@ -102,8 +102,8 @@ def count_steps(
 ) -> list[PartCost]:
     """The cost of every step of a run, without parameters. `run(module, x)` yields what each step returns.
 
-    A tensor that several steps save counts in the first; what a step returns counts in the step that saves it,
-    and what the last one returns nowhere.
+    A tensor that several steps save counts in the first; what a step returns counts in the step that saves
+    it, and what the last one returns nowhere.
     """
     forward, both, saved = FlopCounterMode(display=False), FlopCounterMode(display=False), SavedTensors()
     flops, kept, after = [0], [0], {}
@@ -112,15 +112,15 @@ def count_steps(
         after[step] = both.get_total_flops()
 
     try:
-        module, (x,) = on_meta(build, [shape], at)
+        module, inputs = on_meta(build, [shape], at)
         without = list(module.parameters())
         with both, torch.random.fork_rng(devices=[]):
             with forward, torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda x: x):
-                for i, x in enumerate(run(module, x)):
+                for i, x in enumerate(run(module, *inputs)):
                     flops.append(forward.get_total_flops())
                     kept.append(saved.total(without))
                     # The gradient of what a step returns is complete when all later steps are done.
-                    x.register_hook(partial(mark, i))
+                    x.register_hook(partial(mark, i))  # type: ignore[no-untyped-call]
             x.sum().backward()  # type: ignore[no-untyped-call]
     except ClearheadError:
         raise

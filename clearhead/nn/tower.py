@@ -43,7 +43,7 @@ class Tower(Spec):
     last_norm: Norm | None = None
     last_width: Count | None = None  # of a projection after it, where the output is narrower (OPT)
     causal: bool = False
-    # How many layers have weights of their own; fewer share (ALBERT: 1). Several: how often each of them runs.
+    # How many layers have weights of their own; fewer share (ALBERT: 1). Several: how often each runs.
     distinct: Count | tuple[Count, ...] | None = None
     pooling: Pooling | None = None  # some layers read a shorter sequence than those before (Funnel)
     recompute: bool = False  # gradient checkpointing: less memory in training, one more forward pass
@@ -69,11 +69,14 @@ class Tower(Spec):
     def _check_pooling(self, pooling: Pooling) -> None:
         pooling.check_depth(self.depth)
         if self.causal or self.residual == "reversible" or any(b.cross for b in self.pattern):
-            raise SpecError("pooling is for encoders: set causal=False, residual='plain' and no cross-attention")
+            raise SpecError(
+                "pooling is for encoders: set causal=False, residual='plain' and no cross-attention"
+            )
         for i in pooling.before if pooling.pooled == "queries" else ():
             block = self.pattern[self.weights_of_layers[i] % len(self.pattern)]
-            plain = isinstance(block.attention, Attention) and block.attention.project == "each"
-            if not plain or block.attention.window or block.order != "post":
+            mixer = block.attention
+            plain = isinstance(mixer, Attention) and mixer.project == "each" and mixer.window is None
+            if not plain or block.order != "post":
                 raise SpecError(
                     f"layer {i} pools its queries: it needs attention with project='each', without a window, "
                     f"and order='post'; or choose pooled='all'"

@@ -122,7 +122,9 @@ def test_same_numbers_as_the_reference(reference: Reference, dtype: torch.dtype,
             layers, tower = list(want[name]), getattr(ours.spec, side)
             if tower.pooling and tower.pooling.restore:  # theirs lists what the layer after it reads
                 restored = layers.pop(1 + tower.pooling.restore)[0]
-                assert_close(seen[f"{side}.blocks.{tower.pooling.restore}.in"][row, where], restored, tolerance)
+                assert_close(
+                    seen[f"{side}.blocks.{tower.pooling.restore}.in"][row, where], restored, tolerance
+                )
             count = int(where.sum())  # some references fill texts up, and leave that in their states
             for i, layer in enumerate(layers[1:-1]):  # the last of theirs is after the last norm
                 state = seen[f"{side}.blocks.{i}.out"][row]

@@ -26,6 +26,8 @@ from ...nn import (
     Transform,
     Xavier,
 )
+from ...nn.long.pooling import Groups
+from ...nn.long.relative import FirstToken
 from ...nn.norm import Layer
 from ...weights import Alias, Ignore, Name, Table, WeightRule
 from ..family import Config, Family, HeadKind
@@ -60,7 +62,7 @@ def _pooling(c: Config, task: HeadKind) -> Pooling | None:
     before = tuple(sum(runs[:start]) for start in starts)
     if not before:
         return None
-    alone = "first-alone-drop-last" if c["truncate_seq"] else "first-alone"
+    alone: Groups = "first-alone-drop-last" if c["truncate_seq"] else "first-alone"
     return Pooling(
         before=before,
         restore=None if task in SHORT else sum(runs[: sum(sizes)]),
@@ -72,8 +74,8 @@ def _pooling(c: Config, task: HeadKind) -> Pooling | None:
 
 def spec(c: Config, task: HeadKind) -> SingleStack:
     # attention_type is how scores are computed: both ways give the same numbers.
-    runs, first = _runs(c, task), "apart" if c["separate_cls"] else "counted"
-    std = c["initializer_std"]
+    runs, std = _runs(c, task), c["initializer_std"]
+    first: FirstToken = "apart" if c["separate_cls"] else "counted"
     return SingleStack(
         tower=Tower(
             width=c["d_model"],
@@ -159,9 +161,12 @@ def _layer_rules(theirs: str, ours: str, own: int, heads: int) -> Table:
 
 
 def _head_rules(c: Config, task: HeadKind) -> Table:
-    table, labels = "tower.embed.table.weight", (
-        Name("classifier.linear_hidden.{p}", "head.transform.dense.{p}"),
-        Name("classifier.linear_out.{p}", "head.project.{p}"),
+    table, labels = (
+        "tower.embed.table.weight",
+        (
+            Name("classifier.linear_hidden.{p}", "head.transform.dense.{p}"),
+            Name("classifier.linear_out.{p}", "head.project.{p}"),
+        ),
     )
     heads: dict[HeadKind, Table] = {
         "hidden": (),

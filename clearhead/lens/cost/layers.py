@@ -10,7 +10,6 @@ from ...spec import Dims
 from .blocks import BlockCost, block
 from .pooled import check_is_counted, pooled_blocks, pooled_inputs
 
-
 NOTHING = PartCost()
 
 

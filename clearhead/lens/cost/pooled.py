@@ -57,7 +57,9 @@ def pooled_inputs(spec: Tower, pooling: Pooling, shape: HiddenShape) -> tuple[in
     streams = sum(replace(shape, length=length).bytes for length in lengths)
     with torch.device("meta"):
         bound = spec.build().bound_positions(views)
-    kept = {x.untyped_storage()._cdata: x.untyped_storage().nbytes() for each in bound for x in _tensors(each)}
+    kept = {
+        x.untyped_storage()._cdata: x.untyped_storage().nbytes() for each in bound for x in _tensors(each)
+    }
     return streams, sum(kept.values())
 
 

@@ -78,7 +78,9 @@ class Pooling(Spec):
     def groups_of_tokens(self, length: int, depth: int) -> list[tuple[Tensor, Tensor]]:
         """For every layer, which query and which key stands for each token of a text; -1: none does."""
         views = self.views_of_text(length, depth)
-        return [(_standing_for(view.q_pos[0], length), _standing_for(view.k_pos[0], length)) for view in views]
+        return [
+            (_standing_for(view.q_pos[0], length), _standing_for(view.k_pos[0], length)) for view in views
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,9 +179,7 @@ def _pooled_view(spec: Pooling, view: View, grouping: _Grouping, size: int) -> V
     return View(mask, view.batch, pos_BP, pos_BP, q_types=types_BP, k_types=types_BP, step=size)
 
 
-def _pooled_queries(
-    view: View, pooled: View, segment_BT: Tensor | None, segment_BP: Tensor | None
-) -> View:
+def _pooled_queries(view: View, pooled: View, segment_BT: Tensor | None, segment_BP: Tensor | None) -> View:
     """The view of a layer whose queries are pooled and whose keys are not."""
     mask = view.mask
     if isinstance(pooled.mask, Documents) and segment_BT is not None and segment_BP is not None:
