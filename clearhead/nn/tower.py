@@ -6,7 +6,7 @@ Shape suffixes: B batch, T new tokens, K all tokens (cached ones first), D width
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -18,7 +18,6 @@ from torch.utils.checkpoint import checkpoint
 from ..errors import InputError, SpecError
 from ..spec import Count, Dims, Spec
 from . import mask_adapters
-from .attention import Attention
 from .block import Block, BlockModule
 from .cache import Cache
 from .context import Context, States
@@ -56,7 +55,9 @@ class Tower(Spec):
         if isinstance(self.distinct, tuple) and sum(self.distinct) != self.depth:
             raise SpecError(f"distinct {self.distinct} runs {sum(self.distinct)} layers, depth {self.depth}")
         if self.pooling is not None:
-            self._check_pooling(self.pooling)
+            if self.causal or self.residual == "reversible" or any(b.cross for b in self.pattern):
+                raise SpecError("pooling is for encoders: causal=False, residual='plain', no cross-attention")
+            self.pooling.check_blocks([self.pattern[i % len(self.pattern)] for i in self.weights_of_layers])
         if self.causal and self.embed.needs_whole_text:
             raise SpecError(
                 "embeddings that depend on the whole text (MaskedZero) need an encoder: causal=False"
@@ -65,22 +66,6 @@ class Tower(Spec):
             raise SpecError("a sub-layer aside is for encoders that are not reversible; no cache keeps it")
         if self.residual == "reversible" and any(b.order != "pre" or b.cross for b in self.pattern):
             raise SpecError("a reversible tower has pre-norm blocks without cross-attention")
-
-    def _check_pooling(self, pooling: Pooling) -> None:
-        pooling.check_depth(self.depth)
-        if self.causal or self.residual == "reversible" or any(b.cross for b in self.pattern):
-            raise SpecError(
-                "pooling is for encoders: set causal=False, residual='plain' and no cross-attention"
-            )
-        for i in pooling.before if pooling.pooled == "queries" else ():
-            block = self.pattern[self.weights_of_layers[i] % len(self.pattern)]
-            mixer = block.attention
-            plain = isinstance(mixer, Attention) and mixer.project == "each" and mixer.window is None
-            if not plain or block.order != "post":
-                raise SpecError(
-                    f"layer {i} pools its queries: it needs attention with project='each', without a window, "
-                    f"and order='post'; or choose pooled='all'"
-                )
 
     @property
     def weights_of_layers(self) -> tuple[int, ...]:
@@ -115,7 +100,7 @@ class Tower(Spec):
         return self.pooling is not None and self.pooling.restore is None
 
     def out_length(self, length: int) -> int:
-        """How many states it returns for a text of so many tokens."""
+        """How many states it returns for a text of `length` tokens."""
         return self.pooling.lengths(length, self.depth)[-1] if self.pooling and self.shortens else length
 
     @property
@@ -230,17 +215,6 @@ class Stack(nn.Module):
                 f"them for a whole text at once, without a cache"
             )
         return replace(view, q_types=types_BT, k_types=types_BT)
-
-    def run_pooled(self, x: Tensor) -> Iterator[Tensor]:
-        """What every layer of a tower that pools returns, one after another; to count what each costs."""
-        assert self.spec.pooling is not None
-        view, _ = self._view(x, None, None)
-        pooled = self.spec.pooling.bind(view, None, self.spec.depth)
-        positions = self.bound_positions(pooled.views)
-        for i, block in enumerate(self.blocks):
-            here = Context(pooled.views[i], positions[i], layer=self.weights_of_layers[i])
-            x = block(*pooled.enter(i, x, here))
-            yield x
 
     def _view(
         self, x_BTD: Tensor, mask: Mask | Tensor | None, cache: Cache | None

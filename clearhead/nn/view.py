@@ -55,7 +55,7 @@ class View:
     is_cross: bool = False  # keys are of another sequence than queries: an encoder's, or one not yet pooled
     q_types: Tensor | None = None  # (B, Q) segment types, for position schemes that compare them
     k_types: Tensor | None = None  # (B, K)
-    step: int = 1  # positions differ by multiples of it: a pooled token stands for so many
+    step: int = 1  # positions differ by multiples of it: the number of tokens that were pooled into one
     _restricted: dict[Mask, View] = field(default_factory=dict, repr=False)
     _attn_masks: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 

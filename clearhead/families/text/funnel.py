@@ -26,14 +26,13 @@ from ...nn import (
     Transform,
     Xavier,
 )
-from ...nn.long.pooling import Groups
-from ...nn.long.relative import FirstToken
 from ...nn.norm import Layer
 from ...weights import Alias, Ignore, Name, Table, WeightRule
 from ..family import Config, Family, HeadKind
 from ..shared import activation
 
-SHORT: tuple[HeadKind, ...] = ("encoder", "labels", "choice")  # heads that read the halved sequence
+# The heads that read the halved sequence.
+ENCODER_HEADS: frozenset[HeadKind] = frozenset({"encoder", "labels", "choice"})
 CLS_TYPE = 2  # the segment type of the first token, which belongs to both texts of a pair
 
 
@@ -43,7 +42,7 @@ def _runs(c: Config, task: HeadKind) -> tuple[int, ...]:
     if len(sizes) != len(repeats):
         raise SpecError(f"block_sizes are {sizes}, block_repeats {repeats}; expected a repeat for each block")
     runs = tuple(times for size, times in zip(sizes, repeats, strict=True) for _ in range(size))
-    if task in SHORT:
+    if task in ENCODER_HEADS:
         return runs
     # Theirs adds the states of another layer than the last of the first block where its layers are repeated,
     # and doubles the states where there is nothing to restore.
@@ -62,11 +61,14 @@ def _pooling(c: Config, task: HeadKind) -> Pooling | None:
     before = tuple(sum(runs[:start]) for start in starts)
     if not before:
         return None
-    alone: Groups = "first-alone-drop-last" if c["truncate_seq"] else "first-alone"
     return Pooling(
         before=before,
-        restore=None if task in SHORT else sum(runs[: sum(sizes)]),
-        groups=alone if c["separate_cls"] else "pairs",
+        restore=None if task in ENCODER_HEADS else sum(runs[: sum(sizes)]),
+        groups="pairs"
+        if not c["separate_cls"]
+        else "first-alone-drop-last"
+        if c["truncate_seq"]
+        else "first-alone",
         reduce=c["pooling_type"],
         pooled="queries" if c["pool_q_only"] else "all",
     )
@@ -75,7 +77,6 @@ def _pooling(c: Config, task: HeadKind) -> Pooling | None:
 def spec(c: Config, task: HeadKind) -> SingleStack:
     # attention_type is how scores are computed: both ways give the same numbers.
     runs, std = _runs(c, task), c["initializer_std"]
-    first: FirstToken = "apart" if c["separate_cls"] else "counted"
     return SingleStack(
         tower=Tower(
             width=c["d_model"],
@@ -86,8 +87,14 @@ def spec(c: Config, task: HeadKind) -> SingleStack:
             ),
             positions=Combined(
                 schemes=(
-                    RelativeWaves(first=first, dropout=c["hidden_dropout"]),
-                    RelativeTypes(types=CLS_TYPE + 1, neutral=CLS_TYPE, first=first),
+                    RelativeWaves(
+                        first="apart" if c["separate_cls"] else "counted", dropout=c["hidden_dropout"]
+                    ),
+                    RelativeTypes(
+                        types=CLS_TYPE + 1,
+                        neutral=CLS_TYPE,
+                        first="apart" if c["separate_cls"] else "counted",
+                    ),
                 )
             ),
             pooling=_pooling(c, task),
@@ -136,7 +143,7 @@ def weights(c: Config, task: HeadKind) -> Table:
     for own, name in enumerate(theirs[: len(runs)]):
         # Layers that run several times are stored once: under the first.
         rules += _layer_rules(f"funnel.{name}.", f"tower.blocks.{sum(runs[:own])}.", own, c["n_head"])
-    if task in SHORT:
+    if task in ENCODER_HEADS:
         rules.append(Ignore("funnel.decoder.{rest}", "layers for heads that read every token"))
     return (*rules, *_head_rules(c, task))
 
@@ -187,8 +194,8 @@ def _head_rules(c: Config, task: HeadKind) -> Table:
     return (*heads[task], *(Ignore(f"{name}.{{p}}", "a part of another head") for name in others))
 
 
-SMALL = {"block_sizes": [4, 4, 4], "d_model": 768, "n_head": 12, "d_inner": 3072}
-LARGE = {"d_model": 1024, "n_head": 16, "d_inner": 4096}
+_SMALL = {"block_sizes": [4, 4, 4], "d_model": 768, "n_head": 12, "d_inner": 3072}
+_LARGE = {"d_model": 1024, "n_head": 16, "d_inner": 4096}
 
 FAMILY = Family(
     name="funnel",
@@ -201,6 +208,8 @@ FAMILY = Family(
     weights=weights,
     prefix="funnel.",
     bare=frozenset({"hidden", "encoder"}),
+    encoder_heads=ENCODER_HEADS,
+    no_size_words=frozenset({"num_decoder_layers"}),
     parent="transfo-xl",
     architectures={
         "tokens": "FunnelForMaskedLM", "labels": "FunnelForSequenceClassification",
@@ -216,10 +225,10 @@ FAMILY = Family(
         "pad_token_id": None, "tie_word_embeddings": True,
     },
     sizes={
-        "funnel-small": SMALL,
-        "funnel-medium": {**SMALL, "block_sizes": [6, 3, 3], "block_repeats": [1, 2, 2]},
-        "funnel-intermediate": {**SMALL, "block_sizes": [6, 6, 6]},
-        "funnel-large": {**LARGE, "block_sizes": [8, 8, 8]},
-        "funnel-xlarge": {**LARGE, "block_sizes": [10, 10, 10]},
+        "funnel-small": _SMALL,
+        "funnel-medium": {**_SMALL, "block_sizes": [6, 3, 3], "block_repeats": [1, 2, 2]},
+        "funnel-intermediate": {**_SMALL, "block_sizes": [6, 6, 6]},
+        "funnel-large": {**_LARGE, "block_sizes": [8, 8, 8]},
+        "funnel-xlarge": {**_LARGE, "block_sizes": [10, 10, 10]},
     },
 )  # fmt: skip

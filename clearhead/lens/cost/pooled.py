@@ -16,6 +16,8 @@ from ...errors import UnsupportedError
 from ...nn import (
     Attention,
     BoundPositions,
+    Context,
+    Everyone,
     HiddenShape,
     PartCost,
     Pooling,
@@ -23,6 +25,7 @@ from ...nn import (
     Stack,
     TokenMixer,
     Tower,
+    View,
     count_steps,
 )
 from .blocks import BlockCost, block
@@ -74,7 +77,20 @@ def check_is_counted(attention: TokenMixer, positions: PositionCost) -> None:
 @lru_cache(maxsize=64)  # the shapes of one model are asked for often, and counting runs all its layers
 def _counted(spec: Tower, shape: HiddenShape) -> list[PartCost]:
     size = (shape.batch, shape.length, shape.width)
-    return count_steps(spec, spec.build, Stack.run_pooled, size, shape)
+    return count_steps(spec, spec.build, _run_layers, size, shape)
+
+
+def _run_layers(stack: Stack, x_BTD: Tensor) -> Iterator[Tensor]:
+    """What every layer returns, one after another."""
+    assert stack.spec.pooling is not None
+    slots = torch.arange(x_BTD.shape[1], device=x_BTD.device)[None]
+    view = View(Everyone(), len(x_BTD), slots, slots)
+    pooled = stack.spec.pooling.bind(view, None, stack.spec.depth)
+    positions = stack.bound_positions(pooled.views)
+    for i, layer in enumerate(stack.blocks):
+        here = Context(pooled.views[i], positions[i], layer=stack.weights_of_layers[i])
+        x_BTD = layer(*pooled.enter(i, x_BTD, here))
+        yield x_BTD
 
 
 def _tensors(bound: BoundPositions) -> Iterator[Tensor]:

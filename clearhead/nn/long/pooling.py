@@ -12,6 +12,7 @@ Shape suffixes: B batch, T tokens, P tokens after pooling, D width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,11 +21,13 @@ from torch import Tensor
 
 from ...errors import InputError, SpecError
 from ...spec import Count, Spec
+from ..attention import Attention
+from ..block import Block
 from ..context import Context
 from ..masks import CrossDocuments, Documents, Everyone, Mask, Padding
 from ..view import View, segment_positions
 
-Groups = Literal["pairs", "first-alone", "first-alone-drop-last"]
+PoolGroups = Literal["pairs", "first-alone", "first-alone-drop-last"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +41,7 @@ class Pooling(Spec):
 
     before: tuple[Count, ...]  # the layers that read half as many tokens as the layer before them
     restore: Count | None = None  # the layer that reads one state per token again; None: no layer does
-    groups: Groups = "first-alone-drop-last"
+    groups: PoolGroups = "first-alone-drop-last"
     reduce: Literal["mean", "max"] = "mean"
     pooled: Literal["queries", "all"] = "queries"
 
@@ -50,10 +53,19 @@ class Pooling(Spec):
                 f"in ascending order"
             )
 
-    def check_depth(self, depth: int) -> None:
+    def check_blocks(self, blocks: Sequence[Block]) -> None:
+        """Raise a one-line error if a tower of these layers cannot have it."""
         last = max(self.before[-1], self.restore or 0)
-        if last >= depth:
-            raise SpecError(f"Pooling names layer {last}; the tower has {depth}, from 0 to {depth - 1}")
+        if last >= len(blocks):
+            raise SpecError(f"Pooling names layer {last}; the tower has layers 0 to {len(blocks) - 1}")
+        for i in self.before if self.pooled == "queries" else ():
+            mixer = blocks[i].attention
+            plain = isinstance(mixer, Attention) and mixer.project == "each" and mixer.window is None
+            if not plain or blocks[i].order != "post":
+                raise SpecError(
+                    f"layer {i} pools its queries: it needs attention with project='each', without a window, "
+                    f"and order='post'; or choose pooled='all'"
+                )
 
     @property
     def first_is_alone(self) -> bool:
@@ -72,7 +84,7 @@ class Pooling(Spec):
         return self.bind(View(Everyone(), 1, slots, slots), None, depth).views
 
     def lengths(self, length: int, depth: int) -> list[int]:
-        """How many states every layer returns for a text of so many tokens."""
+        """How many states every layer returns for a text of `length` tokens."""
         return [view.queries for view in self.views_of_text(length, depth)]
 
     def groups_of_tokens(self, length: int, depth: int) -> list[tuple[Tensor, Tensor]]:
@@ -123,7 +135,7 @@ class PooledLayers:
     def enter(self, layer: int, x_BTD: Tensor, ctx: Context) -> tuple[Tensor, Context]:
         """The stream and the context as this layer reads them."""
         if layer == self.spec.restore and self._unpooled is not None:
-            # A token that was dropped has no group: it goes on with its own state alone.
+            # A token that was dropped has no group: it keeps its own state alone.
             group_BT = self._group_BT.to(x_BTD.device)
             added = _take(x_BTD, group_BT.clamp(min=0)).masked_fill((group_BT < 0)[..., None], 0.0)
             return self._unpooled + added, ctx
@@ -136,7 +148,7 @@ class PooledLayers:
         return pooled, replace(ctx, source=x_BTD) if self.spec.pooled == "queries" else ctx
 
 
-def _group(groups: Groups, length: int, segment_BT: Tensor | None) -> _Grouping:
+def _group(groups: PoolGroups, length: int, segment_BT: Tensor | None) -> _Grouping:
     """The groups of every text. Without segments all rows are alike: one row is computed, on the CPU."""
     texts_BT = torch.zeros(1, length, dtype=torch.long) if segment_BT is None else segment_BT
     real_BT, index_BT = texts_BT >= 0, segment_positions(texts_BT)
