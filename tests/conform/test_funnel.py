@@ -1,4 +1,4 @@
-"""Funnel against its reference where the laws of families do not look: pairs, short and packed texts, sizes."""
+"""Funnel against its reference where the laws of families do not look: pairs, short texts, packing, sizes."""
 
 from pathlib import Path
 from typing import Any
