@@ -46,11 +46,28 @@ class TraceData:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks for the reader: which words are not in the vocabulary."""
+        """Remarks for the reader: which words are not in the vocabulary, which layers read pooled tokens."""
         unk = self.tokenizer.unk if self.tokenizer is not None else None
         read = [token for token in (*self.tokens, *self.target_tokens) if not token.special]
         unknown = [token.text.strip() for token in read if unk is not None and token.id == unk.id]
-        return (f"{unknown_words(unknown, len(read))}; each is read as the same token",) if unknown else ()
+        notes: tuple[str, ...] = ()
+        if unknown:
+            notes = (f"{unknown_words(unknown, len(read))}; each is read as the same token",)
+        if self.record.groups:
+            what = "a token is shown with its group, one that pooling dropped with zeros"
+            notes += (f"layers {self._pooled_layers} read pooled tokens: {what}",)
+        return notes
+
+    @property
+    def _pooled_layers(self) -> str:
+        return ", ".join(address.split(".")[2] for address in self.record.groups)
+
+    def require_every_token(self, what: str) -> None:
+        """Raise a one-line error if some layer has no state of every token."""
+        if self.record.groups:
+            raise InputError(
+                f"{what} needs every token in every layer; layers {self._pooled_layers} pool them"
+            )
 
     @property
     def kinds(self) -> tuple[AttentionKind, ...]:
@@ -143,6 +160,7 @@ class TraceData:
 
         Only `positions` are computed.
         """
+        self.require_every_token("the logit lens")
         if self._stored_lens is not None:
             return self._stored_lens if positions == EVERY else self._stored_lens.at(positions)
         model = self.needs_model("the logit lens")

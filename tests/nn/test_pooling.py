@@ -6,6 +6,7 @@ from tolerance import assert_close
 
 from clearhead import nn as cn
 from clearhead.errors import InputError, SpecError
+from clearhead.lens.heads import head_scores
 from clearhead.lens.record import TraceInput
 from clearhead.lens.tokens import of_ids
 from clearhead.lens.trace import trace_ids
@@ -105,3 +106,25 @@ def test_the_lens_shows_a_dropped_token_as_zeros(pooled: str) -> None:
     assert bool(weights[:, :7, 7].any()) == (pooled == "queries")
     with pytest.raises(InputError, match="layer 1 reads pooled tokens"):
         trace.steps("self", 1, 0)
+
+
+def test_what_the_lens_cannot_say_of_pooled_tokens_is_refused() -> None:
+    """A dropped token has no state to predict from; weights between groups are not those between tokens."""
+    ids = list(range(8))
+    trace = trace_ids(model(), TraceInput(ids, of_ids(ids, None)))
+    with pytest.raises(
+        InputError, match="the logit lens needs every token in every layer; layers 1 pool them"
+    ):
+        trace.logit_lens()
+    with pytest.raises(InputError, match="rollout needs every token"):
+        trace.draw("rollout")
+    assert trace.logit_lens_or_none() is None and "layers 1 read pooled tokens" in trace.notes[0]
+
+
+def test_scores_of_heads_are_those_of_the_weights_between_groups() -> None:
+    ids = list(range(8))
+    trace = trace_ids(model(pooled="all"), TraceInput(ids, of_ids(ids, None)))
+    scores, weights = head_scores(trace), trace.call("self", 1).pattern()[0]
+    assert weights.shape == (2, 4, 4)
+    assert_close(scores.entropy[1], -(weights * weights.log2()).sum(-1).mean(-1))
+    assert scores.previous[1].isnan().all() and not scores.previous[0].isnan().any()
