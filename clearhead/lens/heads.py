@@ -61,7 +61,7 @@ def head_scores(trace: TraceData, kind: AttentionKind = "self") -> HeadScores:
     ids = None if kind == "cross" else [token.id for token in trace.sides(kind)[0]]
     rows = []
     for layer in range(trace.layers(kind)):
-        if trace.address(kind, layer) in trace.record.groups:
+        if trace.is_pooled(kind, layer):
             rows.append(_scores(trace.call(kind, layer).pattern()[0].float(), None))
         else:
             rows.append(_scores(trace.attention(kind, layer), ids))

@@ -62,6 +62,10 @@ class TraceData:
     def _pooled_layers(self) -> str:
         return ", ".join(address.split(".")[2] for address in self.record.groups)
 
+    def is_pooled(self, kind: AttentionKind, layer: int) -> bool:
+        """Whether the attention of this layer is between groups of tokens."""
+        return self.address(kind, layer) in self.record.groups
+
     def require_every_token(self, what: str) -> None:
         """Raise a one-line error if some layer has no state of every token."""
         if self.record.groups:
@@ -123,7 +127,7 @@ class TraceData:
     def steps(self, kind: AttentionKind = "self", layer: int = 0, head: int = 0) -> Steps:
         """One head, step by step: q, k, v, scores, scaled, masked, weights, mix."""
         number = _index("head", head, self.heads(kind), f"layer {layer} of {kind} attention")
-        if self.address(kind, layer) in self.record.groups:
+        if self.is_pooled(kind, layer):
             raise InputError(
                 f"layer {layer} reads pooled tokens; steps are shown for layers that read every token"
             )
