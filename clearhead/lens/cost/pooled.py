@@ -59,11 +59,21 @@ def pooled_inputs(spec: Tower, pooling: Pooling, shape: HiddenShape) -> tuple[in
         lengths += [2 * views[layer].queries for layer in pooling.before]
     streams = sum(replace(shape, length=length).bytes for length in lengths)
     with torch.device("meta"):
-        bound = spec.build().bound_positions(views)
+        stack = spec.build()
+    saved: list[Tensor] = []  # for the backward pass of binding: a learned scheme looks up its table there
+
+    def keep(x: Tensor) -> Tensor:
+        saved.append(x)
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        bound = stack.bound_positions(views)
+    learned = {x.untyped_storage()._cdata for x in stack.parameters()}
     kept = {
-        x.untyped_storage()._cdata: x.untyped_storage().nbytes() for each in bound for x in _tensors(each)
+        x.untyped_storage()._cdata: x.untyped_storage().nbytes()
+        for x in (*saved, *(x for each in bound for x in _tensors(each)))
     }
-    return streams, sum(kept.values())
+    return streams, sum(size for storage, size in kept.items() if storage not in learned)
 
 
 def check_is_counted(attention: TokenMixer, positions: PositionCost) -> None:
