@@ -105,7 +105,10 @@ def row_of(ours: Any, answer: Tensor, batch: Batch, row: int, want: Tensor) -> T
     per_token = answer.ndim == 3 and not isinstance(ours, cn.EncoderDecoderModel)
     if not per_token:
         return answer[row]
-    given = answer[row, batch.mask[row] == 1]
+    real = batch.mask[row] == 1
+    if answer.shape[1] != len(real):  # pooled, and aligned to the left
+        real = torch.arange(answer.shape[1]) < len(want)
+    given = answer[row, real]
     return given[:, 0] if want.ndim == 1 else given  # ELECTRA's discriminator drops the last dimension
 
 

@@ -55,6 +55,8 @@ BASE: dict[str, dict[str, Any]] = {
     "reformer": {"attention_head_size": 8, "axial_pos_shape": [8, 8], "axial_pos_embds_dim": [12, 20],
                  "attn_layers": ["local", "lsh", "lsh", "local"], "feed_forward_size": 48, "num_hashes": 2,
                  "hash_seed": 3, "lsh_attn_chunk_length": 4, "local_attn_chunk_length": 4},
+    # With a padding token, theirs zeroes its vector after loading, in the head as well.
+    "funnel": {"block_sizes": [2, 2, 1], "num_decoder_layers": 2, "d_head": 6, "pad_token_id": None},
 }  # fmt: skip
 BASE |= {name: {"num_key_value_heads": 4, "head_dim": 4} for name in ("deepseek_v2", "deepseek_v3")}
 BASE["switch_transformers"] = {"num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}
@@ -326,6 +328,15 @@ VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
         "causal": {"attn_type": "uni", "tie_word_embeddings": False},
         "clamped": {"clamp_len": 4, "ff_activation": "relu"},
     },
+    "funnel": {
+        "factorized": {"attention_type": "factorized", "hidden_act": "relu"},
+        "max": {"pooling_type": "max"}, "all-pooled": {"pool_q_only": False},
+        "all-pooled-factorized": {"pool_q_only": False, "attention_type": "factorized"},
+        "whole": {"truncate_seq": False}, "pairs": {"separate_cls": False},
+        "pairs-all-max": {"separate_cls": False, "pool_q_only": False, "pooling_type": "max"},
+        "repeats": {"block_repeats": [1, 2, 3], "tie_word_embeddings": False},
+        "four-blocks": {"block_sizes": [1, 1, 1, 1]},
+    },
     "reformer": {
         "factors": {"num_buckets": [2, 4], "num_hashes": 3, "attn_layers": ["lsh", "local"] * 2},
         "learned": {"axial_pos_embds": False, "local_attn_chunk_length": 8},
@@ -348,6 +359,9 @@ VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
 }  # fmt: skip
 # The same for heads beside that of words.
 HEAD_VARIATIONS: dict[str, dict[str, tuple[HeadKind, dict[str, Any]]]] = {
+    "funnel": {"repeats": ("labels", {"block_repeats": [2, 1, 2]}),
+               "one-block": ("labels", {"block_sizes": [3]}),
+               "whole": ("encoder", {"truncate_seq": False, "pool_q_only": False})},
     "electra": {"last": ("choice", {"summary_type": "last", "summary_activation": "relu"}),
                 "mean": ("choice", {"summary_type": "mean"}), "relu": ("labels", {"hidden_act": "relu"})},
     "roformer": {"relu": ("labels", {"hidden_act": "relu"})},

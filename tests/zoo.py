@@ -240,9 +240,24 @@ def _choices() -> dict[str, dict[str, object]]:
     return made
 
 
-CHOICES = _choices()
+CHOICES = _choices() | {
+    "repeated-layers": {"depth": 4, "distinct": (1, 3), "positions": cn.RelativeWaves()},
+    "first-apart": {"positions": cn.RelativeWaves(first="apart")},
+}
+FUNNEL = {"depth": 4, "block": block(order="post"), "positions": cn.Combined(
+    schemes=(cn.RelativeWaves(first="apart"), cn.RelativeTypes()))}  # fmt: skip
 # What only an encoder can have: no cache keeps the second set.
 OPEN = {
+    "pooled": FUNNEL | {"pooling": cn.Pooling(before=(1, 2), restore=3)},
+    "pooled-max": FUNNEL | {"pooling": cn.Pooling(before=(1,), restore=3, reduce="max", pooled="all")},
+    "pooled-pairs": FUNNEL | {"pooling": cn.Pooling(before=(1, 2), restore=3, groups="pairs"),
+                              "positions": cn.RelativeWaves()},
+    "pooled-first-alone": FUNNEL | {"pooling": cn.Pooling(before=(1,), restore=2, groups="first-alone"),
+                                    "distinct": (1, 2, 1), "positions": cn.RelativeWaves()},
+    "pooled-otherwise": {"depth": 3, "positions": cn.NoPositions(),
+                         "block": (block(positions=cn.RelativeBuckets(buckets=8, max_distance=20)),
+                                   block(attention=cn.Fourier())),
+                         "pooling": cn.Pooling(before=(1,), restore=2, pooled="all")},
     "masked-zero": {"embed": cn.Tokens(vocab=VOCAB, masked=cn.MaskedZero(id=3))},
     "aside": {"block": (block(aside=cn.Convolution(act="tanh", groups=4), order="post"), block())},
     "aside-pre": {"block": block(aside=cn.Convolution(act="gelu", size=4))},
@@ -311,6 +326,9 @@ for name, head, ids in (
 ):
     both = pair()
     HEADED[name] = cn.SameInput(encoder=both.encoder, decoder=both.decoder, head=head, init=START, **ids)
+HEADED["shortened"] = single(
+    cn.Labels(count=3, pool="mean"), **FUNNEL | {"pooling": cn.Pooling(before=(1, 2))}
+)
 HEADED["two-heads"] = replace(single(), second=cn.Labels(count=2, transform=cn.Transform(act="tanh")))
 BARE = {"headless": cn.SingleStack(tower=tower(), init=START)}
 STARTS: dict[str, Model] = {n: replace(single(), init=sample(k)) for n, k in Init.kinds().items()}

@@ -43,8 +43,8 @@ def embed(bundle: BundleParts, texts: Sequence[str], *, batch_size: int | None =
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
     for batch in length_batches([len(row) for row in rows], batch_size):
         ids_BT, mask_BT = pad_rows([rows[i] for i in batch], bundle.device)
-        states_BTD = model.hidden(ids_BT, mask_BT)
-        parts = [pool_states(states_BTD, POOLS[mode], mask_BT) for mode in recipe["modes"]]
+        states = model.states(ids_BT, mask_BT)
+        parts = [pool_states(states.x_BTD, POOLS[mode], states.real_BT) for mode in recipe["modes"]]
         for i, vector in zip(batch, torch.cat(parts, dim=-1), strict=True):
             vectors[i] = vector
     width = model.spec.head_tower.width * len(recipe["modes"])

@@ -192,7 +192,7 @@ def _outputs(
     """For each row (T, C), or (C,) if the whole text is classified; of missing words (M, V)."""
     outputs: list[Tensor] = [torch.empty(0)] * len(rows)
     device = next(model.parameters()).device
-    has_types = getattr(model.spec.head_tower.embed, "types", 0) > 1
+    has_types = model.spec.head_tower.types > 1
     for batch in length_batches([len(row) for row in rows], batch_size):
         ids_BT, mask_BT = pad_rows([rows[i].ids for i in batch], device)
         typed = has_types and any(any(rows[i].types) for i in batch)

@@ -58,7 +58,7 @@ def _single(bundle: BundleParts, text: Text, target: Text | None) -> TraceInput:
     if isinstance(text, str) and isinstance(target, str) and not bundle.spec.decodes:
         tokenizer = bundle._tokenizer("a text")
         both = tokenizer.encode(text, target)
-        types = both.types if getattr(tower.embed, "types", 0) else None
+        types = both.types if tower.types else None
         words = _second_reading(bundle, both.ids)
         return TraceInput(both.ids, of_encoding(both, tokenizer), types, target_tokens=words)
     ids, tokens = _encode(bundle, text)

@@ -43,7 +43,8 @@ def padded(bundle: Bundle, sample: SampleBatch) -> float | None:
         real[:, left : left + length] = 1
         got = bundle.model(wide, *sample.inputs[1:], real)
         if not bundle.spec.is_encoder_decoder and got.ndim == 3:  # an answer for each token, padding too
-            got = got[:, left : left + length]
+            first = 0 if bundle.spec.head_tower.shortens else left  # pooled states are aligned to the left
+            got = got[:, first : first + want.shape[1]]
         found.append(_apart(got, want))
     return max(found)
 

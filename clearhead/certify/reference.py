@@ -19,6 +19,7 @@ from .sample import SampleBatch
 class Reference:
     model: Any
     version: str
+    restored: int | None = None  # the layer before which pooled tokens are restored, which theirs lists, too
 
     def __str__(self) -> str:
         return f"transformers {self.version}"
@@ -41,9 +42,12 @@ class Reference:
             sides = {"tower": output["hidden_states"]}
         found: dict[str, Tensor] = {}
         for side, states in sides.items():
-            found |= {f"{side}.blocks.{i}.out": x for i, x in enumerate(states[1:-1])}
+            layers = list(states[1:])
+            if self.restored is not None:
+                del layers[self.restored]
+            found |= {f"{side}.blocks.{i}.out": x for i, x in enumerate(layers[:-1])}
             # The reference returns the output of the last layer only after the last norm.
-            found[f"{side}.out"] = states[-1]
+            found[f"{side}.out"] = layers[-1]
         return {**found, "answer": _answer(output)}
 
 
@@ -63,7 +67,8 @@ def find_reference(folder: str | Path, bundle: Bundle) -> Reference | str:
     quiet.set_verbosity_error()
     quiet.disable_progress_bar()
     model = kind.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
-    return Reference(model, transformers.__version__)
+    pooling = bundle.spec.head_tower.pooling
+    return Reference(model, transformers.__version__, None if pooling is None else pooling.restore)
 
 
 def _answer(output: Any) -> Tensor:

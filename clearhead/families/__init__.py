@@ -27,6 +27,7 @@ from .text import (
     eurobert,
     falcon,
     fnet,
+    funnel,
     gemma,
     gemma2,
     gemma3,
@@ -156,6 +157,7 @@ FAMILIES: dict[str, Family] = {
         transfo_xl.FAMILY,
         reformer.FAMILY,
         xlnet.FAMILY,
+        funnel.FAMILY,
     )
 }
 SIZES: dict[str, Family] = {size: family for family in FAMILIES.values() for size in family.sizes}

@@ -85,6 +85,9 @@ class Family:
     prefix: str = ""  # prefix of every name but the head's; base-model files leave it out
     head_prefix: Mapping[HeadKind, str] = field(default_factory=dict)  # of files with this head, if another
     bare: frozenset[HeadKind] = frozenset({"hidden"})  # the classes whose files leave the prefix out
+    # Heads of models that lack the last layers of the family (Funnel), where there is one tower.
+    encoder_heads: frozenset[HeadKind] = frozenset()
+    no_size_words: frozenset[str] = frozenset()  # config keys that the size words of recipes leave alone
     parent: str | None = None  # the family it descends from, for the family tree
     model_type: str | None = None  # what config.json calls it, where that is not its name
     only: Mapping[str, Any] = field(default_factory=dict)  # keys with one supported value: see ONLY_SUPPORTED
@@ -111,6 +114,8 @@ class Family:
 
     def tower_of(self, head: HeadKind) -> Literal["encoder", "decoder"] | None:
         """The tower that a model with this head is; None: it has all towers of the family."""
+        if head in self.encoder_heads:
+            return "encoder"
         return ONE_TOWER.get(head) if self.mode == "encoder-decoder" else None
 
     def config(self, values: Mapping[str, Any], stored: Iterable[str] = ()) -> Config:

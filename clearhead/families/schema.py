@@ -129,6 +129,8 @@ BY_NAME: dict[str, ValueKind] = {
     "conv_kernel_size": INTEGER,
     "conv_groups": INTEGER,
     "conv_act": STRING_VALUE,
+    "block_repeats": ValueKind(_list_of(_is_int), "a list of whole numbers").or_null(),
+    "initializer_std": NUMBER.or_null(),
 }
 # Keys for parts that are not supported here: any other value would be loaded as another model.
 ONLY_SUPPORTED: dict[str, Any] = {

@@ -62,6 +62,13 @@ def _alternating_types(sizes: Sizes) -> list[Any]:
     return [[["global", "local"], pairs], [["global"], one]]
 
 
+def _three_blocks(sizes: Sizes) -> list[int]:
+    """The layers in three blocks of about the same size; fewer, where there are fewer layers."""
+    depth = int(sizes["depth"])
+    blocks = [depth // 3 + (i < depth % 3) for i in range(3)]
+    return [size for size in blocks if size]
+
+
 def _rotated(sizes: Sizes) -> int:
     """Half of a head, in whole pairs of channels."""
     return max(_head_dim(sizes) // 4, 1) * 2
@@ -76,6 +83,7 @@ DERIVED: dict[str, tuple[tuple[str, ...], Callable[[Sizes], Any]]] = {
     "query_pre_attn_scalar": (("width", "heads"), _head_dim),
     "attn_layers": (("depth",), _alternating_layers),
     "attention_types": (("depth",), _alternating_types),
+    "block_sizes": (("depth",), _three_blocks),
     "rotary_dim": (("width", "heads"), _rotated),
     "axial_pos_shape": (("positions",), _axial_shape),
     "axial_pos_embds_dim": (("width",), lambda sizes: [(width := sizes["width"]) // 4, width - width // 4]),
@@ -112,7 +120,7 @@ def config_from_words(family: Family, settings: Mapping[str, Any]) -> dict[str, 
         for word, keys in SIZE_WORDS.items()
         if word in words
         for key in keys
-        if key in family.defaults
+        if key in family.defaults and key not in family.no_size_words
     }
     for key, (needed, derive) in DERIVED.items():
         if key in family.defaults and all(word in sizes for word in needed):

@@ -13,6 +13,7 @@ from ..nn import (
     Disentangled,
     Learned,
     NoPositions,
+    Pooling,
     Positions,
     Projection,
     RelativeBuckets,
@@ -65,6 +66,12 @@ def describe_positions(positions: Positions) -> str:
     return names.get(type(positions), type(positions).__name__)
 
 
+def describe_pooling(pooling: Pooling) -> str:
+    where = ", ".join(str(layer) for layer in pooling.before)
+    restored = "" if pooling.restore is None else f", restored before layer {pooling.restore}"
+    return f"{pooling.reduce} pooling before layers {where}{restored}"
+
+
 def sentence(tower: Tower) -> str:
     """A tower in one line: `6 layers x 12 heads (width 384, head 32), post-norm, learned, 512, gelu`."""
     sizes, block = shape(tower), tower.pattern[0]
@@ -89,8 +96,12 @@ def sentence(tower: Tower) -> str:
     limited = [str(size) for size in sizes["window"] if size]
     if limited:
         parts.append(f"window {', '.join(limited)} in {len(limited)} of {len(sizes['window'])} layers")
-    if tower.distinct:
+    if isinstance(tower.distinct, int):
         parts.append(f"{tower.distinct} set of weights for all layers")
+    elif tower.distinct:
+        parts.append(f"{tower.own_layers} sets of weights for {tower.depth} layers")
+    if tower.pooling is not None:
+        parts.append(describe_pooling(tower.pooling))
     return " · ".join(parts)
 
 

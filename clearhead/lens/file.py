@@ -48,6 +48,7 @@ def write_trace(trace: TraceData, path: Path) -> Path:
     info, trace_input, record = trace.info, trace.input, trace.record
     tensors: dict[str, Tensor] = {f"stream/{name}": x for name, x in record.streams.items()}
     tensors |= {f"routing/{name}": x for name, x in record.routing.items()}
+    tensors |= {f"groups/{address}": x for address, x in record.groups.items()}
     if record.answer.numel() <= LARGEST_ANSWER:
         tensors["answer"] = record.answer
     header: dict[str, Any] = {
@@ -123,11 +124,11 @@ def read_trace(path: str | Path) -> tuple[TraceInput, ForwardRecord, ModelInfo, 
         lens = None
         if "guesses" in header:
             lens = LogitLens(tensors["guesses/ids"], tensors["guesses/probabilities"], header["guesses"])
-        streams, routing = (
+        streams, routing, groups = (
             {name.removeprefix(kind): x for name, x in tensors.items() if name.startswith(kind)}
-            for kind in ("stream/", "routing/")
+            for kind in ("stream/", "routing/", "groups/")
         )
-        record = ForwardRecord(tensors.get("answer", torch.empty(0)), calls, streams, routing)
+        record = ForwardRecord(tensors.get("answer", torch.empty(0)), calls, streams, routing, groups)
         return TraceInput(**trace_input | tokens), record, info, lens
     except (KeyError, TypeError, ValueError) as error:
         raise LoadError(f"{path} is a damaged trace: {error!r}") from None

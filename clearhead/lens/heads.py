@@ -54,9 +54,17 @@ class HeadScores:
 
 
 def head_scores(trace: TraceData, kind: AttentionKind = "self") -> HeadScores:
-    """The scores for one kind of attention. In cross-attention those that compare positions are NaN."""
+    """The scores for one kind of attention.
+
+    In cross-attention, and between pooled tokens, those that compare positions are NaN.
+    """
     ids = None if kind == "cross" else [token.id for token in trace.sides(kind)[0]]
-    rows = [_scores(trace.attention(kind, layer), ids) for layer in range(trace.layers(kind))]
+    rows = []
+    for layer in range(trace.layers(kind)):
+        if trace.is_pooled(kind, layer):
+            rows.append(_scores(trace.call(kind, layer).pattern()[0].float(), None))
+        else:
+            rows.append(_scores(trace.attention(kind, layer), ids))
     return HeadScores(*(torch.stack(column) for column in zip(*rows, strict=True)))
 
 
@@ -100,6 +108,9 @@ def induction_test(model: TransformerModel, vocab: int, length: int = 24, seed: 
     scores = []
     for layer in range(record.depth("tower")):
         weights_HQK = record.pattern(f"tower.blocks.{layer}.attn")
+        if f"tower.blocks.{layer}.attn" in record.groups:  # between groups there is no single next token
+            scores.append(torch.full((len(weights_HQK),), math.nan))
+            continue
         rows = torch.arange(length, 2 * length - 1)
         scores.append(weights_HQK[:, rows + 1, rows + 2 - length].mean(-1))
     return torch.stack(scores)

@@ -63,6 +63,8 @@ class ForwardRecord:
     calls: dict[str, RecordedCall] = field(default_factory=dict)
     streams: dict[str, Tensor] = field(default_factory=dict)  # `tower.embed`, `tower.blocks.0.out`, ...
     routing: dict[str, Tensor] = field(default_factory=dict)  # `tower.blocks.0.ff`: (T, experts) weights
+    # (2, T) of attention over pooled tokens: the query and the key that stand for each token; -1: none does
+    groups: dict[str, Tensor] = field(default_factory=dict)
 
     def depth(self, side: str) -> int:
         return sum(1 for name in self.streams if name.startswith(f"{side}.blocks."))
@@ -74,11 +76,20 @@ class ForwardRecord:
         return self.calls[address]
 
     def pattern(self, address: str, heads: slice = ALL) -> Tensor:
-        """(H, Q, K): the weights of one attention."""
+        """(H, Q, K): the weights of one attention.
+
+        Of pooled tokens, every token has the row of its group, and the tokens of a group share its column in
+        equal parts: rows still sum to one. A token that pooling dropped has zeros.
+        """
         call = self.call(address)
         try:
             with torch.no_grad():
-                return call.pattern(heads)[0].float()
+                weights_HQK = call.pattern(heads)[0].float()
+                if address not in self.groups:
+                    return weights_HQK
+                query_T, key_T = self.groups[address]
+                shares_HQT = _by_token(weights_HQK.mT / key_T[key_T >= 0].bincount()[:, None], key_T).mT
+                return _by_token(shares_HQT, query_T)
         except UnsupportedError:
             name = call.kernel.name
             raise InputError(f"{name} attention does not define attention weights") from None
@@ -101,17 +112,40 @@ def attention_addresses(model: TransformerModel) -> dict[AttentionKind, str]:
     return cast("dict[AttentionKind, str]", kinds)
 
 
+def _by_token(x_GD: Tensor, group_T: Tensor) -> Tensor:
+    """(..., G, D) -> (..., T, D): for every token what its group has; zeros without a group."""
+    return x_GD[..., group_T.clamp(min=0), :] * (group_T >= 0)[:, None]
+
+
+def _pooled_groups(model: TransformerModel, trace_input: TraceInput) -> dict[str, Tensor]:
+    """The groups of every layer that reads fewer tokens than the text has, by the layer's address."""
+    found: dict[str, Tensor] = {}
+    texts = (trace_input.ids, trace_input.target_ids)
+    for (name, stack), ids in zip(model.stacks.items(), texts, strict=False):
+        if stack.spec.pooling is None or ids is None:
+            continue
+        for i, groups in enumerate(stack.spec.pooling.groups_of_tokens(len(ids), stack.spec.depth)):
+            if any(not torch.equal(group_T, torch.arange(len(ids))) for group_T in groups):
+                found[f"{name}.blocks.{i}"] = torch.stack(groups)
+    return found
+
+
 def record_forward(model: TransformerModel, trace_input: TraceInput, *, tap: Tap = OFF) -> ForwardRecord:
     """Run the model once on this input. `tap` runs first and may replace activations."""
     streams: dict[str, Tensor] = {}
     calls: dict[str, RecordedCall] = {}
     routing: dict[str, Tensor] = {}
+    groups = _pooled_groups(model, trace_input)
+    # What a tower returns has the tokens of its last layer.
+    last_layer = {f"{name}.out": f"{name}.blocks.{s.spec.depth - 1}" for name, s in model.stacks.items()}
 
     def record_stream(address: str, x: Tensor) -> Tensor:
         # `tower.embed` and `tower.blocks.0.out` are the stream; deeper ones are outputs of sub-layers.
         parts = address.split(".")
         if len(parts) == 2 or (len(parts) == 4 and parts[1] == "blocks"):
-            streams[address] = x.detach()[0]
+            layer = address.removesuffix(".out") if len(parts) == 4 else last_layer.get(address, address)
+            x_TD = x.detach()[0]
+            streams[address] = _by_token(x_TD, groups[layer][0].to(x.device)) if layer in groups else x_TD
         return x
 
     def record_call(address: str, call: RecordedCall) -> None:
@@ -135,4 +169,6 @@ def record_forward(model: TransformerModel, trace_input: TraceInput, *, tap: Tap
             answer = model(*inputs, **options, tap=taps)
     finally:
         model.train(was_training)
-    return ForwardRecord(answer[0], calls, streams, routing)
+    device = next(model.parameters()).device
+    of_attention = {f"{layer}.attn": group_2T.to(device) for layer, group_2T in groups.items()}
+    return ForwardRecord(answer[0], calls, streams, routing, of_attention)

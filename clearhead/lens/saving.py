@@ -183,6 +183,7 @@ def _tree(trace: TraceData, selection: HeadSelection) -> pictures.Picture:
 def _rollout(trace: TraceData, selection: HeadSelection) -> pictures.Picture:
     if selection.kind == "cross":
         raise InputError("rollout multiplies the layers of one stack; use kind self or decoder")
+    trace.require_every_token("rollout")
     rows, _ = trace.sides(selection.kind)
     names = labels(rows)
     return pictures.heat_map(

@@ -46,7 +46,8 @@ class TraceData:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks for the reader: words that are not in the vocabulary, weights that are not shown."""
+        """Remarks for the reader: words that are not in the vocabulary, weights that are not shown, layers
+        that read pooled tokens."""
         unk = self.tokenizer.unk if self.tokenizer is not None else None
         read = [token for token in (*self.tokens, *self.target_tokens) if not token.special]
         unknown = [token.text.strip() for token in read if unk is not None and token.id == unk.id]
@@ -57,7 +58,25 @@ class TraceData:
                 f"self attention is shown for tokens; its weights on summaries of blocks of tokens are in "
                 f"activation('{summarised[0]}.summary_pattern')"
             )
+        if self.record.groups:
+            what = "a token is shown with its group, one that pooling dropped with zeros"
+            notes.append(f"layers {self._pooled_layers} read pooled tokens: {what}")
         return tuple(notes)
+
+    @property
+    def _pooled_layers(self) -> str:
+        return ", ".join(address.split(".")[2] for address in self.record.groups)
+
+    def is_pooled(self, kind: AttentionKind, layer: int) -> bool:
+        """Whether the attention of this layer is between groups of tokens."""
+        return self.address(kind, layer) in self.record.groups
+
+    def require_every_token(self, what: str) -> None:
+        """Raise a one-line error if some layer has no state of every token."""
+        if self.record.groups:
+            raise InputError(
+                f"{what} needs every token in every layer; layers {self._pooled_layers} pool them"
+            )
 
     @property
     def kinds(self) -> tuple[AttentionKind, ...]:
@@ -118,10 +137,17 @@ class TraceData:
     def steps(self, kind: AttentionKind = "self", layer: int = 0, head: int = 0) -> Steps:
         """One head, step by step: q, k, v, scores, scaled, masked, weights, mix."""
         number = _index("head", head, self.heads(kind), f"layer {layer} of {kind} attention")
+        if self.is_pooled(kind, layer):
+            raise InputError(
+                f"layer {layer} reads pooled tokens; steps are shown for layers that read every token"
+            )
         return steps(self.call(kind, layer), number)
 
     def hidden(self, layer: int | None = None, side: str | None = None) -> Tensor:
-        """The residual stream after `layer` layers, (T, D); 0 is the embedding. None: all, (L + 1, T, D)."""
+        """The residual stream after `layer` layers, (T, D); 0 is the embedding. None: all, (L + 1, T, D).
+
+        Where tokens were pooled, every token has the state of its group.
+        """
         side = side or self.head_side
         streams = self._streams(side)
         if layer is None:
@@ -175,6 +201,7 @@ class TraceData:
 
         Only `positions` are computed.
         """
+        self.require_every_token("the logit lens")
         if self._stored_lens is not None:
             return self._stored_lens if positions == EVERY else self._stored_lens.at(positions)
         model = self.needs_model("the logit lens")

@@ -23,6 +23,7 @@ from .cache_precision import (
 from .combined_positions import Combined
 from .context import Context, States
 from .cost import CallShape, DeviceType, HiddenShape, PartCost, PositionCost, linear_cost, matmul_cost
+from .counting import count_steps
 from .doctor import check_mask
 from .embed import Embed, Embedding, MaskedZero, TokenEmbedding, Tokens
 from .encoder_decoder import EncoderDecoder, EncoderDecoderModel, SameInput, SameInputModel
@@ -50,7 +51,16 @@ from .kernels import (
 from .label_heads import Labels, Pool, Pooled, Span, Tags, pool_states
 from .latent import Latent, LatentAttention
 from .layers import EmbeddingTable, LayerProduct, LinearLayer, generator, one_call
-from .long import Adaptive, AdaptiveHead, Axial, Disentangled, RelativeWaves, SegmentMemory
+from .long import (
+    Adaptive,
+    AdaptiveHead,
+    Axial,
+    Disentangled,
+    Pooling,
+    RelativeTypes,
+    RelativeWaves,
+    SegmentMemory,
+)
 from .masks import Causal, Documents, Everyone, Given, Global, Globals, Mask, Padding, Prefix, SlidingWindow
 from .mixers import Convolution, Fourier, Recurrent
 from .model import Model, SingleStack, SingleStackModel, TransformerModel
@@ -73,8 +83,8 @@ __all__ = [
     "Adaptive", "AdaptiveHead", "Tokens", "MaskedZero", "MLP", "Gated", "Experts", "Router", "ExpertGroups",
     "norm", "TokenHead", "Labels", "Tags", "Span",
     "Pooled", "Transform", "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets",
-    "Combined", "RelativeWaves", "Disentangled", "Axial", "LinearStretch", "DynamicNTK", "Yarn",
-    "LongRope", "Llama3",
+    "Combined", "RelativeWaves", "RelativeTypes", "Disentangled", "Axial", "Pooling", "LinearStretch",
+    "DynamicNTK", "Yarn", "LongRope", "Llama3",
     # kernels
     "kernels", "Softmax", "Window", "Longformer", "BigBird", "LSH", "Chunks", "Linear", "Performer",
     "Linformer", "Nystrom", "Summary", "Tiled", "Recurrent", "Convolution", "Fourier", "Xavier",
@@ -89,7 +99,8 @@ __all__ = [
     "MixtureOfExperts", "RouterModule", "RouterCall", "LatentAttention", "BlockOrder",
     "MultiHead", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "is_identity", "Context",
     "States", "CallShape", "DeviceType", "HiddenShape", "PartCost", "PositionCost", "linear_cost",
-    "matmul_cost", "generator", "TokenEmbedding", "Activation", "FeedForward", "Head", "TokenLogits",
-    "WordHead", "initialise", "Pool", "pool_states", "LinearLayer", "Given", "waves", "Stretch", "Stack",
+    "count_steps", "matmul_cost", "generator", "TokenEmbedding", "Activation", "FeedForward", "Head",
+    "TokenLogits", "WordHead", "initialise", "Pool", "pool_states", "LinearLayer", "Given", "waves",
+    "Stretch", "Stack",
     "CACHE_PRECISIONS", "STEP_BYTES", "CachePrecision", "check_cache_precision", "from_stored", "to_stored",
 ]  # fmt: skip

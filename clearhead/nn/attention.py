@@ -321,8 +321,11 @@ class SelfAttention(MultiHead):
 
     def forward(self, x_BTD: Tensor, ctx: Context) -> Tensor:
         q = ctx.positions.rotate_q(self.queries(x_BTD))
-        # With a segment memory, keys and values also come from the states of earlier segments.
-        source_BKD = x_BTD if ctx.cache is None else ctx.cache.kv_inputs(x_BTD)
+        # Pooled queries attend to the tokens before pooling.
+        source_BKD = x_BTD if ctx.source is None else ctx.source
+        if ctx.cache is not None:
+            # With a segment memory, keys and values also come from the states of earlier segments.
+            source_BKD = ctx.cache.kv_inputs(source_BKD)
         k, v = ctx.positions.rotate_k(self.keys(source_BKD)), self.values(source_BKD)
         if ctx.cache is not None and self.kernel.cache_kind == "keys":
             k, v = ctx.cache.append(k, v)

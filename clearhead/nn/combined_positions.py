@@ -27,6 +27,10 @@ class Combined(Positions):
     def max_length(self) -> int | None:
         return min((s.max_length for s in self.schemes if s.max_length is not None), default=None)
 
+    @property
+    def types(self) -> int:  # type: ignore[override]
+        return max((scheme.types for scheme in self.schemes), default=0)
+
     def build(self, dims: Dims, width: int) -> PositionScheme:
         return _Combined(scheme.build(dims, width) for scheme in self.schemes)
 

@@ -35,7 +35,8 @@ class Context:
     positions: BoundPositions
     encoder_output: Tensor | None = None  # (B, K, D), what cross-attention attends to
     encoder_view: View | None = None
-    layer: int = 0  # index of the layer in its tower
+    layer: int = 0  # index of the layer among those of its tower that have weights of their own
+    source: Tensor | None = None  # (B, K, D), what keys and values come from, where not from the stream
     cache: LayerCache | None = None
     tap: Tap = OFF
 

@@ -6,8 +6,9 @@ it. For kinds of specs that have no formula of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import torch
@@ -90,6 +91,52 @@ def count_cost(
         backward=both.get_total_flops() - forward.get_total_flops(),
         saved=kept if at.training else 0,
     )
+
+
+def count_steps(
+    spec: Spec,
+    build: Callable[[], ModuleT],
+    run: Callable[..., Iterable[Tensor]],
+    shape: tuple[int, ...],
+    at: CostSettings,
+) -> list[PartCost]:
+    """The cost of every step of a run, without parameters. `run(module, x)` yields what each step returns.
+
+    A tensor that several steps save counts in the first; what a step returns counts in the step that saves
+    it, and what the last one returns nowhere.
+    """
+    forward, both, saved = FlopCounterMode(display=False), FlopCounterMode(display=False), SavedTensors()
+    flops, kept, after = [0], [0], {}
+
+    def mark(step: int, _: Tensor) -> None:
+        after[step] = both.get_total_flops()
+
+    try:
+        module, inputs = on_meta(build, [shape], at)
+        without = list(module.parameters())
+        with both, torch.random.fork_rng(devices=[]):
+            with forward, torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda x: x):
+                for i, x in enumerate(run(module, *inputs)):
+                    flops.append(forward.get_total_flops())
+                    kept.append(saved.total(without))
+                    # The gradient of what a step returns is complete when all later steps are done.
+                    x.register_hook(partial(mark, i))  # type: ignore[no-untyped-call]
+            x.sum().backward()  # type: ignore[no-untyped-call]
+    except ClearheadError:
+        raise
+    except RuntimeError as error:
+        raise unknown_cost(spec) from error
+    kept[-1] = saved.total([*without, x])
+    count = len(flops) - 1
+    total = [both.get_total_flops(), *(after[i] for i in range(count))]
+    return [
+        PartCost(
+            flops=flops[i + 1] - flops[i],
+            backward=total[i] - total[i + 1],
+            saved=kept[i + 1] - kept[i] if at.training else 0,
+        )
+        for i in range(count)
+    ]
 
 
 def on_meta(

@@ -42,6 +42,8 @@ class TwoTowers(Model):
             raise SpecError(
                 f"the decoder of {type(self).__name__} needs cross-attention: Block(cross=Attention(...))"
             )
+        if self.encoder.shortens:
+            raise SpecError("the decoder attends to every token of the source: set Pooling(restore=...)")
         embeds = self.encoder.embed, self.decoder.embed
         if self.shared and not all(isinstance(embed, Tokens) for embed in embeds):
             raise SpecError("only token tables can be shared between encoder and decoder")

@@ -8,6 +8,7 @@ Shape suffixes: B batch, T tokens, D width, V vocabulary, C classes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,8 @@ class Head(Spec):
 
     `real_BT` is True for tokens that are not padding; `table_VD` is the embedding table, for tied heads.
     """
+
+    per_token: ClassVar[bool] = True  # it answers for every token, so that it needs a state of each
 
     def build(self, width: int, table_width: int) -> nn.Module:
         raise NotImplementedError

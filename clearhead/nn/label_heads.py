@@ -6,7 +6,7 @@ Shape suffixes: B batch, T tokens, D width, C classes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,8 @@ Pool = Literal["first", "last", "mean", "max"]
 @dataclass(frozen=True, kw_only=True)
 class Labels(Head):
     """Logits over classes for a whole text (B, C), computed from one pooled vector."""
+
+    per_token: ClassVar[bool] = False
 
     count: Count
     pool: Pool = "first"
@@ -85,6 +87,8 @@ class Span(Head):
 @dataclass(frozen=True, kw_only=True)
 class Pooled(Head):
     """One vector for a whole text (B, count): a pooled, perhaps projected and normalised state."""
+
+    per_token: ClassVar[bool] = False
 
     count: Count | None = None  # None: no projection, the vector has the model's width
     pool: Pool = "mean"

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, UnsupportedError
+from ..errors import InputError, SpecError, UnsupportedError
 from ..spec import Spec
 from .argument_names import own_names
 from .cache import Cache
@@ -256,6 +256,10 @@ class SingleStackModel(TransformerModel):
 
 
 def check_head(head: Head, tower: Tower) -> None:
+    if tower.shortens and head.per_token:
+        raise SpecError(
+            f"{type(head).__name__} reads every token, and the tower pools them: set Pooling(restore=...)"
+        )
     head.check_embedding(tower.embed, tower.embed.table_widths(tower.width)[0], tower.out_width)
 
 

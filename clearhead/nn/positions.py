@@ -78,6 +78,7 @@ class PositionScheme(nn.Module):
 class Positions(Spec):
     """The spec of a position scheme. `dims` are the tower's; `width` is that of the embeddings."""
 
+    types: int = 0  # how many segment types it distinguishes
     relative: ClassVar[bool] = False  # only distances matter, so that states may be read in a later segment
 
     @property

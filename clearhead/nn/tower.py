@@ -6,8 +6,8 @@ Shape suffixes: B batch, T new tokens, K all tokens (cached ones first), D width
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -21,9 +21,10 @@ from . import mask_adapters
 from .block import Block, BlockModule
 from .cache import Cache
 from .context import Context, States
-from .embed import Embed
+from .embed import Embed, check_ids
 from .layers import LinearLayer
 from .long import reversible
+from .long.pooling import PooledLayers, Pooling
 from .masks import Causal, CrossDocuments, Everyone, Mask, Padding, has_bare_global
 from .norm import Norm
 from .positions import BoundPositions, NoPositions, Positions, PositionScheme
@@ -41,14 +42,22 @@ class Tower(Spec):
     last_norm: Norm | None = None
     last_width: Count | None = None  # of a projection after it, where the output is narrower (OPT)
     causal: bool = False
-    distinct: Count | None = None  # how many layers have weights of their own; fewer share (ALBERT: 1)
+    # How many layers have weights of their own; fewer share (ALBERT: 1). Several: how often each runs.
+    distinct: Count | tuple[Count, ...] | None = None
+    pooling: Pooling | None = None  # some layers read a shorter sequence than those before (Funnel)
     recompute: bool = False  # gradient checkpointing: less memory in training, one more forward pass
     # reversible: two streams; training keeps the activations of one layer only
     residual: Literal["plain", "reversible"] = "plain"
 
     def check(self) -> None:
-        if self.distinct is not None and self.depth % self.distinct:
+        if isinstance(self.distinct, int) and self.depth % self.distinct:
             raise SpecError(f"distinct {self.distinct} does not divide depth {self.depth}")
+        if isinstance(self.distinct, tuple) and sum(self.distinct) != self.depth:
+            raise SpecError(f"distinct {self.distinct} runs {sum(self.distinct)} layers, depth {self.depth}")
+        if self.pooling is not None:
+            if self.causal or self.residual == "reversible" or any(b.cross for b in self.pattern):
+                raise SpecError("pooling is for encoders: causal=False, residual='plain', no cross-attention")
+            self.pooling.check_blocks([self.pattern[i % len(self.pattern)] for i in self.weights_of_layers])
         if self.causal and self.embed.needs_whole_text:
             raise SpecError(
                 "embeddings that depend on the whole text (MaskedZero) need an encoder: causal=False"
@@ -57,6 +66,24 @@ class Tower(Spec):
             raise SpecError("a sub-layer aside is for encoders that are not reversible; no cache keeps it")
         if self.residual == "reversible" and any(b.order != "pre" or b.cross for b in self.pattern):
             raise SpecError("a reversible tower has pre-norm blocks without cross-attention")
+
+    @property
+    def weights_of_layers(self) -> tuple[int, ...]:
+        """For each layer which set of weights it has; layers that share weights have the same number."""
+        if isinstance(self.distinct, tuple):
+            return tuple(i for i, times in enumerate(self.distinct) for _ in range(times))
+        own = self.distinct or self.depth
+        return tuple(i * own // self.depth for i in range(self.depth))
+
+    @property
+    def own_layers(self) -> int:
+        """How many layers have weights of their own."""
+        return self.weights_of_layers[-1] + 1
+
+    @property
+    def types(self) -> int:
+        """How many segment types it distinguishes; 0: it takes none."""
+        return max(int(getattr(self.embed, "types", 0)), self.positions.types)
 
     @property
     def pattern(self) -> tuple[Block, ...]:
@@ -68,7 +95,7 @@ class Tower(Spec):
         heads, head_dim = blocks[0].attention.sizes(self.width)
         return Dims(
             width=self.width,
-            depth=self.depth,
+            depth=self.own_layers,
             heads=heads,
             head_dim=head_dim,
             causal=self.causal,
@@ -79,6 +106,15 @@ class Tower(Spec):
     def max_length(self) -> int | None:
         """The longest sequence it has positions for; None: no limit."""
         return self.positions.max_length
+
+    @property
+    def shortens(self) -> bool:
+        """Whether it returns fewer states than it reads tokens."""
+        return self.pooling is not None and self.pooling.restore is None
+
+    def out_length(self, length: int) -> int:
+        """How many states it returns for a text of `length` tokens."""
+        return self.pooling.lengths(length, self.depth)[-1] if self.pooling and self.shortens else length
 
     @property
     def stream_width(self) -> int:
@@ -98,17 +134,20 @@ class Stack(nn.Module):
 
     def __init__(self, spec: Tower, encoder_width: int) -> None:
         super().__init__()
-        self.spec = spec
+        self.spec, own = spec, spec.own_layers
         self.embed = spec.embed.build(spec.width)
         self.positions = spec.positions.build(spec.dims(), spec.embed.table_width(spec.width))
-        own = spec.distinct or spec.depth
         blocks = [spec.pattern[i % len(spec.pattern)].build(spec.width, encoder_width) for i in range(own)]
         if spec.causal:
             for block in blocks:
                 block.attn.require({"causal"})
         _build_layer_positions(spec, blocks)
         # A shared layer is in the list once for each position, so every position has an address.
-        self.blocks = nn.ModuleList(blocks[i * own // spec.depth] for i in range(spec.depth))
+        self.weights_of_layers = spec.weights_of_layers
+        self.blocks = nn.ModuleList(blocks[i] for i in self.weights_of_layers)
+        if spec.pooling is not None and spec.pooling.pooled == "queries":
+            for i in spec.pooling.before:
+                self.blocks[i].attn.require({"uneven"})  # type: ignore[union-attr, operator]
         self.norm = spec.last_norm.build(spec.stream_width) if spec.last_norm else None
         self.project = (
             LinearLayer(spec.stream_width, spec.last_width, bias=False) if spec.last_width else None
@@ -127,46 +166,65 @@ class Stack(nn.Module):
         tap: Tap = OFF,
     ) -> States:
         """The hidden states of the new tokens; `encoder_output` is for a decoder with cross-attention."""
-        x = self.embed(inputs, types)
+        compared = types is not None and self.spec.positions.types > 0
+        x = self.embed(inputs, None if compared and not getattr(self.spec.embed, "types", 0) else types)
         view, segment_BK = self._view(x, mask, cache)
-        x = self.embed.rescale(x, inputs, None if segment_BK is None else segment_BK[:, view.start :])
+        if types is not None and compared:
+            view = self._with_types(view, types)
+        segment_BT = None if segment_BK is None else segment_BK[:, view.start :]
+        x = self.embed.rescale(x, inputs, segment_BT)
         x = tap("embed", self.embed.finish(self.positions.add(x, view.q_pos)))
+        pooling = self.spec.pooling
+        pooled = None if pooling is None else pooling.bind(view, segment_BK, self.spec.depth)
         # The view and the bound positions are computed once per call and shared by all layers.
-        context = partial(Context, view)
+        views = [view] * self.spec.depth if pooled is None else pooled.views
+        context: Callable[..., Context] = Context
         if encoder_output is not None:
             encoder_view = _encoder_view(view, segment_BK, encoder_output)
             context = partial(context, encoder_output=encoder_output.x_BTD, encoder_view=encoder_view)
         layers = [None] * len(self.blocks) if cache is None else cache.layers
-        blocks_tap = tap.at("blocks")
-        positions = self._bound_positions(view)
+        positions, blocks_tap = self.bound_positions(views), tap.at("blocks")
         contexts = [
-            context(positions[i], layer=i, cache=kv, tap=blocks_tap.at(i)) for i, kv in enumerate(layers)
+            context(views[i], positions[i], layer=self.weights_of_layers[i], cache=kv, tap=blocks_tap.at(i))
+            for i, kv in enumerate(layers)
         ]
-        x = self._run_blocks(x, contexts)
+        x = self._run_blocks(x, contexts, pooled)
         x = tap("out", self.finish(x))
-        return States(x, None if segment_BK is None else segment_BK[:, view.start :])
+        return States(x, segment_BT if pooled is None else pooled.segment_BT)
 
     def finish(self, x_BTD: Tensor) -> Tensor:
         """The output for what the last layer returns."""
         x = x_BTD if self.norm is None else self.norm(x_BTD)
         return x if self.project is None else self.project(x)
 
-    def _bound_positions(self, view: View) -> list[BoundPositions]:
-        """The positions of each layer; a scheme that several layers have is bound once."""
+    def bound_positions(self, views: Sequence[View]) -> list[BoundPositions]:
+        """The positions of each layer; a scheme that several layers have is bound once for a view."""
         blocks: Sequence[BlockModule] = list(self.blocks)  # type: ignore[arg-type]
         schemes = [self.positions if block.positions is None else block.positions for block in blocks]
-        bound = {scheme: scheme.bind(view) for scheme in dict.fromkeys(schemes)}
-        return [bound[scheme] for scheme in schemes]
+        pairs = list(zip(schemes, views, strict=True))
+        bound = {(scheme, view): scheme.bind(view) for scheme, view in dict.fromkeys(pairs)}
+        return [bound[pair] for pair in pairs]
 
-    def _run_blocks(self, x: Tensor, contexts: Sequence[Context]) -> Tensor:
+    def _run_blocks(self, x: Tensor, contexts: Sequence[Context], pooled: PooledLayers | None) -> Tensor:
         if self.spec.residual == "reversible":
             return reversible.run_reversible(list(self.blocks), x, contexts)  # type: ignore[arg-type]
-        for block, here in zip(self.blocks, contexts, strict=True):
+        for i, (block, here) in enumerate(zip(self.blocks, contexts, strict=True)):
+            if pooled is not None:
+                x, here = pooled.enter(i, x, here)
             if self.spec.recompute and torch.is_grad_enabled():
                 x = checkpoint(block, x, here, use_reentrant=False)
             else:
                 x = block(x, here)
         return x
+
+    def _with_types(self, view: View, types_BT: Tensor) -> View:
+        check_ids("types", types_BT, self.spec.positions.types)
+        if types_BT.shape != (view.batch, view.keys):
+            raise InputError(
+                f"types are {tuple(types_BT.shape)}, the tokens {(view.batch, view.keys)}; this model takes "
+                f"them for a whole text at once, without a cache"
+            )
+        return replace(view, q_types=types_BT, k_types=types_BT)
 
     def _view(
         self, x_BTD: Tensor, mask: Mask | Tensor | None, cache: Cache | None
@@ -176,6 +234,8 @@ class Stack(nn.Module):
         if cache is not None and len(cache.layers) != self.spec.depth:
             have = len(cache.layers)
             raise InputError(f"the cache has {have} layers, the tower {self.spec.depth}")
+        if cache is not None and self.spec.pooling is not None:
+            raise InputError("a tower that pools reads a whole text at once; call it without a cache")
         start = 0 if cache is None else cache.length
         rule = _rule(mask, batch, length, cache.real_BK if start and cache else None)
         segment_BK = rule.segments()

@@ -52,7 +52,10 @@ class View:
     k_pos: Tensor  # (1 or B, K) positions of the keys, cached ones first
     start: int = 0  # the slot of the first query
     room: int = 0  # how many more tokens the cache has room for, if it has a capacity
-    is_cross: bool = False  # cross-attention: keys are of another sequence than queries
+    is_cross: bool = False  # keys are of another sequence than queries: an encoder's, or one not yet pooled
+    q_types: Tensor | None = None  # (B, Q) segment types, for position schemes that compare them
+    k_types: Tensor | None = None  # (B, K)
+    step: int = 1  # positions differ by multiples of it: the number of tokens that were pooled into one
     _restricted: dict[Mask, View] = field(default_factory=dict, repr=False)
     _attn_masks: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 

@@ -134,8 +134,7 @@ class BucketedTask(ABC, Generic[E, B]):
 
 def segment_types(model: TransformerModel, types_BT: Tensor | None) -> Tensor | None:
     """The types of a pair of texts, for a model that distinguishes them; others read both texts alike."""
-    kinds = getattr(model.spec.head_tower.embed, "types", 0)
-    return types_BT if kinds > 1 else None
+    return types_BT if model.spec.head_tower.types > 1 else None
 
 
 def pad_ids(rows: Sequence[Sequence[int]], filler: int) -> Tensor:

@@ -122,8 +122,6 @@ class TextSimilarity(BucketedTask[SimilarityExample, SimilarityBatch]):
         """The vectors of length one of all first texts, all second ones, and all negatives."""
         if len(model.spec.towers) > 1:
             raise InputError("sentence vectors need a model with one tower")
-        states_NTD = model.hidden(batch.ids_NT, batch.mask_NT)
-        vectors_ND = torch.cat(
-            [pool_states(states_NTD, pool, batch.mask_NT.bool()) for pool in self.pool], -1
-        )
+        states = model.states(batch.ids_NT, batch.mask_NT)
+        vectors_ND = torch.cat([pool_states(states.x_BTD, pool, states.real_BT) for pool in self.pool], -1)
         return list(torch.split(F.normalize(vectors_ND.float(), dim=-1), batch.targets))

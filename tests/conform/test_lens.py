@@ -37,10 +37,26 @@ def test_the_answer_and_the_weights_are_those_of_the_model(spec: Model) -> None:
                     trace.attention(kind, layer, 0)
                 continue
             want = record[f"{trace.address(kind, layer)}.pattern"][0].float()
+            if (groups := trace.record.groups.get(trace.address(kind, layer))) is not None:
+                _check_groups(trace.attention(kind, layer), want, *groups.tolist())
+                want = trace.attention(kind, layer)
             assert_close(trace.attention(kind, layer), want, 1e-6)
             for head in range(trace.heads(kind)):
                 assert_close(trace.attention(kind, layer, head), want[head], 1e-6)
             assert want[0].shape == tuple(map(len, trace.sides(kind)))
+
+
+def _check_groups(shown: torch.Tensor, want: torch.Tensor, rows: list[int], columns: list[int]) -> None:
+    """A token has the row of its group, and its share of the column; without a group it has zeros."""
+    assert set(rows) - {-1} == set(range(want.shape[1])) and set(columns) - {-1} == set(range(want.shape[2]))
+    for t, row in enumerate(rows):
+        summed = torch.zeros_like(want[:, 0])
+        for u, column in enumerate(columns):
+            if column >= 0:
+                summed[:, column] += shown[:, t, u]
+            else:
+                assert not shown[:, t, u].any()
+        assert_close(summed, torch.zeros_like(summed) if row < 0 else want[:, row], 1e-6)
 
 
 def _mixes(spec: Model) -> bool:

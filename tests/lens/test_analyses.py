@@ -50,6 +50,9 @@ class _Fixed:
     def sides(self, kind: str) -> tuple[list, list]:
         return self.tokens, self.tokens
 
+    def is_pooled(self, kind: str, layer: int) -> bool:
+        return False
+
 
 def test_scores_of_heads_whose_habits_are_known() -> None:
     n, said = 8, [1, 2, 3, 4, 1, 2, 3, 4]

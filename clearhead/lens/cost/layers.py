@@ -1,70 +1,13 @@
-"""The cost of a block and of a tower, summed over their parts.
-
-The hidden states between two sub-layers are saved once for the backward pass; they are counted in the
-sub-layer that reads them.
-"""
+"""The cost of a tower, summed over its parts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from ...nn import Block, CallShape, HiddenShape, PartCost, PositionCost, Tower, linear_cost
-
-
-@dataclass(frozen=True)
-class BlockCost:
-    """One layer in two parts: norms and dropout on the hidden states, and the inside of its sub-layers.
-
-    Tensor parallelism splits the inside; each device has the complete hidden states.
-    """
-
-    stream: PartCost
-    inside: PartCost
-    steps: int  # sub-layers
-    last: int  # FLOPs of the last matrix product, if recomputation stops before it
-
-    @property
-    def all(self) -> PartCost:
-        return self.stream + self.inside
-
-
-def block(
-    spec: Block,
-    shape: HiddenShape,
-    encoder: HiddenShape | None,
-    *,
-    causal: bool,
-    positions: PositionCost,
-    whole: bool = False,
-) -> BlockCost:
-    """The cost of one block. Every sub-layer saves the input and the output of its norm.
-
-    `whole`: the block is recomputed to its end.
-    """
-    steps = [spec.attention.cost(shape, causal=causal, positions=positions), spec.feedforward.cost(shape)]
-    if spec.cross is not None:
-        assert encoder is not None
-        steps.insert(1, spec.cross.cross_cost(shape, encoder))
-    if spec.aside is not None:
-        steps.append(spec.aside.cost(shape, causal=causal, positions=PositionCost()))
-    stream, norm = shape.bytes, spec.norm.cost(shape)
-    norm_and_dropout = norm + PartCost(saved=shape.dropout_bytes(shape.vectors * shape.width, spec.dropout))
-    if spec.order == "parallel":  # all sub-layers read the same states
-        outside = (norm_and_dropout + PartCost(saved=stream)).times(len(steps)) + PartCost(saved=stream)
-    elif spec.order == "parallel-shared":  # and the same norm of them
-        dropout = replace(norm_and_dropout, parameters=0, saved=norm_and_dropout.saved - norm.saved)
-        outside = dropout.times(len(steps)) + norm + PartCost(saved=2 * stream)
-    elif spec.order == "sandwich":
-        outside = (norm_and_dropout + norm + PartCost(saved=3 * stream)).times(len(steps))
-    else:
-        outside = (norm_and_dropout + PartCost(saved=2 * stream)).times(len(steps))
-    if spec.attention_norm is not None:
-        own = spec.attention_norm.cost(shape)
-        outside += replace(own, parameters=own.parameters - norm.parameters, saved=own.saved - norm.saved)
-    inside = sum(steps[1:], steps[0])
-    return BlockCost(outside, inside, len(steps), 0 if whole else _skipped_flops(spec, shape))
-
+from ...nn import CallShape, HiddenShape, PartCost, Tower, linear_cost
+from .blocks import BlockCost, block
+from .pooled import check_is_counted, pooled_blocks, pooled_inputs
 
 NOTHING = PartCost()
 
@@ -79,8 +22,8 @@ class TowerCost:
     norm: PartCost
     stream: int  # bytes of the residual stream between two layers
     bias: int  # bytes of a position bias that all layers share
-    distinct: int | None  # layers with weights of their own; None: all
-    streams: int | None = None  # streams saved with recomputation; None: nothing is recomputed
+    weights: tuple[int, ...]  # which set of weights each layer has; layers that share have the same
+    held: int | None = None  # bytes of the streams saved with recomputation; None: nothing is recomputed
     project: PartCost = NOTHING  # after the last norm, where the output is narrower
 
     @property
@@ -90,15 +33,15 @@ class TowerCost:
 
     @property
     def recompute(self) -> bool:
-        return self.streams is not None
+        return self.held is not None
 
     @property
     def parameters(self) -> dict[str, int]:
-        own = self.distinct or len(self.blocks)
+        own = dict(zip(self.weights, self.blocks, strict=True))
         counts = {
             "embed": self.embed.parameters,
             "positions": self.positions.parameters,
-            "blocks": sum(layer.all.parameters for layer in self.blocks[:: len(self.blocks) // own]),
+            "blocks": sum(layer.all.parameters for layer in own.values()),
             "norm": self.norm.parameters,
             "project": self.project.parameters,
         }
@@ -118,8 +61,8 @@ class TowerCost:
     def saved(self) -> int:
         """Bytes saved for the backward pass."""
         outside = self.embed.saved + self.positions.saved + self.end.saved
-        if self.streams is not None:
-            return outside + self.bias + self.stream * self.streams
+        if self.held is not None:
+            return outside + self.bias + self.held
         return outside + sum(layer.all.saved for layer in self.blocks)
 
     @property
@@ -134,7 +77,8 @@ class TowerCost:
 
 def tower(spec: Tower, call: CallShape, encoder: HiddenShape | None = None) -> TowerCost:
     """The cost of a tower. `call.length` is its own length; `encoder` is the encoder output of a decoder."""
-    dims, shape, whole = spec.dims(), call.hidden(spec.width), spec.residual == "reversible"
+    dims, own = spec.dims(), spec.own_layers
+    shape, whole = call.hidden(spec.width), spec.residual == "reversible"
     embedded = replace(shape, width=spec.embed.table_width(spec.width))
     schemes = [b.positions or spec.positions for b in spec.pattern]
     positions = {scheme: scheme.cost(embedded, dims) for scheme in {*schemes, spec.positions}}
@@ -146,8 +90,7 @@ def tower(spec: Tower, call: CallShape, encoder: HiddenShape | None = None) -> T
             cost = replace(cost, inside=cost.inside + learned)
         costs.append(cost)
     # Layers that share weights take the first blocks of the pattern, as when the tower is built.
-    own = spec.distinct or spec.depth
-    order = [(i * own // spec.depth) % len(costs) for i in range(spec.depth)]
+    blocks = tuple(costs[i % len(costs)] for i in spec.weights_of_layers)
     # What a scheme computes for a call is shared by the layers that have it, unless each learns its own.
     bound = Counter([spec.positions])
     for i in range(own):
@@ -156,9 +99,17 @@ def tower(spec: Tower, call: CallShape, encoder: HiddenShape | None = None) -> T
         bound[scheme] = bound[scheme] + 1 if learns else 1
     computed = [replace(positions[scheme].tower, parameters=0).times(n) for scheme, n in bound.items()]
     learned = PartCost(parameters=positions[spec.positions].tower.parameters)
+    bias = sum(n * positions[scheme].shared_bias for scheme, n in bound.items())
     # A reversible tower recomputes from its last two streams, others from the input of each layer.
     streams = 2 if spec.residual == "reversible" else spec.depth if spec.recompute else None
-    norm, out = PartCost(), replace(shape, width=spec.stream_width)
+    held = None if streams is None else streams * shape.bytes
+    if spec.pooling is not None:
+        for b, scheme in zip(spec.pattern, schemes, strict=True):
+            check_is_counted(b.attention, positions[scheme])
+        blocks, computed = pooled_blocks(spec, spec.pooling, blocks, shape), []
+        held, bias = pooled_inputs(spec, spec.pooling, shape) if spec.recompute else (None, 0)
+    norm = PartCost()
+    out = replace(shape, width=spec.stream_width, length=spec.out_length(shape.length))
     if spec.last_norm is not None:
         norm = spec.last_norm.cost(out) + PartCost(saved=out.bytes)
     project = PartCost()
@@ -167,19 +118,11 @@ def tower(spec: Tower, call: CallShape, encoder: HiddenShape | None = None) -> T
     return TowerCost(
         embed=spec.embed.cost(shape),
         positions=sum(computed, learned),
-        blocks=tuple(costs[i] for i in order),
+        blocks=blocks,
         norm=norm,
         project=project,
         stream=shape.bytes,
-        bias=sum(n * positions[scheme].shared_bias for scheme, n in bound.items()),
-        distinct=spec.distinct,
-        streams=streams,
+        bias=bias,
+        weights=spec.weights_of_layers,
+        held=held,
     )
-
-
-def _skipped_flops(spec: Block, shape: HiddenShape) -> int:
-    """Recomputation stops before the last product, unless something after it is saved."""
-    saved_after = spec.order in ("post", "output", "sandwich") or spec.dropout > 0
-    saved_after = saved_after or spec.aside is not None
-    inputs = spec.feedforward.last_product_inputs
-    return 0 if saved_after else linear_cost(shape.vectors, inputs, shape.width, bias=False).flops

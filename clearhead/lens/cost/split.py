@@ -17,7 +17,8 @@ from typing import Any
 
 from ...errors import InputError
 from ...nn import Adaptive, AdaptiveHead, Attention, CallShape, Model, TokenHead, Tower
-from .layers import BlockCost, TowerCost
+from .blocks import BlockCost
+from .layers import TowerCost
 from .total import MOMENTS, ModelCost, cached_numbers, logits_bytes, model_cost
 
 
@@ -185,12 +186,12 @@ def _cut(count: int, ways: int) -> int:
 def _parameters(layer: BlockCost, side: TowerCost, tensor: int) -> int:
     whole_layer = layer.stream.parameters + _cut(layer.inside.parameters, tensor)
     # Layers that share weights are counted once, in equal parts.
-    return _cut(whole_layer * (side.distinct or len(side.blocks)), len(side.blocks))
+    return _cut(whole_layer * len(set(side.weights)), len(side.blocks))
 
 
 def _saved(layer: BlockCost, side: TowerCost, tensor: int) -> int:
-    if side.streams is not None:
-        return _cut(side.stream * side.streams, len(side.blocks))
+    if side.held is not None:
+        return _cut(side.held, len(side.blocks))
     return layer.stream.saved + layer.inside.saved // tensor
 
 

@@ -135,7 +135,8 @@ def logits_bytes(spec: Model, call: CallShape) -> int:
     """
     last = _last_call(spec, call)
     only_last = spec.decodes and not call.training
-    shape = replace(last, length=1 if only_last else last.length).hidden(spec.head_tower.out_width)
+    length = 1 if only_last else spec.head_tower.out_length(last.length)
+    shape = replace(last, length=length).hidden(spec.head_tower.out_width)
     numbers = shape.vectors * shape.width if spec.head is None else spec.head.outputs(shape)
     return numbers * (call.number + (8 if call.training else 0))
 
@@ -159,7 +160,10 @@ def cached_numbers(spec: Model, *, batch: int, length: int, target: int | None =
 
 
 def _head(head: Head | None, side: Tower, call: CallShape) -> PartCost:
-    return PartCost() if head is None else head.cost(call.hidden(side.out_width), side.embed, side.width)
+    if head is None:
+        return PartCost()
+    shape = replace(call, length=side.out_length(call.length)).hidden(side.out_width)
+    return head.cost(shape, side.embed, side.width)
 
 
 def _parameters_by_part(total: ModelCost) -> dict[str, int]:

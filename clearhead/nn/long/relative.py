@@ -10,7 +10,7 @@ Shape suffixes: B batch, H heads, Q queries, K keys, N distances, D width, E hea
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,8 @@ from ..view import View
 
 WAVES = Sinusoidal(layout="halves")
 WAVE_BYTES = 8  # waves are computed in float64
+# Whether the first token of a text has distances like any other, or none: pairs with it score zero (Funnel).
+FirstToken = Literal["counted", "apart"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,7 @@ class RelativeWaves(Positions):
     farthest: int | None = None  # a greater distance counts as this one
     shared: bool = False  # one u and one v for all layers
     dropout: Rate = 0.0  # on the waves
+    first: FirstToken = "counted"
 
     relative: ClassVar[bool] = True
 
@@ -81,18 +84,29 @@ class _RelativeWaves(PositionScheme):
         self.dropout = Dropout(spec.dropout)
 
     def bind(self, view: View) -> BoundPositions:
-        apart = view.q_pos[:, :, None] - view.k_pos[:, None, :]
-        nearest = 0 if self.dims.causal else 1 - view.longest  # a decoder does not attend to later tokens
-        distance_N = torch.arange(nearest, view.longest, device=apart.device)
+        apart = (view.q_pos[:, :, None] - view.k_pos[:, None, :]) // view.step
+        # A pooled query may stand one step before the first key.
+        longest = view.longest if view.step == 1 and not view.is_cross else view.keys + 1
+        nearest = 0 if self.dims.causal else 1 - longest  # a decoder does not attend to later tokens
+        distance_N = torch.arange(nearest, longest, device=apart.device) * view.step
         if self.spec.farthest is not None:
             distance_N = distance_N.clamp(-self.spec.farthest, self.spec.farthest)
         waves_ND = self.dropout(waves(distance_N, self.dims.width, WAVES))
-        return _BoundWaves(self, waves_ND, (apart - nearest).clamp(min=0)[:, None])
+        counted_BHQK = between_further_tokens(view) if self.spec.first == "apart" else None
+        return _BoundWaves(self, waves_ND, (apart - nearest).clamp(min=0)[:, None], counted_BHQK)
+
+
+def between_further_tokens(view: View) -> Tensor:
+    """(1 or B, 1, Q, K) flags of the pairs without the first token of a text, in which it stands alone."""
+    return ((view.q_pos > 0)[:, :, None] & (view.k_pos > 0)[:, None, :])[:, None]
 
 
 class _BoundWaves(BoundPositions):
-    def __init__(self, scheme: _RelativeWaves, waves_ND: Tensor, index_BHQK: Tensor) -> None:
-        self.scheme, self.waves_ND, self.index_BHQK = scheme, waves_ND, index_BHQK
+    def __init__(
+        self, scheme: _RelativeWaves, waves_ND: Tensor, index_BHQK: Tensor, counted_BHQK: Tensor | None
+    ) -> None:
+        self.scheme, self.waves_ND = scheme, waves_ND
+        self.index_BHQK, self.counted_BHQK = index_BHQK, counted_BHQK
 
     def bias(self, layer: int, q_BHQE: Tensor, k_BGKE: Tensor) -> Tensor:
         scheme, heads = self.scheme, q_BHQE.shape[1]
@@ -102,6 +116,8 @@ class _BoundWaves(BoundPositions):
         wave_HNE = wave_NF.reshape(len(wave_NF), heads, -1).transpose(0, 1)
         far_BHQN = (q_BHQE + v_HE[:, None]) @ wave_HNE.mT
         far_BHQK = far_BHQN.gather(-1, self.index_BHQK.expand(*far_BHQN.shape[:3], -1))
+        if self.counted_BHQK is not None:
+            far_BHQK = far_BHQK * self.counted_BHQK
         near_BHK = (k_BHKE @ u_HE[..., None]).squeeze(-1)
         bias: Tensor = (far_BHQK + near_BHK[:, :, None]) * scheme.dims.head_dim**-0.5
         return bias

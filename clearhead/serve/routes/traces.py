@@ -190,6 +190,7 @@ def about(bundle: Bundle, cached: CachedTrace) -> dict[str, Any]:
 def _has_lens(trace: Trace) -> bool:
     """Whether the logit lens works for this model; tried on one token."""
     try:
+        trace.require_every_token("the lens")
         logit_lens(trace.needs_model("the lens"), trace.hidden(0)[None, :1], None, 1)
     except InputError:
         return False
