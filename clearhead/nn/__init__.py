@@ -1,14 +1,7 @@
 """The core: ids in, logits out. A few small modules that do not know which family they belong to."""
 
 from . import kernels, mask_adapters, norm
-from .attention import (
-    Attention,
-    MultiHead,
-    Projection,
-    SelfAttention,
-    TokenMixer,
-    TokenMixerModule,
-)
+from .attention import Attention, Projection, TokenMixer
 from .block import Block, BlockModule, BlockOrder
 from .block_summaries import BlockSummaries
 from .cache import KV, Cache, is_identity
@@ -25,7 +18,7 @@ from .context import Context, States
 from .cost import CallShape, DeviceType, HiddenShape, PartCost, PositionCost, linear_cost, matmul_cost
 from .counting import count_steps
 from .doctor import check_mask
-from .embed import Embed, Embedding, MaskedZero, TokenEmbedding, Tokens
+from .embed import Embed, Embedding, TokenEmbedding, Tokens
 from .encoder_decoder import EncoderDecoder, EncoderDecoderModel, SameInput, SameInputModel
 from .experts import ExpertGroups, Experts, MixtureOfExperts, Router, RouterCall, RouterModule
 from .feedforward import MLP, Activation, FeedForward, Gated
@@ -61,16 +54,19 @@ from .long import (
     RelativeWaves,
     SegmentMemory,
 )
+from .masked_tokens import MaskedZero
 from .masks import Causal, Documents, Everyone, Given, Global, Globals, Mask, Padding, Prefix, SlidingWindow
 from .mixers import Convolution, Fourier, Recurrent
 from .model import Model, SingleStack, SingleStackModel, TransformerModel
+from .multi_head import MultiHead, SelfAttention, TokenMixerModule
 from .norm import rms_norm
 from .position_schemes import Alibi, Learned, RelativeBuckets, Sinusoidal, waves
 from .positions import BoundPositions, NoPositions, Positions, PositionScheme
 from .rope import Rope, Stretch, rotate_pairs
 from .rope_scaling import DynamicNTK, LinearStretch, Llama3, LongRope, Yarn
+from .stack import Stack
 from .tap import OFF, Recorder, Tap, sites
-from .tower import Stack, Tower
+from .tower import Tower
 from .view import View
 
 __all__ = [

@@ -18,13 +18,14 @@ from torch import Tensor
 
 from ..errors import SpecError, UnsupportedError
 from ..spec import Count
-from .attention import Attention, MultiHead, Projection, SelfAttention, linear_projections_cost
+from .attention import Attention, Projection, linear_projections_cost
 from .context import Context
 from .cost import INDEX_BYTES, AttentionShape, HiddenShape, PartCost, linear_cost
 from .counting import count_cost
 from .kernels import AttentionCall, Softmax
 from .kernels.block_summaries import BlockSummariesKernel, Summaries, TextBlocks, Tiles
 from .masks import Everyone, SlidingWindow
+from .multi_head import MultiHead, SelfAttention
 from .norm import RMS, Norm
 from .view import View
 

@@ -18,7 +18,8 @@ from ..spec import Amount, Count, Rate, Spec
 from .cost import INDEX_BYTES, HiddenShape, PartCost, linear_cost
 from .counting import count_cost
 from .layers import Dropout, EmbeddingTable, LinearLayer
-from .norm import Norm, widen
+from .masked_tokens import MaskedZero
+from .norm import Norm
 
 
 class Embed(Spec):
@@ -73,17 +74,6 @@ class Embedding(nn.Module):
 EmbedOrder = Literal[
     "norm-dropout-project", "norm-project-dropout", "project-norm-dropout", "project-positions-norm-dropout",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class MaskedZero(Spec):
-    """Masked tokens are zero; the others are multiplied by (1 - rate) / (1 - share of masked ones) (ESM).
-
-    As with dropout, the sum over a text is then the same however many tokens are masked.
-    """
-
-    id: Amount  # of the mask token
-    rate: Rate = 0.12  # the share in training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,11 +174,7 @@ class TokenEmbedding(Embedding):
     def rescale(self, x_BTD: Tensor, inputs: Tensor, segment_BT: Tensor | None) -> Tensor:
         if self.masked is None:
             return x_BTD
-        masked_BT = inputs == self.masked.id
-        share_BT = _share(masked_BT.to(widen(x_BTD[:0]).dtype), segment_BT)
-        # A text of nothing but masks is zero: the bound only avoids 0 / 0.
-        factor_BT = (1 - self.masked.rate) / (1 - share_BT).clamp(min=1e-9)
-        return x_BTD * torch.where(masked_BT, 0.0, factor_BT).to(x_BTD.dtype)[..., None]
+        return self.masked.rescale(x_BTD, inputs, segment_BT)
 
     def tied_weights(self) -> Tensor:
         return self.table.weight
@@ -199,17 +185,6 @@ class TokenEmbedding(Embedding):
             step = getattr(self, name)
             x = x if step is None else step(x)
         return x
-
-
-def _share(one_BT: Tensor, segment_BT: Tensor | None) -> Tensor:
-    """The mean of `one_BT` over the text that each token is in."""
-    if segment_BT is None:
-        return one_BT.mean(1, keepdim=True).expand_as(one_BT)
-    rows, length = segment_BT.shape
-    text_BT = torch.where(segment_BT >= 0, segment_BT, length)  # padding is a further text
-    empty = one_BT.new_zeros(rows, length + 1)
-    total = empty.scatter_add(1, text_BT, torch.ones_like(one_BT)).gather(1, text_BT)
-    return empty.scatter_add(1, text_BT, one_BT).gather(1, text_BT) / total
 
 
 def check_ids(what: str, ids_BT: Tensor, count: int) -> None:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ..spec import Spec
-from .attention import MultiHead
 from .block import BlockModule
 from .layers import InitDistribution, generator
-from .tower import Stack
+from .multi_head import MultiHead
+from .stack import Stack
 
 
 class Init(Spec):

@@ -15,11 +15,12 @@ from torch import Tensor
 
 from ..errors import SpecError
 from ..spec import Count
-from .attention import Attention, MultiHead, Projection, SelfAttention, split_heads
+from .attention import Attention, Projection
 from .context import Context
 from .cost import AttentionShape, HiddenShape, PartCost, linear_cost
 from .kernels import AttentionCall, SoftmaxKernel
 from .layers import LinearLayer
+from .multi_head import MultiHead, SelfAttention, split_heads
 from .norm import RMS, Norm
 from .view import View
 

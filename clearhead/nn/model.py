@@ -25,8 +25,9 @@ from .heads import Head, WordHead
 from .init import Init, Normal, initialise
 from .long.segment_memory import SegmentMemory
 from .masks import Mask
+from .stack import Stack
 from .tap import OFF, Tap
-from .tower import Stack, Tower
+from .tower import Tower
 
 MaskLike = Mask | Tensor | None
 

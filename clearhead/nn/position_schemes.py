@@ -15,8 +15,9 @@ from torch import Tensor
 from ..errors import InputError, SpecError
 from ..spec import AboveOne, Amount, Count, Dims
 from .cost import INDEX_BYTES, HiddenShape, PartCost, PositionCost
+from .distance_scores import DistanceScores
 from .layers import EmbeddingTable
-from .positions import BoundPositions, DistanceScores, Positions, PositionScheme
+from .positions import BoundPositions, Positions, PositionScheme
 from .view import View
 
 

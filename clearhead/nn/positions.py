@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..spec import Dims, Spec
 from .cost import HiddenShape, PositionCost
 from .counting import count_position_cost
+from .distance_scores import DistanceScores
 from .view import View
 
 
@@ -24,25 +25,6 @@ class Projections(Protocol):
     def queries(self, x_BTD: Tensor) -> Tensor: ...
 
     def keys(self, x_BTD: Tensor) -> Tensor: ...
-
-
-@dataclass(frozen=True, eq=False)
-class DistanceScores:
-    """What a scheme adds to a score, for every distance from -reach to reach: in tokens, and in blocks.
-
-    For attention that computes few of all pairs, and so never asks for the bias of all.
-    Shape suffix: A distances, 2 * reach + 1 of them.
-    """
-
-    reach: int
-    tokens_HA: Tensor
-    blocks_HA: Tensor
-
-    def by_offset(self, scores_HA: Tensor, first: int, rows: int, columns: int) -> Tensor:
-        """(H, rows, columns): the score of distance `first` + column - row."""
-        start = self.reach + first
-        window_HAC = scores_HA.unfold(1, columns, 1)
-        return window_HAC[:, start - rows + 1 : start + 1].flip(1)
 
 
 class BoundPositions:

@@ -1,35 +1,21 @@
-"""A tower (a stack of layers): embedding, positions, blocks, last norm. Inputs in, hidden states out.
+"""A tower (a stack of layers): embedding, positions, blocks, last norm. `stack.py` has the module it builds.
 
 Encoders and decoders are towers; a model is one or two of them.
-Shape suffixes: B batch, T new tokens, K all tokens (cached ones first), D width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Literal
 
-import torch
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
-
-from ..errors import InputError, SpecError
+from ..errors import SpecError
 from ..spec import Count, Dims, Spec
-from . import mask_adapters
-from .block import Block, BlockModule
-from .cache import Cache
-from .context import Context, States
-from .embed import Embed, check_ids
-from .layers import LinearLayer
-from .long import reversible
-from .long.pooling import PooledLayers, Pooling
-from .masks import Causal, CrossDocuments, Everyone, Mask, Padding, has_bare_global
+from .block import Block
+from .embed import Embed
+from .long.pooling import Pooling
 from .norm import Norm
-from .positions import BoundPositions, NoPositions, Positions, PositionScheme
-from .tap import OFF, Tap
-from .view import View, segment_positions
+from .positions import NoPositions, Positions
+from .stack import Stack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,198 +113,3 @@ class Tower(Spec):
 
     def build(self, encoder_width: int | None = None) -> Stack:
         return Stack(self, self.width if encoder_width is None else encoder_width)
-
-
-class Stack(nn.Module):
-    SITES = ("embed", "out")
-
-    def __init__(self, spec: Tower, encoder_width: int) -> None:
-        super().__init__()
-        self.spec, own = spec, spec.own_layers
-        self.embed = spec.embed.build(spec.width)
-        self.positions = spec.positions.build(spec.dims(), spec.embed.table_width(spec.width))
-        blocks = [spec.pattern[i % len(spec.pattern)].build(spec.width, encoder_width) for i in range(own)]
-        if spec.causal:
-            for block in blocks:
-                block.attn.require({"causal"})
-        _build_layer_positions(spec, blocks)
-        # A shared layer is in the list once for each position, so every position has an address.
-        self.weights_of_layers = spec.weights_of_layers
-        self.blocks = nn.ModuleList(blocks[i] for i in self.weights_of_layers)
-        if spec.pooling is not None and spec.pooling.pooled == "queries":
-            for i in spec.pooling.before:
-                self.blocks[i].attn.require({"uneven"})  # type: ignore[union-attr, operator]
-        self.norm = spec.last_norm.build(spec.stream_width) if spec.last_norm else None
-        self.project = (
-            LinearLayer(spec.stream_width, spec.last_width, bias=False) if spec.last_width else None
-        )
-        if spec.residual == "reversible" and spec.positions.relative and list(self.positions.parameters()):
-            raise SpecError(f"a reversible tower cannot train {type(spec.positions).__name__} in its scores")
-
-    def forward(
-        self,
-        inputs: Tensor,
-        *,
-        mask: Mask | Tensor | None = None,
-        types: Tensor | None = None,
-        encoder_output: States | None = None,
-        cache: Cache | None = None,
-        tap: Tap = OFF,
-    ) -> States:
-        """The hidden states of the new tokens; `encoder_output` is for a decoder with cross-attention."""
-        compared = types is not None and self.spec.positions.types > 0
-        x = self.embed(inputs, None if compared and not getattr(self.spec.embed, "types", 0) else types)
-        view, segment_BK = self._view(x, mask, cache)
-        if types is not None and compared:
-            view = self._with_types(view, types)
-        segment_BT = None if segment_BK is None else segment_BK[:, view.start :]
-        x = self.embed.rescale(x, inputs, segment_BT)
-        x = tap("embed", self.embed.finish(self.positions.add(x, view.q_pos)))
-        pooling = self.spec.pooling
-        pooled = None if pooling is None else pooling.bind(view, segment_BK, self.spec.depth)
-        # The view and the bound positions are computed once per call and shared by all layers.
-        views = [view] * self.spec.depth if pooled is None else pooled.views
-        context: Callable[..., Context] = Context
-        if encoder_output is not None:
-            encoder_view = _encoder_view(view, segment_BK, encoder_output)
-            context = partial(context, encoder_output=encoder_output.x_BTD, encoder_view=encoder_view)
-        layers = [None] * len(self.blocks) if cache is None else cache.layers
-        positions, blocks_tap = self.bound_positions(views), tap.at("blocks")
-        contexts = [
-            context(views[i], positions[i], layer=self.weights_of_layers[i], cache=kv, tap=blocks_tap.at(i))
-            for i, kv in enumerate(layers)
-        ]
-        x = self._run_blocks(x, contexts, pooled)
-        x = tap("out", self.finish(x))
-        return States(x, segment_BT if pooled is None else pooled.segment_BT)
-
-    def finish(self, x_BTD: Tensor) -> Tensor:
-        """The output for what the last layer returns."""
-        x = x_BTD if self.norm is None else self.norm(x_BTD)
-        return x if self.project is None else self.project(x)
-
-    def bound_positions(self, views: Sequence[View]) -> list[BoundPositions]:
-        """The positions of each layer; a scheme that several layers have is bound once for a view."""
-        blocks: Sequence[BlockModule] = list(self.blocks)  # type: ignore[arg-type]
-        schemes = [self.positions if block.positions is None else block.positions for block in blocks]
-        pairs = list(zip(schemes, views, strict=True))
-        bound = {(scheme, view): scheme.bind(view) for scheme, view in dict.fromkeys(pairs)}
-        return [bound[pair] for pair in pairs]
-
-    def _run_blocks(self, x: Tensor, contexts: Sequence[Context], pooled: PooledLayers | None) -> Tensor:
-        if self.spec.residual == "reversible":
-            return reversible.run_reversible(list(self.blocks), x, contexts)  # type: ignore[arg-type]
-        for i, (block, here) in enumerate(zip(self.blocks, contexts, strict=True)):
-            if pooled is not None:
-                x, here = pooled.enter(i, x, here)
-            if self.spec.recompute and torch.is_grad_enabled():
-                x = checkpoint(block, x, here, use_reentrant=False)
-            else:
-                x = block(x, here)
-        return x
-
-    def _with_types(self, view: View, types_BT: Tensor) -> View:
-        check_ids("types", types_BT, self.spec.positions.types)
-        if types_BT.shape != (view.batch, view.keys):
-            raise InputError(
-                f"types are {tuple(types_BT.shape)}, the tokens {(view.batch, view.keys)}; this model takes "
-                f"them for a whole text at once, without a cache"
-            )
-        return replace(view, q_types=types_BT, k_types=types_BT)
-
-    def _view(
-        self, x_BTD: Tensor, mask: Mask | Tensor | None, cache: Cache | None
-    ) -> tuple[View, Tensor | None]:
-        """The mask and the positions of this call; and the segment (text) of each token, if known."""
-        batch, length = x_BTD.shape[:2]
-        if cache is not None and len(cache.layers) != self.spec.depth:
-            have = len(cache.layers)
-            raise InputError(f"the cache has {have} layers, the tower {self.spec.depth}")
-        if cache is not None and self.spec.pooling is not None:
-            raise InputError("a tower that pools reads a whole text at once; call it without a cache")
-        start = 0 if cache is None else cache.length
-        rule = _rule(mask, batch, length, cache.real_BK if start and cache else None)
-        segment_BK = rule.segments()
-        if segment_BK is None:
-            pos = torch.arange(start + length, device=x_BTD.device)[None]
-        else:
-            pos = segment_positions(segment_BK)
-        if cache is not None:
-            new = None if segment_BK is None else segment_BK[:, start:] >= 0
-            ones = torch.ones(batch, length, dtype=torch.bool, device=x_BTD.device)
-            # Before any layer runs: a call that does not fit must not write into the cache.
-            cache.add_tokens(ones if new is None else new)
-        if self.spec.causal:
-            rule = Causal() & rule
-        room = 0 if cache is None or cache.capacity is None else cache.capacity - pos.shape[1]
-        return View(rule, batch, pos[:, start:], pos, start, room), segment_BK
-
-
-def _build_layer_positions(spec: Tower, blocks: Sequence[BlockModule]) -> None:
-    """Give each block the position scheme of its own, if its spec has one.
-
-    Schemes without parameters are equal where their specs are, so the layers of a kind share one.
-    """
-    fixed: dict[Positions, PositionScheme] = {}
-    for i, block in enumerate(blocks):
-        own = spec.pattern[i % len(spec.pattern)]
-        if own.positions is None:
-            continue
-        if own.positions in fixed:
-            block.positions = fixed[own.positions]
-            continue
-        scheme = own.positions.build(spec.dims(own), spec.width)
-        if type(scheme).add is not PositionScheme.add:
-            name = type(own.positions).__name__
-            raise SpecError(f"{name} positions are added to the embeddings: set them in Tower, not in Block")
-        if not list(scheme.parameters()):
-            fixed[own.positions] = scheme
-        block.positions = scheme
-
-
-def _rule(mask: Mask | Tensor | None, batch: int, length: int, past_BK: Tensor | None) -> Mask:
-    """The mask of a call over cached and new tokens; `past_BK` flags the cached ones that are real."""
-    if isinstance(mask, Tensor):
-        return mask_adapters.from_model_mask(mask, batch, length, past_BK)
-    rule = Everyone() if mask is None else mask
-    if has_bare_global(rule):
-        raise InputError(
-            "Global alone allows no local attention; write Everyone() | Global(...) or "
-            "mask_adapters.from_global_attention_mask(mask)"
-        )
-    keys = length if past_BK is None else past_BK.shape[1] + length
-    rule.check_shape(batch, keys, keys)
-    if past_BK is None or bool(past_BK.all()):
-        return rule
-    new_BT = past_BK.new_ones(batch, length)
-    return rule & Padding(torch.cat([past_BK, new_BT], dim=1))
-
-
-def _encoder_view(view: View, segment_BK: Tensor | None, encoder_output: States) -> View:
-    """The view of cross-attention: every real token of the encoder output, or of the same packed text."""
-    rows, keys = encoder_output.x_BTD.shape[:2]
-    if rows * encoder_output.rows_per_source != view.batch:
-        shared = (
-            ""
-            if encoder_output.rows_per_source == 1
-            else f", shared by {encoder_output.rows_per_source} each"
-        )
-        raise InputError(
-            f"the encoder output has {rows} rows{shared}, the target {view.batch}; each needs its own source"
-        )
-    source_segment_BK = encoder_output.segment_BT
-    rule: Mask = Everyone()
-    if source_segment_BK is not None:
-        rule = Padding(source_segment_BK >= 0)
-        if segment_BK is not None and int(segment_BK.max()) > 0:  # several texts in a row
-            if encoder_output.rows_per_source > 1:
-                raise InputError("packed texts cannot share a source; give each row its own")
-            rule = CrossDocuments(segment_BK, source_segment_BK)
-    k_pos = torch.arange(keys, device=view.q_pos.device)[None]
-    # Rows that share a source are further queries of it: see CrossAttention.
-    q_pos = (
-        view.q_pos
-        if encoder_output.rows_per_source == 1
-        else view.q_pos.expand(view.batch, -1).reshape(rows, -1)
-    )
-    return View(rule, rows, q_pos, k_pos, view.start, is_cross=True)

@@ -22,7 +22,7 @@ from clearhead.generate.replay import fusion, replayer
 from clearhead.generate.replay.capture import RecordedStep, compile_replay
 from clearhead.nn import EncoderDecoderModel
 from clearhead.nn.cache import Cache
-from clearhead.nn.tower import Stack
+from clearhead.nn.stack import Stack
 
 NEW = 24
 CORE = {f"decoder/{n}": m for n, m in DECODERS.items()} | {f"pair/{n}": m for n, m in PAIRS.items()}

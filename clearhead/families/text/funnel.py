@@ -128,6 +128,7 @@ def _head(c: Config, task: HeadKind) -> Head | None:
         "choice": Labels(count=1, transform=pooler, dropout=dropout),
         "tags": Tags(count=c.labels, dropout=dropout),
         "span": Span(),
+        "replaced": Tags(count=1, transform=Transform(act=activation(c["hidden_act"]))),
     }
     return heads[task]
 
@@ -188,6 +189,10 @@ def _head_rules(c: Config, task: HeadKind) -> Table:
         "choice": labels,
         "tags": (Name("classifier.{p}", "head.project.{p}"),),
         "span": (Name("qa_outputs.{p}", "head.project.{p}"),),
+        "replaced": (
+            Name("discriminator_predictions.dense.{p}", "head.transform.dense.{p}"),
+            Name("discriminator_predictions.dense_prediction.{p}", "head.project.{p}"),
+        ),
     }
     others = ("lm_head", "classifier", "classifier.linear_hidden", "classifier.linear_out", "qa_outputs",
               "discriminator_predictions.dense", "discriminator_predictions.dense_prediction")  # fmt: skip
@@ -214,7 +219,8 @@ FAMILY = Family(
     architectures={
         "tokens": "FunnelForMaskedLM", "labels": "FunnelForSequenceClassification",
         "tags": "FunnelForTokenClassification", "span": "FunnelForQuestionAnswering",
-        "choice": "FunnelForMultipleChoice", "hidden": "FunnelModel", "encoder": "FunnelBaseModel",
+        "choice": "FunnelForMultipleChoice", "replaced": "FunnelForPreTraining", "hidden": "FunnelModel",
+        "encoder": "FunnelBaseModel",
     },
     defaults={
         "vocab_size": 30522, "block_sizes": [4, 4, 4], "block_repeats": None, "num_decoder_layers": 2,

@@ -21,9 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..distance_scores import DistanceScores
 from ..layers import apply_dropout
 from ..norm import widen
-from ..positions import DistanceScores
 from ..tap import Tap
 from ..view import View
 from .kernel import AttentionCall, Kernel, Need, apply_weights, raise_unsupported

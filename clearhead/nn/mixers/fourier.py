@@ -15,11 +15,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..attention import TokenMixer, TokenMixerModule
+from ..attention import TokenMixer
 from ..context import Context
 from ..cost import HiddenShape, PartCost, PositionCost
 from ..kernels.kernel import Need, needs, raise_unsupported
 from ..kernels.sequences import by_length
+from ..multi_head import TokenMixerModule
 from ..norm import widen
 from ..tap import OFF
 

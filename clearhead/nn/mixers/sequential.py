@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from ...errors import UnsupportedError
-from ..attention import TokenMixerModule
 from ..cache import State
 from ..context import Context
 from ..kernels.kernel import Need, needs, raise_unsupported
 from ..kernels.sequences import sequences
 from ..layers import LinearLayer
+from ..multi_head import TokenMixerModule
 from ..tap import OFF
 from ..view import View
 
