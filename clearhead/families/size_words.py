@@ -123,6 +123,7 @@ def config_from_words(family: Family, settings: Mapping[str, Any]) -> dict[str, 
         if key in family.defaults and key not in family.no_size_words
     }
     for key, (needed, derive) in DERIVED.items():
-        if key in family.defaults and all(word in sizes for word in needed):
+        known = key in family.defaults and key not in family.no_size_words
+        if known and all(word in sizes for word in needed):
             config[key] = derive(sizes)
     return {**config, **own}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, UnsupportedError
-from ..nn import OFF, Attention, Tap, TransformerModel
+from ..nn import OFF, Tap, TransformerModel
 from ..nn.kernels import ALL, RecordedCall
 from .clone import chain_taps
 from .tokens import Token
@@ -105,8 +105,7 @@ def attention_addresses(model: TransformerModel) -> dict[AttentionKind, str]:
     for the self-attention of further ones, and "cross"."""
     kinds: dict[str, str] = {}
     for name, tower in model.stacks.items():
-        if any(isinstance(block.attention, Attention) for block in tower.spec.pattern):
-            kinds[name if kinds else "self"] = f"{name}.blocks.{{}}.attn"
+        kinds[name if kinds else "self"] = f"{name}.blocks.{{}}.attn"
         if any(block.cross is not None for block in tower.spec.pattern):
             kinds["cross"] = f"{name}.blocks.{{}}.cross"
     return cast("dict[AttentionKind, str]", kinds)

@@ -224,8 +224,9 @@ class RouterModule(nn.Module):
             return widen(self.linear(x_BTD))
         weight, bias = self.linear.weight, self.linear.bias
         # Autocast would round the input of the product again; it does not know the meta device.
-        exact = nullcontext() if x_BTD.is_meta else torch.autocast(x_BTD.device.type, enabled=False)
-        with exact:
+        kind = x_BTD.device.type
+        rounds = not x_BTD.is_meta and torch.is_autocast_enabled(kind)
+        with torch.autocast(kind, enabled=False) if rounds else nullcontext():
             return F.linear(widen(x_BTD), widen(weight), None if bias is None else widen(bias))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..bundle import Bundle
 from ..lens import attention_addresses, sentence
-from ..nn import Tower
+from ..nn import Attention, Tower
 from .registry import ModelEntry, ModelRegistry, first_sample
 
 SAMPLE_TEXT = "The cat sat on the mat because it was tired."
@@ -66,7 +66,9 @@ def attention_kinds(bundle: Bundle) -> list[dict[str, Any]]:
     rows = []
     for kind, tower in _attention_towers(bundle):
         first = tower.pattern[0]
-        spec: Any = first.cross if kind == "cross" else first.attention
+        spec = first.cross if kind == "cross" else first.attention
+        if not isinstance(spec, Attention):  # another token mixer has no heads to show
+            continue
         groups = spec.kv_heads or spec.heads
         rows.append({"kind": kind, "layers": tower.depth, "heads": spec.heads, "groups": groups})
     return rows

@@ -114,8 +114,8 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "a word for a number": (lambda f: change_config(f, n_layer="two"), "n_layer is 'two', expected a whole"),
     "activation": (lambda f: change_config(f, activation_function="gelo"), "did you mean 'gelu'?"),
     "head": (
-        lambda f: change_config(f, architectures=["GPT2ForTokenClassification"]),
-        "has no head for 'tags'",
+        lambda f: change_config(f, architectures=["GPT2ForMultipleChoice"]),
+        "GPT2ForMultipleChoice",
     ),
     "unknown tensor": (
         lambda f: change_tensors(f, lambda s: s.update({"extra.weight": torch.zeros(2)})),
@@ -161,7 +161,7 @@ def test_a_broken_folder_is_one_line(name: str, folder: Path) -> None:
         (lambda f: ch.load(f).embed("text"), "came without one (tokenizer.json); pass ids"),
         (lambda f: ch.build("gpt2", n_emd=3), "did you mean 'n_embd'?"),
         (lambda f: ch.build("gtp2"), "no family or size is called 'gtp2'; did you mean 'gpt2'?"),
-        (lambda f: ch.build("gpt2", task="tags"), "it has tokens, labels, hidden"),
+        (lambda f: ch.build("gpt2", task="choice"), "it has tokens, labels, tags, span, hidden"),
         (lambda f: ch.build(ch.load(f).spec, n_embd=3), "edit the spec instead"),
         (lambda f: ch.save(ch.build(ch.load(f).spec), f / "new"), "belongs to no family"),
     ],

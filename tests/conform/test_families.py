@@ -111,12 +111,11 @@ def test_a_fresh_model_is_opened_by_the_reference(family: Family, tmp_path: Path
 
 
 @families
-def test_a_tiny_model_of_every_size_can_be_counted_and_written_as_json(family: Family) -> None:
+def test_a_spec_of_every_size_can_be_written_as_json(family: Family) -> None:
     for name in family.sizes:
         again, config = family_and_config(name)
         assert again is family
         spec = family.spec(config, "tokens")
-        assert spec.count() > 1000
         assert Spec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
 
 

@@ -59,7 +59,7 @@ def test_linformer_equals_the_package(share: str) -> None:
         ctx = SimpleNamespace(
             positions=cn.BoundPositions(), view=view(cn.Everyone(), 2, length, length), cache=None, tap=cn.OFF
         )
-        ctx.layer = 0
+        ctx.layer, ctx.source = 0, None
         assert_close(ours(x, ctx), theirs(x))
 
 

@@ -20,7 +20,7 @@ UNSUPPORTED: dict[str, str | None] = {
     "megatron-bert": None, "ibert": "bert", "convbert": "bert", "roberta-prelayernorm": "roberta",
     "modernbert-decoder": "modernbert", "mobilebert": None, "squeezebert": "bert", "nystromformer": None,
     "pegasus_x": "pegasus", "bigbird_pegasus": "pegasus", "blenderbot-small": "blenderbot",
-    "switch_transformers": "t5", "gpt_neox_japanese": "gpt_neox", "ctrl": None, "nemotron": None, "xlm": None,
+    "nllb-moe": None, "gpt_neox_japanese": "gpt_neox", "ctrl": None, "nemotron": None, "xlm": None,
     "flaubert": None, "mpt": None, "prophetnet": None, "xglm": None, "gte": None,
 }  # fmt: skip
 READ_OTHERWISE = {

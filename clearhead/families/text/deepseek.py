@@ -121,6 +121,7 @@ DEEPSEEK_V2 = replace(
     spec=v2_spec,
     weights=weights,
     parent="llama",
+    no_size_words=frozenset({"head_dim"}),  # theirs is the width of what is rotated
     architectures={
         "tokens": "DeepseekV2ForCausalLM", "labels": "DeepseekV2ForSequenceClassification",
         "hidden": "DeepseekV2Model",

@@ -16,6 +16,7 @@ const CHINESE: Record<string, string> = {
   "labels and tags in long documents": "长文档的分类、标注",
   "labels, tags and answers in long documents": "长文档的分类、标注、问答",
   "labels, tags, answers": "分类、标注、问答",
+  "labels, tags, spans": "分类、标注、抽取答案",
   "masked residues, labels and tags of proteins": "蛋白质：被掩码的残基、分类、标注",
   "programs from comments, continuation": "由注释写程序、续写",
   "programs: summaries, translation, repair": "程序：摘要、翻译、修复",
