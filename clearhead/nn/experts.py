@@ -223,9 +223,9 @@ class RouterModule(nn.Module):
         if not spec.wide:
             return widen(self.linear(x_BTD))
         weight, bias = self.linear.weight, self.linear.bias
-        # Autocast would round the input of the product again; it does not know the meta device.
+        # Autocast would round the input of the product again.
         kind = x_BTD.device.type
-        rounds = not x_BTD.is_meta and torch.is_autocast_enabled(kind)
+        rounds = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
         with torch.autocast(kind, enabled=False) if rounds else nullcontext():
             return F.linear(widen(x_BTD), widen(weight), None if bias is None else widen(bias))
 

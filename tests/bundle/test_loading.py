@@ -115,7 +115,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "activation": (lambda f: change_config(f, activation_function="gelo"), "did you mean 'gelu'?"),
     "head": (
         lambda f: change_config(f, architectures=["GPT2ForMultipleChoice"]),
-        "GPT2ForMultipleChoice",
+        "has no head for 'choice'",
     ),
     "unknown tensor": (
         lambda f: change_tensors(f, lambda s: s.update({"extra.weight": torch.zeros(2)})),
