@@ -14,13 +14,11 @@ from tempfile import TemporaryDirectory
 
 import torch
 import transformers
+from reference_runs import Batch, answer_of, row_of, run_ours, run_theirs
 from references import REFERENCES, Reference
 
 import clearhead as ch
 from clearhead.families import FAMILIES, Family, text
-
-sys.path.insert(0, str(Path(__file__).parent / "conform"))
-from test_families import Batch, _answer, run_ours, run_theirs
 
 MODELS = Path(transformers.__file__).parent / "models"
 
@@ -50,9 +48,8 @@ def apart(reference: Reference) -> float:
         answer = run_ours(ours, batch)
     worst = 0.0
     for row, want in enumerate(wanted):
-        per_token = answer.ndim == 3 and ours.spec.inputs == 1
-        given = answer[row, batch.mask[row] == 1] if per_token else answer[row]
-        right = _answer(want)
+        right = answer_of(want)
+        given = row_of(ours, answer, batch, row, right)
         worst = max(worst, float((given - right).abs().max() / right.abs().max().clamp(min=1)))
     return worst
 
