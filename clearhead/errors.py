@@ -72,7 +72,10 @@ class UnsupportedError(ClearheadError, NotImplementedError):
 
 def nearest(word: object, choices: Iterable[str]) -> str:
     """The tail of an error message: the closest known word, or all of them."""
-    known, word = sorted(choices), str(word)[:MAX_MESSAGE_LENGTH]
+    known, word = sorted(set(choices)), str(word)[:MAX_MESSAGE_LENGTH]
+    longer = [choice for choice in known if len(word) > 2 and choice.startswith(word)]
+    if len(longer) == 1:  # typed as far as it is clear
+        return f"did you mean {longer[0]!r}?"
     best = max(known, key=lambda choice: _similarity(word, choice), default="")
     if _similarity(word, best) > 0.5:
         return f"did you mean {best!r}?"

@@ -8,7 +8,7 @@ hand. A tensor that no rule matches is an error, in both directions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -129,6 +129,7 @@ class Ignore:
     theirs: str
     why: str
     like: str | None = None
+    value: Callable[[torch.Size], Tensor] | None = None  # what a tensor of this shape must hold, to rounding
 
 
 WeightRule = Name | Fused | Stacked | Alias | Ignore
@@ -157,6 +158,7 @@ def load_tensors(theirs: Mapping[str, Tensor], table: Table) -> Loaded:
             loaded.unknown.append(name)
         elif isinstance(rule, Ignore):
             loaded.kept[name], loaded.reasons[name] = theirs[name], rule.why
+            _check_value(rule, name, theirs[name])
         elif isinstance(rule, Alias):
             aliases.append((name, rule, placeholders))
         else:
@@ -166,6 +168,17 @@ def load_tensors(theirs: Mapping[str, Tensor], table: Table) -> Loaded:
     for name, alias, placeholders in aliases:
         _load_alias(loaded, name, theirs[name], alias.ours.format(**placeholders))
     return loaded
+
+
+def _check_value(rule: Ignore, name: str, x: Tensor) -> None:
+    """What is computed here instead of being read must be what the file holds."""
+    if rule.value is None or x.is_meta:
+        return
+    wanted, rounding = rule.value(x.shape), 2 * torch.finfo(x.dtype).eps if x.is_floating_point() else 0.0
+    if (x.double() - wanted).abs().max() > rounding:
+        raise LoadError(
+            f"{name} does not hold {rule.why}: it was changed or trained, and is computed here, not read"
+        )
 
 
 def _load_rule(rule: Name | Fused | Stacked, name: str, x: Tensor, placeholders: Placeholders) -> StateDict:

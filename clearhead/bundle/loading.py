@@ -27,7 +27,7 @@ from .heads import change_head, without_old_head
 from .preparing import prepare_bundle
 from .report import Report
 from .saving import saved_tensors
-from .specs import EXTRA, added_parameters, spec_of
+from .specs import EXTRA, added_parameters, removed_parameters, spec_of
 from .their_arguments import as_dtype, their_arguments
 
 # Small files beside the weights that are kept when the bundle is saved: those of sentence-transformers.
@@ -38,6 +38,7 @@ COPIED_FILES = (
     "config_sentence_transformers.json",
 )
 
+NUMBERS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)  # of weights
 MAX_NEW_NUMBERS = 2**24  # parameters that are not in the file, at most, if it holds fewer itself
 # What Python and torch raise for a config whose numbers are inconsistent.
 UNBUILDABLE = (
@@ -170,6 +171,11 @@ def _assemble(
         tensors, dropped = without_old_head(tensors, old, table, set(dict(model.named_parameters())))
         allow_missing = [*allow_missing, "head.*", "second.*"]
     loaded = weights.load_tensors(tensors, table)
+    _check_dtypes(loaded)
+    if edits:  # an attention that was replaced takes its own parameters along, such as a sink
+        unused = removed_parameters(plain, spec)
+        dropped += tuple(name for name in loaded.state if name in unused)
+        loaded.state = {name: x for name, x in loaded.state.items() if name not in unused}
     _add_extras(loaded, extras, {name for name, _ in model.named_parameters()})
     fresh = _check(model, loaded, [*allow_missing, *(added_parameters(plain, spec) if edits else ())])
     _check_size(model, fresh, stored=sum(x.numel() for x in loaded.state.values()))
@@ -319,6 +325,16 @@ def _split_extras(tensors: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], 
         return tensors, {}
     rest = {name: tensors[name] for name in tensors if not name.startswith(EXTRA)}
     return rest, {name.removeprefix(EXTRA): tensors[name] for name in own}
+
+
+def _check_dtypes(loaded: weights.Loaded) -> None:
+    for name, x in loaded.state.items():
+        if x.dtype not in NUMBERS:
+            kind = str(x.dtype).removeprefix("torch.")
+            raise LoadError(
+                f"{name} is {kind}; expected float32, float16 or bfloat16: quantized weights cannot be read "
+                f"here, load them in one of these"
+            )
 
 
 def _check(model: nn.Module, loaded: weights.Loaded, allowed: Sequence[str]) -> tuple[str, ...]:

@@ -20,3 +20,8 @@ def added_parameters(plain: Model, edited: Model) -> list[str]:
     """The parameters that only the edited model has."""
     known = {name for name, _ in plain.empty().named_parameters()}
     return [name for name, _ in edited.empty().named_parameters() if name not in known]
+
+
+def removed_parameters(plain: Model, edited: Model) -> set[str]:
+    """The parameters that the edited model no longer has."""
+    return set(added_parameters(edited, plain))

@@ -70,14 +70,13 @@ def row(family: Family) -> dict[str, object]:
 
 
 def _find(name: str) -> Family:
-    """A family by its name, its model type or one of its sizes."""
-    from ..families import FAMILIES, SIZES
+    """A family by its name, its model type, one of its sizes or one of its titles."""
+    from ..families import BY_MODEL_TYPE, FAMILIES, NAMES, SIZES
 
-    by_type = {family.key: family for family in FAMILIES.values()}
-    found = FAMILIES.get(name) or by_type.get(name) or SIZES.get(name)
+    titles = {title.lower(): family for family in FAMILIES.values() for title in family.titles.split(", ")}
+    found = FAMILIES.get(name) or BY_MODEL_TYPE.get(name) or SIZES.get(name) or titles.get(name.lower())
     if found is None:
-        known = [*FAMILIES, *by_type, *SIZES]
-        raise InputError(f"no family, model type or size is called {name!r}; {nearest(name, known)}")
+        raise InputError(f"no family, model type or size is called {name!r}; {nearest(name, NAMES)}")
     return found
 
 

@@ -55,7 +55,8 @@ def inspect(
     OUT.print(f"[bold]{facts['title']}[/] · {facts['year']} · {facts['mode']} · gives {facts['can']}")
     for side, words in facts["towers"].items():
         OUT.print(f"{side:<11}{words}")
-    OUT.print(f"{'size':<11}{facts['parameters']:,} parameters · {facts['bytes']}")
+    active = f" · {facts['active']:,} of them for each token" if facts["active"] < facts["parameters"] else ""
+    OUT.print(f"{'size':<11}{facts['parameters']:,} parameters{active} · {facts['bytes']}")
     parts = table("", "parameters", "share", right=(1, 2))
     for part, count in facts["parts"].items():
         parts.add_row(f"  {part}", f"{count:,}", f"{count / facts['parameters']:.1%}")
@@ -102,7 +103,7 @@ def _manifest(folder: Path) -> dict[str, int] | None:
 
 def _describe(family: Family, task: HeadKind, spec: Model) -> dict[str, Any]:
     from ..generate import cache_values
-    from ..lens import sentence, shape
+    from ..lens import idle_parameters, sentence, shape
 
     parts = spec.count_parts()
     return {
@@ -115,6 +116,7 @@ def _describe(family: Family, task: HeadKind, spec: Model) -> dict[str, Any]:
         "towers": {side: sentence(tower) for side, tower in spec.towers.items()},
         "shape": {side: shape(tower) for side, tower in spec.towers.items()},
         "parameters": sum(parts.values()),
+        "active": sum(parts.values()) - idle_parameters(spec),
         "parts": parts,
         "cache": cache_values(spec),
     }
@@ -130,9 +132,9 @@ def _tokenizer(bundle: Bundle) -> str:
 
 
 def _is_name(what: str) -> bool:
-    from ..families import FAMILIES, SIZES
+    from ..families import NAMES
 
-    return what in {*SIZES, *FAMILIES} and not Path(what).exists()
+    return what in NAMES and not Path(what).exists()
 
 
 def _named_size(what: str, edit: Edits) -> tuple[Family, Model]:
@@ -150,14 +152,14 @@ def spec_from(what: str, edit: Edits | None = None) -> Model:
 
 def _load(what: str, edit: Edits) -> Bundle:
     from ..bundle import open_mapped
-    from ..families import FAMILIES, SIZES
+    from ..families import NAMES
 
     try:
         return open_mapped(what, edit=edit)  # read-only: nothing is copied
     except LoadError as error:
         if Path(what).exists() or "/" in what:
             raise
-        raise LoadError(f"{error}. As a named size: {nearest(what, [*SIZES, *FAMILIES])}") from None
+        raise LoadError(f"{error}. As a named size: {nearest(what, NAMES)}") from None
 
 
 def _diff(one: str, two: str, length: int, edit: Edits, *, json: bool) -> None:

@@ -160,7 +160,10 @@ FAMILIES: dict[str, Family] = {
         funnel.FAMILY,
     )
 }
+BY_MODEL_TYPE = {family.key: family for family in FAMILIES.values()}
 SIZES: dict[str, Family] = {size: family for family in FAMILIES.values() for size in family.sizes}
+
+NAMES = frozenset({*SIZES, *FAMILIES, *BY_MODEL_TYPE})  # of what can be built
 
 
 def families() -> dict[str, tuple[str, ...]]:
@@ -178,16 +181,18 @@ def of_type(model_type: str) -> Family:
 
 
 def family_and_config(name: str) -> tuple[Family, Config]:
-    """A family or one of its named sizes: `bert`, `bert-large`, `gpt3`."""
+    """A family, its model type or one of its named sizes: `bert`, `gemma3_text`, `bert-large`, `gpt3`."""
     if name in SIZES:
         return SIZES[name], SIZES[name].config(SIZES[name].sizes[name])
-    if name in FAMILIES:
-        return FAMILIES[name], FAMILIES[name].config({})
-    raise SpecError(f"no family or size is called {name!r}; {nearest(name, [*SIZES, *FAMILIES])}")
+    family = FAMILIES.get(name) or BY_MODEL_TYPE.get(name)
+    if family is not None:
+        return family, family.config({})
+    raise SpecError(f"no family or size is called {name!r}; {nearest(name, NAMES)}")
 
 
 __all__ = [
-    "FAMILIES", "SIZES", "Config", "Family", "HeadKind", "families", "family_and_config", "of_type",
+    "FAMILIES", "SIZES", "NAMES", "BY_MODEL_TYPE", "Config", "Family", "HeadKind", "families",
+    "family_and_config", "of_type",
     # for the other packages
     "ONE_TOWER_OUTPUTS", "SIZE_WORDS", "config_from_words", "explain_unsupported", "normalize_config",
 ]  # fmt: skip

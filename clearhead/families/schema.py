@@ -175,8 +175,8 @@ def _quantized(given: Any) -> str:
     method = given.get("quant_method") if isinstance(given, dict) else None
     stored = f"{quoted(method)} (quantization_config)" if method else f"quantization_config {quoted(given)}"
     return (
-        f"the weights are quantized as {stored}, which cannot be read here; load the original checkpoint "
-        "in bfloat16 or float32, or a GGUF file: precision='int8' or 'int4' quantizes it here"
+        f"the weights are quantized as {stored}, which cannot be read here; load a version "
+        "of it in bfloat16 or float32, or a GGUF file: precision='int8' or 'int4' quantizes it here"
     )
 
 

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from ..errors import SpecError, nearest, quoted
 from ..nn import (
     Activation,
@@ -22,6 +25,7 @@ from ..nn import (
     Positions,
     Rope,
     SingleStack,
+    Sinusoidal,
     Span,
     Stretch,
     Tags,
@@ -29,6 +33,7 @@ from ..nn import (
     Tower,
     Transform,
     Yarn,
+    waves,
 )
 from ..nn.norm import Norm
 from ..weights import Alias, Fused, Ignore, Name, Table, WeightRule
@@ -62,6 +67,12 @@ def rope(c: Config, fraction: float = 1.0, theta: float = 10000.0) -> Rope:
     if kind not in STRETCHES:
         raise SpecError(f"unknown rope_type {kind!r} in config.json; {nearest(kind, STRETCHES)}")
     return Rope(theta=theta, fraction=fraction, stretch=STRETCHES[kind](c, parameters))
+
+
+def sinusoid_table(shape: Sequence[int]) -> Tensor:
+    """The table of sines and cosines that checkpoints store and that is computed here, in float64."""
+    positions, width = shape
+    return waves(torch.arange(positions)[None], width, Sinusoidal(layout="halves"))[0]
 
 
 def partial_rotary(c: Config, default: float = 1.0) -> float:

@@ -100,7 +100,8 @@ def nearest_family(config: Mapping[str, Any], families: Iterable[Family]) -> Nea
         for family in families
     ]
     similarity, family = max(ranked, key=lambda pair: pair[0])
-    return Nearest(family, similarity, sorted(key for key in own - set(family.defaults) if config.get(key)))
+    known = {*family.defaults, *(key for size in family.sizes.values() for key in size)}
+    return Nearest(family, similarity, sorted(key for key in own - known if config.get(key)))
 
 
 def architecture_keys(config: Mapping[str, Any]) -> set[str]:
@@ -108,7 +109,9 @@ def architecture_keys(config: Mapping[str, Any]) -> set[str]:
     return {
         key
         for key in normalize_config(config)
-        if key not in NO_ARCHITECTURE and not any(part in key for part in NO_ARCHITECTURE_PARTS)
+        if key not in NO_ARCHITECTURE
+        and not key.startswith("_")
+        and not any(part in key for part in NO_ARCHITECTURE_PARTS)
     }
 
 

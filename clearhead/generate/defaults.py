@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import InputError
-from ..nn import Attention, DynamicNTK, Model, Rope, Tower, WordHead
+from ..nn import Attention, DynamicNTK, LongRope, Model, Rope, Tower, WordHead
 from ..text import Tokenizer
 from .settings import GenerationSettings, as_tuple
 
@@ -31,6 +31,12 @@ def trained_length(tower: Tower, config: Mapping[str, Any]) -> int | None:
     length = config.get("max_position_embeddings")
     rotary = isinstance(tower.positions, Rope) and not isinstance(tower.positions.stretch, DynamicNTK)
     return length if rotary and isinstance(length, int) else None
+
+
+def switch_length(tower: Tower) -> int | None:
+    """The length beyond which rotary positions take other frequencies, for all tokens of a run."""
+    stretch = tower.positions.stretch if isinstance(tower.positions, Rope) else None
+    return stretch.length if isinstance(stretch, DynamicNTK | LongRope) else None
 
 
 def cache_values(spec: Model) -> int:

@@ -22,7 +22,7 @@ from ..malloc import available_memory
 from ..nn import TransformerModel
 from ..text import Cutter, Detokenizer, Encoding, Message, Tokenizer, unknown_note, with_language
 from .beam_search import Beam
-from .defaults import cache_values, decoder_of, drop_unknown_ids
+from .defaults import cache_values, decoder_of, drop_unknown_ids, switch_length
 from .loop import Decoding, generate
 from .results import Answer, Choice, GeneratedToken, GenerationResult, Hypothesis
 from .runner import Prompt
@@ -74,7 +74,7 @@ class TextGenerator:
         self.settings = drop_unknown_ids(parsed, head.vocab)
         self.notes = self._settings_notes = tuple(notes)
         self.max_length = tower.max_length  # of prompt and new tokens together, if it is limited
-        self._source_language = source_language
+        self._source_language, self._switch_length = source_language, switch_length(tower)
         self.streamed = 0  # how many tokens were streamed
         self._trained_length = trained_length if self.max_length is None else None
         self.draft: Draft | None = None
@@ -108,6 +108,12 @@ class TextGenerator:
         if trained is not None and longest > trained:
             self.notes += (
                 f"a prompt has {longest} tokens, the model was trained on texts of up to {trained}",
+            )
+        end, switch = longest + (self.settings.max_new_tokens or 0), self._switch_length
+        if switch is not None and longest <= switch < end:
+            self.notes += (
+                f"prompt and new tokens may come to {end} tokens; beyond {switch} this model has other "
+                f"rotary frequencies: these are used from the start",
             )
         return rows
 

@@ -3,7 +3,7 @@
 from .ablate import Value, ablate
 from .clone import shallow_clone, with_tap
 from .compare import Comparison, TopPredictions, answer_of, compare
-from .describe import describe_positions, sentence, shape
+from .describe import describe_positions, idle_parameters, sentence, shape
 from .diff import differences
 from .evaluation_page import check_evaluation_path, save_evaluation
 from .frames import Frame
@@ -26,6 +26,7 @@ __all__ = [
     "Trace", "open_trace",
     # for the other packages
     "Value", "ablate", "Comparison", "TopPredictions", "answer_of", "compare", "describe_positions",
+    "idle_parameters",
     "sentence", "shape", "differences", "Frame", "gradients", "CAVEAT", "head_scores", "switch",
     "head_importance", "logit_lens", "PositionEffects", "effects_in_model", "position_effects",
     "scheme_named", "AttentionKind", "TraceInput", "attention_addresses", "record_forward", "VIEWS",

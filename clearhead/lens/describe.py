@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields
 from typing import Any
 
@@ -9,9 +10,14 @@ from ..nn import (
     Adaptive,
     Alibi,
     Attention,
+    Block,
     Combined,
     Disentangled,
+    Experts,
+    FeedForward,
+    HiddenShape,
     Learned,
+    Model,
     NoPositions,
     Pooling,
     Positions,
@@ -43,8 +49,47 @@ def shape(tower: Tower) -> dict[str, Any]:
 
 def windows(tower: Tower) -> list[int | None]:
     """The attention window of each layer of the repeating pattern in tokens; None is unlimited."""
-    sizes = [getattr(block.attention, "window", None) for block in tower.pattern]
-    return [None if size is None else size[0] + 1 for size in sizes]
+    return [window_of(block) for block in tower.pattern]
+
+
+def window_of(block: Block) -> int | None:
+    size = getattr(block.attention, "window", None)
+    return None if size is None else int(size[0]) + 1
+
+
+def layers(tower: Tower) -> list[Block]:
+    """The block of every layer."""
+    return [tower.pattern[i % len(tower.pattern)] for i in tower.weights_of_layers]
+
+
+def describe_feedforward(feedforward: FeedForward) -> str:
+    """`Gated 14336 silu`, or `8 experts of Gated 14336 silu, 2 per token`."""
+    if not isinstance(feedforward, Experts):
+        hidden, act = getattr(feedforward, "hidden", ""), getattr(feedforward, "act", "")
+        return f"{type(feedforward).__name__} {hidden} {act}".strip()
+    shared = "" if feedforward.shared is None else f", {describe_feedforward(feedforward.shared)} shared"
+    capacity = "" if feedforward.router.capacity is None else f", capacity {feedforward.router.capacity}"
+    expert = describe_feedforward(feedforward.expert)
+    return f"{feedforward.count} experts of {expert}, {feedforward.router.chosen} per token{shared}{capacity}"
+
+
+def idle_parameters(spec: Model) -> int:
+    """The parameters of the experts that a token does not pass through; 0 without experts."""
+    idle = 0
+    for tower in spec.towers.values():
+        one = HiddenShape(batch=1, length=1, width=tower.width)
+        for experts in (block.feedforward for block in layers(tower)):
+            if isinstance(experts, Experts):
+                idle += (experts.count - experts.router.chosen) * experts.expert.cost(one).parameters
+    return idle
+
+
+def _by_layer(words: list[str]) -> str:
+    """What all layers have, or how many layers have which."""
+    counts = Counter(words)
+    if len(counts) == 1:
+        return words[0]
+    return "; ".join(f"{word} in {count} of {len(words)} layers" for word, count in counts.items())
 
 
 def describe_positions(positions: Positions) -> str:
@@ -78,13 +123,11 @@ def sentence(tower: Tower) -> str:
     heads = f"{sizes['heads']} heads"
     if sizes["kv_heads"] != sizes["heads"]:
         heads += f" over {sizes['kv_heads']} keys"
-    activation = getattr(block.feedforward, "act", "")
-    feedforward = f"{type(block.feedforward).__name__} {sizes['hidden']} {activation}".strip()
     parts = [
         f"{sizes['layers']} layers x {heads} (width {sizes['width']}, head {sizes['head_dim']})",
         f"{block.order}-norm ({type(block.norm).__name__})",
         f"positions {describe_positions(tower.positions)}",
-        feedforward,
+        _by_layer([describe_feedforward(each.feedforward) for each in layers(tower)]),
     ]
     # Softmax attention is the usual case and is not mentioned.
     if not isinstance(block.attention, Attention):
@@ -93,9 +136,13 @@ def sentence(tower: Tower) -> str:
         parts.insert(1, str(block.attention.kernel))
     elif isinstance(block.attention.project, Projection):
         parts.insert(1, str(block.attention.project))
-    limited = [str(size) for size in sizes["window"] if size]
-    if limited:
-        parts.append(f"window {', '.join(limited)} in {len(limited)} of {len(sizes['window'])} layers")
+    windows_of_layers = [window_of(each) for each in layers(tower)]
+    for window, count in Counter(size for size in windows_of_layers if size).items():
+        parts.append(f"window {window} in {count} of {tower.depth} layers")
+    if any(isinstance(node, Softmax) and node.sink for node in block.nodes()):
+        parts.append("attention sinks")
+    own = Counter(describe_positions(each.positions) for each in layers(tower) if each.positions is not None)
+    parts += [f"positions {words} in {count} of {tower.depth} layers" for words, count in own.items()]
     if isinstance(tower.distinct, int):
         parts.append(f"{tower.distinct} set of weights for all layers")
     elif tower.distinct:

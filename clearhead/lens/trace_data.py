@@ -58,6 +58,8 @@ class TraceData:
                 f"self attention is shown for tokens; its weights on summaries of blocks of tokens are in "
                 f"activation('{summarised[0]}.summary_pattern')"
             )
+        if any(getattr(call.kernel, "sink", None) is not None for call in self.record.calls.values()):
+            notes.append("weights of a row sum to less than one: the rest is that of the attention sink")
         if self.record.groups:
             what = "a token is shown with its group, one that pooling dropped with zeros"
             notes.append(f"layers {self._pooled_layers} read pooled tokens: {what}")

@@ -46,6 +46,8 @@ class SavedTensors:
         return sum(size for storage, size in self.bytes.items() if storage not in gone)
 
 
+@torch.inference_mode(mode=False)
+@torch.enable_grad()
 def count_cost(
     spec: Spec,
     build: Callable[[], ModuleT],
@@ -93,6 +95,8 @@ def count_cost(
     )
 
 
+@torch.inference_mode(mode=False)
+@torch.enable_grad()
 def count_steps(
     spec: Spec,
     build: Callable[[], ModuleT],
@@ -156,6 +160,8 @@ def unknown_cost(spec: Spec) -> UnsupportedError:
     )
 
 
+@torch.inference_mode(mode=False)
+@torch.enable_grad()
 def count_position_cost(spec: Positions, shape: HiddenShape, dims: Dims) -> PositionCost:
     """The cost of a position scheme without a formula: that of a layer is the difference of two and one."""
     real = count_cost(spec, lambda: spec.build(dims, shape.width), lambda scheme: [], [], shape)

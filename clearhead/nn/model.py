@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, SpecError, UnsupportedError
+from ..malloc import available_memory
 from ..spec import Spec
 from .argument_names import own_names
 from .cache import Cache
@@ -103,7 +104,9 @@ class Model(Spec):
     def build(
         self, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu"
     ) -> TransformerModel:
-        model = self.empty().to(dtype).to_empty(device=device)
+        model = self.empty().to(dtype)
+        _check_memory(model, device)
+        model.to_empty(device=device)
         initialise(model, self.init, seed)
         return model
 
@@ -254,6 +257,17 @@ class SingleStackModel(TransformerModel):
                 f"needs relative ones, such as RelativeWaves or Alibi"
             )
         return SegmentMemory(self.spec.tower.depth, length)
+
+
+def _check_memory(model: nn.Module, device: str) -> None:
+    """Raise a one-line error before more is allocated than there is."""
+    needed = sum(p.numel() * p.element_size() for p in model.parameters())
+    free = available_memory() if needed > 2**30 and torch.device(device).type == "cpu" else None
+    if free is not None and needed > free:
+        raise InputError(
+            f"a model of {needed / 1e9:.3g} GB does not fit into the {free / 1e9:.3g} GB that are free; "
+            f"make it smaller by its config, or count it without building: spec.count()"
+        )
 
 
 def check_head(head: Head, tower: Tower) -> None:

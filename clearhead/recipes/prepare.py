@@ -15,10 +15,9 @@ from ..bundle import Bundle, build, load, spec_of, stored_labels, with_head
 from ..data import Source
 from ..errors import ClearheadError, InputError, quoted, reason, shortened
 from ..families import (
-    FAMILIES,
+    NAMES,
     ONE_TOWER_OUTPUTS,
     SIZE_WORDS,
-    SIZES,
     HeadKind,
     config_from_words,
     family_and_config,
@@ -255,7 +254,7 @@ def _with_fine_tuning_rate(run: RunConfig, base: Bundle, notes: list[str]) -> Ru
 def _load_base(run: RunConfig) -> Bundle | None:
     """The model to fine-tune, if `model.family` names a checkpoint and not a family or a size."""
     name = _model_name(run)
-    if not name or ((name in FAMILIES or name in SIZES) and not Path(name).is_dir()):
+    if not name or (name in NAMES and not Path(name).is_dir()):
         return None
     extra = sorted(set(run.model) - {"family", "edit"})
     if extra and not Path(name).exists():

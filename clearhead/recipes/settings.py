@@ -15,7 +15,7 @@ from typing import Any, Literal
 import yaml
 
 from ..errors import InputError, SpecError, nearest, quoted
-from ..families import FAMILIES, SIZE_WORDS, SIZES
+from ..families import FAMILIES, NAMES, SIZE_WORDS
 from ..spec import Spec
 from ..train import Training
 from .checks import check_keys, check_settings
@@ -148,7 +148,7 @@ def run_of(recipe: str, given: Mapping[str, Any], *, fine_tune: bool = False) ->
 
 def _is_fresh(family: str) -> bool:
     """Whether this names a family or one of its sizes, and not a checkpoint."""
-    return family in FAMILIES or family in SIZES
+    return family in NAMES
 
 
 def _sizes_for(family: str, model: Mapping[str, Any]) -> dict[str, Any]:

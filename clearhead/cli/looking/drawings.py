@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...bundle import load, spec_of
 from ...errors import InputError
-from ...families import FAMILIES, SIZES, family_and_config
+from ...families import NAMES, family_and_config
 from ...lens import PositionEffects, effects_in_model, position_effects, scheme_named, sentence, shape
 from ...lens.pictures import architecture, position_picture
 from ...nn import Model
@@ -90,7 +90,7 @@ def show_architecture(what: str, save: Path | None, *, json: bool) -> None:
 
 
 def _spec(what: str) -> tuple[str, Model]:
-    if what in {*SIZES, *FAMILIES} and not Path(what).exists():
+    if what in NAMES and not Path(what).exists():
         family, config = family_and_config(what)
         return what, spec_of(family, config, "tokens")
     bundle = load(what)

@@ -259,9 +259,11 @@ def logit_facts(trace: Trace) -> dict[str, Any]:
     return {"labels": lens.labels, "probabilities": lens.probabilities.tolist()}
 
 
-def routing(trace: Trace, kind: AttentionKind) -> None:
-    """The experts of the last tokens, by layer, and the load of every expert."""
+def routing(trace: Trace, kind: AttentionKind, only: int | None = None, *, saved: bool = False) -> None:
+    """The experts of the last tokens, by layer, and the load of every expert; of all layers, or one."""
     facts = routing_facts(trace, kind)
+    shown = [i for i, layer in enumerate(facts["layers"]) if only in (None, layer)]
+    facts |= {name: [facts[name][i] for i in shown] for name in ("layers", "chosen", "load")}
     names = facts["tokens"]
     last = range(max(0, len(names) - 8), len(names))
     listing = table("", *(names[t].replace("[", "\\[") for t in last))
@@ -274,7 +276,11 @@ def routing(trace: Trace, kind: AttentionKind) -> None:
     for layer, shares in zip(facts["layers"], facts["load"], strict=True):
         load.add_row(f"layer {layer}", *(f"{share:.0%}" for share in shares))
     OUT.print(load)
-    OUT.print("draw all tokens with --save experts.svg", style="dim")
+    if not saved:
+        OUT.print("draw all tokens with --save experts.svg", style="dim")
+    others = [other for other in trace.kinds if other != kind and trace.side_of(other) != facts["side"]]
+    if any(trace.expert_layers(trace.side_of(other)) for other in others):
+        OUT.print(f"the experts of the other tower: --kind {others[0]}", style="dim")
 
 
 def activations(trace: Trace) -> None:

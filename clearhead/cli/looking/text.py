@@ -103,9 +103,12 @@ def _run_trace(model: str, text: str | None, options: LookOptions) -> tuple[Bund
 def _check(trace: Trace, options: LookOptions) -> None:
     """Whatever does not exist is an error before the first line is printed."""
     kind = options.kind or trace.kinds[-1]
-    trace.attention(kind, -1 if options.layer is None else options.layer, options.head)
     if options.routing:
-        trace.routing(side=trace.side_of(kind))
+        trace.routing(options.layer, side=trace.side_of(kind))
+        if options.head is not None:
+            raise InputError("--routing shows experts, which have no heads: leave out --head")
+    elif not (options.logits or options.activations):
+        trace.attention(kind, -1 if options.layer is None else options.layer, options.head)
     if options.word is not None:
         rows.token_index(options.word, *trace.labels(kind))
 
@@ -159,7 +162,7 @@ def _print_trace(trace: Trace, options: LookOptions, names: dict[int, str]) -> N
     elif options.activations:
         rows.activations(trace)
     elif options.routing:
-        rows.routing(trace, kind)
+        rows.routing(trace, kind, options.layer, saved=options.save is not None)
     elif options.beams:
         rows.beams(trace)
     elif options.generate:
@@ -173,7 +176,7 @@ def _facts(
     bundle: Bundle | None, trace: Trace, options: LookOptions, compared: Comparison | None
 ) -> dict[str, Any]:
     kind, layer = options.kind or trace.kinds[-1], -1 if options.layer is None else options.layer
-    weights = trace.attention(kind, layer, options.head)
+    weights = trace.attention(kind, layer, options.head) if trace.heads(kind) else None
     facts: dict[str, Any] = {
         "title": trace.info.title,
         "notes": list(trace.notes),
@@ -183,7 +186,7 @@ def _facts(
             "kind": kind, "layer": layer % trace.layers(kind), "head": options.head,
             "rows": trace.labels(kind)[0], "columns": trace.labels(kind)[1],
             "weights": rows.rounded_values(weights if options.head is not None else weights.mean(0)),
-        },
+        } if weights is not None else None,
         "answer": asdict(answer_of(trace, _names(bundle))),
     }  # fmt: skip
     if compared is not None:

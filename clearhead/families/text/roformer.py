@@ -6,7 +6,7 @@ from ...errors import SpecError
 from ...nn import Labels, Rope, SingleStack, Tokens, Tower, Transform
 from ...weights import Ignore, Name, Table
 from ..family import Config, HeadKind
-from ..shared import activation, encoder_head_rules
+from ..shared import activation, encoder_head_rules, sinusoid_table
 from . import bert
 
 
@@ -43,7 +43,7 @@ def weights(c: Config, task: HeadKind) -> Table:
     return (
         *(rule for rule in bert.tower_rules("roformer.") if "position" not in rule.theirs),
         Name("roformer.embeddings_project.{p}", "tower.embed.project.{p}"),
-        Ignore("roformer.encoder.embed_positions.weight", "sines and cosines"),
+        Ignore("roformer.encoder.embed_positions.weight", "sines and cosines", value=sinusoid_table),
         *head,
     )
 

@@ -18,7 +18,7 @@ from ...nn import (
     Tower,
 )
 from ...nn.norm import RMS
-from ...weights import Alias, Name, Table
+from ...weights import Alias, Ignore, Name, Table
 from ..family import ONE_TOWER, Config, Family, HeadKind
 from ..shared import activation
 from ..two_towers import model_with_head, start_token
@@ -101,7 +101,11 @@ def weights(
         *_side_rules(
             "encoder", (encoder_attention, "attn", attention), ff, ours="tower" if alone else "encoder"
         ),
-        *(() if alone else decoder),
+        *(
+            (Ignore(PREFIX + "decoder.{rest}", "the decoder, which this head does not use"),)
+            if alone
+            else decoder
+        ),
         *_head_rules(c, task, shared),
     )
 

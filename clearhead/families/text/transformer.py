@@ -8,6 +8,7 @@ from dataclasses import replace
 from ...nn import EncoderDecoder, Model, Sinusoidal, Tokens, Tower, Xavier
 from ...weights import Ignore, Table
 from ..family import Config, HeadKind
+from ..shared import sinusoid_table
 from ..two_towers import model_with_head
 from . import bart
 
@@ -46,7 +47,8 @@ def weights(c: Config, task: HeadKind) -> Table:
 
 
 WAVE_RULES: Table = tuple(
-    Ignore(f"model.{side}.embed_positions.weight", "sines and cosines") for side in ("encoder", "decoder")
+    Ignore(f"model.{side}.embed_positions.weight", "sines and cosines", value=sinusoid_table)
+    for side in ("encoder", "decoder")
 )
 BASE = {
     "d_model": 512, "encoder_layers": 6, "encoder_ffn_dim": 2048, "encoder_attention_heads": 8,

@@ -10,11 +10,15 @@ from ...nn import (
     Adaptive,
     Attention,
     Block,
+    Experts,
+    FeedForward,
     Head,
     Labels,
     Model,
     NoPositions,
     Pooled,
+    Projection,
+    Softmax,
     Span,
     Tags,
     TokenHead,
@@ -72,9 +76,7 @@ def layer(block: Block, shape: str, *, masked: bool = False) -> list[Box]:
     parts = [Box("attn", f"{'masked ' if masked else ''}self-attention\n{_heads(block.attention)}")]
     if block.cross is not None:
         parts.append(Box("cross", f"cross-attention\n{_heads(block.cross)}"))
-    hidden = getattr(block.feedforward, "hidden", "")
-    act = getattr(block.feedforward, "act", "")
-    parts.append(Box("ff", f"feed-forward ({type(block.feedforward).__name__})\n{hidden} wide, {act}"))
+    parts.append(Box("ff", _feedforward(block.feedforward)))
     if block.aside is not None:
         parts.append(Box("attn", f"of the layer's input:\n{_heads(block.aside)}"))
     add = Box("norm", "add")
@@ -105,6 +107,14 @@ def _norm(norm: Norm) -> str:
     )
 
 
+def _feedforward(feedforward: FeedForward) -> str:
+    if isinstance(feedforward, Experts):
+        hidden, chosen = feedforward.expert.hidden, feedforward.router.chosen
+        return f"{feedforward.count} experts, {chosen} per token\n{hidden} wide, {feedforward.expert.act}"
+    wide, act = str(getattr(feedforward, "hidden", "")), getattr(feedforward, "act", "")
+    return f"feed-forward ({type(feedforward).__name__})\n{wide} wide, {act}"
+
+
 def _heads(attention: TokenMixer) -> str:
     if not isinstance(attention, Attention):
         return type(attention).__name__.lower()
@@ -113,8 +123,11 @@ def _heads(attention: TokenMixer) -> str:
         wording += f" over {attention.kv_heads} keys"
     if attention.window:
         wording += f", window {attention.window[0] + 1}"
-    kernel = type(attention.kernel).__name__
-    return wording if kernel == "Softmax" else f"{wording}, {kernel}"
+    if isinstance(attention.project, Projection):
+        wording += f", {type(attention.project).__name__}"
+    if isinstance(attention.kernel, Softmax):
+        return f"{wording}, sinks" if attention.kernel.sink else wording
+    return f"{wording}, {type(attention.kernel).__name__}"
 
 
 def _below(tower: Tower, length: str) -> list[Box]:
