@@ -38,7 +38,7 @@ COPIED_FILES = (
     "config_sentence_transformers.json",
 )
 
-NUMBERS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)  # of weights
+WEIGHT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)  # of weights
 MAX_NEW_NUMBERS = 2**24  # parameters that are not in the file, at most, if it holds fewer itself
 # What Python and torch raise for a config whose numbers are inconsistent.
 UNBUILDABLE = (
@@ -329,7 +329,7 @@ def _split_extras(tensors: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], 
 
 def _check_dtypes(loaded: weights.Loaded) -> None:
     for name, x in loaded.state.items():
-        if x.dtype not in NUMBERS:
+        if x.dtype not in WEIGHT_DTYPES:
             kind = str(x.dtype).removeprefix("torch.")
             raise LoadError(
                 f"{name} is {kind}; expected float32, float16 or bfloat16: quantized weights cannot be read "

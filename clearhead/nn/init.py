@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..errors import InputError
+from ..malloc import available_memory
 from ..spec import Spec
 from .block import BlockModule
 from .layers import InitDistribution, generator
@@ -127,3 +129,14 @@ def _draw(like: Tensor, distribution: InitDistribution, key: torch.Generator) ->
         edge = distribution.std * math.sqrt(3)
         return empty.uniform_(-edge, edge, generator=key)
     return empty.normal_(0.0, distribution.std, generator=key)
+
+
+def check_weights_fit(model: nn.Module, device: str) -> None:
+    """Raise a one-line error before more is allocated than there is."""
+    needed = sum(p.numel() * p.element_size() for p in model.parameters())
+    free = available_memory() if needed > 2**30 and torch.device(device).type == "cpu" else None
+    if free is not None and needed > free:
+        raise InputError(
+            f"a model of {needed / 1e9:.3g} GB does not fit into the {free / 1e9:.3g} GB that are free; "
+            f"make it smaller by its config, or count it without building: spec.count()"
+        )

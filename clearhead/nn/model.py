@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, SpecError, UnsupportedError
-from ..malloc import available_memory
 from ..spec import Spec
 from .argument_names import own_names
 from .cache import Cache
@@ -23,7 +22,7 @@ from .cache_precision import CachePrecision
 from .context import States
 from .experts import Experts
 from .heads import Head, WordHead
-from .init import Init, Normal, initialise
+from .init import Init, Normal, check_weights_fit, initialise
 from .long.segment_memory import SegmentMemory
 from .masks import Mask
 from .stack import Stack
@@ -105,7 +104,7 @@ class Model(Spec):
         self, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu"
     ) -> TransformerModel:
         model = self.empty().to(dtype)
-        _check_memory(model, device)
+        check_weights_fit(model, device)
         model.to_empty(device=device)
         initialise(model, self.init, seed)
         return model
@@ -257,17 +256,6 @@ class SingleStackModel(TransformerModel):
                 f"needs relative ones, such as RelativeWaves or Alibi"
             )
         return SegmentMemory(self.spec.tower.depth, length)
-
-
-def _check_memory(model: nn.Module, device: str) -> None:
-    """Raise a one-line error before more is allocated than there is."""
-    needed = sum(p.numel() * p.element_size() for p in model.parameters())
-    free = available_memory() if needed > 2**30 and torch.device(device).type == "cpu" else None
-    if free is not None and needed > free:
-        raise InputError(
-            f"a model of {needed / 1e9:.3g} GB does not fit into the {free / 1e9:.3g} GB that are free; "
-            f"make it smaller by its config, or count it without building: spec.count()"
-        )
 
 
 def check_head(head: Head, tower: Tower) -> None:

@@ -25,13 +25,13 @@ CHANGES = [
 ]
 
 
-def from_or_to_the_first(family: Family, before: str, after: str) -> bool:
-    return next(iter(family.architectures)) in (before, after)
+def from_the_first(family: Family, before: str, after: str) -> bool:
+    return next(iter(family.architectures)) == before
 
 
 @pytest.mark.parametrize(
     ("family", "before", "after"),
-    combinations(CHANGES, lambda family, *heads: "-".join((family.name, *heads)), from_or_to_the_first),
+    combinations(CHANGES, lambda family, *heads: "-".join((family.name, *heads)), from_the_first),
 )
 def test_a_new_head_is_what_transformers_reads(
     family: Family, before: str, after: str, tmp_path: Path

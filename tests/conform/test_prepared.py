@@ -6,7 +6,7 @@ rounding can do at most, and measured for the whole model. These matrices are co
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -36,15 +36,20 @@ from clearhead.engine import PRECISIONS, preparation, prepare_model
 NAMES = list(zoo.EVERY)
 
 
+def one_in_turn(name: str, precision: str) -> bool:
+    return precision == PRECISIONS[NAMES.index(name) % len(PRECISIONS)]
+
+
 def int8_and_another(name: str, precision: str) -> bool:
-    others = [known for known in PRECISIONS if known != "int8"]
-    return precision in ("int8", others[NAMES.index(name) % len(others)])
+    return precision == "int8" or one_in_turn(name, precision)
 
 
-MODELS_AND_PRECISIONS = pytest.mark.parametrize(
-    ("name", "precision"),
-    combinations(itertools.product(NAMES, PRECISIONS), lambda *case: "-".join(case), int8_and_another),
-)
+def models_and_precisions(in_every_run: Callable[[str, str], bool]) -> pytest.MarkDecorator:
+    pairs = itertools.product(NAMES, PRECISIONS)
+    cases = combinations(pairs, lambda *case: "-".join(case), in_every_run)
+    return pytest.mark.parametrize(("name", "precision"), cases)
+
+
 # Between a row alone and in a padded batch, of the norm of the output.
 COMPANY = {"float32": 1e-5, "bfloat16": 5e-3, "int8": 1e-2, "int8-fine": 1e-3, "int4": 5e-3}
 PLAIN = [(reference,) for name, reference in REFERENCES.items() if name.endswith("/plain")]
@@ -84,7 +89,7 @@ def check(
     assert output.shape == wanted.shape and apart(output, wanted) < INPUT_ROUNDING[precision]
 
 
-@MODELS_AND_PRECISIONS
+@models_and_precisions(int8_and_another)
 def test_every_choice_of_the_core(name: str, precision: str) -> None:
     spec = zoo.EVERY[name]
     model = prepare_model(spec.build(), precision)
@@ -93,7 +98,7 @@ def test_every_choice_of_the_core(name: str, precision: str) -> None:
     assert [name for name, x in layers.items() if ".blocks." in name and x.product is None] == []
 
 
-@MODELS_AND_PRECISIONS
+@models_and_precisions(one_in_turn)
 @torch.inference_mode()
 def test_the_company_of_a_row_changes_no_bit(name: str, precision: str) -> None:
     """In a batch of the same shape: other rows may hold anything."""
@@ -104,7 +109,7 @@ def test_the_company_of_a_row_changes_no_bit(name: str, precision: str) -> None:
     zoo.assert_same_bits(spec, zoo.run(model, source, target)[:1], output[:1])
 
 
-@MODELS_AND_PRECISIONS
+@models_and_precisions(one_in_turn)
 @torch.inference_mode()
 def test_a_row_alone_is_the_row_in_a_padded_batch(name: str, precision: str) -> None:
     """Up to the last digits of attention, norms and plain layers, whose sums depend on shapes: these may move

@@ -149,7 +149,10 @@ VARIANTS: dict[str, tuple[dict[str, Any], str]] = {
     "other head": ({"architectures": ["LlamaForDocumentQA"]}, "LLaMA has LlamaForCausalLM"),
     "no class": ({"architectures": ["Llama"]}, "architectures names 'Llama'"),
     "fp8": ({"quantization_config": {"quant_method": "fp8"}}, "quantized as 'fp8' (quantization_config)"),
-    "gptq": ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "load the original checkpoint"),
+    "gptq": (
+        {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+        "load a version of it in bfloat16",
+    ),
     "mxfp4": ({"quantization_config": {"quant_method": "mxfp4"}}, "precision='int8' or 'int4'"),
     "bits": ({"quantization_config": {"bits": 4}}, "quantized as quantization_config {'bits': 4}"),
 }

@@ -50,7 +50,7 @@ def _llama_config(c: Config) -> Config:
     return Config({"attention_bias": False, "mlp_bias": False, "head_dim": None, **c})
 
 
-NAMES = {x: f"{x}_proj" for x in ("gate", "up", "down")}
+THEIR_NAMES = {x: f"{x}_proj" for x in ("gate", "up", "down")}
 THEIR_MLP = "model.layers.{i}.mlp."
 
 
@@ -58,14 +58,17 @@ def qwen2_weights(c: Config, task: HeadKind) -> Table:
     ours = "tower.blocks.{i}.ff."
     return (
         *qwen2.FAMILY.weights(c, task),
-        *expert_rules(THEIR_MLP, NAMES, router="gate.{p}"),
-        *(Name(f"{THEIR_MLP}shared_expert.{NAMES[x]}.{{p}}", f"{ours}shared.{x}.{{p}}") for x in NAMES),
+        *expert_rules(THEIR_MLP, THEIR_NAMES, router="gate.{p}"),
+        *(
+            Name(f"{THEIR_MLP}shared_expert.{THEIR_NAMES[x]}.{{p}}", f"{ours}shared.{x}.{{p}}")
+            for x in THEIR_NAMES
+        ),
         Name(THEIR_MLP + "shared_expert_gate.weight", ours + "shared_gate.weight"),
     )
 
 
 def qwen3_weights(c: Config, task: HeadKind) -> Table:
-    return qwen3.weights(c, task) + expert_rules(THEIR_MLP, NAMES, router="gate.{p}")
+    return qwen3.weights(c, task) + expert_rules(THEIR_MLP, THEIR_NAMES, router="gate.{p}")
 
 
 DEFAULTS: dict[str, Any] = {
