@@ -18,6 +18,8 @@ from . import t5
 def spec(c: Config, task: HeadKind) -> Model:
     if c["router_dtype"] != "float32":
         raise SpecError(f"router_dtype is {c['router_dtype']!r}; only 'float32' can be built here")
+    if task not in ONE_TOWER and c.get("is_encoder_decoder") is False:  # as theirs writes for encoders alone
+        raise SpecError("is_encoder_decoder is false; a model with both towers needs true")
     act, dropout = activation(c["dense_act_fn"]), c["dropout_rate"]
     experts = Experts(
         count=c["num_experts"],
