@@ -119,6 +119,7 @@ BY_NAME: dict[str, ValueKind] = {
     "num_experts": INTEGER.or_null(),
     "q_lora_rank": INTEGER.or_null(),
     "num_key_value_heads": INTEGER.or_null(),
+    "num_decoder_layers": INTEGER.or_null(),
     "head_dim": INTEGER.or_null(),
     "pos_att_type": ValueKind(
         lambda value: STRING_VALUE.accepts(value) or STRINGS.accepts(value), "a string or a list of strings"
