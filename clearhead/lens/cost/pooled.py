@@ -84,7 +84,7 @@ def check_is_counted(attention: TokenMixer, positions: PositionCost) -> None:
         )
 
 
-@lru_cache(maxsize=64)  # the shapes of one model are asked for often, and counting runs all its layers
+@lru_cache(maxsize=64)  # the shapes of one model recur, and counting runs all its layers
 def _counted(spec: Tower, shape: HiddenShape) -> list[PartCost]:
     size = (shape.batch, shape.length, shape.width)
     return count_steps(spec, spec.build, _run_layers, size, shape)
