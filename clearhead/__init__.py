@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .bundle import Bundle, build, from_pretrained, load, save
+    from .bundle import Bundle, build, from_pretrained, load, save, tune
     from .families import families
     from .recipes import train
     from .spec import Spec
 
 __version__ = "0.1.0"
-__all__ = ["load", "from_pretrained", "save", "build", "train", "families", "Bundle", "Spec"]
+__all__ = ["load", "from_pretrained", "save", "build", "train", "tune", "families", "Bundle", "Spec"]
 
 _PACKAGES = {
     "load": ".bundle",
@@ -29,11 +29,11 @@ _PACKAGES = {
 
 
 # Packages for those who write their own parts: `ch.nn.Recorder` needs no import of its own.
-_PARTS = ("nn", "spec", "text", "data", "tasks", "generate", "lens", "recipes", "store", "tune", "weights")
+_PARTS = ("nn", "spec", "text", "data", "tasks", "generate", "lens", "recipes", "store", "weights")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "train" or name in _PARTS:  # `train` is a package that can be called
+    if name in ("train", "tune") or name in _PARTS:  # packages that can be called
         return import_module(f".{name}", __name__)
     if name not in _PACKAGES:
         raise AttributeError(f"module 'clearhead' has no attribute {name!r}")

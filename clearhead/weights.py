@@ -8,8 +8,8 @@ hand. A tensor that no rule matches is an error, in both directions.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -136,6 +136,30 @@ WeightRule = Name | Fused | Stacked | Alias | Ignore
 Table = tuple[WeightRule, ...]
 
 
+@dataclass(frozen=True)
+class StoredMatrix:
+    """A linear layer of a checkpoint: the layers here that it becomes, and how their rows alternate in it."""
+
+    parts: tuple[str, ...]  # addresses of modules
+    rule: Name | Fused
+
+    def join(self, pieces: Sequence[Tensor]) -> Tensor:
+        """Rows of every part, (outputs, ...) or (outputs,), as the rows of the whole."""
+        if isinstance(self.rule, Name):
+            return pieces[0]
+        names = [str(i) for i in range(len(self.parts))]
+        return self._plain.export(dict(zip(names, pieces, strict=True)), {})
+
+    def split(self, x: Tensor) -> list[Tensor]:
+        """The inverse of `join`."""
+        return [x] if isinstance(self.rule, Name) else list(self._plain.load(x, {}).values())
+
+    @property
+    def _plain(self) -> Fused:
+        assert isinstance(self.rule, Fused)
+        return replace(self.rule, parts=tuple(str(i) for i in range(len(self.parts))), transpose=False)
+
+
 @dataclass
 class Loaded:
     """The result of applying a table to a checkpoint: our tensors, and how each of theirs was used."""
@@ -226,6 +250,24 @@ def their_names(ours: Iterable[str], table: Table) -> dict[str, tuple[str, ...]]
         if isinstance(rule, Name | Fused | Stacked)
         for name, (_, parts) in _tensors_of(rule, ours).items()
     }
+
+
+def stored_matrices(ours: Iterable[str], table: Table) -> dict[str, StoredMatrix]:
+    """The linear layers of a checkpoint by name, out of the names of parameters here.
+
+    Left out are experts, and matrices that are no plain linear layers there, as they have more dimensions.
+    """
+    ours = list(ours)
+    found: dict[str, StoredMatrix] = {}
+    for rule in table:
+        shaped = isinstance(rule, Name) and (rule.heads or rule.leading)
+        if not isinstance(rule, Name | Fused) or shaped or any("{e}" in part for part in rule.parts):
+            continue
+        for name, (_, parts) in _tensors_of(rule, ours).items():
+            if name.endswith(".weight") and all(part.endswith(".weight") for part in parts):
+                modules = tuple(part.removesuffix(".weight") for part in parts)
+                found[name.removesuffix(".weight")] = StoredMatrix(modules, rule)
+    return found
 
 
 def export_aliases(ours: Mapping[str, Tensor], table: Table, names: Iterable[str]) -> StateDict:

@@ -13,11 +13,12 @@ from .prediction import question_of_choice
 from .report import Report
 from .saving import save, saved_weights
 from .specs import spec_of
+from .tuning import model_names, tune
 
 __all__ = [
-    "Bundle", "Report", "build", "load", "from_pretrained", "save",
+    "Bundle", "Report", "build", "load", "from_pretrained", "save", "tune",
     # for the other packages
     "ablations", "apply_edits", "parse", "text_generator", "open_mapped", "spec_of", "Guess", "Prediction",
     "saved_weights", "stored_labels", "count_cut", "DEFAULT_POOLING", "POOLS", "question_of_choice",
-    "with_head",
+    "with_head", "model_names",
 ]  # fmt: skip

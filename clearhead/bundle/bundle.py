@@ -26,6 +26,7 @@ from .preparing import prepare_bundle
 from .saving import save
 from .their_arguments import DTYPE_NAMES, as_dtype
 from .tracing import Text, trace
+from .tuning import merged
 
 
 @dataclass(repr=False)
@@ -227,6 +228,14 @@ class Bundle(BundleParts):
         reads text and target as a pair.
         """
         return trace(self, text, target, generate=generate, beams=beams, limit=max_new_tokens)
+
+    def merged(self) -> Bundle:
+        """A tuned bundle with its adapter in the weights: the same outputs, without anything beside them.
+
+        Sums are computed in float64 and rounded once. Layers without an adapter share their weights with
+        this bundle. Adapters that act between layers (bottlenecks, virtual tokens) cannot be merged.
+        """
+        return merged(self)
 
     def without(self, *parts: str, set: Mapping[str, Value] | None = None) -> Bundle:
         """This bundle with parts of its model switched off (`"head:3.7"`, `"positions"`), or replaced.

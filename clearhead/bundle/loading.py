@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,17 @@ from ..errors import ClearheadError, InputError, LoadError, SpecError, reason, s
 from ..families import FAMILIES, Config, Family, explain_unsupported
 from ..nn import Model, Tower, check_cache_precision, initialise
 from ..readfile import read_file
-from ..store import FileVersion, read_folder, resolve
+from ..store import (
+    ADAPTER_CONFIG,
+    AdapterFolder,
+    FileVersion,
+    is_adapter_folder,
+    read_adapter_folder,
+    read_folder,
+    resolve,
+)
 from ..text import Tokenizer
+from .adapters import check_base, edit_of, find_base, head_of, with_adapter
 from .bundle import Bundle
 from .edits import apply_edits, check_edits, edits_as_text
 from .heads import change_head, without_old_head
@@ -58,11 +67,17 @@ def load(
     edit: Mapping[str, Any] | None = None,
     head: str | None = None,
     labels: Sequence[str] | None = None,
+    adapter: str | Path | None = None,
+    any_base: bool = False,
     allow_missing: Sequence[str] = (),
     seed: int = 0,
     **theirs: Any,
 ) -> Bundle:
     """Load a checkpoint as a bundle, ready for inference. A local path never accesses the network.
+
+    `name` may be the folder of an adapter (of `ch.tune`, of PEFT or of the library adapters): its base is
+    found on this machine. `adapter` is such a folder, to be put over the model `name`; that these are the
+    weights it was trained over is checked, unless `any_base` is set.
 
     `dtype` None keeps the stored one. `device` is "cpu", "cuda", "cuda:1", "mps", or "auto": the best one
     that is there. `precision` prepares the model for fast inference on this CPU,
@@ -80,21 +95,32 @@ def load(
     dtype, device = their_arguments(theirs, dtype, device)
     number = as_dtype(dtype)
     device = None if device is None else choose_device(device)
-    bundle = open_mapped(name, edit=edit, head=head, labels=labels, allow_missing=allow_missing, seed=seed)
     if precision is not None and quantize is not None:
         raise InputError("precision and quantize are two names for one setting; give one of them")
     precision = precision or quantize
-    converted = number is not None or device is not None or resolve(name).suffix == ".gguf"
+    if keep and precision is None:
+        raise InputError("keep=True keeps quantized weights: give a precision as well, such as 'int8'")
+    bundle, over = _open(
+        name,
+        adapter,
+        any_base=any_base,
+        edit=edit,
+        head=head,
+        labels=labels,
+        allow_missing=allow_missing,
+        seed=seed,
+    )
+    converted = number is not None or device is not None or not bundle.weight_files
     if number is not None or device is not None:
         bundle.model.to(device=device, dtype=number)
     if cache_precision is not None:
         bundle.model.cache_precision = check_cache_precision(cache_precision)
+    if precision is None:
+        layout.for_inference(bundle.model, mapped=not converted)
+    if over is not None:
+        bundle = with_adapter(bundle, over)
     if precision is not None:
         prepare_bundle(bundle, precision, keep=keep, just_loaded=not converted)
-        return bundle
-    if keep:
-        raise InputError("keep=True keeps quantized weights: give a precision as well, such as 'int8'")
-    layout.for_inference(bundle.model, mapped=not converted)
     return bundle
 
 
@@ -107,13 +133,64 @@ def open_mapped(
     edit: Mapping[str, Any] | None = None,
     head: str | None = None,
     labels: Sequence[str] | None = None,
+    adapter: str | Path | None = None,
+    any_base: bool = False,
     allow_missing: Sequence[str] = (),
     seed: int = 0,
 ) -> Bundle:
     """As `load`, but weights stay memory-mapped: for inspecting and converting, not for inference."""
-    path = resolve(name)
+    bundle, over = _open(
+        name,
+        adapter,
+        any_base=any_base,
+        edit=edit,
+        head=head,
+        labels=labels,
+        allow_missing=allow_missing,
+        seed=seed,
+    )
+    return bundle if over is None else with_adapter(bundle, over)
+
+
+def _open(
+    name: str | Path,
+    adapter: str | Path | None,
+    *,
+    any_base: bool,
+    edit: Mapping[str, Any] | None,
+    head: str | None,
+    labels: Sequence[str] | None,
+    allow_missing: Sequence[str],
+    seed: int,
+) -> tuple[Bundle, AdapterFolder | None]:
+    """The model, with weights that stay memory-mapped, and the adapter that is to be put over it."""
+    path, over = resolve(name), None
+    if is_adapter_folder(path):
+        if adapter is not None:
+            raise InputError(f"{name} is an adapter itself; give its base, or the adapter alone")
+        over = read_adapter_folder(path)
+        name = path = find_base(over)
+    elif adapter is not None:
+        over = read_adapter_folder(_adapter_path(adapter))
+    if over is not None:
+        own_head, own_labels = head_of(over)
+        head, labels = (own_head, own_labels) if head is None else (head, labels)
+        edit = {**edit_of(over), **check_edits(edit)}
     found = _gguf(path) if path.suffix == ".gguf" else _folder(path)
-    return _assemble(found, edit=edit, head=head, labels=labels, allow_missing=allow_missing, seed=seed)
+    if over is not None and over.tokenizer is not None:
+        found = replace(found, tokenizer=over.tokenizer)
+    bundle = _assemble(found, edit=edit, head=head, labels=labels, allow_missing=allow_missing, seed=seed)
+    bundle.loaded_from = str(name)
+    if over is not None:
+        check_base(bundle, over, any_base=any_base)
+    return bundle, over
+
+
+def _adapter_path(adapter: str | Path) -> Path:
+    path = resolve(adapter)
+    if not is_adapter_folder(path):
+        raise LoadError(f"{path} is no adapter: it has no {ADAPTER_CONFIG}, or is a model of its own")
+    return path
 
 
 def with_head(

@@ -13,6 +13,7 @@ from ..families import Family, HeadKind
 from ..nn import Model, TransformerModel
 from ..store import FileVersion
 from ..text import Tokenizer
+from ..tune import AttachedTuning
 from .report import Report
 
 
@@ -32,15 +33,22 @@ class BundleParts:
     edits: dict[str, str] = field(default_factory=dict)  # changes of the family's spec
     files: dict[str, bytes] = field(default_factory=dict)  # copied unchanged when the bundle is saved
     weight_files: tuple[FileVersion, ...] = ()  # safetensors files that the weights were loaded from
+    loaded_from: str | None = None  # a folder, a file or a hub id
+    tuning: AttachedTuning | None = None  # what was added to the model of `base`
+    base: BundleParts | None = None  # the bundle before it was tuned, with the same weights
+    adapter_kept: dict[str, Any] = field(default_factory=dict)  # adapter_config.json as it was read
     scores: dict[str, float] = field(default_factory=dict)  # on validation rows, if it was just trained
 
     def __repr__(self) -> str:
         name = self.family.title if self.family else type(self.spec).__name__
-        return f"Bundle({name}, {self.parameters:,} parameters)"
+        tuned = "" if self.tuning is None else f", tuned by {type(self.tuning.value).__name__}"
+        return f"Bundle({name}, {self.parameters:,} parameters{tuned})"
 
     @property
     def parameters(self) -> int:
         """Number of parameters, which quantization does not change."""
+        if self.tuning is not None:
+            return sum(p.numel() for p in self.model.parameters())
         return self.spec.count()
 
     @property

@@ -19,6 +19,7 @@ class Report:
     reasons: dict[str, str] = field(default_factory=dict)  # why each of them is not used
     fresh: tuple[str, ...] = ()  # parameters that no file has and that are initialised instead
     dropped: tuple[str, ...] = ()  # tensors of a head that was replaced by another
+    merged: float | None = None  # of merged adapters: the largest difference to the tuned model
     bare: bool = False  # names have no prefix, as those of base models
 
     @staticmethod
@@ -46,4 +47,6 @@ class Report:
             f", made new: {self.fresh[0]}" + (", ..." if len(self.fresh) > 1 else "") if self.fresh else ""
         )
         parts.append(f"{len(self.fresh)} missing{named}")
+        if self.merged is not None:
+            parts.append(f"adapter merged, largest difference {self.merged:.1e} on random tokens")
         return " · ".join(parts)

@@ -13,12 +13,19 @@ from ..engine import stored_parameters
 from ..errors import SpecError
 from ..families import Family, normalize_config
 from ..store import write_folder
+from .adapters import is_adapter, save_adapter
 from .parts import BundleParts
 from .specs import EXTRA, added_parameters, spec_of
 
 
 def save(bundle: BundleParts, folder: str | Path) -> None:
-    """Write a folder. Loading and saving a checkpoint gives the same tensors under the same names."""
+    """Write a folder. Loading and saving a checkpoint gives the same tensors under the same names.
+
+    Of a tuned bundle its adapter is written, unless parameters of the model itself learned (`Full`).
+    """
+    if is_adapter(bundle):
+        save_adapter(bundle, folder)
+        return
     family = bundle.family
     if family is None:
         raise SpecError(

@@ -22,6 +22,7 @@ from .preparing import (
     prepare_model,
     product_shapes,
     quantized_matrices,
+    share_preparation,
     step_bytes,
     stored_parameters,
     unprepare,
@@ -34,7 +35,7 @@ __all__ = [
     "give_back_pages", "private_bytes", "trim_heap", "are_as_in_file",
     "KeptError", "KeptKind", "KeptReader", "KeptWriter", "QuantizedMatrix", "QuantizedWeights", "SourceFile",
     "PackProgress", "Preparation", "input_squares", "prepare_model", "preparation", "stored_parameters",
-    "unprepare", "weight_bytes", "drop_stale_products", "quantized_matrices",
+    "unprepare", "weight_bytes", "drop_stale_products", "quantized_matrices", "share_preparation",
     # for captured decode steps
     "Product", "AsymmetricProduct", "INT8_LEVELS", "apply_product", "int8_operator", "kernels",
     # for benchmarks and the doctor

@@ -97,6 +97,8 @@ def dequantize(weights: Int4Weights) -> Tensor:
 class Int4Product(Product):
     """An int4 matrix. Its operator has no bias, so one is added in float32."""
 
+    is_quantized = True
+
     name = "int4"
     takes = torch.bfloat16
 

@@ -69,6 +69,8 @@ def quantize_rows(*weights: Tensor) -> Int8Weights:
 class Int8Product(Product):
     """An int8 matrix. `pack` returns the fast variant if this machine supports it."""
 
+    is_quantized = True
+
     def __init__(self, weights: Int8Weights, bias_O: Tensor | None) -> None:
         self.out_features, self.in_features = weights.codes_OI.shape
         self.bytes = self.out_features * (self.in_features + (4 if bias_O is None else 8))

@@ -17,7 +17,7 @@ docs/exactness.md lists what else identical bits depend on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +30,10 @@ ALIGNMENT = 64  # bytes: what torch itself allocates at, and the widest load of 
 
 
 @torch.no_grad()
-def for_inference(model: nn.Module, *, mapped: bool = False) -> None:
+def for_inference(model: nn.Module, *, mapped: bool = False, only_trained: bool = False) -> None:
     """Lay out every parameter for inference. Parameters that already have the layout are not copied.
+
+    `only_trained` leaves those alone that require no gradient: another tree of modules shares them.
 
     `mapped` says that they are views of a file: such a view takes no memory, so it is kept beside the copy,
     and `use_mapped` can drop the copy again.
@@ -39,6 +41,8 @@ def for_inference(model: nn.Module, *, mapped: bool = False) -> None:
     by_inputs = {id(x) for x in _matrices(model) if x.device.type == "cpu" and x.dtype == torch.float32}
     views = {parameter: parameter.data for parameter in model.parameters()}
     for parameter in model.parameters():
+        if only_trained and not parameter.requires_grad:
+            continue
         if id(parameter) in by_inputs:
             parameter.data = aligned_contiguous(parameter.data.t()).t()
         else:
@@ -61,6 +65,15 @@ def use_mapped(model: nn.Module) -> None:
     views.clear()
 
 
+def share_mapped(model: nn.Module, tree: nn.Module, parameters: Mapping[nn.Parameter, nn.Parameter]) -> None:
+    """Let a second tree over the same weights know the views of their file; `parameters` are its own."""
+    views: dict[nn.Parameter, Tensor] | None = getattr(model, "mapped_views", None)
+    if views is not None:
+        tree.mapped_views = MappedViews(  # type: ignore[assignment]
+            {parameters[p]: view for p, view in views.items() if p in parameters}
+        )
+
+
 class MappedViews(dict[nn.Parameter, Tensor]):
     """The view of its file for each parameter that was copied from one."""
 
@@ -74,9 +87,11 @@ def stamp(x: Tensor) -> Stamp:
 
 
 @torch.no_grad()
-def for_training(model: nn.Module) -> None:
+def for_training(model: nn.Module, *, only_trained: bool = False) -> None:
     """Make every parameter contiguous, in memory that is not shared with anything else."""
     for parameter in model.parameters():
+        if only_trained and not parameter.requires_grad:
+            continue
         parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -133,6 +133,29 @@ def _bind(group: _Group, product: Product, done: Preparation) -> None:
         layer.product = bound = BoundProduct(fused, index, weight, bias)
         done.packed.add(bound, weight, bias)
     done.products.append(product)
+
+
+def share_preparation(
+    model: nn.Module, tree: nn.Module, parameters: Mapping[nn.Parameter, nn.Parameter]
+) -> None:
+    """Let a second tree over the same weights compute with the products of the first.
+
+    `parameters` are those of the tree by those of the model. The model may be prepared anew, or no more,
+    without an effect on the tree, and the other way round.
+    """
+    layout.share_mapped(model, tree, parameters)
+    done = preparation(model)
+    if done is None:
+        return
+    fused: dict[FusedProduct, FusedProduct] = {}
+    for module in tree.modules():
+        if isinstance(module, LinearLayer | TokenLogits) and isinstance(module.product, BoundProduct):
+            old = module.product.fused
+            module.product = module.product.shared(
+                fused.setdefault(old, FusedProduct(old.product, old.widths))
+            )
+    converted = {parameters[p]: stored for p, stored in done.converted.items() if p in parameters}
+    tree.prepared = replace(done, converted=converted, trainable=[])  # type: ignore[assignment]
 
 
 def quantized_matrices(model: TransformerModel, precision: InferencePrecision) -> dict[str, QuantizedMatrix]:

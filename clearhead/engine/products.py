@@ -34,6 +34,7 @@ class Product:
     def __call__(self, x: Tensor) -> Tensor:
         return apply_product(x, self)
 
+    is_quantized: ClassVar[bool] = False
     takes: torch.dtype = torch.float32  # the number of the rows that `multiply` takes
     gives: torch.dtype = torch.float32  # and of its results
 
@@ -164,6 +165,11 @@ class FusedProduct:
         self._pending = (x, slices) if slices else (None, {})
         return output
 
+    def dequantized(self, i: int) -> Tensor:
+        """The matrix of one layer, in float32."""
+        start = sum(self.widths[:i])
+        return self.product.dequantized()[start : start + self.widths[i]]
+
     def leave(self, i: int) -> None:
         """Layer `i` computes with its parameters now: a slice kept for it would never be asked for."""
         if i in self._using:
@@ -180,6 +186,8 @@ class BoundProduct:
     It holds on to their memory: were that freed, other weights could be given the same address.
     """
 
+    is_base = False  # whether its layer belongs to a model whose adapters are trained
+
     def __init__(self, fused: FusedProduct, index: int, weight: Tensor, bias: Tensor | None) -> None:
         self.fused, self.index = fused, index
         self._held: Sequence[Tensor] = [x.detach() for x in (weight, bias) if x is not None]
@@ -191,6 +199,22 @@ class BoundProduct:
             return True
         self.fused.leave(self.index)
         return False
+
+    @property
+    def trains_adapters(self) -> bool:
+        return self.is_base and self.fused.product.is_quantized
+
+    def dequantized(self) -> Tensor:
+        return self.fused.dequantized(self.index)
+
+    def shared(self, fused: FusedProduct) -> BoundProduct:
+        """The same for a layer of another tree of modules that has the same weights, and adapters.
+
+        `fused` is the product there: it has the same matrix, and keeps the outputs of its own tree.
+        """
+        other = copy.copy(self)
+        other.fused, other.is_base = fused, True
+        return other
 
     def expire(self) -> None:
         """From now on the layer computes with its parameters."""

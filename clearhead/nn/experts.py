@@ -222,7 +222,7 @@ class RouterModule(nn.Module):
             x_BTD = x_BTD * torch.empty_like(x_BTD).uniform_(1 - spec.jitter, 1 + spec.jitter)
         if not spec.wide:
             return widen(self.linear(x_BTD))
-        weight, bias = self.linear.weight, self.linear.bias
+        weight, bias = self.linear.matrix, self.linear.bias
         # Autocast would round the input of the product again.
         kind = x_BTD.device.type
         rounds = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)

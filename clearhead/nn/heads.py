@@ -21,7 +21,6 @@ from .embed import Embed, Tokens
 from .feedforward import ACTIVATION_SAVES, ACTIVATIONS, Activation
 from .layers import LayerProduct, LinearLayer, linear
 from .norm import Norm, soft_cap
-from .products import training_linear
 
 
 class Head(Spec):
@@ -145,9 +144,11 @@ class TokenLogits(nn.Module):
         x = x_BTD if self.transform is None else self.transform(x_BTD)
         weight = table_VD if self.weight is None else self.weight
         x = x if self.scale == 1.0 else x * self.scale
-        if self.training:
-            return soft_cap(training_linear(x, weight, self.bias), self.cap)
-        return soft_cap(linear(x, weight, self.bias, self.product), self.cap)
+        return soft_cap(self.multiply(x, weight), self.cap)
+
+    def multiply(self, x: Tensor, weight_VD: Tensor) -> Tensor:
+        """The product with the vocabulary."""
+        return linear(x, weight_VD, self.bias, self.product, training=self.training)
 
 
 class TransformLayer(nn.Module):

@@ -128,7 +128,7 @@ class LatentAttention(SelfAttention):
         A score is q . (W_k c) = (W_k' q) . c, and a sum of values W_v c is W_v times the sum of c: attention
         is over the short vectors c themselves, as if they were the keys and values of one shared head.
         """
-        up_HEC = self.kv_up.weight.view(-1, self.plain + self.value_dim, self.rank).to(q.dtype)
+        up_HEC = self.kv_up.matrix.view(-1, self.plain + self.value_dim, self.rank).to(q.dtype)
         k_up, v_up = torch.split(up_HEC, [self.plain, self.value_dim], dim=1)
         q = torch.cat([q @ k_up, q_rotated], dim=-1)
         k = torch.cat([latent, k_rotated], dim=-1)

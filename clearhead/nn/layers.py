@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from .products import training_linear
+from .products import training_linear, training_linear_frozen
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,6 +55,13 @@ class LayerProduct(Protocol):
 
     def __call__(self, x: Tensor) -> Tensor: ...
 
+    @property
+    def trains_adapters(self) -> bool:
+        """Whether training computes with the quantized weights, too: they are frozen, and adapters learn."""
+
+    def dequantized(self) -> Tensor:
+        """The matrix it multiplies by, in float32."""
+
 
 class LinearLayer(nn.Linear):
     product: LayerProduct | None = None
@@ -62,14 +69,23 @@ class LinearLayer(nn.Linear):
     def reset_parameters(self) -> None:
         """Left empty on purpose."""
 
+    @property
+    def matrix(self) -> Tensor:
+        """The matrix, for code that multiplies by it in another way than a call does."""
+        return self.weight
+
     def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            return training_linear(x, self.weight, self.bias)
-        return linear(x, self.weight, self.bias, self.product)
+        return linear(x, self.weight, self.bias, self.product, training=self.training)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None, product: LayerProduct | None) -> Tensor:
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, product: LayerProduct | None, *, training: bool
+) -> Tensor:
     """`F.linear`, or the packed product that computes the same."""
+    if training:
+        if product is not None and product.trains_adapters:
+            return training_linear_frozen(x, product.dequantized, bias)
+        return training_linear(x, weight, bias)
     if product is None:
         return F.linear(x, weight, bias)
     if product.fits(x, weight, bias):

@@ -8,6 +8,7 @@ Shape suffixes: N vectors, I inputs, O outputs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,6 +27,13 @@ def training_linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tens
         product: Tensor = apply(x, weight_OI, bias_O)
         return product
     return F.linear(x, weight_OI, bias_O)
+
+
+def training_linear_frozen(x: Tensor, matrix: Callable[[], Tensor], bias_O: Tensor | None) -> Tensor:
+    """As `training_linear` with weights that are not trained: they are made when needed, and kept nowhere."""
+    apply: Any = FrozenLinear.apply
+    product: Tensor = apply(x, matrix, bias_O)
+    return product
 
 
 def _is_for_onednn(x: Tensor, weight_OI: Tensor) -> bool:
@@ -55,6 +63,26 @@ class OneDnnLinear(torch.autograd.Function):
             _product(grad, weight_OI.t()) if for_x else None,
             _transposed_product(grad_NO, x_NI) if for_weight else None,
             grad_NO.sum(0) if for_bias else None,
+        )
+
+
+class FrozenLinear(torch.autograd.Function):
+    """x W' + b with gradients for x and b alone; of a quantized matrix one float copy exists at a time."""
+
+    @staticmethod
+    def forward(fx: Any, x: Tensor, matrix: Callable[[], Tensor], bias_O: Tensor | None) -> Tensor:
+        fx.matrix, fx.number = matrix, x.dtype
+        return training_linear(x, matrix().to(x.dtype), None if bias_O is None else bias_O.to(x.dtype))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(fx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
+        for_x, _, for_bias = fx.needs_input_grad
+        weight_OI = fx.matrix().to(grad.dtype) if for_x else None
+        return (
+            None if weight_OI is None else training_linear(grad, weight_OI.t(), None).to(fx.number),
+            None,
+            grad.flatten(0, -2).sum(0) if for_bias else None,
         )
 
 

@@ -13,18 +13,26 @@ from .shards import INDEX_FILE, SHARD_NAME, is_weights
 CONFIG_FILE = "config.json"
 
 
-def move_into_place(staging: Path, folder: Path, names: Sequence[str], outdated: Sequence[str] = ()) -> None:
+def move_into_place(
+    staging: Path,
+    folder: Path,
+    names: Sequence[str],
+    outdated: Sequence[str] = (),
+    *,
+    config: str = CONFIG_FILE,
+) -> None:
     """Move `staging/new` to `folder`. A new folder appears by one rename. An existing one gets the files
     one by one, loses weights of an earlier save that are not in this one, and keeps everything else.
 
     `outdated` are files that describe the earlier ones: they are removed before the first new file is moved.
+    `config` is the file without which the folder does not load.
     """
     new = staging / "new"
     for name in names:
         sync_file(new / name)
     _sync_parents(new, names)
     if folder.exists():
-        _merge(new, folder, names, outdated, old=staging / "old")
+        _merge(new, folder, names, outdated, config, old=staging / "old")
         return
     os.replace(new, folder)
     try:
@@ -34,8 +42,11 @@ def move_into_place(staging: Path, folder: Path, names: Sequence[str], outdated:
         raise
 
 
-def _merge(new: Path, folder: Path, names: Sequence[str], outdated: Sequence[str], *, old: Path) -> None:
-    stale = [name for name in os.listdir(folder) if is_weights(name) and name not in names]
+def _merge(
+    new: Path, folder: Path, names: Sequence[str], outdated: Sequence[str], config: str, *, old: Path
+) -> None:
+    is_model = config == CONFIG_FILE
+    stale = [name for name in os.listdir(folder) if is_model and is_weights(name) and name not in names]
     folders = {parent for name in names for parent in (folder / name).parents if not parent.exists()}
     for name in [*names, *stale, *outdated]:
         _back_up(folder / name, old / name)
@@ -44,14 +55,14 @@ def _merge(new: Path, folder: Path, names: Sequence[str], outdated: Sequence[str
             parent.mkdir()
         for name in outdated:
             (folder / name).unlink(missing_ok=True)
-        _move(new, folder, names, stale)
+        _move(new, folder, names, stale, config)
         _sync_parents(folder, names)
     except BaseException:
         _restore(old, folder, [*names, *stale, *outdated], folders)
         raise
 
 
-def _move(new: Path, folder: Path, names: Sequence[str], stale: Sequence[str]) -> None:
+def _move(new: Path, folder: Path, names: Sequence[str], stale: Sequence[str], config: str) -> None:
     """Weights come after all other files, the index after all weights; then the old weights are removed.
 
     A process killed halfway must not leave a mixture of two models that loads: better a folder that does not.
@@ -61,18 +72,22 @@ def _move(new: Path, folder: Path, names: Sequence[str], stale: Sequence[str]) -
         # but a mixture of two models would.
         (folder / INDEX_FILE).unlink(missing_ok=True)
     last = []
-    if not all(is_weights(name) or _same_content(new / name, folder / name) for name in names):
+    if not all(_is_tensors(name) or _same_content(new / name, folder / name) for name in names):
         # Another config or tokenizer must not be beside the old weights: they would load, and give other
         # numbers. So config.json is removed first and written last: without it a folder does not load.
-        (folder / CONFIG_FILE).unlink(missing_ok=True)
-        last = [CONFIG_FILE]
+        (folder / config).unlink(missing_ok=True)
+        last = [config]
     first = [name for name in names if name not in last]
-    for name in sorted(first, key=lambda name: (is_weights(name), name == INDEX_FILE)):
+    for name in sorted(first, key=lambda name: (_is_tensors(name), name == INDEX_FILE)):
         os.replace(new / name, folder / name)
     for name in stale:
         (folder / name).unlink()
     for name in last:
         os.replace(new / name, folder / name)
+
+
+def _is_tensors(name: str) -> bool:
+    return is_weights(name) or name.endswith(".safetensors")
 
 
 def _same_content(one: Path, two: Path) -> bool:

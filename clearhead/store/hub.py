@@ -35,6 +35,23 @@ def resolve(name: str | Path) -> Path:
     return _download(match["repo"], match["revision"], _similar_folder(path))
 
 
+def resolve_offline(name: str | Path) -> Path | None:
+    """As `resolve`, from this machine alone; None for what is not here."""
+    path = Path(os.path.expanduser(name))
+    if str(name) and os.path.exists(path):
+        return path
+    match = None if isinstance(name, Path) else _HUB_ID.fullmatch(name)
+    if match is None:
+        return None
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = Path(snapshot_download(match["repo"], revision=match["revision"], local_files_only=True))
+    except Exception:  # whatever the library raises: it is not in the cache
+        return None
+    return folder if any(folder.glob("*.safetensors")) else None
+
+
 def _similar_folder(path: Path) -> str:
     """The neighbour of a missing folder that was probably meant."""
     try:

@@ -34,7 +34,7 @@ def write_folder(
     A manifest is removed, because it describes the earlier files. `files` are written as they are, for
     example those of a tokenizer; a name may be in a subfolder.
     """
-    folder = _target_folder(folder)
+    folder = target_folder(folder)
     # A mount point has no siblings on its own disk, and only within a disk is a move a rename.
     parent = folder if os.path.ismount(folder) else folder.parent
     staging = parent / f".tmp-{folder.name}-{os.getpid()}"
@@ -52,7 +52,7 @@ def write_folder(
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _target_folder(name: str | Path) -> Path:
+def target_folder(name: str | Path) -> Path:
     if not isinstance(name, str | Path) or "\0" in str(name):
         raise SaveError(f"{quoted(name)} is not a folder name to save into")
     if not str(name):

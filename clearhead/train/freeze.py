@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from ..bundle import Bundle
-from ..errors import TrainError, nearest, quoted
+from ..errors import InputError, TrainError, nearest, quoted
+from ..patterns import NamePattern
 from ..weights import their_names
-
-MAX_ALTERNATIVES = 1000  # patterns that braces may expand to
 
 
 @dataclass(frozen=True)
@@ -65,15 +63,13 @@ def frozen(bundle: Bundle, patterns: Sequence[str]) -> Iterator[Frozen]:
 
 def _matches(pattern: str, own: Mapping[str, object], stored: Mapping[str, Sequence[str]]) -> set[str]:
     """Our names that a pattern matches, under their own names or those of the checkpoint."""
-    globs = [
-        glob
-        for each in expand_braces(pattern)
-        for glob in (each, f"{each}.*")  # the name of a module stands for everything in it
-    ]
-    found = {name for name in own if any(fnmatchcase(name, glob) for glob in globs)}
-    for theirs, ours in stored.items():
-        if any(fnmatchcase(theirs, glob) for glob in globs):
-            found |= set(ours)
+    try:
+        wanted = NamePattern(pattern)
+    except InputError as error:
+        raise TrainError(f"freeze: {error}") from None
+    found = set(wanted.among(own))
+    for theirs in wanted.among(stored):
+        found |= set(stored[theirs])
     if not found:
         raise TrainError(f"freeze {quoted(pattern)} matches no parameter; {nearest(pattern, own)}")
     return found
@@ -89,20 +85,3 @@ def _stored_names(bundle: Bundle, own: Mapping[str, object]) -> dict[str, tuple[
     names = their_names(own, table)
     names |= {family.stored_name(theirs, bundle.task): ours for theirs, ours in names.items()}
     return names | {theirs.removeprefix(family.prefix): ours for theirs, ours in names.items()}
-
-
-def expand_braces(pattern: str) -> list[str]:
-    """`a.{q,v}.b` as `a.q.b` and `a.v.b`, as a shell does; a brace that is not closed stands for itself."""
-    done, waiting = list[str](), [pattern]
-    while waiting:
-        text = waiting.pop()
-        close = text.find("}")
-        start = text.rfind("{", 0, max(close, 0))
-        if close < 0 or start < 0:
-            done.append(text)
-            continue
-        options = text[start + 1 : close].split(",")
-        waiting += [text[:start] + option + text[close + 1 :] for option in reversed(options)]
-        if len(done) + len(waiting) > MAX_ALTERNATIVES:
-            raise TrainError(f"freeze {quoted(pattern)} stands for more than {MAX_ALTERNATIVES} patterns")
-    return list(dict.fromkeys(done))

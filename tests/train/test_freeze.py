@@ -9,8 +9,8 @@ from toy import Toy, remains, toy_bundle
 
 import clearhead
 from clearhead.errors import TrainError
+from clearhead.patterns import expand_braces
 from clearhead.train import Trainer, Training, checkpoints, frozen_parameters
-from clearhead.train.freeze import expand_braces
 
 BERT = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 3, "intermediate_size": 24,
         "vocab_size": 19, "max_position_embeddings": 16}  # fmt: skip

@@ -1,0 +1,120 @@
+"""Tuning a bundle: a bundle and a tuning in; a tuned bundle over the same weights out, and merged ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from ..engine import layout, preparation
+from ..errors import InputError, UnsupportedError
+from ..families import Family, HeadKind
+from ..nn import Model, generator
+from ..tune import ModelNames, TunedModel, Tuning, attach_tuning, merged_model
+from .parts import BundleParts
+
+B = TypeVar("B", bound=BundleParts)
+PROBE_ROWS, PROBE_LENGTH = 4, 16  # random ids that a merged model is compared on
+
+
+def tune(bundle: B, tuning: Tuning, *, seed: int = 0) -> B:
+    """A bundle whose model has what `tuning` adds, over the weights of this one, which stays as it is.
+
+    What learns is drawn from `seed`; so are the parameters of a head that is new. `ch.train` trains it,
+    `ch.save` writes an adapter, `.merged()` puts it into the weights, and `.base` is the bundle before.
+    """
+    if not isinstance(bundle, BundleParts):
+        raise InputError(f"tune takes a bundle, as ch.load returns one; given {type(bundle).__name__}")
+    if bundle.tuning is not None:
+        kind = type(bundle.tuning.value).__name__
+        raise InputError(
+            f"this bundle is tuned already ({kind}): tune its base, bundle.base, or bundle.merged()"
+        )
+    tuned = attach_tuning(
+        bundle.model, tuning, names=model_names(bundle), seed=seed, learn=bundle.report.fresh
+    )
+    return tuned_bundle(bundle, tuned)
+
+
+def tuned_bundle(bundle: B, tuned: TunedModel) -> B:
+    layout.for_inference(tuned.model, only_trained=True)
+    return replace(
+        bundle,
+        model=tuned.model,
+        spec=tuned.spec,
+        tuning=tuned.tuning,
+        base=bundle,
+        config=dict(bundle.config),
+        generation=dict(bundle.generation),
+        files=dict(bundle.files),
+        scores={},
+    )
+
+
+def model_names(bundle: BundleParts) -> ModelNames:
+    """What transformers calls the parts of the bundle's model."""
+    parameters = tuple(name for name, _ in bundle.model.named_parameters())
+    if bundle.base is not None:
+        parameters = tuple(name for name, _ in bundle.base.model.named_parameters())
+    family = bundle.family
+    if family is None:
+        return ModelNames(parameters)
+    read = [*bundle.report.used, *bundle.report.aliases]
+    table = family.weights(family.config(bundle.config, stored=read), bundle.task)
+    return ModelNames(
+        parameters, table, partial(_of_class, family, bundle.task), partial(_of_table, family, bundle.task)
+    )
+
+
+def _of_class(family: Family, task: HeadKind, name: str) -> str:
+    """A name of the weight table as transformers' class for this head has it."""
+    if task in family.bare:
+        return name.removeprefix(family.prefix)
+    return family.stored_name(name, task)
+
+
+def _of_table(family: Family, task: HeadKind, name: str) -> str:
+    return family.prefix + name if task in family.bare else family.table_name(name)
+
+
+def merged(bundle: B) -> B:
+    """A bundle without adapters, whose weights have them in: computed in float64, rounded once.
+
+    `report.merged` is the largest difference to the tuned model on random ids, relative to its output.
+    """
+    if bundle.tuning is None or bundle.base is None:
+        raise InputError("this bundle is not tuned: there is nothing to merge")
+    if quantized := _quantized(bundle):
+        raise UnsupportedError(
+            f"adapters cannot be merged into {quantized} weights, where rounding would erase them: use the "
+            f"adapter beside them as it is, or merge it into the float base and quantize the result"
+        )
+    model = merged_model(bundle.model, bundle.tuning)
+    layout.for_inference(model)
+    whole = replace(bundle, model=model, spec=bundle.base.spec, tuning=None, base=None, adapter_kept={})
+    return replace(whole, report=replace(bundle.report, fresh=(), merged=difference(bundle, whole)))
+
+
+def _quantized(bundle: BundleParts) -> str | None:
+    done = preparation(bundle.model)
+    return done.precision if done is not None and done.precision not in ("float32", "bfloat16") else None
+
+
+@torch.no_grad()
+def difference(one: BundleParts, other: BundleParts) -> float:
+    """The largest difference of the outputs of two models on random ids, relative to the largest output."""
+    inputs = probe(one.spec)
+    before, after = (bundle.model(*(x.to(bundle.device) for x in inputs)) for bundle in (one, other))
+    return float((before - after).abs().max() / before.abs().max().clamp(min=1e-30))
+
+
+def probe(spec: Model) -> list[Tensor]:
+    """Random inputs of a model, the same for every model of a spec."""
+    length = min(PROBE_LENGTH, spec.max_length or PROBE_LENGTH)
+    return [
+        tower.embed.example(PROBE_ROWS, length, generator(0, "probe", str(i)))
+        for i, tower in enumerate(list(spec.towers.values())[: spec.inputs])
+    ]

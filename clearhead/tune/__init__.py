@@ -1,0 +1,43 @@
+"""Tuning: a model in; the same model with few numbers that learn, out. The weights are shared and unchanged.
+
+    tuned = ch.tune(bundle, Lora(rank=8, alpha=16, targets="*.attn.{q,v}"))
+
+A tuning is a frozen value. The tuned model is a second tree of modules over the same weights, with adapters,
+virtual tokens or copies of some parameters as further leaves.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from .files import AdapterFiles
+from .formats import adapter_state, adapter_tuning, saved_parameters, write_adapter
+from .full import Full
+from .ia3 import IA3
+from .linear import TunedLinear, TunedLogits, WithAdapter
+from .lora import Lora, LoraAdapter
+from .merging import merged_model
+from .names import ModelNames
+from .targets import ALL_LINEAR, block_layers, linear_layers
+from .tree import second_tree
+from .tuning import AttachedTuning, TunedModel, Tuning, attach_tuning
+
+__all__ = [
+    "Tuning", "Lora", "IA3", "Full",
+    # for the other packages
+    "AttachedTuning", "ModelNames", "TunedModel", "attach_tuning", "merged_model", "second_tree",
+    "ALL_LINEAR", "block_layers", "linear_layers", "WithAdapter", "TunedLinear", "TunedLogits", "LoraAdapter",
+    "AdapterFiles", "adapter_state", "adapter_tuning", "saved_parameters", "write_adapter",
+]  # fmt: skip
+
+
+class _CallablePackage(ModuleType):
+    """`clearhead.tune` is this package, and `clearhead.tune(bundle, Lora())` is public API as well."""
+
+    def __call__(self, *args: Any, **settings: Any) -> Any:
+        # The function is in a layer above, so it is found by name when it is called.
+        return import_module("clearhead.bundle").tune(*args, **settings)
+
+
+sys.modules[__name__].__class__ = _CallablePackage

@@ -1,0 +1,35 @@
+"""The content of an adapter folder: a tuned model in, a config and named tensors out; and back.
+
+What PEFT has a format for is stored as PEFT does; everything else under the names of our parameters, with a
+config that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..weights import StateDict
+
+OWN_FORMAT = "clearhead"  # the key of adapter_config.json that marks a folder that PEFT cannot read
+
+
+@dataclass(frozen=True)
+class AdapterFiles:
+    """adapter_config.json, and the tensors of adapter_model.safetensors."""
+
+    config: dict[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def is_own(self) -> bool:
+        return OWN_FORMAT in self.config
+
+
+def own_format(model: nn.Module, trained: tuple[str, ...], kind: str) -> AdapterFiles:
+    """The parameters that learn under their own names."""
+    tensors: StateDict = {name: model.get_parameter(name).detach() for name in trained}
+    return AdapterFiles({OWN_FORMAT: 1, "method": kind}, tensors)

@@ -1,0 +1,56 @@
+"""Which format an adapter has: a tuned model in, the content of its folder out; and back."""
+
+from __future__ import annotations
+
+from ..errors import LoadError, UnsupportedError, quoted
+from ..nn import TransformerModel
+from ..weights import StateDict
+from .files import AdapterFiles, own_format
+from .names import ModelNames
+from .peft_format import peft_saved_modules, peft_state, peft_tuning, write_peft
+from .tuning import AttachedTuning, Tuning
+
+
+def write_adapter(
+    model: TransformerModel, attached: AttachedTuning, names: ModelNames, task_type: str | None
+) -> AdapterFiles:
+    """As PEFT stores it, or in our own format where PEFT has none."""
+    try:
+        return write_peft(model, attached, names, task_type)
+    except UnsupportedError:
+        return own_format(model, attached.trained, type(attached.value).__name__)
+
+
+def adapter_tuning(files: AdapterFiles, names: ModelNames, model: TransformerModel) -> Tuning:
+    """The tuning that a folder of another library holds."""
+    if files.is_own:
+        raise LoadError("the adapter has no clearhead.json, which says what it is; copy it, too")
+    return peft_tuning(files, names, model)
+
+
+def saved_parameters(files: AdapterFiles, names: ModelNames) -> list[str]:
+    """The parameters of the model itself that the adapter replaces, such as those of a head."""
+    if files.is_own:
+        known = set(names.parameters)
+        return [name for name in files.tensors if name in known]
+    return list(peft_saved_modules(files, names))
+
+
+def adapter_state(
+    files: AdapterFiles, model: TransformerModel, attached: AttachedTuning, names: ModelNames
+) -> StateDict:
+    """The parameters of a tuned model, by their names here; each that learns is among them."""
+    state = dict(files.tensors) if files.is_own else peft_state(files, model, attached, names)
+    own = dict(model.named_parameters(remove_duplicate=False))
+    missing = [name for name in attached.trained if name not in state]
+    unknown = [name for name in state if name not in own]
+    if missing or unknown:
+        which = f"lacks {missing[0]}" if missing else f"has {unknown[0]}, which this model does not have"
+        raise LoadError(f"the adapter {which}; it is of another base, or its file is damaged")
+    for name, x in state.items():
+        if x.shape != own[name].shape:
+            raise LoadError(
+                f"the adapter has {quoted(name)} of shape {tuple(x.shape)}, and this model {tuple(own[name].shape)}; "
+                f"it is of another base"
+            )
+    return state

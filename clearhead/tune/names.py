@@ -1,0 +1,79 @@
+"""Names of a model: what its checkpoint calls the parameters and the linear layers of a model here.
+
+Both kinds of name are understood in patterns, and adapters are stored under those of the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..errors import InputError, nearest, quoted
+from ..patterns import NamePattern
+from ..weights import StateDict, StoredMatrix, Table, export, load_tensors, stored_matrices, their_names
+
+
+def _same(name: str) -> str:
+    return name
+
+
+@dataclass(frozen=True)
+class ModelNames:
+    """`parameters` are all names here; without a table, of a model of no family, there are no others."""
+
+    parameters: tuple[str, ...]
+    table: Table = ()
+    of_table: Callable[[str], str] = _same  # a name of the table as the class of transformers has it
+    to_table: Callable[[str], str] = _same  # and back
+
+    @cached_property
+    def matrices(self) -> dict[str, StoredMatrix]:
+        """The linear layers of transformers' class by their names."""
+        found = stored_matrices(self.parameters, self.table)
+        return {self.of_table(name): matrix for name, matrix in found.items()}
+
+    @cached_property
+    def tensors(self) -> dict[str, tuple[str, ...]]:
+        """The parameters of transformers' class by their names, each with the names here."""
+        found = their_names(self.parameters, self.table)
+        return {self.of_table(name): ours for name, ours in found.items()}
+
+    @cached_property
+    def modules(self) -> dict[str, tuple[str, ...]]:
+        """Their linear layers by all names that they go by: with the prefix of the family and without."""
+        found = {name: matrix.parts for name, matrix in stored_matrices(self.parameters, self.table).items()}
+        return {**found, **{name: matrix.parts for name, matrix in self.matrices.items()}}
+
+    @property
+    def fused(self) -> list[tuple[str, ...]]:
+        """Layers here that are one matrix there."""
+        return [matrix.parts for matrix in self.matrices.values() if len(matrix.parts) > 1]
+
+    def of_module(self, ours: str) -> list[str]:
+        """The names that the checkpoint has for a linear layer."""
+        return [name for name, parts in self.modules.items() if ours in parts]
+
+    def parameters_named(self, pattern: str, what: str) -> list[str]:
+        """The names here of the parameters that a pattern names, in either spelling."""
+        wanted = NamePattern(pattern, anywhere=True)
+        theirs = {**their_names(self.parameters, self.table), **self.tensors}
+        found = set(wanted.among(self.parameters))
+        found |= {name for each in wanted.among(theirs) for name in theirs[each]}
+        if not found:
+            raise InputError(
+                f"{what} {quoted(pattern)} matches no parameter; {nearest(pattern, [*self.parameters, *theirs])}"
+            )
+        return [name for name in self.parameters if name in found]
+
+    def export(self, state: Mapping[str, object], names: Iterable[str]) -> StateDict:
+        """Tensors of transformers' class: those that hold any of these parameters, out of the whole state."""
+        wanted = set(names)
+        needed = {part for parts in self.tensors.values() if wanted & set(parts) for part in parts}
+        chosen: StateDict = {name: state[name] for name in needed}  # type: ignore[misc]
+        return {self.of_table(name): x for name, x in export(chosen, self.table).items()} if chosen else {}
+
+    def load(self, tensors: StateDict) -> tuple[StateDict, list[str]]:
+        """Tensors of transformers' class as parameters here, and the names of those that are unknown."""
+        loaded = load_tensors({self.to_table(name): x for name, x in tensors.items()}, self.table)
+        return loaded.state, [*loaded.unknown, *loaded.kept]

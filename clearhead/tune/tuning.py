@@ -1,0 +1,130 @@
+"""Tunings: a model and a frozen value in; a second tree over the same weights, with what learns, out.
+
+    tuned = attach_tuning(model, names, Lora(rank=8))        # the model stays what it was
+
+The base is the model before, the reference of a comparison, and what other tunings share. A tuned model is a
+model like any other: it decodes, is traced, scored and saved.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..errors import InputError, quoted
+from ..nn import Model, TransformerModel
+from ..spec import Spec
+from .names import ModelNames
+from .tree import own_parameters, second_tree
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """What `Tuning.attach` did: the modules it changed, and the parameters of the model that learn, too."""
+
+    layers: tuple[str, ...] = ()
+    learn: tuple[str, ...] = ()
+    spec: Model | None = None  # of the tuned model, where it is another one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning(Spec):
+    """What is added to a model to be trained, and which of its parameters learn. The subclasses are kinds."""
+
+    unit: ClassVar[str] = "linear layer"  # what it changes, for messages
+    rate: ClassVar[float] = 1.0  # its learning rate, in multiples of that of full fine-tuning
+    # Patterns of parameters of the model that learn as well: a head, a table.
+    modules_to_save: tuple[str, ...] = ()
+
+    def attach(self, model: TransformerModel, names: ModelNames, seed: int) -> Attachment:
+        """Add the parts that learn, in place, to a tree of modules that nobody else has."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class AttachedTuning:
+    """The tuning of a model: what it hit, and what learns."""
+
+    value: Tuning
+    layers: tuple[str, ...]  # addresses of the modules it changed
+    trained: tuple[str, ...]  # names of the parameters that learn
+    numbers: int  # that learn
+    total: int  # numbers of the model before
+    depth: Mapping[str, int]  # layers of each tower
+
+    @property
+    def by_layer(self) -> dict[str, list[int]]:
+        """How many modules of each layer of each tower it changed; none for towers it left alone."""
+        counts = Counter(tuple(name.split(".")[:3:2]) for name in self.layers if ".blocks." in name)
+        return {
+            tower: [counts[tower, str(layer)] for layer in range(depth)]
+            for tower, depth in self.depth.items()
+            if any(key[0] == tower for key in counts)
+        }
+
+    def __str__(self) -> str:
+        share = f"{100 * self.numbers / max(self.total, 1):.3g} %"
+        parts = [str(self.value)]
+        if self.layers:
+            parts.append(f"{len(self.layers)} {self.value.unit}{'' if len(self.layers) == 1 else 's'}")
+        parts.append(f"{self.numbers:,} numbers learn, {share} of {self.total:,}")
+        for tower, counts in self.by_layer.items():
+            name = "by layer" if len(self.by_layer) == 1 else f"{tower} by layer"
+            parts.append(f"{name} {_runs(counts)}")
+        return " · ".join(parts)
+
+
+def _runs(counts: Sequence[int]) -> str:
+    """6 6 6 0 as `6 6 6 0`, a long row of the same number as `7 x 30`."""
+    groups: list[list[int]] = []
+    for count in counts:
+        if groups and groups[-1][0] == count:
+            groups[-1].append(count)
+        else:
+            groups.append([count])
+    return " ".join(
+        f"{group[0]} x {len(group)}" if len(group) > 6 else " ".join(map(str, group)) for group in groups
+    )
+
+
+@dataclass(frozen=True)
+class TunedModel:
+    model: TransformerModel
+    spec: Model
+    tuning: AttachedTuning
+
+
+def attach_tuning(
+    model: TransformerModel,
+    tuning: object,
+    *,
+    names: ModelNames | None = None,
+    seed: int = 0,
+    learn: Sequence[str] = (),
+) -> TunedModel:
+    """A second tree over the weights of `model`. `learn` are parameters that learn whatever the tuning is,
+    such as those of a new head.
+    """
+    if not isinstance(tuning, Tuning):
+        known = ", ".join(Tuning.kinds())
+        raise InputError(f"a tuning is one of {known}, such as Lora(rank=8); given {quoted(tuning)}")
+    before = dict(model.named_parameters())
+    names = names or ModelNames(tuple(before))
+    tuned = second_tree(model)
+    wanted = [*learn]
+    for pattern in tuning.modules_to_save:
+        wanted += names.parameters_named(pattern, "modules_to_save")
+    attached = tuning.attach(tuned, names, seed)
+    own_parameters(tuned, dict.fromkeys([*wanted, *attached.learn]))
+    learning = {name: p for name, p in tuned.named_parameters() if p.requires_grad}
+    record = AttachedTuning(
+        tuning,
+        attached.layers,
+        tuple(learning),
+        sum(p.numel() for p in learning.values()),
+        sum(p.numel() for p in before.values()),
+        {name: len(stack.blocks) for name, stack in model.stacks.items()},
+    )
+    return TunedModel(tuned, attached.spec or model.spec, record)
