@@ -253,15 +253,15 @@ def their_names(ours: Iterable[str], table: Table) -> dict[str, tuple[str, ...]]
 
 
 def stored_matrices(ours: Iterable[str], table: Table) -> dict[str, StoredMatrix]:
-    """The linear layers of a checkpoint by name, out of the names of parameters here.
+    """The layers of a checkpoint by name, out of the names of parameters here.
 
-    Left out are experts, and matrices that are no plain linear layers there, as they have more dimensions.
+    Left out are matrices that are no layers there: they have more dimensions, or hold those of all experts.
     """
     ours = list(ours)
     found: dict[str, StoredMatrix] = {}
     for rule in table:
         shaped = isinstance(rule, Name) and (rule.heads or rule.leading)
-        if not isinstance(rule, Name | Fused) or shaped or any("{e}" in part for part in rule.parts):
+        if not isinstance(rule, Name | Fused) or shaped:
             continue
         for name, (_, parts) in _tensors_of(rule, ours).items():
             if name.endswith(".weight") and all(part.endswith(".weight") for part in parts):

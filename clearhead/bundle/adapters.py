@@ -26,6 +26,7 @@ from ..tune import (
     adapter_state,
     adapter_tuning,
     attach_tuning,
+    kept_tensors,
     saved_parameters,
     write_adapter,
 )
@@ -82,7 +83,10 @@ def adapter_files(bundle: BundleParts) -> AdapterFiles:
     """The content of the folder of a tuned bundle. A PEFT adapter that was read keeps its config."""
     assert bundle.tuning is not None
     files = write_adapter(bundle.model, bundle.tuning, model_names(bundle), task_type(bundle))
-    return AdapterFiles({**files.config, **bundle.adapter_kept}, files.tensors)
+    kept = bundle.adapter_kept
+    if kept is None:
+        return files
+    return AdapterFiles({**files.config, **kept.config}, {**files.tensors, **kept.tensors})
 
 
 def task_type(bundle: BundleParts) -> str | None:
@@ -176,7 +180,7 @@ def with_adapter(bundle: B, adapter: AdapterFolder) -> B:
     result = tuned_bundle(bundle, tuned)
     stored_config = adapter.info.get("config", {})
     result.config |= {key: x for key, x in stored_config.items() if key in HEAD_KEYS}
-    result.adapter_kept = files.config
+    result.adapter_kept = AdapterFiles(files.config, kept_tensors(files, names))
     return result
 
 

@@ -13,7 +13,7 @@ from ..families import Family, HeadKind
 from ..nn import Model, TransformerModel
 from ..store import FileVersion
 from ..text import Tokenizer
-from ..tune import AttachedTuning
+from ..tune import AdapterFiles, AttachedTuning
 from .report import Report
 
 
@@ -36,7 +36,7 @@ class BundleParts:
     loaded_from: str | None = None  # a folder, a file or a hub id
     tuning: AttachedTuning | None = None  # what was added to the model of `base`
     base: BundleParts | None = None  # the bundle before it was tuned, with the same weights
-    adapter_kept: dict[str, Any] = field(default_factory=dict)  # adapter_config.json as it was read
+    adapter_kept: AdapterFiles | None = None  # what an adapter folder had that is written back as it was
     scores: dict[str, float] = field(default_factory=dict)  # on validation rows, if it was just trained
 
     def __repr__(self) -> str:

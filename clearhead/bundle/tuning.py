@@ -63,9 +63,13 @@ def model_names(bundle: BundleParts) -> ModelNames:
     if family is None:
         return ModelNames(parameters)
     read = [*bundle.report.used, *bundle.report.aliases]
-    table = family.weights(family.config(bundle.config, stored=read), bundle.task)
+    rules = family.class_weights or family.weights
     return ModelNames(
-        parameters, table, partial(_of_class, family, bundle.task), partial(_of_table, family, bundle.task)
+        parameters,
+        rules(family.config(bundle.config, stored=read), bundle.task),
+        partial(_of_class, family, bundle.task),
+        partial(_of_table, family, bundle.task),
+        linear_experts=family.linear_experts,
     )
 
 
@@ -94,7 +98,7 @@ def merged(bundle: B) -> B:
         )
     model = merged_model(bundle.model, bundle.tuning)
     layout.for_inference(model)
-    whole = replace(bundle, model=model, spec=bundle.base.spec, tuning=None, base=None, adapter_kept={})
+    whole = replace(bundle, model=model, spec=bundle.base.spec, tuning=None, base=None, adapter_kept=None)
     return replace(whole, report=replace(bundle.report, fresh=(), merged=difference(bundle, whole)))
 
 

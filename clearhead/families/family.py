@@ -82,6 +82,9 @@ class Family:
     sizes: Mapping[str, Mapping[str, Any]]  # named sizes: changes to the defaults
     architectures: Mapping[HeadKind, str]  # the class of theirs that has this head
     head_config: Mapping[HeadKind, Mapping[str, Any]] = field(default_factory=dict)  # keys that a head needs
+    # The weight table of transformers' class in memory, where its modules are not called as in its files.
+    class_weights: Callable[[Config, HeadKind], Table] | None = None
+    linear_experts: bool = False  # whether each layer of an expert is a module there, and not a part of one
     prefix: str = ""  # prefix of every name but the head's; base-model files leave it out
     head_prefix: Mapping[HeadKind, str] = field(default_factory=dict)  # of files with this head, if another
     bare: frozenset[HeadKind] = frozenset({"hidden"})  # the classes whose files leave the prefix out

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from .files import AdapterFiles
-from .formats import adapter_state, adapter_tuning, saved_parameters, write_adapter
+from .formats import adapter_state, adapter_tuning, kept_tensors, saved_parameters, write_adapter
 from .full import Full
 from .ia3 import IA3
 from .linear import TunedLinear, TunedLogits, WithAdapter
@@ -28,7 +28,7 @@ __all__ = [
     # for the other packages
     "AttachedTuning", "ModelNames", "TunedModel", "attach_tuning", "merged_model", "second_tree",
     "ALL_LINEAR", "block_layers", "linear_layers", "WithAdapter", "TunedLinear", "TunedLogits", "LoraAdapter",
-    "AdapterFiles", "adapter_state", "adapter_tuning", "saved_parameters", "write_adapter",
+    "AdapterFiles", "adapter_state", "adapter_tuning", "kept_tensors", "saved_parameters", "write_adapter",
 ]  # fmt: skip
 
 

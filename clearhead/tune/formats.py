@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from ..errors import LoadError, UnsupportedError, quoted
 from ..nn import TransformerModel
 from ..weights import StateDict
 from .files import AdapterFiles, own_format
 from .names import ModelNames
-from .peft_format import peft_saved_modules, peft_state, peft_tuning, write_peft
+from .peft_format import peft_saved_modules, peft_state, peft_tuning, unused_tensors, write_peft
 from .tuning import AttachedTuning, Tuning
 
 
@@ -34,6 +36,11 @@ def saved_parameters(files: AdapterFiles, names: ModelNames) -> list[str]:
         known = set(names.parameters)
         return [name for name in files.tensors if name in known]
     return list(peft_saved_modules(files, names))
+
+
+def kept_tensors(files: AdapterFiles, names: ModelNames) -> dict[str, Tensor]:
+    """Tensors for parts that the model here does not have; they are written back as they were."""
+    return {} if files.is_own else {name: files.tensors[name] for name in unused_tensors(files, names)}
 
 
 def adapter_state(

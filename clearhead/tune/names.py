@@ -11,7 +11,7 @@ from functools import cached_property
 
 from ..errors import InputError, nearest, quoted
 from ..patterns import NamePattern
-from ..weights import StateDict, StoredMatrix, Table, export, load_tensors, stored_matrices, their_names
+from ..weights import StateDict, StoredMatrix, Table, export, load_tensors, stored_matrices, targets, their_names
 
 
 def _same(name: str) -> str:
@@ -26,6 +26,7 @@ class ModelNames:
     table: Table = ()
     of_table: Callable[[str], str] = _same  # a name of the table as the class of transformers has it
     to_table: Callable[[str], str] = _same  # and back
+    linear_experts: bool = False  # whether each layer of an expert is a module of that class
 
     @cached_property
     def matrices(self) -> dict[str, StoredMatrix]:
@@ -65,6 +66,10 @@ class ModelNames:
                 f"{what} {quoted(pattern)} matches no parameter; {nearest(pattern, [*self.parameters, *theirs])}"
             )
         return [name for name in self.parameters if name in found]
+
+    def is_unused(self, name: str) -> bool:
+        """Whether a tensor of theirs is known, and belongs to a part that the model here does not have."""
+        return targets(self.to_table(name), self.table) == ()
 
     def export(self, state: Mapping[str, object], names: Iterable[str]) -> StateDict:
         """Tensors of transformers' class: those that hold any of these parameters, out of the whole state."""

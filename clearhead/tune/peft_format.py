@@ -34,6 +34,7 @@ V = TypeVar("V")
 
 PEFT_VERSION = "0.21.2"  # whose defaults are written
 PREFIX = "base_model.model."
+ADAPTER_END = r"\.(lora_\w+|ia3_l)(\.\w+)?$"  # of the names of an adapter's tensors, after that of the layer
 # Modules that PEFT trains besides, by the kind of the model.
 SAVED_ANYWAY = {
     "SEQ_CLS": ["classifier", "score"],
@@ -204,6 +205,8 @@ def _adapted(
     left = set(attached.layers)
     for path, matrix in names.matrices.items():
         adapters = {name: _adapter(model, name) for name in matrix.parts if name in left}
+        if any(".experts." in name for name in adapters) and not names.linear_experts:
+            break
         if adapters:
             yield path, matrix, adapters
             left -= set(adapters)
@@ -330,6 +333,8 @@ def _of_layers(files: AdapterFiles, names: ModelNames, end: str) -> dict[str, Te
     for name, x in files.tensors.items():
         if name.endswith(f".{end}"):
             path = name.removeprefix(PREFIX).removesuffix(f".{end}")
+            if names.is_unused(f"{path}.weight"):
+                continue
             if path not in names.matrices:
                 raise LoadError(
                     f"the adapter has {quoted(name)}, and this model has no layer of that name; it is of "
@@ -363,7 +368,8 @@ def peft_state(
             tensors = {n: x for n, x in files.tensors.items() if n.startswith(f"{PREFIX}{path}.")}
             reader = _split_lora if isinstance(next(iter(adapters.values())), LoraAdapter) else _split_ia3
             state |= reader(path, matrix, adapters, tensors, used)
-    left = [name for name in files.tensors if name not in used and _of_adapter(name)]
+    kept = unused_tensors(files, names)
+    left = [name for name in files.tensors if name not in {*used, *kept} and _of_adapter(name)]
     if left:
         raise LoadError(f"the adapter has {quoted(left[0])}, and this model has no layer of that name")
     return state | peft_saved_modules(files, names)
@@ -371,10 +377,11 @@ def peft_state(
 
 def peft_saved_modules(files: AdapterFiles, names: ModelNames) -> StateDict:
     """The parameters of the model itself that an adapter of PEFT replaces."""
+    kept = unused_tensors(files, names)
     rest = {
         name.removeprefix(PREFIX).replace("base_layer.", ""): x
         for name, x in files.tensors.items()
-        if not _of_adapter(name)
+        if not _of_adapter(name) and name not in kept
     }
     own, unknown = names.load(rest)
     if unknown:
@@ -384,8 +391,19 @@ def peft_saved_modules(files: AdapterFiles, names: ModelNames) -> StateDict:
     return own
 
 
+def unused_tensors(files: AdapterFiles, names: ModelNames) -> list[str]:
+    """Tensors for parts of transformers' class that the model here does not have, such as a pooler."""
+    return [name for name in files.tensors if names.is_unused(_path_of(name))]
+
+
+def _path_of(name: str) -> str:
+    """The weight that a tensor of an adapter is for; the tensor itself if it is one of the model."""
+    path = name.removeprefix(PREFIX).replace("base_layer.", "")
+    return re.sub(ADAPTER_END, ".weight", path)
+
+
 def _of_adapter(name: str) -> bool:
-    return re.search(r"\.(lora_\w+|ia3_l)(\.\w+)?$", name) is not None
+    return re.search(ADAPTER_END, name) is not None
 
 
 def _split_lora(

@@ -37,6 +37,19 @@ def weights(c: Config, task: HeadKind) -> Table:
     )
 
 
+def class_weights(c: Config, task: HeadKind) -> Table:
+    """The names of the modules of transformers."""
+    theirs, ours = "nomic_bert.layers.{i}.", "tower.blocks.{i}."
+    return (
+        *(rule for rule in weights(c, task) if "encoder.layers" not in rule.theirs),
+        *(Name(f"{theirs}self_attn.{x}_proj.weight", f"{ours}attn.{x}.weight") for x in "qkv"),
+        Name(theirs + "self_attn.o_proj.weight", ours + "attn.out.weight"),
+        Name(theirs + "post_attention_layernorm.{p}", ours + "attn_norm.{p}"),
+        *(Name(f"{theirs}mlp.{x}_proj.weight", f"{ours}ff.{x}.weight") for x in ("gate", "up", "down")),
+        Name(theirs + "post_mlp_layernorm.{p}", ours + "ff_norm.{p}"),
+    )
+
+
 HEAD = {
     "dense": "cls.predictions.transform.dense.{p}", "norm": "cls.predictions.transform.layer_norm.{p}",
     "bias": "cls.predictions.bias", "decoder": "cls.predictions.decoder.weight",
@@ -61,6 +74,7 @@ FAMILY = replace(
     uses="retrieval, classification, tagging",
     spec=spec,
     weights=weights,
+    class_weights=class_weights,
     prefix="nomic_bert.",
     parent="bert",
     architectures={

@@ -105,6 +105,7 @@ FAMILY = replace(
     paper="https://arxiv.org/abs/2101.03961",
     spec=spec,
     weights=weights,
+    linear_experts=True,
     parent="t5",
     architectures={
         "tokens": "SwitchTransformersForConditionalGeneration", "hidden": "SwitchTransformersModel",
