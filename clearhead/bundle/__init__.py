@@ -1,6 +1,7 @@
 """Bundles: a folder, a name or a spec in; a model with everything that belongs to it out."""
 
 from .ablation import ablations
+from .adapters import adapter_weights, is_adapter
 from .building import build
 from .bundle import Bundle
 from .edits import apply_edits, parse
@@ -20,5 +21,5 @@ __all__ = [
     # for the other packages
     "ablations", "apply_edits", "parse", "text_generator", "open_mapped", "spec_of", "Guess", "Prediction",
     "saved_weights", "stored_labels", "count_cut", "DEFAULT_POOLING", "POOLS", "question_of_choice",
-    "with_head", "model_names",
+    "with_head", "model_names", "adapter_weights", "is_adapter",
 ]  # fmt: skip

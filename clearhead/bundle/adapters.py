@@ -18,7 +18,14 @@ from ..engine import stored_parameters
 from ..errors import LoadError, one_line, quoted
 from ..families import HeadKind
 from ..spec import Spec
-from ..store import AdapterFolder, check_info, is_adapter_folder, resolve_offline, write_adapter_folder
+from ..store import (
+    AdapterFolder,
+    check_info,
+    is_adapter_folder,
+    read_adapter_folder,
+    resolve_offline,
+    write_adapter_folder,
+)
 from ..tune import (
     AdapterFiles,
     Full,
@@ -30,6 +37,7 @@ from ..tune import (
     saved_parameters,
     write_adapter,
 )
+from ..weights import StateDict
 from .parts import BundleParts
 from .tuning import model_names, tuned_bundle
 
@@ -154,6 +162,16 @@ def _saved_classes(adapter: AdapterFolder) -> int | None:
     )
 
 
+def adapter_weights(bundle: BundleParts, folder: Path) -> StateDict:
+    """The parameters of a tuned bundle as they are in the folder of an adapter that it wrote."""
+    assert bundle.tuning is not None
+    found = read_adapter_folder(folder)
+    files = AdapterFiles(found.config, found.tensors)
+    state = adapter_state(files, bundle.model, bundle.tuning, model_names(bundle))
+    own = {name for name, _ in bundle.model.named_parameters()}  # a shared one under its first name alone
+    return {name: x for name, x in state.items() if name in own}
+
+
 def edit_of(adapter: AdapterFolder) -> dict[str, str]:
     """The edits of the base under which the adapter was trained, such as another attention."""
     edits = adapter.info.get("edit", {})
@@ -194,8 +212,9 @@ def check_base(bundle: BundleParts, adapter: AdapterFolder, *, any_base: bool) -
         named = (adapter.info.get("base") or {}).get("name")
         raise LoadError(
             one_line(
-                f"{adapter.folder} was trained over other weights than these ({quoted(named)}, fingerprint "
-                f"{known}, these have {fingerprint(bundle)}); give its own base, or --any-base (any_base=True)"
+                f"{adapter.folder} was trained over other weights than these (over {quoted(named)} with "
+                f"fingerprint {known}, this is {fingerprint(bundle)}); give its own base, or any_base=True "
+                f"(--any-base)"
             )
         )
 

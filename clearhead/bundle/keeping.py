@@ -88,7 +88,14 @@ def _prepare(
         every = quantized_matrices(bundle.model, precision)
         quantizes = any(name not in kept for name in every)
         weighing = importance() if importance is not None and quantizes else None
-        prepare_model(bundle.model, precision, importance=weighing, kept=kept, progress=progress)
+        prepare_model(
+            bundle.model,
+            precision,
+            importance=weighing,
+            kept=kept,
+            trains_adapters=bundle.tuning is not None,
+            progress=progress,
+        )
         kept.finish()
 
 

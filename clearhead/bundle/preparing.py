@@ -61,7 +61,7 @@ def prepare_bundle(
     _check_memory(bundle, chosen)
     layout.use_mapped(model)
     if kind is None:
-        prepare_model(model, chosen, progress=progress)
+        prepare_model(model, chosen, trains_adapters=bundle.tuning is not None, progress=progress)
     else:
         importance = partial(_input_importance, bundle) if chosen == "int4" else None
         prepare_with_kept(

@@ -18,6 +18,7 @@ from .preparing import (
     Preparation,
     ProductShape,
     drop_stale_products,
+    is_quantized,
     preparation,
     prepare_model,
     product_shapes,
@@ -36,6 +37,7 @@ __all__ = [
     "KeptError", "KeptKind", "KeptReader", "KeptWriter", "QuantizedMatrix", "QuantizedWeights", "SourceFile",
     "PackProgress", "Preparation", "input_squares", "prepare_model", "preparation", "stored_parameters",
     "unprepare", "weight_bytes", "drop_stale_products", "quantized_matrices", "share_preparation",
+    "is_quantized",
     # for captured decode steps
     "Product", "AsymmetricProduct", "INT8_LEVELS", "apply_product", "int8_operator", "kernels",
     # for benchmarks and the doctor

@@ -89,6 +89,12 @@ def preparation(model: nn.Module) -> Preparation | None:
     return found if isinstance(found, Preparation) else None
 
 
+def is_quantized(model: nn.Module) -> bool:
+    """Whether the model computes with weights in int8 or int4."""
+    done = preparation(model)
+    return done is not None and any(product.is_quantized for product in done.products)
+
+
 @torch.no_grad()
 def prepare_model(
     model: TransformerModel,
@@ -96,11 +102,13 @@ def prepare_model(
     *,
     importance: Mapping[nn.Module, Tensor] | None = None,
     kept: KeptWeights | None = None,
+    trains_adapters: bool = False,
     progress: PackProgress | None = None,
 ) -> TransformerModel:
     """Pack the matrices of a model in place. `importance` weighs the inputs of each layer, for int4.
 
-    `kept` holds quantized weights of earlier, and takes those that it does not have.
+    `kept` holds quantized weights of earlier, and takes those that it does not have. With `trains_adapters`
+    training computes with quantized weights as well, and parameters that learn go on learning.
     """
     checked = check_precision(precision)
     unprepare(model)
@@ -112,10 +120,12 @@ def prepare_model(
     done = Preparation(checked, trainable=[p for p in model.parameters() if p.requires_grad])
     model.prepared = done  # type: ignore[assignment]
     try:
-        model.requires_grad_(requires_grad=False)
+        if not trains_adapters:
+            model.requires_grad_(requires_grad=False)
         _convert_rest(model, done)  # before the products note which memory their biases are in
         for count, group in enumerate(groups, 1):
-            _bind(group, _product(group, checked, model, importance or {}, kept), done)
+            product = _product(group, checked, model, importance or {}, kept)
+            _bind(group, product, done, is_base=trains_adapters)
             if progress is not None:
                 progress(count, len(groups))
         done.packed.remember()
@@ -125,12 +135,13 @@ def prepare_model(
     return model
 
 
-def _bind(group: _Group, product: Product, done: Preparation) -> None:
+def _bind(group: _Group, product: Product, done: Preparation, *, is_base: bool) -> None:
     """Let the layers of a group compute with the product."""
     fused = FusedProduct(product, group.rows)
     parts = zip(group.layers, group.weights, group.biases, strict=True)
     for index, (layer, weight, bias) in enumerate(parts):
         layer.product = bound = BoundProduct(fused, index, weight, bias)
+        bound.is_base = is_base
         done.packed.add(bound, weight, bias)
     done.products.append(product)
 

@@ -73,8 +73,8 @@ def read_adapter_folder(folder: Path) -> AdapterFolder:
     pickles = [name for name in PICKLES if os.path.lexists(folder / name)]
     if pickles:
         raise LoadError(
-            f"{folder} has its adapter in {pickles[0]}, a pickle, which can run code and is not read here; if "
-            f"you trust it, open it in PEFT and call save_pretrained(folder)"
+            f"{folder} has its adapter in {pickles[0]}, a pickle, which can run code and is not read here; "
+            f"if you trust it, open it in PEFT and call save_pretrained(folder)"
         )
     raise LoadError(one_line(f"{folder} has {ADAPTER_CONFIG} and no {ADAPTER_WEIGHTS}; copy it, too"))
 

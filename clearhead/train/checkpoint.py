@@ -13,21 +13,22 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from .. import store
-from ..bundle import Bundle, save, saved_weights
+from ..bundle import Bundle, adapter_weights, is_adapter, save, saved_weights
 from ..errors import ClearheadError, LoadError, SpecError, TrainError, one_line, quoted, reason
 from ..readfile import read_object
 from ..spec import Spec
-from ..store import Tensors, is_weights, write_manifest
+from ..store import ADAPTER_CONFIG, ADAPTER_INFO, ADAPTER_WEIGHTS, Tensors, is_weights, write_manifest
 from ..weights import StateDict as Weights
 from .atomic_write import checkpoint_name, disk_errors, write_atomically
 from .state import TrainingState
 
+ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_INFO, ADAPTER_WEIGHTS)
 STATE_FILE, TENSORS_FILE = "state.json", "state.safetensors"
 
 
 def write_model(bundle: Bundle, folder: Path) -> None:
     """Write a Hugging Face folder; for a model of no known family, config.json holds the spec instead."""
-    if bundle.family is not None:
+    if bundle.family is not None or is_adapter(bundle):
         save(bundle, folder)
         return
     store.write_folder(
@@ -42,10 +43,11 @@ def write_model(bundle: Bundle, folder: Path) -> None:
 def publish_model(bundle: Bundle, folder: Path, step: int) -> None:
     """Write the final model into the run folder itself, with a manifest of the model's files alone."""
     write_model(bundle, folder)
-    names = {"config.json", *bundle.files, *(bundle.tokenizer.files if bundle.tokenizer else ())}
-    names |= {"generation_config.json"} if bundle.generation else set()
+    names = {*bundle.files, *(bundle.tokenizer.files if bundle.tokenizer else ())}
+    names |= {"config.json", "generation_config.json", *ADAPTER_FILES}
     with disk_errors(folder):
-        write_manifest(folder, names | {name for name in os.listdir(folder) if is_weights(name)}, step)
+        there = [name for name in names if (folder / name).exists()]
+        write_manifest(folder, [*there, *(name for name in os.listdir(folder) if is_weights(name))], step)
 
 
 def write_checkpoint(
@@ -60,10 +62,10 @@ def write_checkpoint(
     def fill(staging: Path) -> None:
         write_model(bundle, staging)
         save_file({name: x.detach().cpu() for name, x in tensors.items()}, staging / TENSORS_FILE)
-        # safetensors writes files that only the owner may read.
-        shutil.copymode(staging / "config.json", staging / TENSORS_FILE)
         content = {"format": 1, "state": state.to_dict(), **facts}
         (staging / STATE_FILE).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        # safetensors writes files that only the owner may read.
+        shutil.copymode(staging / STATE_FILE, staging / TENSORS_FILE)
 
     return write_atomically(folder, state.step, fill)
 
@@ -88,6 +90,8 @@ def read_tensors(checkpoint: Path, prefix: str) -> Weights:
 
 def read_weights(bundle: Bundle, checkpoint: Path) -> Weights:
     """The weights of a checkpoint that this bundle wrote, under the names of our modules."""
+    if is_adapter(bundle):
+        return adapter_weights(bundle, checkpoint)
     tensors = store.read_folder(checkpoint).tensors
     try:
         return saved_weights(bundle, tensors)

@@ -116,6 +116,7 @@ class Checkpointer:
         facts = {
             "training": {k: v for k, v in self.training.to_dict().items() if k not in MAY_CHANGE_ON_RESUME},
             "model": self.bundle.spec.to_dict(),
+            **({"tuning": self.bundle.tuning.value.to_dict()} if self.bundle.tuning else {}),
             "task": dict(self.optimizer_step.task.fingerprint),
             "environment": environment_facts(self.optimizer_step.device),
             "code": git_commit(),

@@ -15,7 +15,7 @@ import torch
 
 from ..bundle import Bundle
 from ..errors import TrainError, TrainingStopped, nearest, one_line
-from ..store import CONFIG_FILE, write_file_atomically
+from ..store import ADAPTER_CONFIG, CONFIG_FILE, write_file_atomically
 from ..tasks import Task
 from .atomic_write import disk_errors
 from .average import Ema
@@ -81,7 +81,8 @@ class TrainingLoop:
 
     def run(self, listener: Callable[[Record], None] | None) -> TrainingResult:
         self.listener = listener
-        first, published = self.state.step, (self.folder / CONFIG_FILE).exists()
+        first = self.state.step
+        published = any((self.folder / name).exists() for name in (CONFIG_FILE, ADAPTER_CONFIG))
         self.progress.start(self.state.step, self.training.steps)
         try:
             reason = self._loop()

@@ -9,7 +9,7 @@ import torch
 
 from ..bundle import Bundle
 from ..device import choose_device
-from ..engine import layout, unprepare
+from ..engine import is_quantized, layout, unprepare
 from ..tasks import model_device
 from .freeze import Frozen, frozen
 from .settings import Training
@@ -18,17 +18,19 @@ from .settings import Training
 @contextmanager
 def ready_to_train(bundle: Bundle, training: Training) -> Iterator[Frozen]:
     """The bundle as training needs it; afterwards as inference does. It stays on the device."""
-    model = bundle.model
+    model, tuned = bundle.model, bundle.tuning is not None
     mode = model.training
-    unprepare(model)
+    if not (tuned and is_quantized(model)):  # adapters learn beside the quantized weights
+        unprepare(model)
     with frozen(bundle, training.freeze) as found:
         model.to(training_device(bundle, training))
-        layout.for_training(model)
+        layout.for_training(model, only_trained=tuned)
         try:
             yield found
         finally:
             model.train(mode)
-            layout.for_inference(model)  # so that the bundle computes as the saved folder will
+            # So that the bundle computes as the saved folder will.
+            layout.for_inference(model, only_trained=tuned)
 
 
 def training_device(bundle: Bundle, training: Training) -> torch.device:

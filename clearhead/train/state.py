@@ -108,11 +108,10 @@ def ema_tensors(ema: Ema | None) -> Tensors:
 
 @torch.no_grad()
 def load_weights(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Copy weights into a model; names and shapes must be all of its own or (EMA) the trainable ones."""
+    """Copy weights into a model: those that are trained, and any other of its own."""
     own = dict(model.named_parameters())
-    allowed = [own.keys(), trainable_parameters(model).keys()]
-    if state.keys() not in allowed:
-        different = sorted(set(state) ^ set(own))
+    missing = {*trainable_parameters(model)} - state.keys()
+    if different := sorted(missing or state.keys() - own.keys()):
         raise LoadError(f"the checkpoint is of another model; first difference: {different[0]}")
     for name, x in state.items():
         if own[name].shape != x.shape:

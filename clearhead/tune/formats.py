@@ -56,8 +56,6 @@ def adapter_state(
         raise LoadError(f"the adapter {which}; it is of another base, or its file is damaged")
     for name, x in state.items():
         if x.shape != own[name].shape:
-            raise LoadError(
-                f"the adapter has {quoted(name)} of shape {tuple(x.shape)}, and this model {tuple(own[name].shape)}; "
-                f"it is of another base"
-            )
+            shapes = f"{tuple(x.shape)}, and this model {tuple(own[name].shape)}"
+            raise LoadError(f"the adapter has {quoted(name)} of shape {shapes}; it is of another base")
     return state

@@ -52,7 +52,7 @@ class WithAdapter(nn.Module):
         self._parameters, self._modules = dict(layer._parameters), dict(layer._modules)
         self._plain = (layer,)  # in a tuple, which makes it no module of the tree
         self.kind = adapter.kind
-        self.add_module(adapter.kind, adapter)
+        self.add_module(adapter.kind, adapter.train(layer.training))
 
     def merged(self) -> nn.Module:
         """A layer of the kind it was before, whose own weights compute what it computes."""

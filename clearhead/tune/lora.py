@@ -159,10 +159,16 @@ class LoraAdapter(LayerAdapter):
         """The lengths of the rows of the sum; constants for the gradient, as in the paper."""
         assert isinstance(layer.weight, Tensor)
         stamps = tuple(map(layout.stamp, (layer.weight, self.down, self.up)))
-        if self._lengths is None or self._lengths[0] != stamps:
-            whole_OI = base_matrix(layer).to(self.up.dtype) + self.delta()
-            self._lengths = stamps, whole_OI.norm(dim=1)
-        return self._lengths[1]
+        if self._lengths is not None and self._lengths[0] == stamps:
+            return self._lengths[1]
+        lengths_O = (base_matrix(layer).to(self.up.dtype) + self.delta()).norm(dim=1)
+        # Kept between calls in inference alone: torch's fused optimizers do not count their writes.
+        self._lengths = None if self.training else (stamps, lengths_O)
+        return lengths_O
+
+    def train(self, mode: bool = True) -> LoraAdapter:  # noqa: FBT001, FBT002 (torch's own signature)
+        self._lengths = None
+        return super().train(mode)
 
     def delta(self) -> Tensor:
         """What is added to the matrix of the layer, (O, I)."""

@@ -11,7 +11,16 @@ from functools import cached_property
 
 from ..errors import InputError, nearest, quoted
 from ..patterns import NamePattern
-from ..weights import StateDict, StoredMatrix, Table, export, load_tensors, stored_matrices, targets, their_names
+from ..weights import (
+    StateDict,
+    StoredMatrix,
+    Table,
+    export,
+    load_tensors,
+    stored_matrices,
+    targets,
+    their_names,
+)
 
 
 def _same(name: str) -> str:
@@ -62,9 +71,8 @@ class ModelNames:
         found = set(wanted.among(self.parameters))
         found |= {name for each in wanted.among(theirs) for name in theirs[each]}
         if not found:
-            raise InputError(
-                f"{what} {quoted(pattern)} matches no parameter; {nearest(pattern, [*self.parameters, *theirs])}"
-            )
+            hint = nearest(pattern, [*self.parameters, *theirs])
+            raise InputError(f"{what} {quoted(pattern)} matches no parameter; {hint}")
         return [name for name in self.parameters if name in found]
 
     def is_unused(self, name: str) -> bool:
