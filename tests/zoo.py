@@ -237,6 +237,23 @@ def _choices() -> dict[str, dict[str, object]]:
     narrow = cn.Tokens(vocab=VOCAB, factor=WIDTH, norm=cn.norm.Layer(), dropout=0.1)
     made["projected-before-the-norm"] = {"embed": replace(narrow, order="project-norm-dropout")}
     made["projected-before-dropout"] = {"embed": replace(narrow, order="norm-project-dropout")}
+    prompt, prefix = cn.PromptTokens(length=3), cn.PrefixTokens(length=3)
+    made["prompt"] = {"virtual": prompt}
+    made["prompt-window"] = {"virtual": prompt, "block": block(attention=attention(window=(2, 1)))}
+    made["prompt-narrow-table"] = {"virtual": prompt, "embed": replace(narrow, types=2)}
+    made["prompt-relative"] = {"virtual": prompt, "positions": sample(cn.RelativeBuckets)}
+    made["prefix"] = {"virtual": prefix}
+    made["prefix-rope-window"] = {"virtual": prefix, "positions": cn.Rope(),
+                                  "block": (block(attention=attention(window=(2, 1))), block())}  # fmt: skip
+    made["prefix-relative"] = {"virtual": prefix, "positions": cn.RelativeBuckets(buckets=8, max_distance=12)}
+    made["prefix-alibi-grouped"] = {
+        "virtual": prefix,
+        "positions": cn.Alibi(),
+        "block": block(attention=attention(kv_heads=2, value_dim=7, kernel=cn.Softmax(cap=5.0, sink=True))),
+    }
+    made["prefix-waves"] = {"virtual": prefix, "positions": cn.RelativeWaves()}
+    made["prefix-shared-layers"] = {"virtual": prefix, "depth": 4, "distinct": 2}
+    made["prefix-latent"] = made["latent"] | {"virtual": prefix}
     return made
 
 

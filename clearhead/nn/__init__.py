@@ -55,7 +55,7 @@ from .long import (
     SegmentMemory,
 )
 from .masked_tokens import MaskedZero
-from .masks import Causal, Documents, Everyone, Given, Global, Globals, Mask, Padding, Prefix, SlidingWindow
+from .masks import Causal, Documents, Everyone, Given, Global, Globals, Mask, Padding, PrefixMask, SlidingWindow
 from .mixers import Convolution, Fourier, Recurrent
 from .model import Model, SingleStack, SingleStackModel, TransformerModel
 from .multi_head import MultiHead, SelfAttention, TokenMixerModule
@@ -69,6 +69,7 @@ from .stack import Stack
 from .tap import OFF, Recorder, Tap, sites
 from .tower import Tower
 from .view import View
+from .virtual_tokens import PrefixTokens, PromptTokens, VirtualTokens
 
 __all__ = [
     # a model and its parts
@@ -82,12 +83,13 @@ __all__ = [
     "Pooled", "Transform", "NoPositions", "Learned", "Sinusoidal", "Rope", "Alibi", "RelativeBuckets",
     "Combined", "RelativeWaves", "RelativeTypes", "Disentangled", "Axial", "Pooling", "LinearStretch",
     "DynamicNTK", "Yarn", "LongRope", "Llama3",
+    "PromptTokens", "PrefixTokens", "VirtualTokens",
     # kernels
     "kernels", "Softmax", "Window", "Longformer", "BigBird", "LSH", "Chunks", "Linear", "Performer",
     "Linformer", "Nystrom", "Summary", "Tiled", "Recurrent", "Convolution", "Fourier", "Xavier",
     "Normal", "ResidualNormal", "FanIn",
     # masks
-    "Mask", "Everyone", "Causal", "SlidingWindow", "Padding", "Prefix", "Documents", "Global",
+    "Mask", "Everyone", "Causal", "SlidingWindow", "Padding", "PrefixMask", "Documents", "Global",
     "Globals", "View", "mask_adapters", "check_mask",
     # running, recording, extending
     "Cache", "SegmentMemory", "Tap", "OFF", "Recorder", "sites", "Kernel", "AttentionKernel", "AttentionCall",

@@ -36,6 +36,10 @@ class TokenMixer(Spec):
         """Whether tokens also attend to summaries of blocks, so that there are distances in blocks."""
         return False
 
+    def cached_per_token(self, width: int) -> int:
+        """How many numbers a cache keeps of one token; 0 if it keeps a state instead."""
+        return 0
+
     def state(self, width: int) -> int:
         """Size of the state that it caches per sequence, in numbers; independent of the length."""
         return 0
@@ -129,6 +133,12 @@ class Attention(TokenMixer):
     @property
     def has_summaries(self) -> bool:
         return isinstance(self.project, Projection) and self.project.has_summaries
+
+    def cached_per_token(self, width: int) -> int:
+        if isinstance(self.project, Projection):
+            return self.project.cached(1, 1)
+        head_dim = self.head_width(width)
+        return (self.kv_heads or self.heads) * (head_dim + (self.value_dim or head_dim))
 
     def cached(self, width: int, batch: int, keys: int) -> int:
         """How many numbers the KV cache of a layer holds at `keys` keys."""

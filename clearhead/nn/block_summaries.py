@@ -83,6 +83,7 @@ class SummaryAttention(SelfAttention):
     """Self-attention to tokens and to summaries of blocks. Only for encoders."""
 
     SITES: tuple[str, ...] = (*MultiHead.SITES, "summary_pattern")  # type: ignore[assignment]
+    takes_prefix = False
     FUSABLE: tuple[str, ...] = ("k", "v")  # type: ignore[assignment]  # of summaries there are no queries
 
     def __init__(self, spec: Attention, width: int, summaries: BlockSummaries) -> None:

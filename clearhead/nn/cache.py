@@ -132,6 +132,7 @@ class Cache:
         self.layers = [LayerCache(self.capacity, self.precision) for _ in range(self.depth)]
         self.length = 0  # how many tokens it holds, padding included
         self._real: Tensor | None = None  # (B, capacity), or (B, K) without a capacity
+        self.by_position = False  # see View.by_position
 
     @property
     def real_BK(self) -> Tensor | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,6 +14,9 @@ from .positions import BoundPositions
 from .tap import OFF, Tap
 from .view import View
 
+if TYPE_CHECKING:
+    from .virtual_tokens import LayerPrefix
+
 
 @dataclass(frozen=True)
 class States:
@@ -21,6 +25,7 @@ class States:
     x_BTD: Tensor
     segment_BT: Tensor | None = None  # below zero = padding; None = one real text throughout
     rows_per_source: int = 1  # consecutive decoder rows that share each row of an encoder output (beams)
+    whole: States | None = None  # the same with the states of virtual tokens, where there are some
 
     @property
     def real_BT(self) -> Tensor | None:
@@ -36,6 +41,8 @@ class Context:
     encoder_output: Tensor | None = None  # (B, K, D), what cross-attention attends to
     encoder_view: View | None = None
     layer: int = 0  # index of the layer among those of its tower that have weights of their own
+    prefix: LayerPrefix | None = None  # keys and values before those of the tokens
+    cross_prefix: LayerPrefix | None = None  # and before those of the encoder output
     source: Tensor | None = None  # (B, K, D), what keys and values come from, where not from the stream
     cache: LayerCache | None = None
     tap: Tap = OFF

@@ -59,6 +59,10 @@ class Embedding(nn.Module):
     def forward(self, inputs: Tensor, types_BT: Tensor | None) -> Tensor:
         raise NotImplementedError
 
+    def complete(self, x_BTD: Tensor, types_BT: Tensor | None) -> Tensor:
+        """Vectors of the width of the table, with what a call adds to those that it looks up."""
+        return x_BTD
+
     def rescale(self, x_BTD: Tensor, inputs: Tensor, segment_BT: Tensor | None) -> Tensor:
         """The vectors as the other tokens of a text require; `segment_BT` is its number, -1 for padding."""
         return x_BTD
@@ -149,25 +153,27 @@ class TokenEmbedding(Embedding):
         self.scale, self.masked = spec.scale, spec.masked
 
     def forward(self, ids_BT: Tensor, types_BT: Tensor | None) -> Tensor:
-        x = self._lookup(ids_BT, types_BT)
-        return self.project(x) if self.project is not None and self.projects_first else x
-
-    def _lookup(self, ids_BT: Tensor, types_BT: Tensor | None) -> Tensor:
         check_ids("ids", ids_BT, self.table.num_embeddings)
         x: Tensor = self.table(ids_BT)
-        if self.scale != 1.0:
-            x = x * self.scale
+        return self.complete(x if self.scale == 1.0 else x * self.scale, types_BT)
+
+    def complete(self, x_BTD: Tensor, types_BT: Tensor | None) -> Tensor:
+        """With the vectors of tasks and of segment types, and projected if that comes first."""
+        x = self._with_types(x_BTD, types_BT)
+        return self.project(x) if self.project is not None and self.projects_first else x
+
+    def _with_types(self, x: Tensor, types_BT: Tensor | None) -> Tensor:
         if self.tasks is not None:
-            x = x + self.tasks(ids_BT.new_zeros(1, 1))
+            x = x + self.tasks(torch.zeros(1, 1, dtype=torch.long, device=x.device))
         if self.types is None:
             if types_BT is not None:
                 raise InputError("this model has no segment types; leave types (token_type_ids) out")
             return x
         if types_BT is None:
-            types_BT = torch.zeros_like(ids_BT)
+            types_BT = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
         check_ids("types", types_BT, self.types.num_embeddings)
-        if types_BT.shape != ids_BT.shape:
-            raise InputError(f"types are {tuple(types_BT.shape)}, ids {tuple(ids_BT.shape)}")
+        if types_BT.shape != x.shape[:2]:
+            raise InputError(f"types are {tuple(types_BT.shape)}, ids {tuple(x.shape[:2])}")
         kind: Tensor = self.types(types_BT)
         return x + kind
 

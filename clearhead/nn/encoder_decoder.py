@@ -18,11 +18,10 @@ from .context import States
 from .embed import Tokens
 from .heads import Head
 from .init import Init, Normal
-from .masks import Documents
+from .masks import Documents, segment_positions
 from .model import MaskLike, Model, TransformerModel, build_head, check_head
 from .tap import OFF, Tap
 from .tower import Tower
-from .view import segment_positions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +109,7 @@ class TwoStackModel(TransformerModel):
 
     def encode(self, source_BT: Tensor, mask: MaskLike = None, *, tap: Tap = OFF) -> States:
         states: States = self.encoder(source_BT, mask=mask, tap=tap.at("encoder"))
-        return states
+        return states.whole or states  # the decoder attends to virtual tokens, too
 
     def decode(
         self,
@@ -159,8 +158,8 @@ class SameInputModel(TwoStackModel):
     ) -> States:
         if types is not None:
             raise InputError("this model has no segment types; leave types (token_type_ids) out")
-        encoder_output = self.encode(ids_BT, mask, tap=tap)
-        segment_BT = encoder_output.segment_BT
+        encoded: States = self.encoder(ids_BT, mask=mask, tap=tap.at("encoder"))
+        encoder_output, segment_BT = encoded.whole or encoded, encoded.segment_BT
         states = self.decode(
             self.shifted(ids_BT, segment_BT),
             encoder_output,

@@ -10,12 +10,15 @@ from torch import Tensor
 
 from ..errors import InputError
 from .context import States
-from .masks import CrossDocuments, Everyone, Mask, Padding
+from .masks import BehindLead, CrossDocuments, Everyone, Mask, Padding
 from .view import View
 
 
-def encoder_view(view: View, segment_BK: Tensor | None, encoder_output: States) -> View:
-    """The view of cross-attention: every real token of the encoder output, or of the same packed text."""
+def encoder_view(view: View, segment_BK: Tensor | None, encoder_output: States, lead: int = 0) -> View:
+    """The view of cross-attention: every real token of the encoder output, or of the same packed text.
+
+    `lead` virtual tokens come before the encoder output.
+    """
     rows, keys = encoder_output.x_BTD.shape[:2]
     if rows * encoder_output.rows_per_source != view.batch:
         shared = (
@@ -34,7 +37,9 @@ def encoder_view(view: View, segment_BK: Tensor | None, encoder_output: States) 
             if encoder_output.rows_per_source > 1:
                 raise InputError("packed texts cannot share a source; give each row its own")
             rule = CrossDocuments(segment_BK, source_segment_BK)
-    k_pos = torch.arange(keys, device=view.q_pos.device)[None]
+    if lead:
+        rule = rule if isinstance(rule, Everyone) else BehindLead(rule, lead)
+    k_pos = torch.arange(lead + keys, device=view.q_pos.device)[None]
     # Rows that share a source are further queries of it: see CrossAttention.
     q_pos = (
         view.q_pos

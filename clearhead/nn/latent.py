@@ -87,6 +87,7 @@ class LatentAttention(SelfAttention):
         latent = spec.project
         assert isinstance(latent, Latent)
         self.rank, self.rotated, self.plain = latent.rank, latent.rotated, self.head_dim - latent.rotated
+        self.cached_sizes = 1, self.rotated, self.rank
         self.q_down = self.q_down_norm = None
         if latent.query_rank is not None:
             self.q_down = LinearLayer(width, latent.query_rank, bias=latent.bias)
@@ -108,10 +109,13 @@ class LatentAttention(SelfAttention):
         latent, k_rotated = torch.split(self.kv_down(source_BKD), [self.rank, self.rotated], dim=-1)
         # One head that all queries share, so that a cache holds it like any other keys and values.
         latent, k_rotated = self.kv_down_norm(latent)[:, None], ctx.positions.rotate_k(k_rotated[:, None])
+        if ctx.prefix is not None:
+            k_rotated, latent = ctx.prefix.join(k_rotated, latent)
         if ctx.cache is not None and self.kernel.cache_kind == "keys":
             k_rotated, latent = ctx.cache.append(k_rotated, latent)
         view = ctx.view.restrict(self.rule)
-        if view.queries < view.keys and isinstance(self.kernel, SoftmaxKernel):
+        few = view.queries < view.keys and ctx.prefix is None
+        if few and isinstance(self.kernel, SoftmaxKernel):
             return self._attend_latent(q, q_rotated, latent, k_rotated, view, ctx)
         up = split_heads(self.kv_up(latent[:, 0]), self.plain + self.value_dim)
         k, v = torch.split(up, [self.plain, self.value_dim], dim=-1)

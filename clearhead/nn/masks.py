@@ -22,6 +22,18 @@ from torch import Tensor
 from ..errors import InputError
 
 
+def segment_positions(segment_BK: Tensor) -> Tensor:
+    """Positions from segments: how many real tokens of the same text precede each token."""
+    real = segment_BK >= 0
+    count = real.long().cumsum(1) - 1
+    slot = torch.arange(segment_BK.shape[1], device=segment_BK.device).expand_as(segment_BK)
+    last_real = torch.where(real, slot, -1).cummax(1).values  # so that holes do not end a text
+    before = torch.cat([torch.full_like(last_real[:, :1], -1), last_real[:, :-1]], dim=1)
+    starts = real & ((before < 0) | (segment_BK.gather(1, before.clamp(min=0)) != segment_BK))
+    first = torch.where(starts, count, 0).cummax(1).values
+    return (count - first).clamp(min=0)
+
+
 class Mask:
     """A rule `allows(b, h, q, k) -> bool tensor` over index tensors that broadcast (as in FlexAttention)."""
 
@@ -38,6 +50,10 @@ class Mask:
 
     def globals(self, keys: int) -> Tensor | None:
         """(1 or B, K) flags of global tokens, to which local rules do not apply; None if there are none."""
+        return None
+
+    def positions(self) -> Tensor | None:
+        """(1 or B, K) positions of the tokens, where they do not follow from the segments."""
         return None
 
     def check_shape(self, batch: int, queries: int, keys: int) -> None:
@@ -89,8 +105,22 @@ class SlidingWindow(Mask):
         return (q - k <= self.left) & (k - q <= self.right)
 
 
+@dataclass(frozen=True, eq=False)
+class PositionWindow(Mask):
+    """A window that counts positions, not slots: of packed texts behind virtual tokens that they share."""
+
+    window: SlidingWindow
+    q_pos: Tensor  # (1 or B, Q)
+    k_pos: Tensor  # (1 or B, K)
+    start: int  # the slot of the first query
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        q_row, k_row = (b if len(x) > 1 else torch.zeros_like(b) for x in (self.q_pos, self.k_pos))
+        return self.window.allows(b, h, self.q_pos[q_row, q - self.start], self.k_pos[k_row, k])
+
+
 @dataclass(frozen=True)
-class Prefix(Mask):
+class PrefixMask(Mask):
     """The first `length` tokens are seen by all, the rest causally (prefix language model, Raffel 2019)."""
 
     length: int
@@ -226,6 +256,63 @@ class Given(Mask):
             )
 
 
+@dataclass(frozen=True, eq=False)
+class Behind(Mask):
+    """A rule for a text that virtual tokens were put before, which all tokens may attend to.
+
+    `slot_BN` is the slot of the text that each new slot has, below zero for a virtual token.
+    """
+
+    rule: Mask
+    slot_BN: Tensor  # (1 or B, N)
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        row = b if len(self.slot_BN) > 1 else torch.zeros_like(b)
+        q_slot, k_slot = self.slot_BN[row, q], self.slot_BN[row, k]
+        allowed = self.rule.allows(b, h, q_slot.clamp(min=0), k_slot.clamp(min=0))
+        return allowed | (q_slot < 0) | (k_slot < 0)
+
+    def globals(self, keys: int) -> Tensor | None:
+        text = self.rule.globals(int(self.slot_BN.max()) + 1)
+        if text is None:
+            return None
+        rows = max(len(text), len(self.slot_BN))
+        slot_BN = self.slot_BN.expand(rows, -1)
+        return text.expand(rows, -1).gather(1, slot_BN.clamp(min=0)) & (slot_BN >= 0)
+
+
+class BehindPacked(Behind):
+    """The same for packed texts, which share virtual tokens at the beginning of their row."""
+
+    def segments(self) -> Tensor | None:
+        segment_BT = self.rule.segments()
+        assert segment_BT is not None
+        virtual = segment_BT.new_zeros(len(segment_BT), self.count)
+        return torch.cat([virtual, segment_BT], dim=1)
+
+    def positions(self) -> Tensor:
+        """Each text goes on where the virtual tokens end."""
+        segment_BT = self.rule.segments()
+        assert segment_BT is not None
+        virtual = torch.arange(self.count, device=segment_BT.device).expand(len(segment_BT), -1)
+        return torch.cat([virtual, self.count + segment_positions(segment_BT)], dim=1)
+
+    @property
+    def count(self) -> int:
+        return int((self.slot_BN[0] < 0).sum())
+
+
+@dataclass(frozen=True)
+class BehindLead(Mask):
+    """A rule of cross-attention, with virtual tokens before the keys that every query may attend to."""
+
+    rule: Mask
+    lead: int
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (k < self.lead) | self.rule.allows(b, h, q, (k - self.lead).clamp(min=0))
+
+
 @dataclass(frozen=True)
 class _Both(Mask):
     one: Mask
@@ -240,6 +327,10 @@ class _Both(Mask):
             return two if one is None else one
         both = one * (two.max() + 2) + two  # a distinct number for every pair of numbers
         return both.masked_fill((one < 0) | (two < 0), -1)
+
+    def positions(self) -> Tensor | None:
+        one = self.one.positions()
+        return self.two.positions() if one is None else one
 
     def parts(self) -> tuple[Mask, ...]:
         return self.one.parts() + self.two.parts()

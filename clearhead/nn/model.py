@@ -178,7 +178,7 @@ class TransformerModel(nn.Module):
 
     def read(self, states: States) -> Tensor:
         """The output of the head for these states."""
-        return _read(self.head, states, self.head_stack)
+        return _read(self.head, self.spec.head, states, self.head_stack)
 
     def read_second(self, states: States) -> Tensor:
         """The output of the second head for these states."""
@@ -186,9 +186,13 @@ class TransformerModel(nn.Module):
             raise InputError(
                 "this model has one head; a second one is a field of its spec: SingleStack(second=...)"
             )
-        return _read(self.second, states, self.head_stack)
+        return _read(self.second, self.spec.second, states, self.head_stack)
 
     def cache(self, capacity: int | None = None) -> Cache:
+        """A cache for `capacity` tokens, and for the virtual ones that the model puts before a text."""
+        virtual = self.spec.head_tower.virtual
+        if capacity is not None and virtual is not None:
+            capacity += virtual.length
         return Cache(self.spec.head_tower.depth, capacity, self.cache_precision)
 
 
@@ -270,8 +274,10 @@ def build_head(head: Head | None, tower: Tower) -> nn.Module | None:
     return None if head is None else head.build(tower.out_width, tower.embed.table_widths(tower.width)[0])
 
 
-def _read(head: nn.Module | None, states: States, tower: Stack) -> Tensor:
-    if head is None:
+def _read(head: nn.Module | None, spec: Head | None, states: States, tower: Stack) -> Tensor:
+    if head is None or spec is None:
         return states.x_BTD
-    answer: Tensor = head(states.x_BTD, states.real_BT, tower.embed.tied_weights())
+    # A head that pools reads the states of virtual tokens as well.
+    read = states if states.whole is None or spec.per_token else states.whole
+    answer: Tensor = head(read.x_BTD, read.real_BT, tower.embed.tied_weights())
     return answer

@@ -31,6 +31,7 @@ from .tap import OFF
 
 if TYPE_CHECKING:
     from .attention import Attention
+    from .virtual_tokens import LayerPrefix
 
 
 class TokenMixerModule(nn.Module):
@@ -51,6 +52,8 @@ class MultiHead(TokenMixerModule):
 
     SITES = ("q", "k", "v", "pattern", "mix", "out")
     is_replayable = True  # if its kernel is
+    takes_prefix: ClassVar[bool] = True  # whether keys and values may be put before its own
+    cached_sizes: tuple[int, int, int]  # heads of keys and values, and their widths, as a cache holds them
 
     def __init__(self, spec: Attention, width: int, kv_width: int) -> None:
         super().__init__()
@@ -63,6 +66,7 @@ class MultiHead(TokenMixerModule):
 
     def _build_projections(self, spec: Attention, width: int, kv_width: int) -> None:
         groups = spec.kv_heads or spec.heads
+        self.cached_sizes = groups, self.head_dim, self.value_dim
         self.q = LinearLayer(width, spec.heads * self.head_dim, bias="q" in spec.bias)
         own_keys = spec.project != "shared"
         self.k = LinearLayer(kv_width, groups * self.head_dim, bias="k" in spec.bias) if own_keys else None
@@ -136,6 +140,8 @@ class SelfAttention(MultiHead):
             # With a segment memory, keys and values also come from the states of earlier segments.
             source_BKD = ctx.cache.kv_inputs(source_BKD)
         k, v = ctx.positions.rotate_k(self.keys(source_BKD)), self.values(source_BKD)
+        if ctx.prefix is not None:
+            k, v = ctx.prefix.join(k, v)
         if ctx.cache is not None and self.kernel.cache_kind == "keys":
             k, v = ctx.cache.append(k, v)
         bias = ctx.positions.in_layer(self).bias(ctx.layer, q, k)
@@ -176,13 +182,14 @@ class CrossAttention(MultiHead):
             raise InputError("this tower has cross-attention; call it with encoder_output=")
         # Rows that share a source (beams) become more queries of one row: its keys are held and read once.
         q = self.queries(x_BTD.reshape(len(ctx.encoder_output), -1, x_BTD.shape[-1]))
-        keys_and_values = partial(self._keys_and_values, ctx.encoder_output)
+        keys_and_values = partial(self._keys_and_values, ctx.encoder_output, ctx.cross_prefix)
         kv = keys_and_values() if ctx.cache is None else ctx.cache.cross(keys_and_values)
         call = AttentionCall(q, *kv, ctx.encoder_view, None, self.scale)
         return self.attend(call, ctx).reshape_as(x_BTD)
 
-    def _keys_and_values(self, encoder_output_BKD: Tensor) -> KV:
-        return self.keys(encoder_output_BKD), self.values(encoder_output_BKD)
+    def _keys_and_values(self, encoder_output_BKD: Tensor, prefix: LayerPrefix | None) -> KV:
+        k, v = self.keys(encoder_output_BKD), self.values(encoder_output_BKD)
+        return (k, v) if prefix is None else prefix.join(k, v)
 
 
 def split_heads(x_BTD: Tensor, head_dim: int) -> Tensor:

@@ -25,10 +25,11 @@ from .layer_positions import build_layer_positions
 from .layers import LinearLayer
 from .long import reversible
 from .long.pooling import PooledLayers
-from .masks import Causal, Everyone, Mask, Padding, has_bare_global
+from .masks import Causal, Everyone, Mask, Padding, has_bare_global, segment_positions
 from .positions import BoundPositions
 from .tap import OFF, Tap
-from .view import View, segment_positions
+from .view import View
+from .virtual_tokens import Beginning, PrefixModule
 
 if TYPE_CHECKING:
     from .tower import Tower
@@ -57,6 +58,7 @@ class Stack(nn.Module):
         self.project = (
             LinearLayer(spec.stream_width, spec.last_width, bias=False) if spec.last_width else None
         )
+        self.virtual = spec.virtual.build(self) if spec.virtual else None
         if spec.residual == "reversible" and spec.positions.relative and list(self.positions.parameters()):
             raise SpecError(f"a reversible tower cannot train {type(spec.positions).__name__} in its scores")
 
@@ -73,7 +75,12 @@ class Stack(nn.Module):
         """The hidden states of the new tokens; `encoder_output` is for a decoder with cross-attention."""
         compared = types is not None and self.spec.positions.types > 0
         x = self.embed(inputs, None if compared and not getattr(self.spec.embed, "types", 0) else types)
-        view, segment_BK = self._view(x, mask, cache)
+        rule = _rule(mask, *x.shape[:2], cache.real_BK if cache and cache.length else None)
+        begin: Beginning | None = None
+        if self.virtual is not None and not (cache and cache.length):
+            begin = self.virtual.begin(x, rule, types, self.embed)
+            x, rule, types = begin.x_BTD, begin.mask, begin.types_BT
+        view, segment_BK = self._view(x, rule, cache, begin)
         if types is not None and compared:
             view = self._with_types(view, types)
         segment_BT = None if segment_BK is None else segment_BK[:, view.start :]
@@ -84,8 +91,10 @@ class Stack(nn.Module):
         # The view and the bound positions are computed once per call and shared by all layers.
         views = [view] * self.spec.depth if pooled is None else pooled.views
         context: Callable[..., Context] = Context
+        prefix = self.virtual if isinstance(self.virtual, PrefixModule) else None
         if encoder_output is not None:
-            cross = encoder_view(view, segment_BK, encoder_output)
+            lead = prefix.cross_length if prefix else 0
+            cross = encoder_view(view, segment_BK, encoder_output, lead)
             context = partial(context, encoder_output=encoder_output.x_BTD, encoder_view=cross)
         layers = [None] * len(self.blocks) if cache is None else cache.layers
         positions, blocks_tap = self.bound_positions(views), tap.at("blocks")
@@ -93,9 +102,12 @@ class Stack(nn.Module):
             context(views[i], positions[i], layer=self.weights_of_layers[i], cache=kv, tap=blocks_tap.at(i))
             for i, kv in enumerate(layers)
         ]
+        if prefix is not None:
+            contexts = [prefix.before(i, here, begin) for i, here in enumerate(contexts)]
         x = self._run_blocks(x, contexts, pooled)
         x = tap("out", self.finish(x))
-        return States(x, segment_BT if pooled is None else pooled.segment_BT)
+        states = States(x, segment_BT if pooled is None else pooled.segment_BT)
+        return states if begin is None else begin.end(states)
 
     def finish(self, x_BTD: Tensor) -> Tensor:
         """The output for what the last layer returns."""
@@ -132,22 +144,21 @@ class Stack(nn.Module):
         return replace(view, q_types=types_BT, k_types=types_BT)
 
     def _view(
-        self, x_BTD: Tensor, mask: Mask | Tensor | None, cache: Cache | None
+        self, x_BTD: Tensor, rule: Mask, cache: Cache | None, begin: Beginning | None
     ) -> tuple[View, Tensor | None]:
         """The mask and the positions of this call; and the segment (text) of each token, if known."""
-        batch, length = x_BTD.shape[:2]
+        lead = begin.lead if begin else 0
+        batch, length = len(x_BTD), lead + x_BTD.shape[1]
         if cache is not None and len(cache.layers) != self.spec.depth:
             have = len(cache.layers)
             raise InputError(f"the cache has {have} layers, the tower {self.spec.depth}")
         if cache is not None and self.spec.pooling is not None:
             raise InputError("a tower that pools reads a whole text at once; call it without a cache")
         start = 0 if cache is None else cache.length
-        rule = _rule(mask, batch, length, cache.real_BK if start and cache else None)
-        segment_BK = rule.segments()
-        if segment_BK is None:
-            pos = torch.arange(start + length, device=x_BTD.device)[None]
-        else:
-            pos = segment_positions(segment_BK)
+        segment_BK, pos = rule.segments(), rule.positions()
+        if pos is None:
+            slots = torch.arange(start + length, device=x_BTD.device)[None]
+            pos = slots if segment_BK is None else segment_positions(segment_BK)
         if cache is not None:
             new = None if segment_BK is None else segment_BK[:, start:] >= 0
             ones = torch.ones(batch, length, dtype=torch.bool, device=x_BTD.device)
@@ -156,7 +167,11 @@ class Stack(nn.Module):
         if self.spec.causal:
             rule = Causal() & rule
         room = 0 if cache is None or cache.capacity is None else cache.capacity - pos.shape[1]
-        return View(rule, batch, pos[:, start:], pos, start, room), segment_BK
+        first, by_position = start + lead, begin is not None and begin.by_position
+        if cache is not None:
+            by_position = cache.by_position = cache.by_position or by_position
+        view = View(rule, batch, pos[:, first:], pos, first, room, by_position=by_position)
+        return view, segment_BK
 
 
 def _rule(mask: Mask | Tensor | None, batch: int, length: int, past_BK: Tensor | None) -> Mask:

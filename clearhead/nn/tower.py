@@ -16,6 +16,7 @@ from .long.pooling import Pooling
 from .norm import Norm
 from .positions import NoPositions, Positions
 from .stack import Stack
+from .virtual_tokens import VirtualTokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class Tower(Spec):
     # How many layers have weights of their own; fewer share (ALBERT: 1). Several: how often each runs.
     distinct: Count | tuple[Count, ...] | None = None
     pooling: Pooling | None = None  # some layers read a shorter sequence than those before (Funnel)
+    virtual: VirtualTokens | None = None  # learned vectors before every text (prompt and prefix tuning)
     recompute: bool = False  # gradient checkpointing: less memory in training, one more forward pass
     # reversible: two streams; training keeps the activations of one layer only
     residual: Literal["plain", "reversible"] = "plain"
@@ -44,6 +46,8 @@ class Tower(Spec):
             if self.causal or self.residual == "reversible" or any(b.cross for b in self.pattern):
                 raise SpecError("pooling is for encoders: causal=False, residual='plain', no cross-attention")
             self.pooling.check_blocks([self.pattern[i % len(self.pattern)] for i in self.weights_of_layers])
+        if self.virtual is not None:
+            self.virtual.check_tower(self)
         if self.causal and self.embed.needs_whole_text:
             raise SpecError(
                 "embeddings that depend on the whole text (MaskedZero) need an encoder: causal=False"
@@ -90,8 +94,9 @@ class Tower(Spec):
 
     @property
     def max_length(self) -> int | None:
-        """The longest sequence it has positions for; None: no limit."""
-        return self.positions.max_length
+        """The longest text it has positions for; None: no limit."""
+        limit = self.positions.max_length
+        return limit if limit is None or self.virtual is None else limit - self.virtual.length
 
     @property
     def shortens(self) -> bool:

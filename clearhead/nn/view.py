@@ -11,19 +11,17 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .masks import Causal, CrossDocuments, Documents, Everyone, Globals, Mask, Padding, SlidingWindow
-
-
-def segment_positions(segment_BK: Tensor) -> Tensor:
-    """Positions from segments: how many real tokens of the same text precede each token."""
-    real = segment_BK >= 0
-    count = real.long().cumsum(1) - 1
-    slot = torch.arange(segment_BK.shape[1], device=segment_BK.device).expand_as(segment_BK)
-    last_real = torch.where(real, slot, -1).cummax(1).values  # so that holes do not end a text
-    before = torch.cat([torch.full_like(last_real[:, :1], -1), last_real[:, :-1]], dim=1)
-    starts = real & ((before < 0) | (segment_BK.gather(1, before.clamp(min=0)) != segment_BK))
-    first = torch.where(starts, count, 0).cummax(1).values
-    return (count - first).clamp(min=0)
+from .masks import (
+    Causal,
+    CrossDocuments,
+    Documents,
+    Everyone,
+    Globals,
+    Mask,
+    Padding,
+    PositionWindow,
+    SlidingWindow,
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,7 @@ class View:
     is_cross: bool = False  # keys are of another sequence than queries: an encoder's, or one not yet pooled
     q_types: Tensor | None = None  # (B, Q) segment types, for position schemes that compare them
     k_types: Tensor | None = None  # (B, K)
+    by_position: bool = False  # a window counts positions, not slots: virtual tokens stand apart from texts
     step: int = 1  # positions differ by multiples of it: the number of tokens that were pooled into one
     _restricted: dict[Mask, View] = field(default_factory=dict, repr=False)
     _attn_masks: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
@@ -103,7 +102,10 @@ class View:
         if isinstance(rule, Everyone):
             return self
         if rule not in self._restricted:
-            local = rule if self.globals_BK is None else rule | Globals(self.globals_BK)
+            local: Mask = rule
+            if self.by_position and isinstance(rule, SlidingWindow):
+                local = PositionWindow(rule, self.q_pos, self.k_pos, self.start)
+            local = local if self.globals_BK is None else local | Globals(self.globals_BK)
             self._restricted[rule] = replace(self, mask=self.mask & local, _restricted={}, _attn_masks={})
         return self._restricted[rule]
 

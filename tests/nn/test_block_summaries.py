@@ -147,7 +147,7 @@ def test_what_it_cannot_do_is_one_line() -> None:
     with pytest.raises(ch.errors.UnsupportedError, match="a summary would show later tokens"):
         encoder.edit(cn.Tower, causal=True).build()
     with pytest.raises(ch.errors.UnsupportedError, match="a mask of any kind"):
-        encoder.build()(ids(1, 4), cn.Prefix(2))
+        encoder.build()(ids(1, 4), cn.PrefixMask(2))
     with pytest.raises(
         ch.errors.UnsupportedError, match="no bias of pairs of tokens; choose RelativeBuckets"
     ):

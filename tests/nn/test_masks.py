@@ -33,7 +33,7 @@ RULES = {
     "causal": (cn.Causal(), lambda b, q, k: k <= q),
     "window": (cn.SlidingWindow(2, 1), lambda b, q, k: q - 2 <= k <= q + 1),
     "window-left": (cn.SlidingWindow(0), lambda b, q, k: k == q),
-    "prefix": (cn.Prefix(3), lambda b, q, k: k < 3 or k <= q),
+    "prefix": (cn.PrefixMask(3), lambda b, q, k: k < 3 or k <= q),
     "global": (cn.Global((0, 4)), lambda b, q, k: q in (0, 4) or k in (0, 4)),
     "longformer": (cn.SlidingWindow(1, 1) | cn.Global((0,)), lambda b, q, k: abs(q - k) <= 1 or 0 in (q, k)),
     "padding": (cn.Padding(REAL), lambda b, q, k: bool(REAL[b, k])),

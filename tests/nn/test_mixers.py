@@ -60,7 +60,7 @@ def test_a_convolution_looks_back_in_a_decoder_and_around_in_an_encoder(size: in
         (lambda: cn.Convolution(size=0), "Convolution.size is 0"),
         (lambda: single(causal=True, block=block(attention=cn.Recurrent(both_ways=True))).build(),
          "a decoder reads forwards"),
-        (lambda: call(cn.Convolution().build(8), noise(1, 3, 8), cn.Prefix(2)),
+        (lambda: call(cn.Convolution().build(8), noise(1, 3, 8), cn.PrefixMask(2)),
          "Convolution cannot take a mask of any kind; choose Attention, which can"),
         (lambda: cn.Block(attention=attention().kernel, feedforward=cn.MLP(hidden=4)),
          "Block.attention is Softmax("),

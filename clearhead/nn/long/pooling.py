@@ -24,8 +24,8 @@ from ...spec import Count, Spec
 from ..attention import Attention
 from ..block import Block
 from ..context import Context
-from ..masks import CrossDocuments, Documents, Everyone, Mask, Padding
-from ..view import View, segment_positions
+from ..masks import CrossDocuments, Documents, Everyone, Mask, Padding, segment_positions
+from ..view import View
 
 PoolGroups = Literal["pairs", "first-alone", "first-alone-drop-last"]
 
