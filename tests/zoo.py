@@ -249,8 +249,10 @@ def _choices() -> dict[str, dict[str, object]]:
     made["prefix-alibi-grouped"] = {
         "virtual": prefix,
         "positions": cn.Alibi(),
-        "block": block(attention=attention(kv_heads=2, value_dim=7, kernel=cn.Softmax(cap=5.0, sink=True))),
+        "block": block(attention=attention(kv_heads=2)),
     }
+    capped = attention(value_dim=7, kernel=cn.Softmax(cap=5.0, sink=True))
+    made["prefix-capped-sink"] = {"virtual": prefix, "block": block(attention=capped)}
     made["prefix-waves"] = {"virtual": prefix, "positions": cn.RelativeWaves()}
     made["prefix-shared-layers"] = {"virtual": prefix, "depth": 4, "distinct": 2}
     made["prefix-latent"] = made["latent"] | {"virtual": prefix}

@@ -55,7 +55,18 @@ from .long import (
     SegmentMemory,
 )
 from .masked_tokens import MaskedZero
-from .masks import Causal, Documents, Everyone, Given, Global, Globals, Mask, Padding, PrefixMask, SlidingWindow
+from .masks import (
+    Causal,
+    Documents,
+    Everyone,
+    Given,
+    Global,
+    Globals,
+    Mask,
+    Padding,
+    PrefixMask,
+    SlidingWindow,
+)
 from .mixers import Convolution, Fourier, Recurrent
 from .model import Model, SingleStack, SingleStackModel, TransformerModel
 from .multi_head import MultiHead, SelfAttention, TokenMixerModule

@@ -161,9 +161,10 @@ class Attention(TokenMixer):
 
     def cost(self, shape: HiddenShape, *, causal: bool, positions: PositionCost) -> PartCost:
         """Self-attention: four projections and the kernel between them."""
-        rule: Rule = "mask" if self.window else "causal" if causal else "open"
+        masked = self.window or (causal and shape.lead)
+        rule: Rule = "mask" if masked else "causal" if causal else "open"
         at = replace(
-            self.call_shape(shape.width, shape.batch, shape.length, shape.length),
+            self.call_shape(shape.width, shape.batch, shape.length, shape.keys),
             rule=rule,
             window=self.window,
             causal=causal,
@@ -180,7 +181,7 @@ class Attention(TokenMixer):
 
     def cross_cost(self, shape: HiddenShape, encoder: HiddenShape) -> PartCost:
         """Cross-attention: keys and values are computed from the encoder output."""
-        at = self.call_shape(shape.width, shape.batch, shape.length, encoder.length)
+        at = self.call_shape(shape.width, shape.batch, shape.length, encoder.keys)
         return self._cost(shape, encoder, at)
 
     def _cost(self, shape: HiddenShape, source: HiddenShape, at: AttentionShape) -> PartCost:

@@ -97,6 +97,12 @@ class HiddenShape(CostSettings):
     batch: int
     length: int
     width: int
+    lead: int = 0  # keys and values that are put before those of the tokens (prefix tuning)
+
+    @property
+    def keys(self) -> int:
+        """How many keys a token attends to, if it attends to all."""
+        return self.length + self.lead
 
     @property
     def vectors(self) -> int:

@@ -208,6 +208,8 @@ def _of_layers(spec: Positions, shape: HiddenShape, dims: Dims, count: int) -> P
         for layer in range(count):
             q, k = (x.transpose(1, 2) for x in qk[2 * layer : 2 * layer + 2])
             q, k = bound.rotate_q(q), bound.rotate_k(k)
+            if shape.lead:
+                k = torch.cat([k.new_zeros(*k.shape[:2], shape.lead, k.shape[3]), k], dim=2)
             bias = bound.bias(layer, q, k)
             outputs += [q, k]
             if bias is None:
@@ -232,6 +234,7 @@ def _effect(spec: Positions, shape: HiddenShape, dims: Dims) -> tuple[Bias, int,
     q, k, bound = q.transpose(1, 2), k.transpose(1, 2), module.bind(_view(shape, dims))
     rotated = bound.rotate_q(q)
     joined = rotated.stride() != q.stride()
+    k = torch.cat([k.new_zeros(*k.shape[:2], shape.lead, k.shape[3]), k], dim=2)
     bias = bound.bias(0, rotated.detach(), k.detach())
     if bias is None:
         return "none", 0, joined
@@ -244,5 +247,6 @@ def _effect(spec: Positions, shape: HiddenShape, dims: Dims) -> tuple[Bias, int,
 
 
 def _view(shape: HiddenShape, dims: Dims) -> View:
-    slots = torch.arange(shape.length, device="meta")[None]
-    return View(Causal() if dims.causal else Everyone(), shape.batch, slots, slots)
+    slots = torch.arange(shape.keys, device="meta")[None]
+    mask = Causal() if dims.causal else Everyone()
+    return View(mask, shape.batch, slots[:, shape.lead :], slots, shape.lead)

@@ -68,7 +68,7 @@ class Latent(Projection):
             cost += linear_cost(shape.vectors, shape.width, query.width, bias=self.bias)
             cost += self.norm.cost(query) + PartCost(saved=2 * query.bytes)
         cost += linear_cost(shape.vectors, shape.width, self.rank + self.rotated, bias=self.bias)
-        cost += linear_cost(shape.vectors, self.rank, at.heads * (plain + at.value_dim), bias=False)
+        cost += linear_cost(at.batch * at.keys, self.rank, at.heads * (plain + at.value_dim), bias=False)
         # Values are a part of what `kv_up` computes, and the short vector of what `kv_down` does.
         whole = shape.number * shape.vectors * (at.heads * plain + self.rotated)
         return cost + self.norm.cost(short) + PartCost(saved=2 * short.bytes + whole)

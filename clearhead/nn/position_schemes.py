@@ -110,7 +110,7 @@ class Alibi(Positions):
 
     def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
         """A fixed bias is kept by the kernel; joined with a causal mask it is held twice."""
-        size = shape.number * dims.heads * shape.length**2
+        size = shape.number * dims.heads * shape.length * shape.keys
         held = size if dims.causal else 0
         return PositionCost(tower=PartCost(saved=size), bias="fixed", shared_bias=held)
 
@@ -179,7 +179,7 @@ class RelativeBuckets(Positions):
             tables = PartCost(parameters=2 * self.buckets * dims.heads, saved=INDEX_BYTES * distances)
             size = 2 * shape.number * dims.heads * distances
             return PositionCost(tower=tables, bias="learned", shared_bias=size)
-        pairs = shape.length**2
+        pairs = shape.length * shape.keys
         table = PartCost(parameters=self.buckets * dims.heads, saved=INDEX_BYTES * pairs)
         return PositionCost(tower=table, bias="learned", shared_bias=shape.number * dims.heads * pairs)
 

@@ -72,7 +72,10 @@ class Positions(Spec):
         raise NotImplementedError
 
     def cost(self, shape: HiddenShape, dims: Dims) -> PositionCost:
-        """`shape` is that of the embeddings, `dims` are the tower's. Without a formula it is counted."""
+        """`shape` is that of the embeddings, `dims` are the tower's. Without a formula it is counted.
+
+        Keys may be more than tokens: `shape.keys`.
+        """
         return count_position_cost(self, shape, dims)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from ...nn import CallShape, HiddenShape, PartCost, Tower, linear_cost
+from ...nn import CallShape, HiddenShape, PartCost, PrefixTokens, PromptTokens, Tower, linear_cost
 from .blocks import BlockCost, block
 from .pooled import check_is_counted, pooled_blocks, pooled_inputs
 
@@ -25,6 +25,7 @@ class TowerCost:
     weights: tuple[int, ...]  # which set of weights each layer has; layers that share have the same
     held: int | None = None  # bytes of the streams saved with recomputation; None: nothing is recomputed
     project: PartCost = NOTHING  # after the last norm, where the output is narrower
+    virtual: PartCost = NOTHING  # the parameters of virtual tokens
 
     @property
     def end(self) -> PartCost:
@@ -44,6 +45,7 @@ class TowerCost:
             "blocks": sum(layer.all.parameters for layer in own.values()),
             "norm": self.norm.parameters,
             "project": self.project.parameters,
+            "virtual": self.virtual.parameters,
         }
         return {name: count for name, count in counts.items() if count}
 
@@ -78,7 +80,12 @@ class TowerCost:
 def tower(spec: Tower, call: CallShape, encoder: HiddenShape | None = None) -> TowerCost:
     """The cost of a tower. `call.length` is its own length; `encoder` is the encoder output of a decoder."""
     dims, own = spec.dims(), spec.own_layers
-    shape, whole = call.hidden(spec.width), spec.residual == "reversible"
+    whole, virtual = spec.residual == "reversible", spec.virtual
+    shape = call.hidden(spec.width)
+    if isinstance(virtual, PromptTokens):  # these are tokens like others
+        shape = replace(shape, length=shape.length + virtual.length)
+    elif isinstance(virtual, PrefixTokens):
+        shape = replace(shape, lead=virtual.length)
     embedded = replace(shape, width=spec.embed.table_width(spec.width))
     schemes = [b.positions or spec.positions for b in spec.pattern]
     positions = {scheme: scheme.cost(embedded, dims) for scheme in {*schemes, spec.positions}}
@@ -117,6 +124,7 @@ def tower(spec: Tower, call: CallShape, encoder: HiddenShape | None = None) -> T
         project = linear_cost(out.vectors, out.width, spec.last_width, bias=False) + PartCost(saved=out.bytes)
     return TowerCost(
         embed=spec.embed.cost(shape),
+        virtual=virtual.cost(spec) if virtual else NOTHING,
         positions=sum(computed, learned),
         blocks=blocks,
         norm=norm,

@@ -7,7 +7,20 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...errors import InputError
-from ...nn import Attention, AttentionKernel, CallShape, DeviceType, Head, Model, PartCost, Tokens, Tower
+from ...nn import (
+    Attention,
+    AttentionKernel,
+    CallShape,
+    DeviceType,
+    Head,
+    HiddenShape,
+    Model,
+    PartCost,
+    PrefixTokens,
+    PromptTokens,
+    Tokens,
+    Tower,
+)
 from .layers import TowerCost, tower
 
 MOMENTS = 2  # Adam keeps two numbers for each parameter, in float32
@@ -66,7 +79,7 @@ class ModelCost:
 def model_cost(spec: Model, call: CallShape) -> ModelCost:
     """The cost of every part of a model in one call."""
     source, last = spec.source_tower, _last_call(spec, call)
-    output = None if source is None else call.hidden(source.out_width)
+    output = None if source is None else _encoder_output(source, spec.head_tower, call)
     sides = {
         name: tower(side, call) if output is None or side is source else tower(side, last, output)
         for name, side in spec.tower_fields.items()
@@ -80,6 +93,13 @@ def model_cost(spec: Model, call: CallShape) -> ModelCost:
         assert isinstance(embed, Tokens)
         shared = embed.vocab * embed.table_widths(spec.head_tower.width)[0]
     return ModelCost(sides, head, shared, second=_head(spec.second, spec.head_tower, call).parameters)
+
+
+def _encoder_output(source: Tower, decoder: Tower, call: CallShape) -> HiddenShape:
+    """With the states of virtual tokens, and the keys that the decoder puts before them."""
+    prompt = source.virtual.length if isinstance(source.virtual, PromptTokens) else 0
+    lead = decoder.virtual.cross if isinstance(decoder.virtual, PrefixTokens) else 0
+    return replace(call.hidden(source.out_width), length=call.length + prompt, lead=lead)
 
 
 def _last_call(spec: Model, call: CallShape) -> CallShape:
@@ -146,6 +166,10 @@ def cached_numbers(spec: Model, *, batch: int, length: int, target: int | None =
     if not spec.decodes:
         return 0
     side, own = spec.head_tower, (target or length) if spec.is_encoder_decoder else length
+    own += side.virtual.length if side.virtual else 0
+    if spec.source_tower is not None:
+        call = CallShape(batch=batch, length=length)
+        length = _encoder_output(spec.source_tower, side, call).keys
     cached = 0
     for i in range(side.depth):
         block = side.pattern[i % len(side.pattern)]
@@ -162,7 +186,9 @@ def cached_numbers(spec: Model, *, batch: int, length: int, target: int | None =
 def _head(head: Head | None, side: Tower, call: CallShape) -> PartCost:
     if head is None:
         return PartCost()
-    shape = replace(call, length=side.out_length(call.length)).hidden(side.out_width)
+    # A head that pools reads the states of a prompt as well.
+    prompt = side.virtual.length if isinstance(side.virtual, PromptTokens) and not head.per_token else 0
+    shape = replace(call, length=side.out_length(call.length) + prompt).hidden(side.out_width)
     return head.cost(shape, side.embed, side.width)
 
 

@@ -56,14 +56,15 @@ class RelativeWaves(Positions):
         inner, pairs = dims.heads * dims.head_dim, 1 if self.shared else dims.depth
         parameters = inner * (dims.depth * dims.width + 2 * pairs)
         n, rows = shape.length, shape.batch * dims.heads
-        distances = n if dims.causal else 2 * n - 1  # ahead of a decoder there are none
+        distances = shape.keys if dims.causal else 2 * shape.keys - 1  # ahead of a decoder there are none
         waves = matmul_cost(1, distances, dims.width, inner)
         waves = replace(waves, backward=waves.flops)  # a wave has no gradient
-        scores = matmul_cost(rows, n, dims.head_dim, distances) + matmul_cost(rows, n, dims.head_dim, 1)
-        vectors = rows * (2 * n + distances + 1) * dims.head_dim
+        scores = matmul_cost(rows, n, dims.head_dim, distances)
+        scores += matmul_cost(rows, shape.keys, dims.head_dim, 1)
+        vectors = rows * (n + shape.keys + distances + 1) * dims.head_dim
         kept = PartCost(saved=shape.number * (distances * dims.width + vectors + rows * n * distances))
         return PositionCost(
-            tower=PartCost(parameters=parameters, saved=INDEX_BYTES * n * n),
+            tower=PartCost(parameters=parameters, saved=INDEX_BYTES * n * shape.keys),
             layer=waves + scores + kept,
             bias="content",
             shared_bias=WAVE_BYTES * dims.width * distances,
