@@ -187,7 +187,7 @@ def with_adapter(bundle: B, adapter: AdapterFolder) -> B:
     stored = adapter.info.get("tuning")
     tuning: object = Spec.from_dict(stored) if isinstance(stored, dict) else None
     if tuning is None:
-        tuning = adapter_tuning(files, names, bundle.model)
+        tuning = adapter_tuning(files, names)
     if not isinstance(tuning, Tuning):
         raise LoadError(f"the tuning of the adapter is {quoted(stored)}; expected one such as Lora")
     learn = [*bundle.report.fresh, *saved_parameters(files, names)]

@@ -56,6 +56,7 @@ def write_trace(trace: TraceData, path: Path) -> Path:
             "title": info.title, "kinds": info.kinds, "speaks": info.generates, "has_head": info.has_head,
         },
         "fed": _pack_input(trace_input, tensors),
+        "virtual": record.virtual,
         "calls": {address: _pack_call(address, call, tensors) for address, call in record.calls.items()},
     }  # fmt: skip
     lens = trace.logit_lens_or_none(top=10)
@@ -128,7 +129,9 @@ def read_trace(path: str | Path) -> tuple[TraceInput, ForwardRecord, ModelInfo, 
             {name.removeprefix(kind): x for name, x in tensors.items() if name.startswith(kind)}
             for kind in ("stream/", "routing/", "groups/")
         )
-        record = ForwardRecord(tensors.get("answer", torch.empty(0)), calls, streams, routing, groups)
+        virtual = {address: (int(a), int(b)) for address, (a, b) in header.get("virtual", {}).items()}
+        answer = tensors.get("answer", torch.empty(0))
+        record = ForwardRecord(answer, calls, streams, routing, groups, virtual)
         return TraceInput(**trace_input | tokens), record, info, lens
     except (KeyError, TypeError, ValueError) as error:
         raise LoadError(f"{path} is a damaged trace: {error!r}") from None

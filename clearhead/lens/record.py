@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, UnsupportedError
-from ..nn import OFF, Tap, TransformerModel
+from ..nn import OFF, PrefixTokens, PromptTokens, Tap, TransformerModel
 from ..nn.kernels import ALL, RecordedCall
 from .clone import chain_taps
 from .tokens import Token
@@ -65,6 +65,8 @@ class ForwardRecord:
     routing: dict[str, Tensor] = field(default_factory=dict)  # `tower.blocks.0.ff`: (T, experts) weights
     # (2, T) of attention over pooled tokens: the query and the key that stand for each token; -1: none does
     groups: dict[str, Tensor] = field(default_factory=dict)
+    # How many queries and keys of an attention are virtual tokens, which come first.
+    virtual: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def depth(self, side: str) -> int:
         return sum(1 for name in self.streams if name.startswith(f"{side}.blocks."))
@@ -78,6 +80,7 @@ class ForwardRecord:
     def pattern(self, address: str, heads: slice = ALL) -> Tensor:
         """(H, Q, K): the weights of one attention.
 
+        Only those of tokens; `virtual_pattern` has what goes to virtual tokens.
         Of pooled tokens, every token has the row of its group, and the tokens of a group share its column in
         equal parts: rows still sum to one. A token that pooling dropped has zeros.
         """
@@ -85,14 +88,38 @@ class ForwardRecord:
         try:
             with torch.no_grad():
                 weights_HQK = call.pattern(heads)[0].float()
+                queries, keys = self.virtual.get(address, (0, 0))
                 if address not in self.groups:
-                    return weights_HQK
+                    return weights_HQK[:, queries:, keys:]
                 query_T, key_T = self.groups[address]
                 shares_HQT = _by_token(weights_HQK.mT / key_T[key_T >= 0].bincount()[:, None], key_T).mT
                 return _by_token(shares_HQT, query_T)
         except UnsupportedError:
             name = call.kernel.name
             raise InputError(f"{name} attention does not define attention weights") from None
+
+    def virtual_pattern(self, address: str) -> Tensor:
+        """(H, Q, P): the weights of tokens on virtual tokens."""
+        queries, keys = self.virtual.get(address, (0, 0))
+        with torch.no_grad():
+            return self.call(address).pattern()[0, :, queries:, :keys].float()
+
+
+def _virtual_tokens(model: TransformerModel) -> dict[str, tuple[int, int]]:
+    """How many queries and keys of every attention are virtual tokens."""
+    found: dict[str, tuple[int, int]] = {}
+    source = model.spec.source_tower
+    for name, stack in model.stacks.items():
+        virtual = stack.spec.virtual
+        queries = virtual.length if isinstance(virtual, PromptTokens) else 0
+        keys = 0 if virtual is None else virtual.length
+        cross = virtual.cross if isinstance(virtual, PrefixTokens) else 0
+        if source is not None and isinstance(source.virtual, PromptTokens):
+            cross += source.virtual.length  # the decoder attends to their states
+        for i in range(stack.spec.depth):
+            found[f"{name}.blocks.{i}.attn"] = queries, keys
+            found[f"{name}.blocks.{i}.cross"] = queries, cross
+    return {address: counts for address, counts in found.items() if any(counts)}
 
 
 def model_info(model: TransformerModel, title: str) -> ModelInfo:
@@ -134,7 +161,7 @@ def record_forward(model: TransformerModel, trace_input: TraceInput, *, tap: Tap
     streams: dict[str, Tensor] = {}
     calls: dict[str, RecordedCall] = {}
     routing: dict[str, Tensor] = {}
-    groups = _pooled_groups(model, trace_input)
+    groups, virtual = _pooled_groups(model, trace_input), _virtual_tokens(model)
     # What a tower returns has the tokens of its last layer.
     last_layer = {f"{name}.out": f"{name}.blocks.{s.spec.depth - 1}" for name, s in model.stacks.items()}
 
@@ -144,6 +171,7 @@ def record_forward(model: TransformerModel, trace_input: TraceInput, *, tap: Tap
         if len(parts) == 2 or (len(parts) == 4 and parts[1] == "blocks"):
             layer = address.removesuffix(".out") if len(parts) == 4 else last_layer.get(address, address)
             x_TD = x.detach()[0]
+            x_TD = x_TD[virtual.get(f"{parts[0]}.blocks.0.attn", (0, 0))[0] :]
             streams[address] = _by_token(x_TD, groups[layer][0].to(x.device)) if layer in groups else x_TD
         return x
 
@@ -170,4 +198,4 @@ def record_forward(model: TransformerModel, trace_input: TraceInput, *, tap: Tap
         model.train(was_training)
     device = next(model.parameters()).device
     of_attention = {f"{layer}.attn": group_2T.to(device) for layer, group_2T in groups.items()}
-    return ForwardRecord(answer[0], calls, streams, routing, of_attention)
+    return ForwardRecord(answer[0], calls, streams, routing, of_attention, virtual)

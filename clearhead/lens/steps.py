@@ -30,10 +30,14 @@ class Steps:
     mix: Tensor  # (Q, E)
     scale: float
     sink: float | None = None  # an extra score in the softmax of every row, without a value
+    virtual: int = 0  # how many of the keys are virtual tokens, which come first
 
 
-def steps(call: RecordedCall, head: int) -> Steps:
-    """Only exact attention has scores; an approximation has only the weights it implies."""
+def steps(call: RecordedCall, head: int, first_query: int = 0, first_key: int = 0) -> Steps:
+    """Only exact attention has scores; an approximation has only the weights it implies.
+
+    Virtual tokens before the first query are left out; those before the first key come first.
+    """
     if type(call.kernel) is not SoftmaxKernel:
         name = call.kernel.name
         raise InputError(f"{name} attention has no scores to show; its implied weights are in attention()")
@@ -53,4 +57,5 @@ def steps(call: RecordedCall, head: int) -> Steps:
             masked = scaled.masked_fill(~allowed[0, head if allowed.shape[1] > 1 else 0], float("-inf"))
         weights = call.pattern(slice(head, head + 1))[0, 0]
         sink = None if call.kernel.sink is None else float(call.kernel.sink[head])
-        return Steps(q, k, v, scores, scaled, masked, weights, weights @ v, call.scale, sink)
+        scores, scaled, masked, weights, q = (x[first_query:] for x in (scores, scaled, masked, weights, q))
+        return Steps(q, k, v, scores, scaled, masked, weights, weights @ v, call.scale, sink, first_key)

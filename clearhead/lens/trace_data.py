@@ -60,6 +60,11 @@ class TraceData:
             )
         if any(getattr(call.kernel, "sink", None) is not None for call in self.record.calls.values()):
             notes.append("weights of a row sum to less than one: the rest is that of the attention sink")
+        if self.record.virtual:
+            notes.append(
+                "weights of a row sum to less than one: the rest is that of virtual tokens, "
+                "trace.virtual_attention(kind, layer)"
+            )
         if self.record.groups:
             what = "a token is shown with its group, one that pooling dropped with zeros"
             notes.append(f"layers {self._pooled_layers} read pooled tokens: {what}")
@@ -114,6 +119,10 @@ class TraceData:
         number = _index("head", head, heads, f"layer {layer} of {kind} attention")
         return self.record.pattern(address, slice(number, number + 1))[0]
 
+    def virtual_attention(self, kind: AttentionKind = "self", layer: int = 0) -> Tensor:
+        """Weights of tokens on virtual tokens (prompt and prefix tuning), (H, Q, P)."""
+        return self.record.virtual_pattern(self.address(kind, layer))
+
     def sides(self, kind: AttentionKind = "self") -> tuple[list[Token], list[Token]]:
         """The tokens of the rows (queries) and of the columns (keys)."""
         self._addresses(kind)
@@ -143,7 +152,8 @@ class TraceData:
             raise InputError(
                 f"layer {layer} reads pooled tokens; steps are shown for layers that read every token"
             )
-        return steps(self.call(kind, layer), number)
+        virtual = self.record.virtual.get(self.address(kind, layer), (0, 0))
+        return steps(self.call(kind, layer), number, *virtual)
 
     def hidden(self, layer: int | None = None, side: str | None = None) -> Tensor:
         """The residual stream after `layer` layers, (T, D); 0 is the embedding. None: all, (L + 1, T, D).

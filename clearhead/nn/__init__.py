@@ -80,7 +80,14 @@ from .stack import Stack
 from .tap import OFF, Recorder, Tap, sites
 from .tower import Tower
 from .view import View
-from .virtual_tokens import PrefixTokens, PromptTokens, VirtualTokens
+from .virtual_tokens import (
+    PrefixModule,
+    PrefixTokens,
+    PromptModule,
+    PromptTokens,
+    VirtualLength,
+    VirtualTokens,
+)
 
 __all__ = [
     # a model and its parts
@@ -111,6 +118,6 @@ __all__ = [
     "States", "CallShape", "DeviceType", "HiddenShape", "PartCost", "PositionCost", "linear_cost",
     "count_steps", "matmul_cost", "generator", "TokenEmbedding", "Activation", "FeedForward", "Head",
     "TokenLogits", "WordHead", "initialise", "Pool", "pool_states", "LinearLayer", "Given", "waves",
-    "Stretch", "Stack", "Dropout", "training_linear",
+    "Stretch", "Stack", "PrefixModule", "PromptModule", "VirtualLength", "Dropout", "training_linear",
     "CACHE_PRECISIONS", "STEP_BYTES", "CachePrecision", "check_cache_precision", "from_stored", "to_stored",
 ]  # fmt: skip

@@ -81,6 +81,7 @@ class LatentAttention(SelfAttention):
     latent_BTC ──kv_up────▶ keys and values of every head
     """
 
+    is_latent = True
     FUSABLE: tuple[str, ...] = ("q", "kv_down")  # type: ignore[assignment]
 
     def _build_projections(self, spec: Attention, width: int, kv_width: int) -> None:

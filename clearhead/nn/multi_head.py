@@ -52,6 +52,7 @@ class MultiHead(TokenMixerModule):
 
     SITES = ("q", "k", "v", "pattern", "mix", "out")
     is_replayable = True  # if its kernel is
+    is_latent: ClassVar[bool] = False  # whether a cache holds something else than keys and values
     takes_prefix: ClassVar[bool] = True  # whether keys and values may be put before its own
     cached_sizes: tuple[int, int, int]  # heads of keys and values, and their widths, as a cache holds them
 

@@ -75,7 +75,7 @@ class Stack(nn.Module):
         """The hidden states of the new tokens; `encoder_output` is for a decoder with cross-attention."""
         compared = types is not None and self.spec.positions.types > 0
         x = self.embed(inputs, None if compared and not getattr(self.spec.embed, "types", 0) else types)
-        rule = _rule(mask, *x.shape[:2], cache.real_BK if cache and cache.length else None)
+        rule = _rule(mask, x, cache)
         begin: Beginning | None = None
         if self.virtual is not None and not (cache and cache.length):
             begin = self.virtual.begin(x, rule, types, self.embed)
@@ -174,8 +174,10 @@ class Stack(nn.Module):
         return view, segment_BK
 
 
-def _rule(mask: Mask | Tensor | None, batch: int, length: int, past_BK: Tensor | None) -> Mask:
-    """The mask of a call over cached and new tokens; `past_BK` flags the cached ones that are real."""
+def _rule(mask: Mask | Tensor | None, x_BTD: Tensor, cache: Cache | None) -> Mask:
+    """The mask of a call over cached and new tokens."""
+    batch, length = x_BTD.shape[:2]
+    past_BK = cache.real_BK if cache is not None and cache.length else None
     if isinstance(mask, Tensor):
         return mask_adapters.from_model_mask(mask, batch, length, past_BK)
     rule = Everyone() if mask is None else mask

@@ -1,6 +1,6 @@
 """Virtual tokens: learned vectors before every text, which every token of it may attend to.
 
-    PromptTokens    vectors in the place of embeddings; they pass through all layers (prompt tuning, Lester 2021)
+    PromptTokens    vectors in the place of embeddings, for all layers to compute (prompt tuning, Lester 2021)
     PrefixTokens    keys and values in every layer of attention (prefix tuning, Li 2021)
 
 They have positions like other tokens, 0 to `length` - 1, and the text goes on from there. They stand directly
@@ -14,13 +14,14 @@ K keys, E head width.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import SpecError, UnsupportedError
-from ..spec import Amount, Count, Spec
+from ..spec import Amount, Bounds, Spec
+from .block import BlockModule
 from .cache import KV
 from .context import Context, States
 from .cost import PartCost
@@ -31,6 +32,9 @@ from .multi_head import MultiHead
 if TYPE_CHECKING:
     from .stack import Stack
     from .tower import Tower
+
+
+VirtualLength = Annotated[int, Bounds(1, 4096, "a whole number from 1 to 4,096")]
 
 
 class VirtualTokens(Spec):
@@ -53,7 +57,7 @@ class VirtualTokens(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class PromptTokens(VirtualTokens):
-    length: Count
+    length: VirtualLength
 
     def check_tower(self, tower: Tower) -> None:
         super().check_tower(tower)
@@ -71,7 +75,7 @@ class PromptTokens(VirtualTokens):
 class PrefixTokens(VirtualTokens):
     """`cross` more come before the encoder output in cross-attention."""
 
-    length: Count
+    length: VirtualLength
     cross: Amount = 0
 
     def check_tower(self, tower: Tower) -> None:
@@ -176,6 +180,8 @@ class Beginning:
 
 
 class VirtualTokensModule(nn.Module):
+    beside = True  # it acts beside the weights, and cannot be merged into them
+
     def begin(self, x_BTD: Tensor, rule: Mask, types_BT: Tensor | None, embed: Embedding) -> Beginning:
         """`rule` is the mask of the text."""
         raise NotImplementedError
@@ -222,7 +228,8 @@ class PrefixModule(VirtualTokensModule):
         self.keys, self.values = nn.ParameterList(), nn.ParameterList()
         self.cross_keys, self.cross_values = nn.ParameterList(), nn.ParameterList()
         for block in stack.blocks:
-            own, cross = block.attn, block.cross if block.has_cross else None  # type: ignore[union-attr]
+            assert isinstance(block, BlockModule)
+            own, cross = block.attn, block.cross if block.has_cross else None
             if not isinstance(own, MultiHead) or not own.takes_prefix or own.kernel.cache_kind != "keys":
                 kind = type(getattr(own, "kernel", own)).__name__.lstrip("_").removesuffix("Kernel")
                 raise UnsupportedError(

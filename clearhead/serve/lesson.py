@@ -52,12 +52,15 @@ class _Lesson:
         self, model: TransformerModel, trace: Trace, kind: AttentionKind, layer: int, head: int
     ) -> None:
         self.model, self.trace, self.kind, self.layer, self.head = model, trace, kind, layer, head
-        self.rows, self.columns = trace.labels(kind)  # as the other screens name them
+        self.rows, columns = trace.labels(kind)  # as the other screens name them
+        queries, keys = trace.record.virtual.get(trace.address(kind, layer), (0, 0))
+        self.columns = [*(f"[{i + 1}]" for i in range(keys)), *columns]
         self.read = [token.label for token in trace.sides(kind)[0]]  # the input tokens of the rows
         self.side, *_, self.part = trace.address(kind, layer).split(".")
         recorder = Recorder()
         record_forward(model, trace.input, tap=recorder.tap(f"{self.side}.blocks.{layer}.*"))
-        self.activations = {name.split(".", 3)[3]: x[0] for name, x in recorder.items()}
+        # Behind the virtual tokens of a prompt; (T, D), or (H, T, E) of heads.
+        self.activations = {name.split(".", 3)[3]: x[0, ..., queries:, :] for name, x in recorder.items()}
 
     def steps(self) -> list[dict[str, Any]]:
         record = self.trace.steps(self.kind, self.layer, self.head)
@@ -97,7 +100,8 @@ class _Lesson:
         types = None if given.types is None else torch.tensor([list(given.types)])
         with torch.no_grad():
             x = tower.embed(torch.tensor([list(ids)]), types)
-            with_positions = tower.positions.add(x, torch.arange(len(ids))[None])
+            first = tower.spec.virtual.length if tower.spec.virtual else 0
+            with_positions = tower.positions.add(x, torch.arange(first, first + len(ids))[None])
         return x[0], (with_positions - x)[0], describe_positions(tower.spec.positions)
 
     def _texts(self) -> list[dict[str, Any]]:

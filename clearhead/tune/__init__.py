@@ -22,9 +22,10 @@ from .names import ModelNames
 from .targets import ALL_LINEAR, block_layers, linear_layers
 from .tree import second_tree
 from .tuning import AttachedTuning, TunedModel, Tuning, attach_tuning
+from .virtual import Prefix, Prompt
 
 __all__ = [
-    "Tuning", "Lora", "IA3", "Full",
+    "Tuning", "Lora", "IA3", "Prefix", "Prompt", "Full",
     # for the other packages
     "AttachedTuning", "ModelNames", "TunedModel", "attach_tuning", "merged_model", "second_tree",
     "ALL_LINEAR", "block_layers", "linear_layers", "WithAdapter", "TunedLinear", "TunedLogits", "LoraAdapter",

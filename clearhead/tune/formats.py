@@ -9,7 +9,7 @@ from ..nn import TransformerModel
 from ..weights import StateDict
 from .files import AdapterFiles, own_format
 from .names import ModelNames
-from .peft_format import peft_saved_modules, peft_state, peft_tuning, unused_tensors, write_peft
+from .peft import read_modules, read_state, read_tuning, unused_tensors, write_peft
 from .tuning import AttachedTuning, Tuning
 
 
@@ -23,11 +23,11 @@ def write_adapter(
         return own_format(model, attached.trained, type(attached.value).__name__)
 
 
-def adapter_tuning(files: AdapterFiles, names: ModelNames, model: TransformerModel) -> Tuning:
+def adapter_tuning(files: AdapterFiles, names: ModelNames) -> Tuning:
     """The tuning that a folder of another library holds."""
     if files.is_own:
         raise LoadError("the adapter has no clearhead.json, which says what it is; copy it, too")
-    return peft_tuning(files, names, model)
+    return read_tuning(files, names)
 
 
 def saved_parameters(files: AdapterFiles, names: ModelNames) -> list[str]:
@@ -35,7 +35,7 @@ def saved_parameters(files: AdapterFiles, names: ModelNames) -> list[str]:
     if files.is_own:
         known = set(names.parameters)
         return [name for name in files.tensors if name in known]
-    return list(peft_saved_modules(files, names))
+    return list(read_modules(files, names))
 
 
 def kept_tensors(files: AdapterFiles, names: ModelNames) -> dict[str, Tensor]:
@@ -47,7 +47,7 @@ def adapter_state(
     files: AdapterFiles, model: TransformerModel, attached: AttachedTuning, names: ModelNames
 ) -> StateDict:
     """The parameters of a tuned model, by their names here; each that learns is among them."""
-    state = dict(files.tensors) if files.is_own else peft_state(files, model, attached, names)
+    state = dict(files.tensors) if files.is_own else read_state(files, model, attached, names)
     own = dict(model.named_parameters(remove_duplicate=False))
     missing = [name for name in attached.trained if name not in state]
     unknown = [name for name in state if name not in own]

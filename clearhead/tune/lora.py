@@ -161,7 +161,7 @@ class LoraAdapter(LayerAdapter):
         stamps = tuple(map(layout.stamp, (layer.weight, self.down, self.up)))
         if self._lengths is not None and self._lengths[0] == stamps:
             return self._lengths[1]
-        lengths_O = (base_matrix(layer).to(self.up.dtype) + self.delta()).norm(dim=1)
+        lengths_O: Tensor = (base_matrix(layer).to(self.up.dtype) + self.delta()).norm(dim=1)
         # Kept between calls in inference alone: torch's fused optimizers do not count their writes.
         self._lengths = None if self.training else (stamps, lengths_O)
         return lengths_O

@@ -37,6 +37,11 @@ def test_the_answer_and_the_weights_are_those_of_the_model(spec: Model) -> None:
                     trace.attention(kind, layer, 0)
                 continue
             want = record[f"{trace.address(kind, layer)}.pattern"][0].float()
+            if trace.address(kind, layer) in trace.record.virtual:
+                whole, (rows, columns) = want, map(len, trace.sides(kind))
+                want = whole[:, -rows:, -columns:]
+                both = torch.cat([trace.virtual_attention(kind, layer), want], dim=-1)
+                assert torch.equal(both, whole[:, -rows:])
             if (groups := trace.record.groups.get(trace.address(kind, layer))) is not None:
                 _check_groups(trace.attention(kind, layer), want, *groups.tolist())
                 want = trace.attention(kind, layer)
@@ -79,7 +84,7 @@ def test_steps_lead_from_one_to_the_next(spec: Model) -> None:
             assert_close(seen.scores, seen.q_QE @ seen.k_KE.mT)
             sunk = seen.masked.new_full((len(seen.masked), int(seen.sink is not None)), seen.sink or 0.0)
             assert_close(torch.cat([seen.masked, sunk], -1).softmax(-1)[:, : len(seen.k_KE)], seen.weights)
-            assert_close(seen.mix, mixed[head])
+            assert_close(seen.mix, mixed[head][-len(seen.mix) :])
             blocked = seen.masked.isinf()
             assert torch.equal(seen.masked[~blocked], seen.scaled[~blocked])
 

@@ -168,8 +168,7 @@ def cached_numbers(spec: Model, *, batch: int, length: int, target: int | None =
     side, own = spec.head_tower, (target or length) if spec.is_encoder_decoder else length
     own += side.virtual.length if side.virtual else 0
     if spec.source_tower is not None:
-        call = CallShape(batch=batch, length=length)
-        length = _encoder_output(spec.source_tower, side, call).keys
+        length = _encoder_output(spec.source_tower, side, CallShape(batch=batch, length=length)).keys
     cached = 0
     for i in range(side.depth):
         block = side.pattern[i % len(side.pattern)]

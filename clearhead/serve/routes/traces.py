@@ -281,7 +281,8 @@ def _overview(trace: Trace, kind: AttentionKind) -> bytes:
 
 def _cell(trace: Trace, kind: AttentionKind, layer: int, head: int, q: int, k: int) -> dict[str, Any]:
     steps = trace.steps(kind, layer, head)
-    q, k = _check_index("row", q, len(steps.q_QE)), _check_index("column", k, len(steps.k_KE))
+    q, k = _check_index("row", q, len(steps.q_QE)), _check_index("column", k, len(steps.k_KE) - steps.virtual)
+    k += steps.virtual
     dot = float(steps.scores[q, k])
     return {
         "q": steps.q_QE[q].float().tolist(),

@@ -1,0 +1,88 @@
+"""PEFT's folders: adapter_config.json and its tensors in, a tuning and our parameters out; and back.
+
+One module for each method. The formats are those of PEFT 0.21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...errors import LoadError, UnsupportedError, quoted
+from ...nn import TransformerModel
+from ...weights import StateDict
+from ..files import AdapterFiles
+from ..ia3 import IA3
+from ..lora import Lora
+from ..names import ModelNames
+from ..tuning import AttachedTuning, Tuning
+from ..virtual import Prefix, Prompt
+from . import ia3, lora, virtual
+from .layout import PREFIX, PROMPT_PREFIX, is_of_adapter, unused_tensors
+from .modules import read_modules, saved_modules
+
+__all__ = ["read_modules", "read_state", "read_tuning", "unused_tensors", "write_peft"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """How one method of PEFT is stored."""
+
+    value: type[Tuning]
+    write: Callable[[TransformerModel, AttachedTuning, ModelNames, str | None], AdapterFiles]
+    tuning: Callable[[AdapterFiles, ModelNames], Tuning]
+    state: Callable[[AdapterFiles, TransformerModel, AttachedTuning, ModelNames], StateDict]
+
+
+METHODS = {
+    "LORA": Method(Lora, lora.write, lora.tuning, lora.state),
+    "IA3": Method(IA3, ia3.write, ia3.tuning, ia3.state),
+    "PREFIX_TUNING": Method(Prefix, virtual.write_prefix, virtual.prefix_tuning, virtual.prefix_state),
+    "PROMPT_TUNING": Method(Prompt, virtual.write_prompt, virtual.prompt_tuning, virtual.prompt_state),
+}
+
+
+def write_peft(
+    model: TransformerModel, attached: AttachedTuning, names: ModelNames, task_type: str | None
+) -> AdapterFiles:
+    """Raises `UnsupportedError`, with the reason, for what PEFT has no format for."""
+    method = next((m for m in METHODS.values() if isinstance(attached.value, m.value)), None)
+    if method is None or not names.table:
+        raise UnsupportedError(f"PEFT has no format for {type(attached.value).__name__}")
+    files = method.write(model, attached, names, task_type)
+    tensors, modules = saved_modules(model, attached, names, task_type)
+    prompt = method.value in (Prefix, Prompt)
+    if prompt:  # PEFT lists what it adds twice
+        modules = [*modules, *[name for name in modules if name in ("classifier", "score", "qa_outputs")]]
+    prefix = PROMPT_PREFIX if prompt else PREFIX
+    stored = {prefix + name: x for name, x in tensors.items()}
+    config = files.config | {"task_type": task_type, "modules_to_save": modules or None}
+    return AdapterFiles(config, {**files.tensors, **stored})
+
+
+def _method(files: AdapterFiles) -> Method:
+    kind = files.config.get("peft_type")
+    method = METHODS.get(kind) if isinstance(kind, str) else None
+    if method is None:
+        known = ", ".join(METHODS)
+        raise LoadError(f"the adapter is PEFT's {quoted(kind)}, which is not supported; supported: {known}")
+    return method
+
+
+def read_tuning(files: AdapterFiles, names: ModelNames) -> Tuning:
+    """The value that describes an adapter of PEFT."""
+    return _method(files).tuning(files, names)
+
+
+def read_state(
+    files: AdapterFiles, model: TransformerModel, attached: AttachedTuning, names: ModelNames
+) -> StateDict:
+    """The parameters of a tuned model by their names here. Every tensor must belong to one."""
+    found = _method(files).state(files, model, attached, names)
+    known = {path for path, matrix in names.matrices.items() if set(matrix.parts) & set(attached.layers)}
+    for name in files.tensors:
+        path = name.removeprefix(PREFIX).rpartition(".lora_")[0] or name.removeprefix(PREFIX)
+        stray = is_of_adapter(name) and path.removesuffix(".ia3_l") not in known
+        if stray and name != "prompt_embeddings" and name not in unused_tensors(files, names):
+            raise LoadError(f"the adapter has {quoted(name)}, and this model has no layer of that name")
+    return found | read_modules(files, names)

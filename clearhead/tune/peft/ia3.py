@@ -1,0 +1,91 @@
+"""PEFT's IA3: the factors of our layers in, one `ia3_l` for each layer of theirs out; and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import LoadError, UnsupportedError
+from ...nn import TransformerModel
+from ...weights import StateDict
+from ..files import AdapterFiles
+from ..ia3 import IA3, ScaleAdapter
+from ..names import ModelNames
+from ..tuning import AttachedTuning
+from .layout import (
+    COMMON,
+    PREFIX,
+    adapted_layers,
+    adapter_at,
+    layer_tensors,
+    our_layers,
+    outputs_of,
+    short_names,
+)
+
+CONFIG: dict[str, Any] = COMMON | {
+    "exclude_modules": None, "fan_in_fan_out": False, "feedforward_modules": [], "init_ia3_weights": True,
+    "peft_type": "IA3", "target_modules": None,
+}  # fmt: skip
+
+
+def write(
+    model: TransformerModel, attached: AttachedTuning, names: ModelNames, task_type: str | None
+) -> AdapterFiles:
+    tensors: StateDict = {}
+    hit, inputs = list[str](), list[str]()
+    for path, matrix, adapters in adapted_layers(model, attached, names):
+        sides = {adapter.side for adapter in adapters.values()}
+        if len(sides) > 1:
+            raise UnsupportedError(f"PEFT scales either the inputs or the outputs of {path}, here are both")
+        hit.append(path)
+        if sides == {"in"}:
+            inputs.append(path)
+            tensors[f"{PREFIX}{path}.ia3_l"] = next(iter(adapters.values())).scale.detach()[None]
+        else:
+            parts = [_factors(model, name, adapters.get(name)) for name in matrix.parts]
+            tensors[f"{PREFIX}{path}.ia3_l"] = matrix.join(parts)[:, None]
+    every = list(names.matrices)
+    config = CONFIG | {
+        "target_modules": short_names(hit, every),
+        "feedforward_modules": short_names(inputs, every) if inputs else [],
+        "fan_in_fan_out": any(names.matrices[path].rule.transpose for path in hit),
+    }
+    return AdapterFiles(config, tensors)
+
+
+def _factors(model: TransformerModel, name: str, adapter: ScaleAdapter | None) -> Tensor:
+    return torch.ones(outputs_of(model, name)) if adapter is None else adapter.scale.detach()
+
+
+def tuning(files: AdapterFiles, names: ModelNames) -> IA3:
+    inside = files.config.get("feedforward_modules") or []
+    sides: dict[bool, list[str]] = {True: [], False: []}
+    for path in layer_tensors(files, names, "ia3_l"):
+        feedforward = any(path == end or path.endswith(f".{end}") for end in inside)
+        sides[feedforward] += names.matrices[path].parts
+    if not sides[True] and not sides[False]:
+        raise LoadError("the adapter has no ia3_l of any layer; its file is empty or damaged")
+    outputs, inputs = (tuple(short_names(sides[side], our_layers(names))) for side in (False, True))
+    return IA3(targets=outputs, feedforward=inputs)
+
+
+def state(
+    files: AdapterFiles, model: TransformerModel, attached: AttachedTuning, names: ModelNames
+) -> StateDict:
+    found: StateDict = {}
+    for path, matrix in names.matrices.items():
+        adapters = {name: adapter_at(model, name) for name in matrix.parts if name in attached.layers}
+        if not adapters:
+            continue
+        factors = files.tensors.get(f"{PREFIX}{path}.ia3_l")
+        if factors is None:
+            raise LoadError(f"the adapter lacks ia3_l of {path}; its file is damaged")
+        if all(isinstance(adapter, ScaleAdapter) and adapter.side == "in" for adapter in adapters.values()):
+            found |= {f"{name}.ia3.scale": factors.flatten() for name in adapters}
+        else:
+            parts = dict(zip(matrix.parts, matrix.split(factors.flatten()), strict=True))
+            found |= {f"{name}.ia3.scale": parts[name] for name in adapters}
+    return found
