@@ -26,6 +26,7 @@ from .cache import KV
 from .context import Context, States
 from .cost import PartCost
 from .embed import Embedding
+from .experts import Router
 from .masks import Behind, BehindPacked, Documents, Everyone, Mask, Padding, segment_positions
 from .multi_head import MultiHead
 
@@ -82,6 +83,8 @@ class PrefixTokens(VirtualTokens):
         super().check_tower(tower)
         if tower.residual == "reversible":
             raise SpecError("a reversible tower cannot train PrefixTokens; take PromptTokens")
+        if any(isinstance(node, Router) and node.capacity for node in tower.nodes()):
+            raise SpecError("experts with a capacity count tokens; they take PromptTokens, no PrefixTokens")
         if self.cross and not all(block.cross for block in tower.pattern):
             raise SpecError("PrefixTokens.cross is for towers with cross-attention")
 
