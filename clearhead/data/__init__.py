@@ -2,6 +2,7 @@
 
 from .augment import Augment, back_translate, read_lexicon
 from .buckets import Buckets, pad
+from .cells import BlankError
 from .check import DataReport, LengthSummary, check_data
 from .completions import PROMPT_COLUMNS, encode_completions
 from .corpora import CORPORA, Corpus, read_corpus
@@ -13,7 +14,7 @@ from .next_sentence import SentencePair, sentence_pairs, sentences
 from .packing import IGNORE_INDEX, DocumentSlice, Packed, pack
 from .packing import plan_rows as plan_rows
 from .preview import preview, row_texts
-from .schema import ROW_KINDS, BlankError, split_of
+from .schema import ROW_KINDS, split_of
 from .shuffling import derive_seed, epoch_order, generator_for, hashed_numbers, rows_of_step
 from .source import InMemorySource, Row, Source
 from .sources import read_rows, read_splits

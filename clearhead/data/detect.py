@@ -13,11 +13,11 @@ from shlex import quote
 from typing import Any
 
 from ..errors import DataError, InputError, nearest
+from .cells import as_number
 from .schema import (
     LABEL_SEPARATORS,
     ROLE_NAMES,
     ROW_KINDS,
-    as_number,
     is_language_code,
     normalised_name,
 )
@@ -66,7 +66,7 @@ def detect_schemas(source: Source, mapping: Mapping[str, str] | None = None) -> 
     if not columns:
         raise DataError('the rows have no columns; expected some such as {"text": "a film", "label": "good"}')
     if mapping:
-        return tuple(_schemas_from_mapping(columns, mapping))
+        return tuple(_schemas_from_mapping(columns, mapping, sample))
     _refuse_preferences(columns)
     schemas = [Schema(*guess) for guess in guess_schemas(columns, sample, source.note)]
     if not schemas:
@@ -121,7 +121,9 @@ def parse_map(words: Sequence[str]) -> dict[str, str]:
     return mapping
 
 
-def _schemas_from_mapping(columns: Sequence[str], mapping: Mapping[str, str]) -> list[Schema]:
+def _schemas_from_mapping(
+    columns: Sequence[str], mapping: Mapping[str, str], sample: Sequence[Row]
+) -> list[Schema]:
     """Every kind that has the given roles and whose other roles are found by name, simplest first."""
     schemas = []
     for role, column in mapping.items():
@@ -143,6 +145,10 @@ def _schemas_from_mapping(columns: Sequence[str], mapping: Mapping[str, str]) ->
             if role not in filled and column_of_role:
                 filled[role] = column_of_role
                 free.remove(column_of_role)
+        if kind.name in ("prompt", "prompt-chat"):  # the same columns: texts, or lists of messages
+            sides = [filled[role] for role in kind.roles if role in filled]
+            if _has_messages(sides, sample) != (kind.name == "prompt-chat"):
+                continue
         if all(role in filled for role in kind.roles):
             typed = " ".join(f"{role}={column}" for role, column in mapping.items())
             schemas.append(Schema(kind.name, filled, f"you gave {typed}"))
@@ -168,6 +174,9 @@ def _completions(mapping: Mapping[str, str]) -> str:
 
 def guess_schemas(columns: Sequence[str], rows: Sequence[Row], note: str) -> Iterator[SchemaGuess]:
     """Possible schemas, from nearly certain to merely possible."""
+    if (chat := _prompt_chat(columns, rows)) is not None:
+        yield chat
+        return
     yield from _by_structure(columns, rows)
     yield from _by_role_names(columns)
     texts = [c for c in columns if _is_free_text([row.get(c) for row in rows])]
@@ -191,16 +200,42 @@ def guess_schemas(columns: Sequence[str], rows: Sequence[Row], note: str) -> Ite
         yield "text", {"text": text or columns[0]}, "there is one column of text"
 
 
+def _prompt_chat(columns: Sequence[str], rows: Sequence[Row]) -> SchemaGuess | None:
+    """A prompt and a completion of which at least one is a list of messages."""
+    prompt, completion = (_column_for_role(role, columns) for role in ("prompt", "completion"))
+    if not prompt or not completion or not _has_messages((prompt, completion), rows):
+        return None
+    roles = {"prompt": prompt, "completion": completion, **_chat_options(columns)}
+    return "prompt-chat", roles, f"{prompt} and {completion}, as lists of role and content"
+
+
+def _has_messages(columns: Sequence[str], rows: Sequence[Row]) -> bool:
+    return any(
+        isinstance(message := _first_message(column, rows), dict) and {"role", "content"} <= message.keys()
+        for column in columns
+    )
+
+
+def _first_message(column: str, rows: Sequence[Row]) -> Any:
+    """The first element of the first list in a column, if there are lists in it."""
+    first = next((row[column] for row in rows if row.get(column)), None)
+    return first[0] if isinstance(first, list) and first else None
+
+
+def _chat_options(columns: Sequence[str]) -> dict[str, str]:
+    """The columns of the system prompt and of the tools that chats may have."""
+    found = {role: _column_for_role(role, columns) for role in ("system", "tools")}
+    return {role: column for role, column in found.items() if column}
+
+
 def _by_structure(columns: Sequence[str], rows: Sequence[Row]) -> Iterator[SchemaGuess]:
     """Lists of messages are recognised by their structure, whatever the column's name."""
     for column in columns:
-        first = next((row[column] for row in rows if row.get(column)), None)
-        message = first[0] if isinstance(first, list) and first else None
-        system = {"system": found} if (found := _column_for_role("system", columns)) else {}
+        message, options = _first_message(column, rows), _chat_options(columns)
         if isinstance(message, dict) and {"role", "content"} <= message.keys():
-            yield "messages", {"messages": column, **system}, f"{column} is a list of role and content"
+            yield "messages", {"messages": column, **options}, f"{column} is a list of role and content"
         if isinstance(message, dict) and {"from", "value"} <= message.keys():
-            yield "sharegpt", {"conversations": column, **system}, f"{column} is a list of from and value"
+            yield "sharegpt", {"conversations": column, **options}, f"{column} is a list of from and value"
     tokens, tags = _column_for_role("tokens", columns), _column_for_role("tags", columns)
     if tokens and tags and all(isinstance(row.get(tokens), list | str) for row in rows):
         yield "tags", {"tokens": tokens, "tags": tags}, f"{tokens} and {tags}, one tag for each token"

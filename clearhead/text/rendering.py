@@ -23,14 +23,16 @@ def main() -> None:
     data = sys.stdin.read()
     request = json.loads(data)
     _limit_resources(MEMORY + MEMORY_FACTOR * len(data), len(request["chats"]))
-    try:
-        texts = [render(request["template"], values) for values in request["chats"]]
-    except MemoryError:
-        _fail("it wants more memory than a conversation can need")
-    except RecursionError:
-        _fail("it calls itself without end")
-    except Exception as error:  # whatever a template raises, on purpose or not
-        _fail(f"{type(error).__name__}: {error}")
+    texts = []
+    for number, values in enumerate(request["chats"]):
+        try:
+            texts.append(render(request["template"], values))
+        except MemoryError:
+            _fail("it wants more memory than a conversation can need", number)
+        except RecursionError:
+            _fail("it calls itself without end", number)
+        except Exception as error:  # whatever a template raises, on purpose or not
+            _fail(f"{type(error).__name__}: {error}", number)
     json.dump(texts, sys.stdout)
 
 
@@ -90,8 +92,8 @@ def _limit_resources(memory: int, chats: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
-def _fail(why: str) -> None:
-    sys.stderr.write(" ".join(why.split())[:300])
+def _fail(why: str, chat: int) -> None:
+    sys.stderr.write(f"chat {chat}: {' '.join(why.split())[:300]}")
     sys.exit(1)
 
 
