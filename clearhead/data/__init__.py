@@ -3,8 +3,15 @@
 from .augment import Augment, back_translate, read_lexicon
 from .buckets import Buckets, pad
 from .cells import BlankError
+from .chat_rows import is_trained, message_text
 from .check import DataReport, LengthSummary, check_data
-from .completions import PROMPT_COLUMNS, encode_completions
+from .completions import (
+    PROMPT_COLUMNS,
+    CompletionExample,
+    encode_completions,
+    fit_examples,
+    set_plain_template,
+)
 from .corpora import CORPORA, Corpus, read_corpus
 from .corrupt import NOISES, MaskedIds, drop_spans, mask_words
 from .detect import Schema, detect_schemas, parse_map
@@ -27,7 +34,8 @@ __all__ = [
     "generator_for", "hashed_numbers", "Buckets", "plan_rows", "pack", "Packed", "DocumentSlice", "pad",
     "Augment", "back_translate", "read_lexicon",
     # for the other packages
-    "PROMPT_COLUMNS", "encode_completions", "language_of", "MaskedIds", "NOISES", "drop_spans", "mask_words",
+    "PROMPT_COLUMNS", "CompletionExample", "encode_completions", "fit_examples", "set_plain_template",
+    "is_trained", "message_text", "language_of", "MaskedIds", "NOISES", "drop_spans", "mask_words",
     "is_held_out", "split_of", "text_hash", "SentencePair", "sentence_pairs", "sentences", "IGNORE_INDEX",
     "ROW_KINDS", "Row", "row_texts",
 ]  # fmt: skip

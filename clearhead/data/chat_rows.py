@@ -27,7 +27,7 @@ MESSAGE_KEYS = ("name", "tool_call_id", "reasoning_content", "reasoning", "think
 
 def is_trained(message: Row) -> bool:
     """Whether this is an answer that is learned."""
-    return message["role"] == "assistant" and message.get("weight", 1) != 0
+    return bool(message["role"] == "assistant" and message.get("weight", 1))
 
 
 def message_text(message: Row) -> str:
@@ -137,9 +137,9 @@ def _message(turn: Row, role_key: str, content_key: str) -> Row:
 
 def _joined_parts(content: Any) -> Any:
     """A content in parts, [{"type": "text", "text": "hello"}], as one text."""
-    parts = content if isinstance(content, list) and content else [None]
-    is_text = all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts)
-    return "".join(part["text"] for part in parts) if is_text else content
+    parts = content if isinstance(content, list) else []
+    texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    return "".join(texts) if texts and len(texts) == len(parts) else content
 
 
 def _tool_calls(value: Any) -> list[Row]:

@@ -228,7 +228,9 @@ OF_CHATS = ("system", "tools")  # optional columns of chats
 ROW_KINDS = {
     kind.name: kind
     for kind in (
-        RowKind("messages", "messages", ("messages",), messages_reader("messages", "role", "content"), OF_CHATS),
+        RowKind(
+            "messages", "messages", ("messages",), messages_reader("messages", "role", "content"), OF_CHATS
+        ),
         RowKind(
             "sharegpt",
             "messages",
@@ -238,7 +240,11 @@ ROW_KINDS = {
         ),
         RowKind("prompt-chat", "messages", ("prompt", "completion"), read_prompt_chat, OF_CHATS),
         RowKind(
-            "alpaca-chat", "messages", ("instruction", "output"), read_alpaca_chat, ("input", "system", "history")
+            "alpaca-chat",
+            "messages",
+            ("instruction", "output"),
+            read_alpaca_chat,
+            ("input", "system", "history"),
         ),
         RowKind("tags", "tags", ("tokens", "tags"), _tags),
         RowKind("answer", "answer", ("question", "context", "answers"), _answer),

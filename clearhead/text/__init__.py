@@ -13,6 +13,7 @@ from .training import train_tokenizer
 __all__ = [
     "Tokenizer", "train_tokenizer", "Encoding", "BatchEncoding", "Piece", "Special",
     # for the other packages
-    "as_texts", "check_texts", "Message", "Tools", "PLAIN_TEMPLATE", "TokenWithId", "bos_eos_template", "unknown_note",
-    "unknown_words", "Cutter", "Detokenizer", "language_id", "language_tokens", "with_language",
+    "as_texts", "check_texts", "Message", "Tools", "PLAIN_TEMPLATE", "TokenWithId", "bos_eos_template",
+    "unknown_note", "unknown_words", "Cutter", "Detokenizer", "language_id", "language_tokens",
+    "with_language",
 ]  # fmt: skip

@@ -59,9 +59,7 @@ def render_chats(template: str, chats: Sequence[tuple[Sequence[Message], Mapping
             result.stderr.decode("utf-8", "replace").strip()
             or "it was stopped for using too much time or memory"
         )
-        raise LoadError(
-            f"the chat template of this checkpoint cannot be rendered: {_with_chat(why, chats)}"
-        )
+        raise LoadError(f"the chat template of this checkpoint cannot be rendered: {_with_chat(why, chats)}")
     texts: list[str] = json.loads(result.stdout)
     return texts
 
