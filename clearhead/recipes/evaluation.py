@@ -83,7 +83,7 @@ def evaluate_file(
     return report_on(
         task, built.evaluate(bundle.model, SPLIT), _examples(built, SPLIT), rows, schema.form,
         bundle.tokenizer,
-        places=places, notes=notes, language=language,
+        origins=_origins(built, SPLIT), places=places, notes=notes, language=language,
     )  # fmt: skip
 
 
@@ -102,6 +102,7 @@ def evaluate_run(prepared: PreparedRun, bundle: Bundle, split: str) -> Evaluatio
         prepared.rows.splits[split],
         prepared.rows.schema.form,
         prepared.bundle.tokenizer,
+        origins=_origins(task, split),
         notes=notes,
         language=task.language if prepared.run.task == "translate" else None,
     )
@@ -110,6 +111,12 @@ def evaluate_run(prepared: PreparedRun, bundle: Bundle, split: str) -> Evaluatio
 def _examples(task: Any, split: str) -> Sequence[Any]:
     """The examples that outcomes number: those of a split, or the questions they are parts of."""
     return task.questions(split) if isinstance(task, QuestionAnswering) else task.splits[split]
+
+
+def _origins(task: Any, split: str) -> Sequence[int] | None:
+    """The row of each example, for language models: a chat may be several examples, or too long for one."""
+    origins: Mapping[str, Sequence[int]] | None = getattr(task, "origins", None)
+    return None if origins is None else origins[split]
 
 
 def _read_source(file: str | Sequence[str], split: str | None) -> Source:

@@ -96,6 +96,11 @@ class CausalLM:
         """All batches are of one size but for the last of an epoch."""
         return self.batch(1, 0)
 
+    def example(self, split: str, number: int) -> PackedBatch:
+        """One text by itself, as it is in a packed row."""
+        end = min(len(self.splits[split][number]), self.length)
+        return self._tensors(split, [[DocumentSlice(number, 0, end)]], end)
+
     def loss(self, model: TransformerModel, batch: PackedBatch) -> Tensor:
         return self._summed_loss(model, batch, self.smoothing)
 
