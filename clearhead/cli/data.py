@@ -175,7 +175,7 @@ def _print_counts(counts: FileCounts, report: DataReport) -> None:
     where = f"{counts.rows:,} rows"
     if counts.rows < report.usable:
         where = f"the first {counts.rows:,} of {report.usable:,} rows"
-    none = f"{without:,} have none" if without else "each has some"
+    none = f"{without:,} {'has' if without == 1 else 'have'} none" if without else "each has some"
     share = f"{trained.total / max(tokens.total, 1):.1%}"
     OUT.print(f"trained      {trained.total:,} of {tokens.total:,} tokens ({share}) in {where}; {none}")
     for note in counts.notes:

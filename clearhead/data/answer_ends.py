@@ -41,7 +41,7 @@ class AnswerEnds:
     def _up_to_end(self, answer: ChatAnswer) -> ChatAnswer | None:
         for i, token in enumerate(answer.ids):
             if token in self.stops:
-                rest = self.tokenizer.decode(answer.ids[i + 1 :], specials=True)
+                rest = self.tokenizer.decode(answer.ids[i + 1 :])
                 self.cut_answers += bool(rest.strip())
                 return answer._replace(ids=answer.ids[: i + 1])
         last = len(answer.ids) - 1

@@ -17,7 +17,7 @@ from .chat_rows import is_trained
 from .source import Row
 
 # A block of reasoning that a generation prompt opens, and perhaps closes: <think>, or <think></think>.
-OPENED = re.compile(r"<(\w+)>\s*(</\1>\s*)?$")
+OPENED = re.compile(r"<(think\w*|thought|reason\w*)>\s*(</\1>\s*)?$")
 # Characters that nothing merges with, put before a text so that it is encoded as one that continues another.
 MARKERS = ("\n", ".", "-")
 

@@ -18,5 +18,6 @@ __all__ = [
     # for the other packages
     "overrides", "describe_settings", "SettingHelp", "read_dataset", "read_yaml", "run_training", "train",
     "validation_scores", "CARD_FILE", "model_card", "EvaluationReport", "RowResult", "evaluate_file",
-    "evaluate_run", "preview_batch", "recipe_for", "trained_tokens", "TrainedTokens", "count_file", "FileCounts",
+    "evaluate_run", "preview_batch", "recipe_for", "trained_tokens", "TrainedTokens", "count_file",
+    "FileCounts",
 ]  # fmt: skip
