@@ -205,8 +205,11 @@ DEEPSEEK_R1 = (
     "{{ '<｜Assistant｜>' + content + eos_token }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<｜Assistant｜><think>\\n' }}{% endif %}"
 )
+# A generation prompt that closes the block of reasoning, before answers that have none in the history.
+NO_THINKING = CHATML.replace("assistant\\n' }}", "assistant\\n<think>\\n\\n</think>\\n\\n' }}")
 STYLES = {
     "chatml": Style(CHATML, ("<|im_end|>",)),
+    "chatml, no thinking": Style(NO_THINKING, ("<|im_end|>",)),
     "llama-2": Style(LLAMA2),
     "llama-3": Style(LLAMA3, ("<|end_of_text|>", "<|eot_id|>"), tools=True),
     "gemma": Style(GEMMA, system=False),  # <end_of_turn> is in no list

@@ -121,10 +121,24 @@ def test_texts_of_answers_are_those_of_the_template(name: str, tmp_path: Path) -
         whole = theirs.apply_chat_template(TURNS[: 2 * number], tokenize=False)
         whole += "<|user|>" if name == "glm" else ""  # which ends an answer, and begins the next turn
         read = ours.decode(example.ids, specials=True)
-        if name == "deepseek-r1":  # closes what its generation prompt opens
-            head, _, tail = read.rpartition("<think>\n\n</think>\n\n")
+        if name in ("deepseek-r1", "chatml, no thinking"):  # a block that only the generation prompt has
+            head, block, tail = read.rpartition("<think>\n\n</think>\n\n")
+            assert block
             read = head + tail
         assert whole.startswith(read) and not whole[len(read) :].replace("</s>", "").strip(), (whole, read)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["chatml", "llama-3", "zephyr", "deepseek-v3"])
+def test_a_consistent_chat_is_encoded_as_one_text(name: str, kind: str, tmp_path: Path) -> None:
+    style = STYLES[name]
+    folder = write(tmp_path / "t", kind, chat_template=style.template)
+    ours, theirs = Tokenizer.read(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    assert ours is not None
+    (example,) = encode_completions("messages", [{"messages": TURNS}], ours, stops_of(style, ours)).examples
+    whole = theirs.apply_chat_template(TURNS, return_dict=True)["input_ids"]
+    size = len(example.ids)
+    assert whole[:size] == example.ids and not theirs.decode(whole[size:]).strip()
 
 
 def stops_of(style: Style, tokenizer: Tokenizer) -> list[int]:
