@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ..errors import DataError, LoadError, quoted
 from ..text import Tokenizer
-from .answers import ChatAnswer, messages_for_template, render
+from .answers import ChatAnswer, messages_for_template, render_prefixes
 from .source import Row
 
 NO_ENDS = ("unk", "bos", "mask", "cls")  # special tokens that may stand at the end of an answer by chance
@@ -67,7 +67,7 @@ class AnswerEnds:
             more = {**chats[answer.row], "messages": messages[: answer.place + 2]}
             longer += [(more, answer.place, True), (more, answer.place + 2, False)]
         try:
-            texts = render(self.tokenizer, longer)
+            texts = render_prefixes(self.tokenizer, longer)
         except LoadError:  # the template allows no such message
             return [""] * len(answers)
         return [

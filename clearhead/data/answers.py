@@ -40,10 +40,10 @@ def chat_answers(tokenizer: Tokenizer, chats: Sequence[Row]) -> list[ChatAnswer]
         for place, message in enumerate(chat["messages"])
         if place and is_trained(message)
     ]
-    prompts = render(tokenizer, [(chats[number], place, True) for number, place in places])
-    wholes = render(tokenizer, [(chats[number], place + 1, False) for number, place in places])
+    prompts = render_prefixes(tokenizer, [(chats[number], place, True) for number, place in places])
+    wholes = render_prefixes(tokenizer, [(chats[number], place + 1, False) for number, place in places])
     texts = [
-        generated_text(prompt, whole, chats[number]["messages"][place])
+        answer_text(prompt, whole, chats[number]["messages"][place])
         for prompt, whole, (number, place) in zip(prompts, wholes, places, strict=True)
     ]
     return encode_answers(tokenizer, places, prompts, texts)
@@ -61,7 +61,7 @@ def encode_answers(
     ]
 
 
-def render(tokenizer: Tokenizer, prefixes: Sequence[tuple[Row, int, bool]]) -> list[str]:
+def render_prefixes(tokenizer: Tokenizer, prefixes: Sequence[tuple[Row, int, bool]]) -> list[str]:
     """Chats up to a message, each with whether a generation prompt follows; all in one process."""
     chats = [(messages_for_template(chat)[:end], reply) for chat, end, reply in prefixes]
     tools: list[Tools | None] = [chat.get("tools") for chat, _, _ in prefixes]
@@ -72,7 +72,7 @@ def messages_for_template(chat: Row) -> list[Message]:
     return [{key: value for key, value in m.items() if key != "weight"} for m in chat["messages"]]
 
 
-def generated_text(prompt: str, whole: str, message: Row) -> str:
+def answer_text(prompt: str, whole: str, message: Row) -> str:
     """What the model generates after the prompt: of a chat, what the template writes after it.
 
     Some generation prompts open a block, `<think>`, that the template leaves out of the answers it writes.

@@ -58,7 +58,7 @@ def as_text(value: Any, role: str) -> str:
     return text
 
 
-def texts_of(*roles: str) -> Callable[[Row, Columns], Row]:
+def texts_reader(*roles: str) -> Callable[[Row, Columns], Row]:
     """A reader of rows that have a text in each of these roles."""
 
     def read(row: Row, columns: Columns) -> Row:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..errors import DataError
-from .cells import BlankError, Columns, as_text, cell_value, optional_cell, texts_of
+from .cells import BlankError, Columns, as_text, cell_value, optional_cell, texts_reader
 from .source import Row
 
 CHAT_ROLES = {
@@ -67,7 +67,7 @@ def read_prompt_chat(row: Row, columns: Columns) -> Row:
 
 def read_alpaca(row: Row, columns: Columns) -> Row:
     """Instruction and input on two lines, as LLaMA-Factory joins them."""
-    texts = texts_of("instruction", "output")(row, columns)
+    texts = texts_reader("instruction", "output")(row, columns)
     more = as_text(optional_cell(row, columns, "input"), "input")
     prompt = f"{texts['instruction']}\n{more}" if more.strip() else texts["instruction"]
     return {"prompt": prompt, "completion": texts["output"]}

@@ -23,7 +23,7 @@ from .source import Row
 from .template_gaps import fill_template_gaps
 
 PROMPT_COLUMNS = {"prompt": ("prompt", "completion"), "pair": ("src", "tgt")}
-CHUNK_ROWS = 1000  # rendered and encoded at a time
+ROWS_AT_ONCE = 1000  # rendered and encoded at a time
 
 
 class CompletionExample(NamedTuple):
@@ -69,8 +69,8 @@ def encode_completions(
     chats = rows if form == "messages" else _as_chats(rows, *PROMPT_COLUMNS[form])
     if tokenizer.chat_template is not None:
         chats, notes = fill_template_gaps(tokenizer, chats)
-    for at in range(0, len(chats), CHUNK_ROWS):
-        chunk = chats[at : at + CHUNK_ROWS]
+    for at in range(0, len(chats), ROWS_AT_ONCE):
+        chunk = chats[at : at + ROWS_AT_ONCE]
         if tokenizer.chat_template is None:
             answers = _plain_answers(tokenizer, chunk, stops[0])
         else:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..errors import DataError
-from .cells import BlankError, Columns, as_number, cell_value, texts_of
+from .cells import BlankError, Columns, as_number, cell_value, texts_reader
 from .chat_rows import messages_reader, read_alpaca, read_alpaca_chat, read_prompt_chat
 from .source import Row
 
@@ -98,7 +98,7 @@ class RowKind(NamedTuple):
 
 
 def _label(row: Row, columns: Columns) -> Row:
-    read = texts_of(*(role for role in ("text", "second") if role in columns))(row, columns)
+    read = texts_reader(*(role for role in ("text", "second") if role in columns))(row, columns)
     value = cell_value(row, columns["label"], "label")
     if value is None or value == "":
         raise BlankError("label is empty")
@@ -116,7 +116,7 @@ def _label(row: Row, columns: Columns) -> Row:
 
 def _several_labels(row: Row, columns: Columns) -> Row:
     """A list of labels, or a text with commas, semicolons or bars between them; it may be empty."""
-    read = texts_of(*(role for role in ("text", "second") if role in columns))(row, columns)
+    read = texts_reader(*(role for role in ("text", "second") if role in columns))(row, columns)
     value = cell_value(row, columns["labels"], "labels")
     if isinstance(value, str):
         value = [label.strip() for label in LABEL_SEPARATORS.split(value)]
@@ -127,7 +127,7 @@ def _several_labels(row: Row, columns: Columns) -> Row:
 
 
 def _score(row: Row, columns: Columns) -> Row:
-    read = texts_of(*(role for role in ("text", "second") if role in columns))(row, columns)
+    read = texts_reader(*(role for role in ("text", "second") if role in columns))(row, columns)
     value = cell_value(row, columns["score"], "score")
     if value is None or value == "":
         raise BlankError("score is empty")
@@ -138,7 +138,7 @@ def _score(row: Row, columns: Columns) -> Row:
 
 
 def _choice(row: Row, columns: Columns) -> Row:
-    read = texts_of(*(role for role in ("question", "context") if role in columns))(row, columns)
+    read = texts_reader(*(role for role in ("question", "context") if role in columns))(row, columns)
     texts, names = _choices(row, columns["choices"])
     value = cell_value(row, columns["answer"], "answer")
     if value is None or value == "":
@@ -178,7 +178,9 @@ def _right_choice(value: Any, texts: list[str], names: list[str]) -> int:
 
 
 def _anchor(row: Row, columns: Columns) -> Row:
-    texts = texts_of(*(role for role in ("anchor", "positive", "negative") if role in columns))(row, columns)
+    texts = texts_reader(*(role for role in ("anchor", "positive", "negative") if role in columns))(
+        row, columns
+    )
     names = {"anchor": "src", "positive": "tgt", "negative": "negative"}
     return {names[role]: text for role, text in texts.items()}
 
@@ -201,7 +203,7 @@ def _tags(row: Row, columns: Columns) -> Row:
 
 
 def _answer(row: Row, columns: Columns) -> Row:
-    texts = texts_of("question", "context")(row, columns)
+    texts = texts_reader("question", "context")(row, columns)
     answers = cell_value(row, columns["answers"], "answers")
     if isinstance(answers, dict):  # lists side by side, as Hugging Face keeps them
         pairs = zip(answers.get("text") or [], answers.get("answer_start") or [], strict=False)
@@ -249,13 +251,13 @@ ROW_KINDS = {
         RowKind("tags", "tags", ("tokens", "tags"), _tags),
         RowKind("answer", "answer", ("question", "context", "answers"), _answer),
         RowKind("alpaca", "prompt", ("instruction", "output"), read_alpaca, ("input",)),
-        RowKind("prompt", "prompt", ("prompt", "completion"), texts_of("prompt", "completion")),
-        RowKind("pair", "pair", ("src", "tgt"), texts_of("src", "tgt")),
+        RowKind("prompt", "prompt", ("prompt", "completion"), texts_reader("prompt", "completion")),
+        RowKind("pair", "pair", ("src", "tgt"), texts_reader("src", "tgt")),
         RowKind("similar", "pair", ("anchor", "positive"), _anchor, ("negative",)),
         RowKind("label", "label", ("text", "label"), _label, ("second",)),
         RowKind("labels", "labels", ("text", "labels"), _several_labels, ("second",)),
         RowKind("score", "score", ("text", "score"), _score, ("second",)),
         RowKind("choice", "choice", ("question", "choices", "answer"), _choice, ("context",)),
-        RowKind("text", "text", ("text",), texts_of("text")),
+        RowKind("text", "text", ("text",), texts_reader("text")),
     )
 }

@@ -15,27 +15,29 @@ from ..text import Tokenizer
 from .answers import OPENED
 from .source import Row
 
-WORD = "probe_word"
-USER = {"role": "user", "content": "a"}
-FUNCTION = {"name": WORD, "description": "a", "parameters": {"type": "object", "properties": {}}}
-TOOLS = [{"type": "function", "function": FUNCTION}]
-CALL = {"id": "call00001", "type": "function", "function": {"name": WORD, "arguments": {"a": 1}}}
+PROBE_WORD = "probe_word"
+QUESTION = {"role": "user", "content": "a"}
+PROBE_FUNCTION = {"name": PROBE_WORD, "description": "a", "parameters": {"type": "object", "properties": {}}}
+PROBE_TOOLS = [{"type": "function", "function": PROBE_FUNCTION}]
+PROBE_CALL = {"id": "call00001", "type": "function", "function": {"name": PROBE_WORD, "arguments": {"a": 1}}}
 
 
 def fill_template_gaps(tokenizer: Tokenizer, chats: Sequence[Row]) -> tuple[Sequence[Row], list[str]]:
     """The chats as the template can write them, and what it leaves out."""
     notes = []
-    if any("tools" in chat for chat in chats) and not _writes(tokenizer, [USER], reply=True, tools=TOOLS):
+    if any("tools" in chat for chat in chats) and not _writes(
+        tokenizer, [QUESTION], reply=True, tools=PROBE_TOOLS
+    ):
         notes.append("the chat template does not write tools: the model does not see them")
-    calling = {"role": "assistant", "content": None, "tool_calls": [CALL]}
-    if _has(chats, "tool_calls") and not _writes(tokenizer, [USER, calling]):
+    calling = {"role": "assistant", "content": None, "tool_calls": [PROBE_CALL]}
+    if _has(chats, "tool_calls") and not _writes(tokenizer, [QUESTION, calling]):
         notes.append(
             "the chat template does not write tool_calls: they are JSON in the content of the answer"
         )
         chats = [{**chat, "messages": list(map(_with_calls_as_text, chat["messages"]))} for chat in chats]
-    thinking = {"role": "assistant", "content": "a", "reasoning_content": WORD}
-    if _has(chats, "reasoning_content") and not _writes(tokenizer, [USER, thinking]):
-        opened = OPENED.search(tokenizer.chat([USER]))
+    thinking = {"role": "assistant", "content": "a", "reasoning_content": PROBE_WORD}
+    if _has(chats, "reasoning_content") and not _writes(tokenizer, [QUESTION, thinking]):
+        opened = OPENED.search(tokenizer.chat([QUESTION]))
         if opened is None or opened[2]:  # otherwise the reasoning is put behind the prompt's <think>
             notes.append("the chat template does not write reasoning_content: it is not trained")
     return chats, notes
@@ -49,7 +51,7 @@ def _writes(
     tokenizer: Tokenizer, messages: list[Any], *, reply: bool = False, tools: list[Any] | None = None
 ) -> bool:
     try:
-        return WORD in tokenizer.chat(messages, reply=reply, tools=tools)
+        return PROBE_WORD in tokenizer.chat(messages, reply=reply, tools=tools)
     except LoadError:  # such a message is more than it can render
         return False
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from chat_templates import KINDS, write
 
-from clearhead.data.answers import continuation_ids, generated_text, messages_for_template
+from clearhead.data.answers import answer_text, continuation_ids, messages_for_template
 from clearhead.errors import DataError
 from clearhead.text import Tokenizer
 
@@ -28,12 +28,12 @@ REASONED = {"role": "assistant", "content": "red", "reasoning_content": "hm"}
     ],
 )
 def test_what_is_generated_after_a_prompt(prompt: str, whole: str, message: dict, expected: str) -> None:
-    assert generated_text(prompt, whole, message) == expected
+    assert answer_text(prompt, whole, message) == expected
 
 
 def test_an_answer_that_cannot_be_found_is_named() -> None:
     with pytest.raises(DataError, match="differently once the answer 'red' follows"):
-        generated_text("1 q", "2 q RED", {"content": "red"})
+        answer_text("1 q", "2 q RED", {"content": "red"})
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,7 +15,7 @@ import clearhead as ch
 from clearhead.bundle import text_generator
 from clearhead.cli.main import main
 from clearhead.data import CompletionExample, encode_completions
-from clearhead.errors import DataError, LoadError
+from clearhead.errors import DataError, InputError, LoadError
 from clearhead.recipes import evaluate_file, load_run, prepare
 from clearhead.text import Tokenizer
 from clearhead.text.chat import render_chats
@@ -142,6 +142,11 @@ def test_tools_reach_the_template(tmp_path: Path) -> None:
     read = words.decode(encoded.examples[0].ids, specials=True)
     assert "<tools>\n" + json.dumps(call) + "\n</tools>" in read and encoded.notes == ()
     assert '<tool_call>\n{"name": "colour", "arguments": {"of": "it"}}\n</tool_call>' in read
+    bundle = ch.load(saved(tmp_path / "base", words))
+    (fed,) = text_generator(bundle, {"tools": row["tools"]}).encode_prompts([row["messages"][:1]])
+    assert fed == encoded.examples[0].ids[: len(fed)] and len(fed) == encoded.examples[0].answers[0][0]
+    with pytest.raises(InputError, match="tools is 'weather', expected a list of"):
+        bundle.generate(row["messages"][:1], tools="weather")
 
 
 # --- the end of an answer ---
