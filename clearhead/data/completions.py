@@ -23,7 +23,7 @@ from .source import Row
 from .template_gaps import fill_template_gaps
 
 PROMPT_COLUMNS = {"prompt": ("prompt", "completion"), "pair": ("src", "tgt")}
-ROWS_AT_ONCE = 1000  # rendered and encoded at a time
+CHATS_AT_ONCE = 1000  # rendered and encoded at a time
 
 
 class CompletionExample(NamedTuple):
@@ -69,15 +69,15 @@ def encode_completions(
     chats = rows if form == "messages" else _as_chats(rows, *PROMPT_COLUMNS[form])
     if tokenizer.chat_template is not None:
         chats, notes = fill_template_gaps(tokenizer, chats)
-    for at in range(0, len(chats), ROWS_AT_ONCE):
-        chunk = chats[at : at + ROWS_AT_ONCE]
+    for at in range(0, len(chats), CHATS_AT_ONCE):
+        chunk = chats[at : at + CHATS_AT_ONCE]
         if tokenizer.chat_template is None:
             answers = _plain_answers(tokenizer, chunk, stops[0])
         else:
             answers = chat_answers(tokenizer, chunk)
         examples += _as_examples(ends.end(answers, chunk), at)
     if ends.cut_answers:
-        notes.append(f"{ends.cut_answers:,} answers hold an end token before their end: trained up to it")
+        notes.append(f"answers with an end token before their end, trained up to it: {ends.cut_answers:,}")
     return EncodedCompletions(examples, tuple(ends.stops), tuple(notes))
 
 

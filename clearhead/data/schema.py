@@ -178,9 +178,8 @@ def _right_choice(value: Any, texts: list[str], names: list[str]) -> int:
 
 
 def _anchor(row: Row, columns: Columns) -> Row:
-    texts = texts_reader(*(role for role in ("anchor", "positive", "negative") if role in columns))(
-        row, columns
-    )
+    roles = [role for role in ("anchor", "positive", "negative") if role in columns]
+    texts = texts_reader(*roles)(row, columns)
     names = {"anchor": "src", "positive": "tgt", "negative": "negative"}
     return {names[role]: text for role, text in texts.items()}
 

@@ -14,7 +14,7 @@ from chat_templates import KINDS, STYLES, Style, write
 from clearhead.data import encode_completions
 from clearhead.data.chat_rows import is_trained
 from clearhead.text import Tokenizer
-from clearhead.text.rendering import render
+from clearhead.text.rendering import compile_template, render
 
 QUESTION = {"role": "user", "content": "What colour is it?"}
 TURNS = [
@@ -56,7 +56,8 @@ def rendered_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Templates rendered without a process for each call: there are hundreds of them here."""
 
     def render_chats(template: str, chats: Any) -> list[str]:
-        return [render(template, {**values, "messages": messages}) for messages, values in chats]
+        compiled = compile_template(template)
+        return [render(compiled, {**values, "messages": messages}) for messages, values in chats]
 
     monkeypatch.setattr("clearhead.text.tokenizer.render_chats", render_chats)
 

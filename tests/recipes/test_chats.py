@@ -260,7 +260,7 @@ def test_an_end_token_inside_an_answer_ends_it() -> None:
         f"<assistant>red{end}",
         f"<assistant>a{end}",
     ]
-    assert encoded.notes == ("1 answers hold an end token before their end: trained up to it",)
+    assert encoded.notes == ("answers with an end token before their end, trained up to it: 1",)
 
 
 # --- rows that are too long ---
