@@ -7,7 +7,6 @@ cuts are those of training. Each segment says whether the loss counts it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from itertools import groupby
 from typing import Any, Literal
 
@@ -69,9 +68,8 @@ def build_for_preview(
     data = DataConfig(length=length, tokens=10**6, rows=1, truncate="source", template=template)
     run = RunConfig(task=task, data=data, train=Training(steps=1))
     dataset = Dataset({"train": rows}, schema, {}, (), tuple(sorted(labels)), base)
-    own = copy(tokenizer)  # it may be given a template, and the caller's stays as it is
-    own.files = dict(own.files)
-    return builders.BUILDERS[task].build(run, dataset, own, [] if notes is None else notes).task
+    # A copy: it may be given a template, and the caller's stays as it is.
+    return builders.BUILDERS[task].build(run, dataset, tokenizer.copy(), [] if notes is None else notes).task
 
 
 def task_for(schema: Schema, base: Bundle | None) -> str:

@@ -78,7 +78,8 @@ def evaluate_file(
     # The range of similarity scores is that of all rows; the other builders need only some.
     train = rows if task == "embed" else rows[:TRAINING_ROWS]
     dataset = Dataset({"train": train, SPLIT: rows}, schema, source.hashes(), (), tuple(labels), bundle)
-    built: Any = builders.BUILDERS[task].build(run, dataset, bundle.tokenizer, notes).task
+    tokenizer = bundle.tokenizer.copy()  # it may be given a chat template
+    built: Any = builders.BUILDERS[task].build(run, dataset, tokenizer, notes).task
     notes = [note.removeprefix(f"{SPLIT}: ") for note in notes if not note.startswith("train: ")]
     return report_on(
         task, built.evaluate(bundle.model, SPLIT), _examples(built, SPLIT), rows, schema.form,

@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -110,9 +109,7 @@ def _own_tokenizer(base: Bundle) -> Tokenizer:
             "the checkpoint has no tokenizer, and without it the rows cannot be read; put its tokenizer.json "
             "into the folder"
         )
-    own = copy(base.tokenizer)
-    own.files = dict(own.files)
-    return own
+    return base.tokenizer.copy()
 
 
 def _with_steps_of_epochs(run: RunConfig, built: builders.BuiltTask, notes: list[str]) -> RunConfig:

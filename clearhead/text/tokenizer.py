@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -261,6 +262,12 @@ class Tokenizer:
         """Use this template, and save it with the files."""
         self.chat_template = template
         self.files["chat_template.jinja"] = template.encode()
+
+    def copy(self) -> Tokenizer:
+        """The same tokenizer; what is set on the copy (template, padding) leaves this one as it is."""
+        twin = copy(self)
+        twin.files = dict(self.files)
+        return twin
 
     def set_pad(self, token: int) -> None:
         """Pad with this token, and say so in the files."""

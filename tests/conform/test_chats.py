@@ -30,7 +30,7 @@ CALL = {"type": "function", "id": "call00001", "function": {"name": "weather", "
 CALLING = [
     QUESTION,
     {"role": "assistant", "content": None, "tool_calls": [CALL]},
-    {"role": "tool", "content": "21 degrees", "name": "weather", "tool_call_id": "call00001"},
+    {"role": "tool", "content": "21 C", "name": "weather", "tool_call_id": "call00001"},
     {"role": "assistant", "content": "21 degrees in Rome."},
 ]
 TOOLS = [{"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": {}}}]
@@ -102,6 +102,7 @@ def check_answer(
     assert (bos, bos) not in pairwise(context) and bos not in answer
     # What is generated, as text: that which the template writes, or what reasoning it leaves out.
     written = theirs.decode(answer[:-1], skip_special_tokens=False)
+    assert not any(m["content"].strip() in written for m in messages if m["role"] in ("user", "tool"))
     content = messages[i]["content"] or '{"name": "weather"'
     visible = content.rpartition("</think>")[2].strip()
     expected = theirs.decode(theirs.encode(visible, add_special_tokens=False))

@@ -312,7 +312,9 @@ def test_rows_of_several_examples_are_scored_as_what_they_are(tmp_path: Path) ->
     words = tokenizer()
     long = {"messages": [{"role": "user", "content": "say " * 200}, *CHATS[0]["messages"][1:]]}
     file = write(tmp_path / "x.jsonl", [long, *CHATS])
-    report = evaluate_file(ch.load(saved(tmp_path / "base", words)), str(file))
+    bundle = ch.load(saved(tmp_path / "base", words))
+    report = evaluate_file(bundle, str(file))
+    assert bundle.tokenizer.chat_template is None  # the plain one is only for the evaluation
     assert report.rows == 4 and "bits_per_byte" not in report.scores
     rows = {row.place: row.text for row in report.worst(99)}
     assert sorted(rows) == [f"line {i}" for i in range(2, 6)]

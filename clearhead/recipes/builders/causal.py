@@ -22,7 +22,8 @@ from .builder import BuiltTask, common_arguments, config_of, encode_all, special
 
 def build_causal(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
     stops = stop_ids(tokenizer, rows.base)
-    if run.data.template == "chat" and tokenizer.chat_template is None:
+    needs_template = run.data.template == "chat" or rows.schema.form == "messages"
+    if needs_template and tokenizer.chat_template is None:
         notes.append(
             "the tokenizer has no chat template: 'user: ...' and 'assistant: ...' on lines of their own"
         )
