@@ -36,9 +36,9 @@ def write(file: Path, rows: list[dict[str, Any]]) -> Path:
     return file
 
 
-def saved(folder: Path, words: Tokenizer, **config: Any) -> Path:
+def saved(folder: Path, words: Tokenizer, width: int = 16, **config: Any) -> Path:
     """A tiny checkpoint with this tokenizer."""
-    base = ch.build("gpt2", vocab_size=words.vocab, n_embd=16, n_layer=1, n_head=2, n_positions=96)
+    base = ch.build("gpt2", vocab_size=words.vocab, n_embd=width, n_layer=1, n_head=2, n_positions=96)
     assert words.eos is not None
     base.tokenizer = words
     base.config |= {"eos_token_id": words.eos.id, "bos_token_id": words.eos.id, **config}

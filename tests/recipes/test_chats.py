@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import chat_templates
 import pytest
@@ -353,3 +354,19 @@ def test_a_run_on_chats_can_chat(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert done.value.code == 0, capsys.readouterr().err
     bundle = ch.load(tmp_path / "run")
     assert bundle.tokenizer.chat([{"role": "user", "content": "hi"}]) == "user: hi\nassistant: "
+
+
+def test_what_was_learned_is_what_is_answered(tmp_path: Path) -> None:
+    """Four chats by heart: every answer comes back to the letter, and ends at the token of the template."""
+    template = STYLES["gemma"].template
+    words = Tokenizer.read(chat_templates.write(tmp_path / "t", "byte-bpe", chat_template=template))
+    assert words is not None
+    base = ch.load(saved(tmp_path / "base", words, width=64))
+    settings: dict[str, Any] = {"train.steps": 60, "lr": 0.01, "seed": 2, "data.length": 96}
+    quiet = ch.train.QuietProgress()
+    tuned = ch.train(base, {"train": CHATS, "valid": CHATS}, recipe="sft", progress=quiet, **settings)
+    for row in CHATS:
+        for i in (1, 3):
+            answer = tuned.answer(row["messages"][:i], max_new_tokens=20)
+            assert answer.text == row["messages"][i]["content"]
+            assert answer.reason == "end" and answer.tokens[-1].id == words.id_of("<end_of_turn>")
