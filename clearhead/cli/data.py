@@ -18,7 +18,8 @@ from .options import Json
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
-    from ..data import DataReport
+    from ..data import DataReport, Schema, Source
+    from ..recipes import FileCounts
     from ..text import Tokenizer
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -29,6 +30,8 @@ RECIPES_BY_FORM = {
     "text": "lm", "pair": "translate", "prompt": "sft", "messages": "sft", "label": "classify",
     "labels": "classify", "score": "regress", "choice": "choose", "tags": "tag", "answer": "answer",
 }  # fmt: skip
+# What happens to rows that are too long; answers are never cut.
+FATES = {"messages": "to be shortened to whole answers, or left out", "prompt": "to be left out"}
 RECIPES_BY_KIND = {"similar": "embed"}
 data = App(name="data", help="Check data before training on it.")
 
@@ -65,12 +68,15 @@ def check_files(
             report = replace(report, first=_first_batch(report, reader, base, length))
     except DataError as error:
         _exit_unusable(error)
+    counts, why = None, report.why
+    if reader is not None and not why:
+        counts, why = _count_trained(report.schema, source, reader, base, length)
     if json:
-        print_json(report.to_dict())
+        print_json(report.to_dict() | ({"trained_tokens": counts.to_dict()} if counts else {}))
     else:
-        _print(report, " ".join(files))
-    if report.why:
-        _exit_unusable(DataError(report.why))
+        _print(report, " ".join(files), counts)
+    if why:
+        _exit_unusable(DataError(why))
     if not json:
         columns = [f"--map {' '.join(quote(word) for word in map)}"] if map else []
         words = [
@@ -120,6 +126,18 @@ def _first_batch(
     return preview_batch(report.schema, report.first_row, tokenizer, base, labels=labels, length=length)
 
 
+def _count_trained(
+    schema: Schema, source: Source, tokenizer: Tokenizer, base: Bundle | None, length: int | None
+) -> tuple[FileCounts | None, str]:
+    """How many tokens are trained, or why training would refuse the rows with this model."""
+    from ..recipes import count_file
+
+    try:
+        return count_file(schema, source, tokenizer, base, length=length), ""
+    except DataError as error:
+        return None, str(error).removeprefix("train: ")
+
+
 def _recipe(report: DataReport, base: Bundle | None) -> str:
     """The recipe for these rows. Its module needs torch, which a check without a model does not import."""
     if base is not None:
@@ -129,7 +147,7 @@ def _recipe(report: DataReport, base: Bundle | None) -> str:
     return RECIPES_BY_KIND.get(report.schema.kind) or RECIPES_BY_FORM[report.schema.form]
 
 
-def _print(report: DataReport, name: str) -> None:
+def _print(report: DataReport, name: str, trained: FileCounts | None) -> None:
     columns = _join_first(report.columns, ", ")
     about = [f"{report.rows:,} {report.rows_are}", report.encoding, f"columns: {columns}", report.note]
     OUT.print(f"[bold]{escape(name)}[/] · {escape(' · '.join(filter(None, about)))}")
@@ -145,8 +163,23 @@ def _print(report: DataReport, name: str) -> None:
         counts = [f"{label[:MAX_LABEL_WIDTH]} {count:,}" for label, count in report.labels.items()]
         OUT.print(f"labels       {escape(_join_first(counts, ' · '))}")
     OUT.print(f"problems     {escape(' · '.join(_problems(report)) or 'none')}")
+    if trained is not None:
+        _print_counts(trained, report)
     if report.first:
         _print_first(report)
+
+
+def _print_counts(counts: FileCounts, report: DataReport) -> None:
+    """How many tokens the loss counts, over the file or its first rows."""
+    trained, tokens, without = counts.counts.trained, counts.counts.tokens, counts.counts.without
+    where = f"{counts.rows:,} rows"
+    if counts.rows < report.usable:
+        where = f"the first {counts.rows:,} of {report.usable:,} rows"
+    none = f"{without:,} {'has' if without == 1 else 'have'} none" if without else "each has some"
+    share = f"{trained.total / max(tokens.total, 1):.1%}"
+    OUT.print(f"trained      {trained.total:,} of {tokens.total:,} tokens ({share}) in {where}; {none}")
+    for note in counts.notes:
+        OUT.print(f"             {escape(note)}", soft_wrap=True)
 
 
 def _print_first(report: DataReport) -> None:
@@ -182,7 +215,8 @@ def _problems(report: DataReport) -> list[str]:
     if report.duplicates:
         problems.append(f"{len(report.duplicates):,} duplicates ({format_row_numbers(report.duplicates)})")
     if report.over_long:
-        too_long = f"{len(report.over_long):,} longer than {report.limit:,} {report.unit}, to be truncated"
+        fate = FATES.get(report.schema.form, "to be truncated")
+        too_long = f"{len(report.over_long):,} longer than {report.limit:,} {report.unit}, {fate}"
         problems.append(f"{too_long} ({format_row_numbers(report.over_long)})")
     return problems
 

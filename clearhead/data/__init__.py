@@ -2,8 +2,16 @@
 
 from .augment import Augment, back_translate, read_lexicon
 from .buckets import Buckets, pad
+from .cells import BlankError
+from .chat_rows import is_trained, message_text
 from .check import DataReport, LengthSummary, check_data
-from .completions import PROMPT_COLUMNS, encode_completions
+from .completions import (
+    PROMPT_COLUMNS,
+    CompletionExample,
+    encode_completions,
+    fit_examples,
+    set_plain_template,
+)
 from .corpora import CORPORA, Corpus, read_corpus
 from .corrupt import NOISES, MaskedIds, drop_spans, mask_words
 from .detect import Schema, detect_schemas, parse_map
@@ -13,7 +21,7 @@ from .next_sentence import SentencePair, sentence_pairs, sentences
 from .packing import IGNORE_INDEX, DocumentSlice, Packed, pack
 from .packing import plan_rows as plan_rows
 from .preview import preview, row_texts
-from .schema import ROW_KINDS, BlankError, split_of
+from .schema import ROW_KINDS, split_of
 from .shuffling import derive_seed, epoch_order, generator_for, hashed_numbers, rows_of_step
 from .source import InMemorySource, Row, Source
 from .sources import read_rows, read_splits
@@ -26,7 +34,8 @@ __all__ = [
     "generator_for", "hashed_numbers", "Buckets", "plan_rows", "pack", "Packed", "DocumentSlice", "pad",
     "Augment", "back_translate", "read_lexicon",
     # for the other packages
-    "PROMPT_COLUMNS", "encode_completions", "language_of", "MaskedIds", "NOISES", "drop_spans", "mask_words",
+    "PROMPT_COLUMNS", "CompletionExample", "encode_completions", "fit_examples", "set_plain_template",
+    "is_trained", "message_text", "language_of", "MaskedIds", "NOISES", "drop_spans", "mask_words",
     "is_held_out", "split_of", "text_hash", "SentencePair", "sentence_pairs", "sentences", "IGNORE_INDEX",
     "ROW_KINDS", "Row", "row_texts",
 ]  # fmt: skip

@@ -1,88 +1,151 @@
-"""Rows that a language model learns from: texts, prompts or chats in; ids out, with a flag for each id.
+"""Rows that a language model learns answers from: prompts or chats in; ids out, and where the answers are.
 
-The flag says whether the loss counts a token: all of a plain text, the completion of a prompt, what the
-assistant wrote in a chat. Prompts and chats are rendered by the tokenizer's own chat template. Without one, a
-prompt and its completion stand on two lines, and a tokenizer that reads chats is given a plain template.
+The loss counts answers only, each with the token that ends it. Prompts and chats are rendered by the
+tokenizer's own chat template; without one, a prompt and its completion stand on two lines, and a tokenizer
+that reads chats is given a plain template.
+
+A chat is one example as long as the ids before each answer are those that generation is fed. Where they are
+not (tokens that reach over a joint, templates that strip reasoning from earlier turns), an answer begins an
+example of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from ..errors import DataError
-from ..text import PLAIN_TEMPLATE, Message, Tokenizer
+from ..text import PLAIN_TEMPLATE, Tokenizer
+from .answer_ends import AnswerEnds
+from .answers import ChatAnswer, chat_answers, encode_answers
 from .source import Row
+from .template_gaps import fill_template_gaps
 
-FlaggedIds = tuple[list[int], list[int]]  # ids, and 1 for each id that is to be learned
 PROMPT_COLUMNS = {"prompt": ("prompt", "completion"), "pair": ("src", "tgt")}
+CHATS_AT_ONCE = 1000  # rendered and encoded at a time
 
 
-def encode_completions(form: str, rows: Sequence[Row], tokenizer: Tokenizer, end: int) -> list[FlaggedIds]:
-    """`form` is text, prompt, pair or messages; `end` is the id of the end token."""
-    if form == "text":
-        encodings = tokenizer.encode_batch([row["text"] for row in rows])
-        return [(list(encoding.ids), [1] * len(encoding.ids)) for encoding in encodings]
-    if form == "messages":
-        if tokenizer.chat_template is None:
-            tokenizer.set_chat_template(PLAIN_TEMPLATE)
-        return encode_chats(tokenizer, [row["messages"] for row in rows])
-    columns = PROMPT_COLUMNS[form]
-    pairs = [(row[columns[0]], row[columns[1]]) for row in rows]
+class CompletionExample(NamedTuple):
+    """Ids, and the answers in them that are trained: where each begins, and where it has ended."""
+
+    ids: list[int]
+    answers: list[tuple[int, int]]
+    row: int  # which of the rows it was made from
+
+    @property
+    def flags(self) -> list[int]:
+        """1 for each id that is trained."""
+        flags = [0] * len(self.ids)
+        for start, end in self.answers:
+            flags[start:end] = [1] * (end - start)
+        return flags
+
+
+@dataclass(frozen=True)
+class FittedExamples:
+    """Examples of at most a length. `shortened` rows lost their last answers, `left_out` rows all of them."""
+
+    examples: list[CompletionExample]
+    shortened: int
+    left_out: int
+
+
+@dataclass(frozen=True)
+class EncodedCompletions:
+    examples: list[CompletionExample]
+    stops: tuple[int, ...]  # those given, and those with which the template ends answers
+    notes: tuple[str, ...]
+
+
+def encode_completions(
+    form: str, rows: Sequence[Row], tokenizer: Tokenizer, stops: Sequence[int]
+) -> EncodedCompletions:
+    """`form` is prompt, pair or messages. `stops` are the ids at which generation stops; where there is no
+    template, the first one ends each completion."""
+    if form == "messages" and tokenizer.chat_template is None:
+        set_plain_template(tokenizer, stops)
+    ends, examples, notes = AnswerEnds(tokenizer, stops), list[CompletionExample](), list[str]()
+    chats = rows if form == "messages" else _as_chats(rows, *PROMPT_COLUMNS[form])
     if tokenizer.chat_template is not None:
-        return encode_chats(tokenizer, [_as_messages(*pair) for pair in pairs])
-    start = _start_ids(tokenizer)
-    prompts = tokenizer.encode_batch([f"{prompt}\n" for prompt, _ in pairs], specials=False)
-    completions = tokenizer.encode_batch([completion for _, completion in pairs], specials=False)
+        chats, notes = fill_template_gaps(tokenizer, chats)
+    for at in range(0, len(chats), CHATS_AT_ONCE):
+        chunk = chats[at : at + CHATS_AT_ONCE]
+        if tokenizer.chat_template is None:
+            answers = _plain_answers(tokenizer, chunk, stops[0])
+        else:
+            answers = chat_answers(tokenizer, chunk)
+        examples += _as_examples(ends.end(answers, chunk), at)
+    if ends.cut_answers:
+        notes.append(f"answers with an end token before their end, trained up to it: {ends.cut_answers:,}")
+    return EncodedCompletions(examples, tuple(ends.stops), tuple(notes))
+
+
+def set_plain_template(tokenizer: Tokenizer, stops: Sequence[int]) -> None:
+    """Give a tokenizer the plain template, with the special tokens that it puts before a text."""
+    names = {special.id: role for role in ("bos", "cls") if (special := getattr(tokenizer, role)) is not None}
+    before = [
+        f"{{{{ {names[token]}_token }}}}" if token in names else tokenizer.text_of(token)
+        for token in _leading_ids(tokenizer)
+    ]
+    template = PLAIN_TEMPLATE
+    if tokenizer.eos is None and stops:  # only the model's config knows the end token
+        template = template.replace("{{ eos_token }}", tokenizer.text_of(stops[0]))
+    tokenizer.set_chat_template("".join(before) + template)
+
+
+def _leading_ids(tokenizer: Tokenizer) -> list[int]:
+    """The special tokens that the tokenizer puts before a text, such as <s>."""
+    pieces = tokenizer.encode("a").tokens
+    real = next((i for i, piece in enumerate(pieces) if piece.side is not None), 0)
+    return [piece.id for piece in pieces[:real]]
+
+
+def _as_chats(rows: Sequence[Row], prompt: str, completion: str) -> list[Row]:
     return [
-        (
-            [*start, *prompt.ids, *completion.ids, end],
-            [0] * (len(start) + len(prompt.ids)) + [1] * (len(completion.ids) + 1),
-        )
-        for prompt, completion in zip(prompts, completions, strict=True)
+        {
+            "messages": [
+                {"role": "user", "content": row[prompt]},
+                {"role": "assistant", "content": row[completion]},
+            ]
+        }
+        for row in rows
     ]
 
 
-def encode_chats(tokenizer: Tokenizer, chats: Sequence[Sequence[Message]]) -> list[FlaggedIds]:
-    """Chats rendered by the tokenizer's template, which it must have."""
-    prefixes = [prefix for chat in chats for prefix in _prefixes(chat)]
-    texts = iter(tokenizer.chats(prefixes))  # all at once: templates are rendered in a process of its own
-    return [_encode_chat(tokenizer, chat, texts) for chat in chats]
+def _plain_answers(tokenizer: Tokenizer, chats: Sequence[Row], end: int) -> list[ChatAnswer]:
+    """Without a template: the prompt on a line of its own, behind what the tokenizer puts before texts."""
+    texts = [[message["content"] for message in chat["messages"]] for chat in chats]
+    prompts = [f"{prompt}\n" for prompt, _ in texts]
+    answers = encode_answers(
+        tokenizer, [(i, 1) for i in range(len(chats))], prompts, [text for _, text in texts]
+    )
+    start = _leading_ids(tokenizer)
+    return [answer._replace(context=[*start, *answer.context], ids=[*answer.ids, end]) for answer in answers]
 
 
-def _as_messages(prompt: str, completion: str) -> list[Message]:
-    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
+def _as_examples(answers: Iterable[ChatAnswer], first: int) -> list[CompletionExample]:
+    """Answers of a chat are in one example while its ids so far are what generation is fed for the next."""
+    examples: list[CompletionExample] = []
+    for answer in answers:
+        last, size = examples[-1] if examples else None, len(answer.context)
+        ids, place = [*answer.context, *answer.ids], (size, size + len(answer.ids))
+        row = first + answer.row
+        if last is not None and last.row == row and answer.context[: len(last.ids)] == last.ids:
+            examples[-1] = CompletionExample(ids, [*last.answers, place], row)
+        else:
+            examples.append(CompletionExample(ids, [place], row))
+    return examples
 
 
-def _start_ids(tokenizer: Tokenizer) -> list[int]:
-    """The special tokens that the tokenizer puts before a text, such as <s>."""
-    ids = list(tokenizer.encode("").ids)
-    return ids[:1] if tokenizer.bos is not None and ids[:1] == [tokenizer.bos.id] else []
-
-
-def _prefixes(messages: Sequence[Message]) -> Iterator[tuple[Sequence[Message], bool]]:
-    """For each assistant message: the chat up to its beginning, and up to its end."""
-    for i, message in enumerate(messages):
-        if message["role"] == "assistant":
-            yield messages[:i], True
-            yield messages[: i + 1], False
-
-
-def _encode_chat(tokenizer: Tokenizer, messages: Sequence[Message], texts: Iterator[str]) -> FlaggedIds:
-    ids: list[int] = []
-    flags: list[int] = []
-    rendered = ""  # the chat so far
-    for message in messages:
-        if message["role"] != "assistant":
-            continue
-        before, after = next(texts), next(texts)
-        if not before.startswith(rendered) or not after.startswith(before):
-            raise DataError(
-                "the chat template renders earlier messages differently once an answer follows, so the "
-                "answers cannot be separated from the prompts: use prompt and completion columns instead"
-            )
-        # Only what the assistant wrote is learned; everything else is context.
-        for text, flag in ((before[len(rendered) :], 0), (after[len(before) :], 1)):
-            new = list(tokenizer.encode(text, specials=False).ids)
-            ids, flags = ids + new, flags + [flag] * len(new)
-        rendered = after
-    return ids, flags
+def fit_examples(examples: Sequence[CompletionExample], length: int) -> FittedExamples:
+    """Examples that are too long end with the last whole answer that fits; never in the middle of one."""
+    kept, before, after = [], Counter[int](), Counter[int]()
+    for example in examples:
+        answers = [(start, end) for start, end in example.answers if end <= length]
+        before[example.row] += len(example.answers)
+        if answers:
+            kept.append(CompletionExample(example.ids[: answers[-1][1]], answers, example.row))
+            after[example.row] += len(answers)
+    shortened = sum(0 < after[row] < count for row, count in before.items())
+    return FittedExamples(kept, shortened, sum(not after[row] for row in before))

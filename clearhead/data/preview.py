@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .chat_rows import is_trained, message_text
 from .source import Row
 
 Segment = tuple[str, bool]  # a piece of text, and whether the loss counts it
@@ -17,7 +18,7 @@ def preview(form: str, row: Row) -> list[Segment]:
 def row_texts(form: str, row: Row) -> dict[str, str]:
     """The texts of a row by role, as far as their lengths matter."""
     if form == "messages":
-        return {"messages": "\n".join(message["content"] for message in row["messages"])}
+        return {"messages": "\n".join(map(message_text, row["messages"]))}
     if form == "tags":
         return {"tokens": " ".join(row["tokens"])}
     return {role: row[role] for role in TEXT_ROLES[form] if role in row}
@@ -50,7 +51,7 @@ def _messages(row: Row) -> list[Segment]:
         for message in row["messages"]
         for segment in (
             (f"{message['role']}: ", False),
-            (message["content"], message["role"] == "assistant"),
+            (message_text(message), is_trained(message)),
             ("\n", False),
         )
     ]

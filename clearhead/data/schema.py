@@ -1,19 +1,20 @@
 """The schema of rows: names of columns, kinds of rows, and reading a row into its canonical form.
 
-The canonical forms are ten: {text}, {src, tgt, negative}, {prompt, completion}, {messages},
+The canonical forms are ten: {text}, {src, tgt, negative}, {prompt, completion}, {messages, tools},
 {text, second, label}, {text, second, labels}, {text, second, score}, {tokens, tags},
 {question, context, answers}, {question, context, choices, answer}. Alpaca rows become prompts, ShareGPT rows
-become messages, and the anchors and positives of retrieval data become pairs.
+and prompts that are chats become messages, and the anchors and positives of retrieval data become pairs.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..errors import DataError
+from .cells import BlankError, Columns, as_number, cell_value, texts_reader
+from .chat_rows import messages_reader, read_alpaca, read_alpaca_chat, read_prompt_chat
 from .source import Row
 
 # The first word of each list is the role's own name. Lower case; `-` and spaces are read as `_`.
@@ -37,6 +38,7 @@ _ROLES = {
     "input": "input",
     "system": "system system_prompt",
     "history": "history",
+    "tools": "tools",
     "output": "output",
     "tokens": "tokens words",
     "tags": "tags ner_tags pos_tags labels ner tag",
@@ -83,18 +85,8 @@ def split_of(name: str) -> str | None:
     return next((split for split, known in SPLIT_WORDS.items() if any(word in known for word in words)), None)
 
 
-Columns = Mapping[str, str]  # role -> column
 MAX_SCORE = 1e9  # squares of larger ones overflow
 LABEL_SEPARATORS = re.compile(r"[,;|，；、]")
-CHAT_ROLES = {
-    "human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
-    "bot": "assistant", "model": "assistant", "function_call": "assistant", "system": "system",
-    "developer": "system", "tool": "tool", "observation": "tool", "function": "tool",
-}  # fmt: skip
-
-
-class BlankError(DataError):
-    """A row without content: it is skipped. Any other fault must be fixed by the user."""
 
 
 class RowKind(NamedTuple):
@@ -105,108 +97,9 @@ class RowKind(NamedTuple):
     optional: tuple[str, ...] = ()
 
 
-def _text(row: Row, columns: Columns, role: str) -> Row:
-    """The value of a role as text; numbers are formatted, a list of lines is joined."""
-    value = _value(row, columns[role], role)
-    if isinstance(value, list) and all(isinstance(line, str) for line in value):
-        if len(value) > 1 and role in ("tgt", "completion"):
-            raise DataError(f"{role} holds {len(value)} texts; expected one")
-        value = ("\n" if role == "text" else " ").join(value)  # lines of a poem, sentences of an article
-    if value is None:
-        value = ""
-    is_nan = isinstance(value, float) and not math.isfinite(value)  # JSON's NaN is an empty cell, not a word
-    if is_nan or isinstance(value, bool | list | dict) or not isinstance(value, str | int | float):
-        raise DataError(f"{role} holds a {type(value).__name__}; expected text")
-    text = str(value)
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise DataError(f"{role} holds half a character (a lone surrogate); it was decoded wrongly")
-    return {role: text}
-
-
-def _value(row: Row, column: str, role: str) -> Any:
-    if column in row:
-        return row[column]
-    outer, _, inner = column.partition(".")  # {"translation": {"en": ..., "zh": ...}}
-    if isinstance(row.get(outer), dict) and inner in row[outer]:
-        return row[outer][inner]
-    raise DataError(
-        f"there is no {column} in it" if column == role else f"there is no {column} ({role}) in it"
-    )
-
-
-def _texts(*roles: str) -> Callable[[Row, Columns], Row]:
-    def read(row: Row, columns: Columns) -> Row:
-        texts = {role: value for name in roles for role, value in _text(row, columns, name).items()}
-        for role, text in texts.items():
-            if not text.strip():
-                raise BlankError(f"{role} is empty")
-        return texts
-
-    return read
-
-
-def _alpaca(row: Row, columns: Columns) -> Row:
-    texts = _texts("instruction", "output")(row, columns)
-    more = _text(row, columns, "input")["input"] if "input" in columns else ""
-    prompt = f"{texts['instruction']}\n\n{more}" if more.strip() else texts["instruction"]
-    return {"prompt": prompt, "completion": texts["output"]}
-
-
-def _alpaca_chat(row: Row, columns: Columns) -> Row:
-    """Alpaca with a system prompt, or with earlier questions and answers: [[question, answer], ...]."""
-    last = _alpaca(row, columns)
-    history = _value(row, columns["history"], "history") if "history" in columns else None
-    turns = history or []
-    if not isinstance(turns, list) or not all(isinstance(turn, list) and len(turn) == 2 for turn in turns):
-        raise DataError("history is no list of pairs; expected [[question, answer], ...]")
-    pairs = [*turns, [last["prompt"], last["completion"]]]
-    messages = _system_message(row, columns)
-    for question, answer in pairs:
-        messages += [_plain_message("user", question), _plain_message("assistant", answer)]
-    return {"messages": messages}
-
-
-def _plain_message(role: str, content: Any) -> Row:
-    return _message({"role": role, "content": content}, "role", "content")
-
-
-def _system_message(row: Row, columns: Columns) -> list[Row]:
-    text = _text(row, columns, "system")["system"] if "system" in columns else ""
-    return [{"role": "system", "content": text}] if text.strip() else []
-
-
-def _messages(role: str, role_key: str, content_key: str) -> Callable[[Row, Columns], Row]:
-    def read(row: Row, columns: Columns) -> Row:
-        turns = _value(row, columns[role], role)
-        if not turns:
-            raise BlankError(f"{role} is empty")
-        if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
-            raise DataError(f"{role} holds a {type(turns).__name__}; expected a list of objects")
-        messages = [_message(turn, role_key, content_key) for turn in turns]
-        if messages[0]["role"] != "system":
-            messages = _system_message(row, columns) + messages
-        if not any(m["role"] == "assistant" and m["content"].strip() for m in messages):
-            raise BlankError("it has no assistant message")
-        return {"messages": messages}
-
-    return read
-
-
-def _message(turn: Row, role_key: str, content_key: str) -> Row:
-    role = CHAT_ROLES.get(str(turn.get(role_key)).lower())
-    if role is None:
-        raise DataError(f"a message of {turn.get(role_key)!r:.40}; expected system, user, assistant or tool")
-    return {
-        "role": role,
-        "content": _text({content_key: turn.get(content_key)}, {content_key: content_key}, content_key)[
-            content_key
-        ],
-    }
-
-
 def _label(row: Row, columns: Columns) -> Row:
-    read = _texts(*(role for role in ("text", "second") if role in columns))(row, columns)
-    value = _value(row, columns["label"], "label")
+    read = texts_reader(*(role for role in ("text", "second") if role in columns))(row, columns)
+    value = cell_value(row, columns["label"], "label")
     if value is None or value == "":
         raise BlankError("label is empty")
     if isinstance(value, float) and value.is_integer():
@@ -223,8 +116,8 @@ def _label(row: Row, columns: Columns) -> Row:
 
 def _several_labels(row: Row, columns: Columns) -> Row:
     """A list of labels, or a text with commas, semicolons or bars between them; it may be empty."""
-    read = _texts(*(role for role in ("text", "second") if role in columns))(row, columns)
-    value = _value(row, columns["labels"], "labels")
+    read = texts_reader(*(role for role in ("text", "second") if role in columns))(row, columns)
+    value = cell_value(row, columns["labels"], "labels")
     if isinstance(value, str):
         value = [label.strip() for label in LABEL_SEPARATORS.split(value)]
     value = [] if value is None else value if isinstance(value, list) else [value]
@@ -234,8 +127,8 @@ def _several_labels(row: Row, columns: Columns) -> Row:
 
 
 def _score(row: Row, columns: Columns) -> Row:
-    read = _texts(*(role for role in ("text", "second") if role in columns))(row, columns)
-    value = _value(row, columns["score"], "score")
+    read = texts_reader(*(role for role in ("text", "second") if role in columns))(row, columns)
+    value = cell_value(row, columns["score"], "score")
     if value is None or value == "":
         raise BlankError("score is empty")
     score = as_number(value)
@@ -244,21 +137,10 @@ def _score(row: Row, columns: Columns) -> Row:
     return read | {"score": score}
 
 
-def as_number(value: Any) -> float | None:
-    """A finite number, or a text that is one."""
-    try:
-        number = (
-            float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
-        )
-    except (ValueError, OverflowError):
-        return None
-    return number if number is not None and math.isfinite(number) else None
-
-
 def _choice(row: Row, columns: Columns) -> Row:
-    read = _texts(*(role for role in ("question", "context") if role in columns))(row, columns)
+    read = texts_reader(*(role for role in ("question", "context") if role in columns))(row, columns)
     texts, names = _choices(row, columns["choices"])
-    value = _value(row, columns["answer"], "answer")
+    value = cell_value(row, columns["answer"], "answer")
     if value is None or value == "":
         raise BlankError("answer is empty")
     return read | {"choices": texts, "answer": _right_choice(value, texts, names)}
@@ -270,7 +152,7 @@ def _choices(row: Row, column: str) -> tuple[list[str], list[str]]:
     if column.endswith("*"):
         value: Any = [row[name] for name in row if name.startswith(column[:-1]) and row[name] is not None]
     else:
-        value = _value(row, column, "choices")
+        value = cell_value(row, column, "choices")
     names: list[str] = []
     if isinstance(value, dict):
         names, value = [str(name) for name in value.get("label") or ()], value.get("text")
@@ -296,7 +178,8 @@ def _right_choice(value: Any, texts: list[str], names: list[str]) -> int:
 
 
 def _anchor(row: Row, columns: Columns) -> Row:
-    texts = _texts(*(role for role in ("anchor", "positive", "negative") if role in columns))(row, columns)
+    roles = [role for role in ("anchor", "positive", "negative") if role in columns]
+    texts = texts_reader(*roles)(row, columns)
     names = {"anchor": "src", "positive": "tgt", "negative": "negative"}
     return {names[role]: text for role, text in texts.items()}
 
@@ -304,7 +187,7 @@ def _anchor(row: Row, columns: Columns) -> Row:
 def _tags(row: Row, columns: Columns) -> Row:
     lists = {}
     for role in ("tokens", "tags"):
-        value = _value(row, columns[role], role)
+        value = cell_value(row, columns[role], role)
         value = value.split() if isinstance(value, str) else value
         if not isinstance(value, list) or not all(isinstance(each, str | int) for each in value):
             raise DataError(f"{role} holds a {type(value).__name__}; expected a list of words")
@@ -319,8 +202,8 @@ def _tags(row: Row, columns: Columns) -> Row:
 
 
 def _answer(row: Row, columns: Columns) -> Row:
-    texts = _texts("question", "context")(row, columns)
-    answers = _value(row, columns["answers"], "answers")
+    texts = texts_reader("question", "context")(row, columns)
+    answers = cell_value(row, columns["answers"], "answers")
     if isinstance(answers, dict):  # lists side by side, as Hugging Face keeps them
         pairs = zip(answers.get("text") or [], answers.get("answer_start") or [], strict=False)
         answers = [{"text": text, "answer_start": start} for text, start in pairs]
@@ -342,30 +225,38 @@ def _span(answer: Row, context: str) -> Row:
     return {"text": text, "start": start}
 
 
+OF_CHATS = ("system", "tools")  # optional columns of chats
 ROW_KINDS = {
     kind.name: kind
     for kind in (
-        RowKind("messages", "messages", ("messages",), _messages("messages", "role", "content"), ("system",)),
+        RowKind(
+            "messages", "messages", ("messages",), messages_reader("messages", "role", "content"), OF_CHATS
+        ),
         RowKind(
             "sharegpt",
             "messages",
             ("conversations",),
-            _messages("conversations", "from", "value"),
-            ("system",),
+            messages_reader("conversations", "from", "value"),
+            OF_CHATS,
         ),
+        RowKind("prompt-chat", "messages", ("prompt", "completion"), read_prompt_chat, OF_CHATS),
         RowKind(
-            "alpaca-chat", "messages", ("instruction", "output"), _alpaca_chat, ("input", "system", "history")
+            "alpaca-chat",
+            "messages",
+            ("instruction", "output"),
+            read_alpaca_chat,
+            ("input", "system", "history"),
         ),
         RowKind("tags", "tags", ("tokens", "tags"), _tags),
         RowKind("answer", "answer", ("question", "context", "answers"), _answer),
-        RowKind("alpaca", "prompt", ("instruction", "output"), _alpaca, ("input",)),
-        RowKind("prompt", "prompt", ("prompt", "completion"), _texts("prompt", "completion")),
-        RowKind("pair", "pair", ("src", "tgt"), _texts("src", "tgt")),
+        RowKind("alpaca", "prompt", ("instruction", "output"), read_alpaca, ("input",)),
+        RowKind("prompt", "prompt", ("prompt", "completion"), texts_reader("prompt", "completion")),
+        RowKind("pair", "pair", ("src", "tgt"), texts_reader("src", "tgt")),
         RowKind("similar", "pair", ("anchor", "positive"), _anchor, ("negative",)),
         RowKind("label", "label", ("text", "label"), _label, ("second",)),
         RowKind("labels", "labels", ("text", "labels"), _several_labels, ("second",)),
         RowKind("score", "score", ("text", "score"), _score, ("second",)),
         RowKind("choice", "choice", ("question", "choices", "answer"), _choice, ("context",)),
-        RowKind("text", "text", ("text",), _texts("text")),
+        RowKind("text", "text", ("text",), texts_reader("text")),
     )
 }

@@ -11,9 +11,9 @@ from itertools import islice
 
 from ..errors import DataError
 from ..text import Tokenizer
+from .cells import BlankError
 from .detect import Schema
 from .preview import Segment, preview, row_texts
-from .schema import BlankError
 from .source import Row, Source
 
 RowNumbers = list[int]  # row numbers as people count, from 1

@@ -52,6 +52,9 @@ def _expected(name: str, value: Any) -> str | None:  # noqa: C901 - a table of k
         texts = [value] if isinstance(value, str) else value
         fits = _list(texts) and all(isinstance(text, str) and text for text in texts)
         return None if fits else "a text or several, none of them empty"
+    if name == "tools":
+        fits = _list(value) and all(isinstance(tool, dict) for tool in value)
+        return None if fits else "a list of {'type': 'function', 'function': {'name': ..., ...}}"
     if name == "seed":
         fits = _whole(value) or (_list(value) and all(map(_whole, value)))
         return None if fits else "a whole number, or one for each request"

@@ -43,7 +43,7 @@ WITHOUT_EFFECT = {
 }  # fmt: skip
 # Values that mean "off" for keys that are not known here.
 OFF_VALUES: tuple[Any, ...] = (None, False, 0, 0.0, 1.0, [], {})
-NOT_IN_FILES = {"allowed"}  # a function
+NOT_IN_FILES = {"allowed", "tools"}  # of a call
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p")
 
 
@@ -80,6 +80,7 @@ class GenerationSettings:
     begin: Sequence[int] = ()  # the first new tokens, whatever the model predicts
     allowed: Callable[[list[int]], Sequence[int]] | None = None  # which tokens may follow these ids
     stop: str | Sequence[str] = ()
+    tools: Sequence[Mapping[str, Any]] = ()  # functions a chat model may call; its template writes them
     truncate_source: bool = False  # truncate a source that is too long for the encoder
     seed: int | Sequence[int] = 0  # one for all requests, or one for each
     num_assistant_tokens: int = 5  # how many tokens a draft model proposes at a time

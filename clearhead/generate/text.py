@@ -126,7 +126,7 @@ class TextGenerator:
         chat = [each for each in prompt if isinstance(each, Mapping)] if isinstance(prompt, Sequence) else []
         if not chat or len(chat) < len(prompt):
             raise InputError(f"expected a text, or a chat of messages; given {quoted(prompt)}")
-        return tokenizer.encode(tokenizer.chat(chat), specials=False)
+        return tokenizer.encode(tokenizer.chat(chat, tools=self.settings.tools or None), specials=False)
 
     def _in_language(self, ids: Sequence[int]) -> Sequence[int]:
         if self._source_language is None:

@@ -9,6 +9,7 @@ from .prepare import PreparedRun, prepare
 from .rows import read_dataset
 from .settings import RECIPES, SETTINGS_FILE, RunConfig, load_run, with_overrides
 from .settings_help import SettingHelp, describe_settings
+from .trained_tokens import FileCounts, TrainedTokens, count_file, trained_tokens
 from .training import run_training, train, validation_scores
 from .yamlfile import read_yaml
 
@@ -17,5 +18,6 @@ __all__ = [
     # for the other packages
     "overrides", "describe_settings", "SettingHelp", "read_dataset", "read_yaml", "run_training", "train",
     "validation_scores", "CARD_FILE", "model_card", "EvaluationReport", "RowResult", "evaluate_file",
-    "evaluate_run", "preview_batch", "recipe_for",
+    "evaluate_run", "preview_batch", "recipe_for", "trained_tokens", "TrainedTokens", "count_file",
+    "FileCounts",
 ]  # fmt: skip

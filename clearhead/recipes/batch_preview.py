@@ -1,4 +1,4 @@
-"""The first batch of a training run: one row and a tokenizer in; the tokens a model is fed out, as text.
+"""What training makes of a row: the row and a tokenizer in; the tokens a model is fed out, as text.
 
 The task is built by the builder that training uses, and its batch is decoded: special tokens, templates and
 cuts are those of training. Each segment says whether the loss counts it.
@@ -38,22 +38,38 @@ def preview_batch(
 
     A row that training would leave out (a question without an answer) is shown as it is in the file.
     """
+    rows = [row]
+    if schema.form == "score":  # a range needs two scores
+        rows.append({**row, "score": row["score"] + 1})
+    try:
+        built = build_for_preview(schema, rows, tokenizer, base, labels=labels, length=length)
+    except DataError:
+        return preview(schema.form, row)
+    read = BATCH_READERS[task_for(schema, base)]
+    return [segment for segment in read(built, row, tokenizer) if segment[0]]
+
+
+def build_for_preview(
+    schema: Schema,
+    rows: list[Row],
+    tokenizer: Tokenizer,
+    base: Bundle | None,
+    *,
+    labels: Sequence[str] = (),
+    length: int | None = None,
+    notes: list[str] | None = None,
+) -> Any:
+    """The task that training would build of these rows."""
     task = task_for(schema, base)
     positions = base.spec.max_length if base is not None else None
-    length = min(length or PREVIEW_LENGTH, positions or PREVIEW_LENGTH)
+    length = min(length or PREVIEW_LENGTH, positions or length or PREVIEW_LENGTH)
     # `sft`, which learns from prompts, always renders them by a template.
     template: Literal["chat", "auto"] = "chat" if task == "causal" and schema.form != "text" else "auto"
     data = DataConfig(length=length, tokens=10**6, rows=1, truncate="source", template=template)
     run = RunConfig(task=task, data=data, train=Training(steps=1))
-    rows = [row]
-    if schema.form == "score":  # a range needs two scores
-        rows.append({**row, "score": row["score"] + 1})
     dataset = Dataset({"train": rows}, schema, {}, (), tuple(sorted(labels)), base)
-    try:
-        built: Any = builders.BUILDERS[task].build(run, dataset, tokenizer, []).task
-    except DataError:
-        return preview(schema.form, row)
-    return [segment for segment in BATCH_READERS[task](built, row, tokenizer) if segment[0]]
+    # A copy: it may be given a template, and the caller's stays as it is.
+    return builders.BUILDERS[task].build(run, dataset, tokenizer.copy(), [] if notes is None else notes).task
 
 
 def task_for(schema: Schema, base: Bundle | None) -> str:
@@ -106,12 +122,16 @@ def _runs(tokenizer: Tokenizer, ids: Sequence[int], trained: Sequence[bool]) -> 
 
 
 def _packed(task: Any, row: Row, tokenizer: Tokenizer) -> Segments:
-    batch = task.batch(1, 0)
-    real = int((batch.document_BT[0] == 0).sum())
-    labels = batch.labels_BT[0, :real].tolist()
-    # The label of a token is the token after it.
-    trained = [False, *(label != IGNORE_INDEX for label in labels[:-1])]
-    return _runs(tokenizer, batch.ids_BT[0, :real].tolist(), trained)
+    """The examples that the row makes, one below the other."""
+    segments: Segments = []
+    for number in range(len(task.splits["train"])):
+        batch = task.example("train", number)
+        labels = batch.labels_BT[0].tolist()
+        # The label of a token is the token after it.
+        trained = [False, *(label != IGNORE_INDEX for label in labels[:-1])]
+        segments += [("\n---\n", False)] if number else []
+        segments += _runs(tokenizer, batch.ids_BT[0].tolist(), trained)
+    return segments
 
 
 def _first(task: Any) -> Any:

@@ -78,12 +78,13 @@ def evaluate_file(
     # The range of similarity scores is that of all rows; the other builders need only some.
     train = rows if task == "embed" else rows[:TRAINING_ROWS]
     dataset = Dataset({"train": train, SPLIT: rows}, schema, source.hashes(), (), tuple(labels), bundle)
-    built: Any = builders.BUILDERS[task].build(run, dataset, bundle.tokenizer, notes).task
+    tokenizer = bundle.tokenizer.copy()  # it may be given a chat template
+    built: Any = builders.BUILDERS[task].build(run, dataset, tokenizer, notes).task
     notes = [note.removeprefix(f"{SPLIT}: ") for note in notes if not note.startswith("train: ")]
     return report_on(
         task, built.evaluate(bundle.model, SPLIT), _examples(built, SPLIT), rows, schema.form,
         bundle.tokenizer,
-        places=places, notes=notes, language=language,
+        origins=_origins(built, SPLIT), places=places, notes=notes, language=language,
     )  # fmt: skip
 
 
@@ -102,6 +103,7 @@ def evaluate_run(prepared: PreparedRun, bundle: Bundle, split: str) -> Evaluatio
         prepared.rows.splits[split],
         prepared.rows.schema.form,
         prepared.bundle.tokenizer,
+        origins=_origins(task, split),
         notes=notes,
         language=task.language if prepared.run.task == "translate" else None,
     )
@@ -110,6 +112,12 @@ def evaluate_run(prepared: PreparedRun, bundle: Bundle, split: str) -> Evaluatio
 def _examples(task: Any, split: str) -> Sequence[Any]:
     """The examples that outcomes number: those of a split, or the questions they are parts of."""
     return task.questions(split) if isinstance(task, QuestionAnswering) else task.splits[split]
+
+
+def _origins(task: Any, split: str) -> Sequence[int] | None:
+    """The row of each example, for language models: a chat may be several examples, or too long for one."""
+    origins: Mapping[str, Sequence[int]] | None = getattr(task, "origins", None)
+    return None if origins is None else origins[split]
 
 
 def _read_source(file: str | Sequence[str], split: str | None) -> Source:

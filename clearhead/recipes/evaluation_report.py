@@ -7,17 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..data import Row, row_texts
+from ..data import Row, is_trained, message_text, row_texts
 from ..tasks import Evaluation, ExampleOutcome, bleu_signature
 from ..text import Tokenizer
 
 # Tasks whose examples are the rows themselves; the others cut texts into pieces.
 WHOLE_ROWS = ("causal", "translate", "classify", "regress", "choose", "tag", "answer", "embed")
+CUT = ("cut", "shortened")  # in notes about rows of which a part is not scored
 ANSWERS: dict[str, Callable[[Row], str]] = {  # what a language model is asked for, by form of the rows
     "text": lambda row: str(row["text"]),
     "prompt": lambda row: str(row["completion"]),
     "pair": lambda row: str(row["tgt"]),
-    "messages": lambda row: "".join(m["content"] for m in row["messages"] if m["role"] == "assistant"),
+    "messages": lambda row: "".join(message_text(m) for m in row["messages"][1:] if is_trained(m)),
 }
 
 
@@ -40,7 +41,7 @@ class EvaluationReport:
     """Everything that `clearhead eval` prints, saves or draws."""
 
     task: str
-    rows: int  # of the file without empty ones; what else was left out or cut is in `notes`
+    rows: int  # that were scored; what was left out or cut is in `notes`
     evaluation: Evaluation
     notes: tuple[str, ...] = ()
     signature: str | None = None  # the settings behind BLEU
@@ -83,24 +84,29 @@ def report_on(
     form: str,
     tokenizer: Tokenizer,
     *,
+    origins: Sequence[int] | None = None,
     places: Sequence[str] = (),
     notes: Sequence[str] = (),
     language: str | None = None,
 ) -> EvaluationReport:
-    """`examples` are those of the task, `rows` what they were built from, `form` the form of the rows."""
+    """`examples` are those of the task, `rows` what they were built from, `form` the form of the rows.
+    `origins` are the rows of the examples, where a row may be several examples, or none."""
+    scored = len(set(origins)) if origins is not None else min(len(rows), len(examples))
+    whole = scored == len(rows) and not any(f" {word} to " in note for note in notes for word in CUT)
+    if origins is not None:
+        rows, places = [rows[i] for i in origins], [places[i] for i in origins] if places else []
     if len(examples) == len(rows) and name in WHOLE_ROWS:
         texts = [" | ".join(row_texts(form, row).values()) for row in rows]
         outcomes = [_with_texts(outcome, form, rows[outcome.example]) for outcome in evaluation.outcomes]
         evaluation = replace(evaluation, outcomes=outcomes)
-        if name == "causal" and not any("cut to" in note for note in notes):
-            evaluation.scores["bits_per_byte"] = _bits_per_byte(outcomes, form, rows)
+        if name == "causal" and whole:
+            evaluation.scores["bits_per_byte"] = _bits_per_byte(outcomes, form, rows, origins)
     else:  # some rows were left out, or cut into pieces
         texts, places = [tokenizer.decode(_ids_of(example)) for example in examples], []
     signature = None
     if language is not None:
         signature = f"{bleu_signature(['a'], ['a'], language)}|lang:{language}"
-    count = min(len(rows), len(examples))  # rows that were left out are not scored
-    return EvaluationReport(name, count, evaluation, tuple(notes), signature, texts, places)
+    return EvaluationReport(name, scored, evaluation, tuple(notes), signature, texts, places)
 
 
 def _ids_of(example: Any) -> Sequence[int]:
@@ -141,7 +147,11 @@ def _entities(words: Sequence[str], tags: Sequence[str]) -> str:
     return ", ".join(f"{' '.join(group)} ({kind})" for kind, group in groups) or "(none)"
 
 
-def _bits_per_byte(outcomes: Sequence[ExampleOutcome], form: str, rows: Sequence[Row]) -> float:
-    """The loss per byte of the texts, or of the completions: comparable between tokenizers."""
-    count = sum(len(ANSWERS[form](rows[outcome.example]).encode("utf-8")) for outcome in outcomes)
+def _bits_per_byte(
+    outcomes: Sequence[ExampleOutcome], form: str, rows: Sequence[Row], origins: Sequence[int] | None
+) -> float:
+    """The loss per byte of the texts, or of the answers: comparable between tokenizers."""
+    # Several examples of one row have its answers between them.
+    by_row = {origins[o.example] if origins else o.example: rows[o.example] for o in outcomes}
+    count = sum(len(ANSWERS[form](row).encode("utf-8")) for row in by_row.values())
     return sum(outcome.loss for outcome in outcomes) / math.log(2) / max(count, 1)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..bundle import Bundle, build, load, spec_of, stored_labels, with_head
-from ..data import Source
+from ..data import Source, message_text
 from ..errors import ClearheadError, InputError, quoted, reason, shortened
 from ..families import (
     NAMES,
@@ -92,6 +92,8 @@ def prepare(
     else:
         bundle = _with_head(run, base, built, notes, in_memory=in_memory)
         bundle.tokenizer = tokenizer
+        if run.task == "causal":  # tokens at which answers end, and generation stops
+            bundle.generation = {**bundle.generation, **built.generation}
     if not builder.needs.accepts(bundle.spec):
         name = bundle.family.title if bundle.family else type(bundle.spec).__name__
         recipe = RECIPES_OF_TASK.get(run.task, run.task)
@@ -107,9 +109,7 @@ def _own_tokenizer(base: Bundle) -> Tokenizer:
             "the checkpoint has no tokenizer, and without it the rows cannot be read; put its tokenizer.json "
             "into the folder"
         )
-    own = copy(base.tokenizer)
-    own.files = dict(own.files)
-    return own
+    return base.tokenizer.copy()
 
 
 def _with_steps_of_epochs(run: RunConfig, built: builders.BuiltTask, notes: list[str]) -> RunConfig:
@@ -197,8 +197,10 @@ def _texts(rows: Dataset) -> list[str]:
     def texts_in(value: Any) -> Iterable[str]:
         if isinstance(value, str):
             yield value
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            yield "\n".join(f"{message['role']}: {message['content']}" for message in value)
+        elif isinstance(value, list) and value and isinstance(value[0], dict) and "role" in value[0]:
+            yield "\n".join(f"{message['role']}: {message_text(message)}" for message in value)
+        elif isinstance(value, list) and value and isinstance(value[0], dict):  # tools
+            yield json.dumps(value, ensure_ascii=False)
         elif isinstance(value, list):
             yield " ".join(str(item) for item in value)
 

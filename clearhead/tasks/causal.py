@@ -43,7 +43,7 @@ class CausalLM:
     """`length` tokens a row, `rows` rows a batch; `parts` batches make one step of the trainer.
 
     `trained` flags, token by token, what is to be learned: 1 for a completion, 0 for its prompt. Without it,
-    everything is.
+    everything is. `origins` are the rows of the file that the texts were made from, where it is not one each.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class CausalLM:
         rows: int,
         pad: int,
         trained: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        origins: Mapping[str, Sequence[int]] | None = None,
         continue_text: ContinueText | None = None,
         seed: int = 0,
         parts: int = 1,
@@ -64,8 +65,11 @@ class CausalLM:
             if not any(len(document) > 1 for document in documents):
                 raise DataError(f"the split {name!r} has no text of two tokens or more: nothing to predict")
         self.splits, self.length, self.rows, self.pad = splits, length, rows, pad
-        self.trained, self.continue_text, self.seed, self.parts = trained, continue_text, seed, parts
-        self.smoothing = Smoothing(smoothing, unreal=(pad,) if smoothing else ())
+        self.trained, self.origins = trained, origins
+        self.continue_text, self.seed, self.parts = continue_text, seed, parts
+        # The padding token may be the end token, too: then it is as real as any other.
+        never = smoothing and not any(pad in document for document in splits.get("train", ()))
+        self.smoothing = Smoothing(smoothing, unreal=(pad,) if never else ())
         settings = {"length": length, "rows": rows, "seed": seed, "parts": parts, "smoothing": smoothing}
         self.fingerprint = {**{name: str(value) for name, value in settings.items()}, **(fingerprint or {})}
         self._plan = lru_cache(2)(self._planned)
@@ -91,6 +95,11 @@ class CausalLM:
     def largest_batch(self) -> PackedBatch:
         """All batches are of one size but for the last of an epoch."""
         return self.batch(1, 0)
+
+    def example(self, split: str, number: int) -> PackedBatch:
+        """One text by itself, as it is in a packed row."""
+        end = min(len(self.splits[split][number]), self.length)
+        return self._tensors(split, [[DocumentSlice(number, 0, end)]], end)
 
     def loss(self, model: TransformerModel, batch: PackedBatch) -> Tensor:
         return self._summed_loss(model, batch, self.smoothing)

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, LoadError
+from ..errors import InputError, LoadError, quoted
 from .rendering import CHATS_PER_SECOND
 
 TIMEOUT = 10.0  # seconds by the clock, starting Python included
-# For checkpoints that come without a template: role, colon, content.
+# For checkpoints that come without a template: role, colon, content; tools and their calls as JSON.
 PLAIN_TEMPLATE = (
-    "{% for message in messages %}{{ message.role }}: {{ message.content }}"
+    "{% if tools %}tools: {{ tools | tojson }}{{ '\\n' }}{% endif %}"
+    "{% for message in messages %}{{ message.role }}: {{ message.content or '' }}"
+    "{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}"
     "{% if message.role == 'assistant' %}{{ eos_token }}{% endif %}{{ '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
 SCRIPT = Path(__file__).with_name("rendering.py")
 
 Message = Mapping[str, Any]
-"""`{"role": "user", "content": "hello"}`; a template may know further keys."""
+"""`{"role": "user", "content": "hello"}`; a template may know further keys, such as tool_calls."""
+Tools = Sequence[Mapping[str, Any]]
+"""The functions that a model may call, each `{"type": "function", "function": {"name": ..., ...}}`."""
 
 
 def render_chats(template: str, chats: Sequence[tuple[Sequence[Message], Mapping[str, Any]]]) -> list[str]:
@@ -54,11 +59,19 @@ def render_chats(template: str, chats: Sequence[tuple[Sequence[Message], Mapping
             result.stderr.decode("utf-8", "replace").strip()
             or "it was stopped for using too much time or memory"
         )
-        raise LoadError(
-            f"the chat template of this checkpoint cannot be rendered: {' '.join(why.split())[:300]}"
-        )
+        raise LoadError(f"the chat template of this checkpoint cannot be rendered: {_with_chat(why, chats)}")
     texts: list[str] = json.loads(result.stdout)
     return texts
+
+
+def _with_chat(why: str, chats: Sequence[tuple[Sequence[Message], Mapping[str, Any]]]) -> str:
+    """The reason, and of many chats the one that could not be rendered."""
+    found = re.match(r"chat (\d+): ", why)
+    number, why = (int(found[1]), why[found.end() :]) if found else (0, why)
+    why = " ".join(why.split())[:200]
+    if found is None or len(chats) < 2:
+        return why
+    return f"{why} (the chat that begins with {quoted(str(chats[number][0][0].get('content'))[:40])})"
 
 
 def _check(messages: Any) -> None:

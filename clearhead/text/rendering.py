@@ -23,18 +23,21 @@ def main() -> None:
     data = sys.stdin.read()
     request = json.loads(data)
     _limit_resources(MEMORY + MEMORY_FACTOR * len(data), len(request["chats"]))
+    texts: list[str] = []
     try:
-        texts = [render(request["template"], values) for values in request["chats"]]
+        template = compile_template(request["template"])
+        for values in request["chats"]:
+            texts.append(render(template, values))
     except MemoryError:
-        _fail("it wants more memory than a conversation can need")
+        _fail("it wants more memory than a conversation can need", len(texts))
     except RecursionError:
-        _fail("it calls itself without end")
+        _fail("it calls itself without end", len(texts))
     except Exception as error:  # whatever a template raises, on purpose or not
-        _fail(f"{type(error).__name__}: {error}")
+        _fail(f"{type(error).__name__}: {error}", len(texts))
     json.dump(texts, sys.stdout)
 
 
-def render(template: str, values: dict[str, Any]) -> str:
+def compile_template(template: str) -> Any:
     """With the settings Hugging Face's templates expect: trimmed blocks, break and continue, tojson, ..."""
     from jinja2.exceptions import TemplateError
     from jinja2.ext import loopcontrols
@@ -54,9 +57,14 @@ def render(template: str, values: dict[str, Any]) -> str:
     environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = lambda style: datetime.now().strftime(style)
+    return environment.from_string(template)
+
+
+def render(template: Any, values: dict[str, Any]) -> str:
+    """The text of one chat. A compiled template may render many, none of which sees another."""
     parts: list[str] = []
     size = 0
-    for part in environment.from_string(template).generate(**values):
+    for part in template.generate(**values):
         size += len(part)
         if size > MAX_OUTPUT_LENGTH:
             raise ValueError(f"it produces more than {MAX_OUTPUT_LENGTH:,} characters")
@@ -90,8 +98,8 @@ def _limit_resources(memory: int, chats: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
-def _fail(why: str) -> None:
-    sys.stderr.write(" ".join(why.split())[:300])
+def _fail(why: str, chat: int) -> None:
+    sys.stderr.write(f"chat {chat}: {' '.join(why.split())[:300]}")
     sys.exit(1)
 
 

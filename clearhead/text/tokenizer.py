@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from ..errors import ClearheadError, InputError, LoadError, reason
 from ..readfile import read_file
 from . import legacy
 from .batch import BatchEncoding, BatchSettings, BatchStyle, longest_first
-from .chat import Message, render_chats
+from .chat import Message, Tools, render_chats
 from .engine import add_missing, clean_up_spaces, keep_spaces, reraise_if_not_of_library
 from .inputs import IdsLike, as_texts, check_texts, id_list
 from .limits import check_limits
@@ -229,28 +230,44 @@ class Tokenizer:
         """The text of every row: a list of `Encoding`s or lists, or a tensor or array of two dimensions."""
         return [self.decode(row, specials=specials, skip_special_tokens=skip_special_tokens) for row in rows]
 
-    def chat(self, messages: Sequence[Message], *, reply: bool = True) -> str:
+    def chat(self, messages: Sequence[Message], *, reply: bool = True, tools: Tools | None = None) -> str:
         """Messages as the checkpoint's template writes them; with `reply`, up to where the answer begins.
 
-        The template writes special tokens itself: encode the text with `specials=False`.
+        `tools` are the functions that the model may call. The template writes special tokens itself: encode
+        the text with `specials=False`.
         """
-        return self.chats([(messages, reply)])[0]
+        return self.chats([(messages, reply)], [tools])[0]
 
-    def chats(self, chats: Sequence[tuple[Sequence[Message], bool]]) -> list[str]:
-        """Many at once, each with whether a reply is to follow."""
+    def chats(
+        self,
+        chats: Sequence[tuple[Sequence[Message], bool]],
+        tools: Sequence[Tools | None] | None = None,
+    ) -> list[str]:
+        """Many at once, each with whether a reply is to follow; `tools` are those of each chat."""
         if self.chat_template is None:
             raise InputError(
                 "this checkpoint has no chat template; it is not a chat model: generate from text"
             )
         roles = {f"{role}_token": getattr(self, role) for role in ROLES}
+        # Templates ask whether tools and documents are None: they are always there, as in transformers.
         named = {name: special.text for name, special in roles.items() if special is not None}
-        inputs = [(messages, {**named, "add_generation_prompt": reply}) for messages, reply in chats]
+        shared = {**named, "documents": None}
+        inputs = [
+            (messages, {**shared, "add_generation_prompt": reply, "tools": each})
+            for (messages, reply), each in zip(chats, tools or [None] * len(chats), strict=True)
+        ]
         return render_chats(self.chat_template, inputs)
 
     def set_chat_template(self, template: str) -> None:
         """Use this template, and save it with the files."""
         self.chat_template = template
         self.files["chat_template.jinja"] = template.encode()
+
+    def copy(self) -> Tokenizer:
+        """The same tokenizer; what is set on the copy (template, padding) leaves this one as it is."""
+        twin = copy(self)
+        twin.files = dict(self.files)
+        return twin
 
     def set_pad(self, token: int) -> None:
         """Pad with this token, and say so in the files."""

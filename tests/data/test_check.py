@@ -128,7 +128,7 @@ def test_what_is_printed(tmp_path: Path, capsys) -> None:
         "looks like   prompt (prompt=question, completion=answer)",
         "or else      label (text=question, label=category)",
         "completion is empty (rows 17, 31)",
-        "38 longer than 10 characters, to be truncated (rows 1, 2, 3, 4, 5 and 33 more)",
+        "38 longer than 10 characters, to be left out (rows 1, 2, 3, 4, 5 and 33 more)",
         "row 1, as text (--tokenizer MODEL shows its tokens); «marked»: with loss",
         "怎么退货 0？⏎",
         "«请在 0 天内…»",

@@ -56,7 +56,7 @@ SHAPES = {
         [{"instruction": "add", "input": "1 2", "output": "3"}],
         "alpaca",
         {"instruction": "instruction", "input": "input", "output": "output"},
-        {"prompt": "add\n\n1 2", "completion": "3"},
+        {"prompt": "add\n1 2", "completion": "3"},
     ),
     "alpaca without input": (
         [{"instruction": "add", "input": "", "output": 3}],

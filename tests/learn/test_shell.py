@@ -45,7 +45,7 @@ ELSEWHERE = {
     "git": "would touch the checkout",
     "source": "changes the shell",
 }
-TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}\n{% endfor %}"
 
 
 def commands(page: Path) -> list[str]:

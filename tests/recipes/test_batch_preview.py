@@ -48,8 +48,8 @@ def test_a_prompt_is_rendered_by_the_template_and_only_its_answer_has_loss(tmp_p
 
 def test_without_a_template_they_have_the_plain_one_that_training_adds(tmp_path: Path) -> None:
     segments = shown({"prompt": "the lazy dog", "completion": "the fox"}, tokenizer(tmp_path, "bytes"))
-    assert whole(segments) == "user: the lazy dog\nassistant: the fox</s>\n"
-    assert loss(segments) == "the fox</s>\n"
+    assert whole(segments) == "<s>user: the lazy dog\nassistant: the fox</s>"  # <s> is put before texts
+    assert loss(segments) == "the fox</s>"
 
 
 def test_the_shown_batch_is_the_batch_of_training(tmp_path: Path) -> None:

@@ -41,10 +41,11 @@ ZEPHYR = (
     "{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\\n'  + message['content'] + eos_token }}\n"
     "{% endif %}\n{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}"
 )
-HABITS = (  # what templates use of the environment: break, namespaces, tojson, the generation tag, a date
+HABITS = (  # what templates use of the environment: break, namespaces, tojson, the generation tag, a date, what is None
     "{%- set ns = namespace(seen=0) -%}{% for m in messages %}{% if ns.seen == 3 %}{% break %}{% endif %}"
     "{% set ns.seen = ns.seen + 1 %}{{ m | tojson }}{{ m | tojson(indent=2) }}"
     "{% generation %}{{ m.content | upper }}{% endgeneration %}{% endfor %}{{ strftime_now('%Y') | length }}"
+    "{{ tools is none }}{{ documents is none }}"
 )
 TEMPLATES = {"chatml": CHATML, "llama-2": LLAMA2, "llama-3": LLAMA3, "zephyr": ZEPHYR, "habits": HABITS}
 USER = {"role": "user", "content": " Hello <b>world</b> & 'you'? \n"}

@@ -1,4 +1,4 @@
-"""Tasks of generation: translation, denoising, language modelling. Rows and a tokenizer in; a task out."""
+"""Tasks of encoder-decoders: translation and denoising. Rows and a tokenizer in; a task out."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from functools import partial
 from random import Random
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ...bundle import Bundle
-from ...data import NOISES, PROMPT_COLUMNS, drop_spans, encode_completions, language_of
-from ...generate import EndTokens, Prompt, Sample, Temperature, generate
+from ...data import NOISES, PROMPT_COLUMNS, drop_spans, language_of
+from ...generate import EndTokens, Prompt, generate
 from ...nn import TransformerModel
-from ...tasks import CausalLM, Corrupt, SpecialIds, TextPair, TextToText
-from ...text import PLAIN_TEMPLATE, Tokenizer
+from ...tasks import Corrupt, SpecialIds, TextPair, TextToText
+from ...text import Tokenizer
 from ..rows import Dataset
 from ..settings import RunConfig
 from .builder import (
@@ -133,63 +132,6 @@ def _frame(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     return [p.id for p in pieces[: real[0]]], [p.id for p in pieces[real[-1] + 1 :]]
 
 
-def build_causal(run: RunConfig, rows: Dataset, tokenizer: Tokenizer, notes: list[str]) -> BuiltTask:
-    if run.data.template == "chat" and tokenizer.chat_template is None:
-        notes.append(
-            "the tokenizer has no chat template: 'user: ...' and 'assistant: ...' on lines of their own"
-        )
-        tokenizer.set_chat_template(PLAIN_TEMPLATE)
-    ids, form = special_ids(tokenizer, rows.base), rows.schema.form
-    splits: Split = {}
-    flags: Split = {}
-    for name, split in rows.splits.items():
-        examples = encode_completions(form, split, tokenizer, ids.end)
-        if form != "text" and not _learns_to_stop(examples, ids.end, rows.base):
-            end = tokenizer.decode([ids.end], specials=True)
-            notes.append(f"{name}: the template ends no answer with {end}; it is added, so that answers end")
-            examples = [([*tokens, ids.end], [*flags, 1]) for tokens, flags in examples]
-        if form != "text":
-            examples = _truncated_completions(examples, run.data.length, name, notes)
-        splits[name], flags[name] = [each[0] for each in examples], [each[1] for each in examples]
-    task = CausalLM(
-        splits,
-        length=run.data.length,
-        rows=run.data.batch_size or run.data.rows,
-        pad=ids.pad,
-        trained=None if form == "text" else flags,
-        continue_text=partial(_continue_text, tokenizer=tokenizer, length=run.data.length, end=ids.end),
-        smoothing=run.data.smoothing,
-        **common_arguments(run, rows),
-    )
-    return BuiltTask(task, "tokens", config_of(tokenizer))
-
-
-Split = dict[str, list[list[int]]]
-
-
-def _learns_to_stop(examples: Sequence[tuple[list[int], list[int]]], end: int, base: Bundle | None) -> bool:
-    """Whether a token at which generation stops is among those that are learned."""
-    stored = {**base.config, **base.generation}.get("eos_token_id") if base is not None else None
-    ends = {end, *(stored if isinstance(stored, list) else [])}
-    learned = (token for tokens, flags in examples for token, flag in zip(tokens, flags, strict=True) if flag)
-    return any(token in ends for token in learned)
-
-
-def _truncated_completions(
-    examples: Sequence[tuple[list[int], list[int]]], length: int, split: str, notes: list[str]
-) -> list[tuple[list[int], list[int]]]:
-    """Prompts and chats cut to one row; those in which nothing is left to learn are left out."""
-    if count := sum(len(ids) > length for ids, _ in examples):
-        notes.append(f"{split}: {count:,} of {len(examples):,} rows cut to {length} tokens")
-    cut = [(ids[:length], flags[:length]) for ids, flags in examples]
-    kept = [(ids, flags) for ids, flags in cut if any(flags[1:])]
-    if len(kept) < len(cut):
-        notes.append(
-            f"{split}: {len(cut) - len(kept):,} rows left out, their prompt alone has {length} tokens"
-        )
-    return kept
-
-
 def _pair_config(tokenizer: Tokenizer) -> dict[str, Any]:
     ids = special_ids(tokenizer)
     return {**config_of(tokenizer), "decoder_start_token_id": ids.start, "forced_eos_token_id": None}
@@ -211,23 +153,3 @@ def _decode(
         limit = min(limit, positions)
     run = generate(model, Prompt(source, mask, start), stops=(EndTokens((ids.end,)),), limit=limit)
     return [answers[0].text_ids for answers in run.finish()]
-
-
-def _continue_text(
-    model: TransformerModel, prompt: list[int], *, tokenizer: Tokenizer, length: int, end: int
-) -> str:
-    """A prompt and a sampled continuation."""
-    limit = min(80, length - len(prompt))
-    if limit < 1:
-        return tokenizer.decode(prompt)
-    device = next(model.parameters()).device
-    run = generate(
-        model,
-        Prompt(torch.tensor([prompt], device=device)),
-        strategy=Sample(),
-        filters=(Temperature(0.8),),
-        stops=(EndTokens((end,)),),
-        limit=limit,
-    )
-    continuation = run.finish()[0][0].text_ids
-    return f"{tokenizer.decode(prompt)} … {tokenizer.decode(continuation)}"
