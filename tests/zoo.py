@@ -237,6 +237,12 @@ def _choices() -> dict[str, dict[str, object]]:
     narrow = cn.Tokens(vocab=VOCAB, factor=WIDTH, norm=cn.norm.Layer(), dropout=0.1)
     made["projected-before-the-norm"] = {"embed": replace(narrow, order="project-norm-dropout")}
     made["projected-before-dropout"] = {"embed": replace(narrow, order="norm-project-dropout")}
+    return made | _virtual_tokens(narrow, made["latent"])
+
+
+def _virtual_tokens(narrow: cn.Tokens, latent: dict[str, object]) -> dict[str, dict[str, object]]:
+    """Towers with prompts and prefixes, one of them over a narrow table, one with latent attention."""
+    made: dict[str, dict[str, object]] = {}
     prompt, prefix = cn.PromptTokens(length=3), cn.PrefixTokens(length=3)
     made["prompt"] = {"virtual": prompt}
     made["prompt-window"] = {"virtual": prompt, "block": block(attention=attention(window=(2, 1)))}
@@ -255,7 +261,7 @@ def _choices() -> dict[str, dict[str, object]]:
     made["prefix-capped-sink"] = {"virtual": prefix, "block": block(attention=capped)}
     made["prefix-waves"] = {"virtual": prefix, "positions": cn.RelativeWaves()}
     made["prefix-shared-layers"] = {"virtual": prefix, "depth": 4, "distinct": 2}
-    made["prefix-latent"] = made["latent"] | {"virtual": prefix}
+    made["prefix-latent"] = latent | {"virtual": prefix}
     return made
 
 

@@ -49,8 +49,6 @@ TASK_TYPES: dict[HeadKind, str] = {
     "labels": "SEQ_CLS", "tags": "TOKEN_CLS", "span": "QUESTION_ANS", "hidden": "FEATURE_EXTRACTION",
 }  # fmt: skip
 
-log = logging.getLogger("clearhead.bundle")
-
 
 def is_adapter(bundle: BundleParts) -> bool:
     """Whether the bundle is stored as an adapter, apart from its base."""
@@ -207,7 +205,9 @@ def check_base(bundle: BundleParts, adapter: AdapterFolder, *, any_base: bool) -
     check_info(adapter.info)
     known = (adapter.info.get("base") or {}).get("fingerprint")
     if known is None:
-        log.info("%s does not say which weights it was trained over", adapter.folder)
+        logging.getLogger("clearhead.bundle").info(
+            "%s does not say which weights it was trained over", adapter.folder
+        )
     elif known != fingerprint(bundle) and not any_base:
         named = (adapter.info.get("base") or {}).get("name")
         raise LoadError(

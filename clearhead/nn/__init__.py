@@ -43,7 +43,7 @@ from .kernels import (
 )
 from .label_heads import Labels, Pool, Pooled, Span, Tags, pool_states
 from .latent import Latent, LatentAttention
-from .layers import Dropout, EmbeddingTable, LayerProduct, LinearLayer, generator, one_call
+from .layers import Dropout, EmbeddingTable, LinearLayer, generator, one_call
 from .long import (
     Adaptive,
     AdaptiveHead,
@@ -73,7 +73,7 @@ from .multi_head import MultiHead, SelfAttention, TokenMixerModule
 from .norm import rms_norm
 from .position_schemes import Alibi, Learned, RelativeBuckets, Sinusoidal, waves
 from .positions import BoundPositions, NoPositions, Positions, PositionScheme
-from .products import training_linear
+from .products import LayerProduct, training_linear
 from .rope import Rope, Stretch, rotate_pairs
 from .rope_scaling import DynamicNTK, LinearStretch, Llama3, LongRope, Yarn
 from .stack import Stack

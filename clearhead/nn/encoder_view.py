@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ..errors import InputError
 from .context import States
-from .masks import BehindLead, CrossDocuments, Everyone, Mask, Padding
+from .masks import CrossDocuments, Everyone, Mask, Padding
 from .view import View
+from .virtual_masks import BehindLead
 
 
 def encoder_view(view: View, segment_BK: Tensor | None, encoder_output: States, lead: int = 0) -> View:

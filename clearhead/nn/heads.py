@@ -19,8 +19,9 @@ from .cost import HiddenShape, PartCost, linear_cost, matmul_cost
 from .counting import FLOAT_BY_BYTES, count_cost
 from .embed import Embed, Tokens
 from .feedforward import ACTIVATION_SAVES, ACTIVATIONS, Activation
-from .layers import LayerProduct, LinearLayer, linear
+from .layers import LinearLayer, linear
 from .norm import Norm, soft_cap
+from .products import LayerProduct
 
 
 class Head(Spec):

@@ -14,14 +14,14 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from .products import training_linear, training_linear_frozen
+from .products import LayerProduct, training_linear, training_linear_frozen
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,22 +45,6 @@ class InitDistribution:
 
     std: float
     uniform: bool = False
-
-
-class LayerProduct(Protocol):
-    """The product of a layer, computed by `clearhead.engine`."""
-
-    def fits(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-        """Whether it may stand for `F.linear`: no gradient is wanted, and the weights have not changed."""
-
-    def __call__(self, x: Tensor) -> Tensor: ...
-
-    @property
-    def trains_adapters(self) -> bool:
-        """Whether training computes with the quantized weights, too: they are frozen, and adapters learn."""
-
-    def dequantized(self) -> Tensor:
-        """The matrix it multiplies by, in float32."""
 
 
 class LinearLayer(nn.Linear):

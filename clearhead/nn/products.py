@@ -1,5 +1,7 @@
 """Linear layers in training: inputs, weight and bias in, x W' + b out, by the faster of two libraries.
 
+Here is also what a product of `clearhead.engine` offers, which layers may have for inference.
+
 torch computes float32 products by MKL, which leaves AVX-512 unused on processors that are not Intel's. There
 oneDNN, which torch brings for bfloat16, takes less than half the time (docs/log.md has the figures).
 
@@ -9,7 +11,7 @@ Shape suffixes: N vectors, I inputs, O outputs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +20,22 @@ from torch import Tensor
 from ..device import has_slow_mkl
 
 SMALLEST_PRODUCT = 2**21  # multiplications; below, the microseconds that a call of oneDNN takes are too many
+
+
+class LayerProduct(Protocol):
+    """The product of a layer, computed by `clearhead.engine`."""
+
+    def fits(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+        """Whether it may stand for `F.linear`: no gradient is wanted, and the weights have not changed."""
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+    @property
+    def trains_adapters(self) -> bool:
+        """Whether training computes with the quantized weights, too: they are frozen, and adapters learn."""
+
+    def dequantized(self) -> Tensor:
+        """The matrix it multiplies by, in float32."""
 
 
 def training_linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:

@@ -19,9 +19,9 @@ from .masks import (
     Globals,
     Mask,
     Padding,
-    PositionWindow,
     SlidingWindow,
 )
+from .virtual_masks import PositionWindow
 
 
 @dataclass(frozen=True)

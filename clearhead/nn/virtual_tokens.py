@@ -27,8 +27,9 @@ from .context import Context, States
 from .cost import PartCost
 from .embed import Embedding
 from .experts import Router
-from .masks import Behind, BehindPacked, Documents, Everyone, Mask, Padding, segment_positions
+from .masks import Documents, Everyone, Mask, Padding, segment_positions
 from .multi_head import MultiHead
+from .virtual_masks import Behind, BehindPacked
 
 if TYPE_CHECKING:
     from .stack import Stack

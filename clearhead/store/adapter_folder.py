@@ -33,7 +33,7 @@ ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 ADAPTER_INFO = "clearhead.json"
 WEIGHTS_OF_ADAPTERS = "adapter.safetensors"  # of the library `adapters`
-PICKLES = ("adapter_model.bin", "pytorch_adapter.bin", "adapter_model.pt")
+PICKLED_WEIGHTS = ("adapter_model.bin", "pytorch_adapter.bin", "adapter_model.pt")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def read_adapter_folder(folder: Path) -> AdapterFolder:
                 read_object(info) if info.is_file() else {},
                 Tokenizer.read(folder),
             )
-    pickles = [name for name in PICKLES if os.path.lexists(folder / name)]
+    pickles = [name for name in PICKLED_WEIGHTS if os.path.lexists(folder / name)]
     if pickles:
         raise LoadError(
             f"{folder} has its adapter in {pickles[0]}, a pickle, which can run code and is not read here; "

@@ -9,7 +9,7 @@ from ..nn import TransformerModel
 from ..weights import StateDict
 from .files import AdapterFiles, own_format
 from .names import ModelNames
-from .peft import read_modules, read_state, read_tuning, unused_tensors, write_peft
+from .peft import read_modules, read_parameters, read_tuning, unused_tensors, write_peft
 from .tuning import AttachedTuning, Tuning
 
 
@@ -47,7 +47,7 @@ def adapter_state(
     files: AdapterFiles, model: TransformerModel, attached: AttachedTuning, names: ModelNames
 ) -> StateDict:
     """The parameters of a tuned model, by their names here; each that learns is among them."""
-    state = dict(files.tensors) if files.is_own else read_state(files, model, attached, names)
+    state = dict(files.tensors) if files.is_own else read_parameters(files, model, attached, names)
     own = dict(model.named_parameters(remove_duplicate=False))
     missing = [name for name in attached.trained if name not in state]
     unknown = [name for name in state if name not in own]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..nn import LinearLayer, TokenLogits, TransformerModel
-from .linear import LayerAdapter, MergedWeights, TunedLayer, adapter_dtype, with_adapter
+from .linear import LayerAdapter, MergedWeights, TunedLayer, adapter_dtype, tuned_layer
 from .names import ModelNames
 from .targets import find_targets, linear_layers
 from .tree import replace_modules
@@ -40,7 +40,7 @@ class IA3(Tuning):
         replace_modules(
             model,
             {
-                layers[name]: with_adapter(layers[name], ScaleAdapter(layers[name], sides[name]))
+                layers[name]: tuned_layer(layers[name], ScaleAdapter(layers[name], sides[name]))
                 for name in hit
             },
         )

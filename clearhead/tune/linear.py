@@ -114,7 +114,7 @@ def base_matrix(layer: nn.Module) -> Tensor:
     return matrix
 
 
-def with_adapter(layer: LinearLayer | TokenLogits, adapter: LayerAdapter) -> TunedLayer:
+def tuned_layer(layer: LinearLayer | TokenLogits, adapter: LayerAdapter) -> TunedLayer:
     return TunedLinear(layer, adapter) if isinstance(layer, LinearLayer) else TunedLogits(layer, adapter)
 
 

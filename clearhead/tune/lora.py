@@ -23,7 +23,7 @@ from ..errors import InputError, quoted
 from ..nn import Dropout, LinearLayer, TokenLogits, TransformerModel, generator, training_linear
 from ..patterns import NamePattern
 from ..spec import Count, Positive, Rate
-from .linear import LayerAdapter, MergedWeights, TunedLayer, adapter_dtype, base_matrix, with_adapter
+from .linear import LayerAdapter, MergedWeights, TunedLayer, adapter_dtype, base_matrix, tuned_layer
 from .names import ModelNames
 from .targets import ALL_LINEAR, find_targets, linear_layers
 from .tree import replace_modules
@@ -79,7 +79,7 @@ class Lora(Tuning):
             adapters[name] = LoraAdapter(self, layers[name], rank, alpha, generator(seed, "tune", name))
         for group in names.fused:
             _share_down([adapters[name] for name in group if name in adapters], len(group))
-        replace_modules(model, {layers[n]: with_adapter(layers[n], a) for n, a in adapters.items()})
+        replace_modules(model, {layers[n]: tuned_layer(layers[n], a) for n, a in adapters.items()})
         return Attachment(layers=tuple(hit), learn=self._biases(model, hit))
 
     def _biases(self, model: TransformerModel, hit: Sequence[str]) -> tuple[str, ...]:

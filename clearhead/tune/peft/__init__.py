@@ -18,10 +18,10 @@ from ..names import ModelNames
 from ..tuning import AttachedTuning, Tuning
 from ..virtual import Prefix, Prompt
 from . import ia3, lora, virtual
-from .layout import PREFIX, PROMPT_PREFIX, is_of_adapter, unused_tensors
+from .layout import LAYER_PREFIX, PROMPT_PREFIX, is_of_adapter, unused_tensors
 from .modules import read_modules, saved_modules
 
-__all__ = ["read_modules", "read_state", "read_tuning", "unused_tensors", "write_peft"]
+__all__ = ["read_modules", "read_parameters", "read_tuning", "unused_tensors", "write_peft"]
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Method:
 
 
 METHODS = {
-    "LORA": Method(Lora, lora.write, lora.tuning, lora.state),
-    "IA3": Method(IA3, ia3.write, ia3.tuning, ia3.state),
+    "LORA": Method(Lora, lora.write_lora, lora.lora_tuning, lora.lora_state),
+    "IA3": Method(IA3, ia3.write_ia3, ia3.ia3_tuning, ia3.ia3_state),
     "PREFIX_TUNING": Method(Prefix, virtual.write_prefix, virtual.prefix_tuning, virtual.prefix_state),
     "PROMPT_TUNING": Method(Prompt, virtual.write_prompt, virtual.prompt_tuning, virtual.prompt_state),
 }
@@ -54,7 +54,7 @@ def write_peft(
     prompt = method.value in (Prefix, Prompt)
     if prompt:  # PEFT lists what it adds twice
         modules = [*modules, *[name for name in modules if name in ("classifier", "score", "qa_outputs")]]
-    prefix = PROMPT_PREFIX if prompt else PREFIX
+    prefix = PROMPT_PREFIX if prompt else LAYER_PREFIX
     stored = {prefix + name: x for name, x in tensors.items()}
     config = files.config | {"task_type": task_type, "modules_to_save": modules or None}
     return AdapterFiles(config, {**files.tensors, **stored})
@@ -74,14 +74,14 @@ def read_tuning(files: AdapterFiles, names: ModelNames) -> Tuning:
     return _method(files).tuning(files, names)
 
 
-def read_state(
+def read_parameters(
     files: AdapterFiles, model: TransformerModel, attached: AttachedTuning, names: ModelNames
 ) -> StateDict:
     """The parameters of a tuned model by their names here. Every tensor must belong to one."""
     found = _method(files).state(files, model, attached, names)
     known = {path for path, matrix in names.matrices.items() if set(matrix.parts) & set(attached.layers)}
     for name in files.tensors:
-        path = name.removeprefix(PREFIX).rpartition(".lora_")[0] or name.removeprefix(PREFIX)
+        path = name.removeprefix(LAYER_PREFIX).rpartition(".lora_")[0] or name.removeprefix(LAYER_PREFIX)
         stray = is_of_adapter(name) and path.removesuffix(".ia3_l") not in known
         if stray and name != "prompt_embeddings" and name not in unused_tensors(files, names):
             raise LoadError(f"the adapter has {quoted(name)}, and this model has no layer of that name")

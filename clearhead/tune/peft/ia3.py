@@ -16,7 +16,7 @@ from ..names import ModelNames
 from ..tuning import AttachedTuning
 from .layout import (
     COMMON,
-    PREFIX,
+    LAYER_PREFIX,
     adapted_layers,
     adapter_at,
     layer_tensors,
@@ -25,13 +25,13 @@ from .layout import (
     short_names,
 )
 
-CONFIG: dict[str, Any] = COMMON | {
+IA3_CONFIG: dict[str, Any] = COMMON | {
     "exclude_modules": None, "fan_in_fan_out": False, "feedforward_modules": [], "init_ia3_weights": True,
     "peft_type": "IA3", "target_modules": None,
 }  # fmt: skip
 
 
-def write(
+def write_ia3(
     model: TransformerModel, attached: AttachedTuning, names: ModelNames, task_type: str | None
 ) -> AdapterFiles:
     tensors: StateDict = {}
@@ -43,12 +43,12 @@ def write(
         hit.append(path)
         if sides == {"in"}:
             inputs.append(path)
-            tensors[f"{PREFIX}{path}.ia3_l"] = next(iter(adapters.values())).scale.detach()[None]
+            tensors[f"{LAYER_PREFIX}{path}.ia3_l"] = next(iter(adapters.values())).scale.detach()[None]
         else:
             parts = [_factors(model, name, adapters.get(name)) for name in matrix.parts]
-            tensors[f"{PREFIX}{path}.ia3_l"] = matrix.join(parts)[:, None]
+            tensors[f"{LAYER_PREFIX}{path}.ia3_l"] = matrix.join(parts)[:, None]
     every = list(names.matrices)
-    config = CONFIG | {
+    config = IA3_CONFIG | {
         "target_modules": short_names(hit, every),
         "feedforward_modules": short_names(inputs, every) if inputs else [],
         "fan_in_fan_out": any(names.matrices[path].rule.transpose for path in hit),
@@ -60,7 +60,7 @@ def _factors(model: TransformerModel, name: str, adapter: ScaleAdapter | None) -
     return torch.ones(outputs_of(model, name)) if adapter is None else adapter.scale.detach()
 
 
-def tuning(files: AdapterFiles, names: ModelNames) -> IA3:
+def ia3_tuning(files: AdapterFiles, names: ModelNames) -> IA3:
     inside = files.config.get("feedforward_modules") or []
     sides: dict[bool, list[str]] = {True: [], False: []}
     for path in layer_tensors(files, names, "ia3_l"):
@@ -72,7 +72,7 @@ def tuning(files: AdapterFiles, names: ModelNames) -> IA3:
     return IA3(targets=outputs, feedforward=inputs)
 
 
-def state(
+def ia3_state(
     files: AdapterFiles, model: TransformerModel, attached: AttachedTuning, names: ModelNames
 ) -> StateDict:
     found: StateDict = {}
@@ -80,7 +80,7 @@ def state(
         adapters = {name: adapter_at(model, name) for name in matrix.parts if name in attached.layers}
         if not adapters:
             continue
-        factors = files.tensors.get(f"{PREFIX}{path}.ia3_l")
+        factors = files.tensors.get(f"{LAYER_PREFIX}{path}.ia3_l")
         if factors is None:
             raise LoadError(f"the adapter lacks ia3_l of {path}; its file is damaged")
         if all(isinstance(adapter, ScaleAdapter) and adapter.side == "in" for adapter in adapters.values()):

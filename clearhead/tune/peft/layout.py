@@ -1,7 +1,7 @@
 """How PEFT names what it stores: layers and tensors of an adapter, under the names of transformers' class.
 
     base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight
-    ~~~~~~~~~~~~~~~~ PREFIX                          ~~~~~~~~~~~~~ ADAPTER_END
+    ~~~~~~~~~~~~~~~~ LAYER_PREFIX                          ~~~~~~~~~~~~~ ADAPTER_END
 
 Where that class has one layer for several of ours (q, k and v of GPT-2), so has the file.
 """
@@ -25,7 +25,7 @@ from ..tuning import AttachedTuning
 
 V = TypeVar("V")
 
-PREFIX = "base_model.model."
+LAYER_PREFIX = "base_model.model."
 PROMPT_PREFIX = "base_model."  # of the modules beside virtual tokens
 PROMPT = "prompt_embeddings"  # the only tensor of virtual tokens
 ADAPTER_END = re.compile(r"\.(lora_\w+|ia3_l)(\.\w+)?$")
@@ -44,7 +44,7 @@ def is_of_adapter(name: str) -> bool:
 
 def model_name(name: str) -> str:
     """The tensor of the model that a tensor of an adapter folder is, or is for."""
-    plain = name.removeprefix(PREFIX).removeprefix(PROMPT_PREFIX).replace("base_layer.", "")
+    plain = name.removeprefix(LAYER_PREFIX).removeprefix(PROMPT_PREFIX).replace("base_layer.", "")
     return ADAPTER_END.sub(".weight", plain)
 
 
@@ -85,7 +85,7 @@ def layer_tensors(files: AdapterFiles, names: ModelNames, end: str) -> dict[str,
     for name in files.tensors:
         if not name.endswith(f".{end}"):
             continue
-        path = name.removeprefix(PREFIX).removesuffix(f".{end}")
+        path = name.removeprefix(LAYER_PREFIX).removesuffix(f".{end}")
         if path in names.matrices:
             found[path] = files.tensors[name]
         elif not names.is_unused(f"{path}.weight"):

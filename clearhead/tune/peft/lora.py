@@ -26,7 +26,7 @@ from ..names import ModelNames
 from ..tuning import AttachedTuning
 from .layout import (
     COMMON,
-    PREFIX,
+    LAYER_PREFIX,
     adapted_layers,
     adapter_at,
     layer_tensors,
@@ -39,7 +39,7 @@ from .layout import (
     whole,
 )
 
-CONFIG: dict[str, Any] = COMMON | {
+LORA_CONFIG: dict[str, Any] = COMMON | {
     "alora_invocation_tokens": None, "alpha_pattern": {}, "arrow_config": None, "bias": "none",
     "corda_config": None, "ensure_weight_tying": False, "eva_config": None, "exclude_modules": None,
     "fan_in_fan_out": False, "init_lora_weights": True, "kasa_config": None, "layer_replication": None,
@@ -58,10 +58,10 @@ PLAIN: dict[str, Sequence[Any]] = {
     "monteclora_config": (None,), "velora_config": (None,), "megatron_config": (None,),
 }  # fmt: skip
 # Starts that leave the weights of the base as they are.
-STARTS = (True, False, "gaussian", "eva", "orthogonal")
+PLAIN_STARTS = (True, False, "gaussian", "eva", "orthogonal")
 
 
-def write(
+def write_lora(
     model: TransformerModel, attached: AttachedTuning, names: ModelNames, task_type: str | None
 ) -> AdapterFiles:
     value = attached.value
@@ -71,10 +71,10 @@ def write(
     for path, matrix, adapters in adapted_layers(model, attached, names):
         joined = _join(model, matrix, adapters, value)
         ranks[path], alphas[path] = joined.rank, whole(joined.alpha)
-        tensors |= {f"{PREFIX}{path}.lora_{name}": x for name, x in joined.tensors.items()}
+        tensors |= {f"{LAYER_PREFIX}{path}.lora_{name}": x for name, x in joined.tensors.items()}
     tensors |= _biases(model, attached, names, list(ranks))
     rank, alpha = most_common(ranks), most_common(alphas)
-    config = CONFIG | {
+    config = LORA_CONFIG | {
         "r": rank, "lora_alpha": alpha, "lora_dropout": value.dropout, "bias": value.bias,
         "use_dora": value.variant == "dora", "use_rslora": value.scaling == "sqrt-rank",
         "init_lora_weights": "gaussian" if value.start == "gaussian" else True,
@@ -165,17 +165,17 @@ def _biases(
     for name, x in names.export(dict(model.named_parameters()), learn).items():
         inside = name.removesuffix(".bias") in paths
         stored = f"{name.removesuffix('bias')}base_layer.bias" if inside else name
-        found[PREFIX + stored] = x.detach()
+        found[LAYER_PREFIX + stored] = x.detach()
     return found
 
 
-def tuning(files: AdapterFiles, names: ModelNames) -> Lora:
+def lora_tuning(files: AdapterFiles, names: ModelNames) -> Lora:
     config = files.config
     for key, allowed in PLAIN.items():
         if key in config and config[key] not in allowed:
             raise LoadError(f"adapter_config.json: {key} is {quoted(config[key])}, which is not supported")
     start = config.get("init_lora_weights", True)
-    if start not in STARTS:
+    if start not in PLAIN_STARTS:
         raise LoadError(
             f"adapter_config.json: init_lora_weights is {quoted(start)}, which changed the weights of the "
             f"base; convert the adapter with PEFT's path_initial_model_for_weight_conversion"
@@ -204,7 +204,7 @@ def tuning(files: AdapterFiles, names: ModelNames) -> Lora:
     )
 
 
-def state(
+def lora_state(
     files: AdapterFiles, model: TransformerModel, attached: AttachedTuning, names: ModelNames
 ) -> StateDict:
     found: StateDict = {}
@@ -220,7 +220,7 @@ def _split(
 ) -> StateDict:
     """The inverse of `_join`, for adapters of these ranks."""
     ends = {"A": "lora_A.weight", "B": "lora_B.weight", "magnitude": "lora_magnitude_vector"}
-    found = {key: files.tensors.get(f"{PREFIX}{path}.{end}") for key, end in ends.items()}
+    found = {key: files.tensors.get(f"{LAYER_PREFIX}{path}.{end}") for key, end in ends.items()}
     down_RI, up_OR, lengths_O = found["A"], found["B"], found["magnitude"]
     if down_RI is None or up_OR is None:
         raise LoadError(f"the adapter lacks lora_A or lora_B of {path}; its file is damaged")
