@@ -1,7 +1,7 @@
 """Bundles: a folder, a name or a spec in; a model with everything that belongs to it out."""
 
 from .ablation import ablations
-from .adapters import adapter_weights, is_adapter
+from .adapters import adapter_weights, base_of_adapter, is_adapter, is_peft
 from .building import build
 from .bundle import Bundle
 from .edits import apply_edits, parse
@@ -14,12 +14,13 @@ from .prediction import question_of_choice
 from .report import Report
 from .saving import save, saved_weights
 from .specs import spec_of
-from .tuning import model_names, tune
+from .tuning import copy_tuning, model_names, quantized_precision, tune
 
 __all__ = [
     "Bundle", "Report", "build", "load", "from_pretrained", "save", "tune",
     # for the other packages
     "ablations", "apply_edits", "parse", "text_generator", "open_mapped", "spec_of", "Guess", "Prediction",
     "saved_weights", "stored_labels", "count_cut", "DEFAULT_POOLING", "POOLS", "question_of_choice",
-    "with_head", "model_names", "adapter_weights", "is_adapter",
+    "with_head", "copy_tuning", "quantized_precision", "model_names", "adapter_weights", "is_adapter",
+    "is_peft", "base_of_adapter",
 ]  # fmt: skip

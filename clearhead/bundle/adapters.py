@@ -7,8 +7,10 @@ computes something else over other weights. Nothing is asked of the network.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,16 +21,17 @@ from ..errors import LoadError, one_line, quoted
 from ..families import HeadKind
 from ..spec import Spec
 from ..store import (
+    GENERATION_CONFIG,
     AdapterFolder,
     check_info,
     is_adapter_folder,
     read_adapter_folder,
+    resolve,
     resolve_offline,
     write_adapter_folder,
 )
 from ..tune import (
     AdapterFiles,
-    Full,
     Tuning,
     adapter_state,
     adapter_tuning,
@@ -52,7 +55,7 @@ TASK_TYPES: dict[HeadKind, str] = {
 
 def is_adapter(bundle: BundleParts) -> bool:
     """Whether the bundle is stored as an adapter, apart from its base."""
-    return bundle.tuning is not None and not isinstance(bundle.tuning.value, Full)
+    return bundle.tuning is not None and not bundle.tuning.value.is_whole
 
 
 def save_adapter(bundle: BundleParts, folder: str | Path) -> None:
@@ -81,8 +84,12 @@ def save_adapter(bundle: BundleParts, folder: str | Path) -> None:
 
 def _own(bundle: BundleParts) -> dict[str, bytes]:
     """Files of the bundle that its base does not have, such as the pooling of sentence vectors."""
-    known = {} if bundle.base is None else bundle.base.files
-    return {name: data for name, data in bundle.files.items() if known.get(name) != data}
+    assert bundle.base is not None
+    known = bundle.base.files
+    own = {name: data for name, data in bundle.files.items() if known.get(name) != data}
+    if bundle.generation != bundle.base.generation:
+        own[GENERATION_CONFIG] = (json.dumps(bundle.generation, indent=2, ensure_ascii=False) + "\n").encode()
+    return own
 
 
 def adapter_files(bundle: BundleParts) -> AdapterFiles:
@@ -93,6 +100,11 @@ def adapter_files(bundle: BundleParts) -> AdapterFiles:
     if kept is None:
         return files
     return AdapterFiles({**files.config, **kept.config}, {**files.tensors, **kept.tensors})
+
+
+def is_peft(bundle: BundleParts) -> bool:
+    """Whether PEFT opens the folder that the bundle is saved as."""
+    return is_adapter(bundle) and not adapter_files(bundle).is_own and not bundle.edits
 
 
 def task_type(bundle: BundleParts) -> str | None:
@@ -134,6 +146,12 @@ def find_base(adapter: AdapterFolder) -> Path:
             f"{adapter.folder} is an adapter, and {what}; give the base: load(BASE, adapter=...), --adapter"
         )
     )
+
+
+def base_of_adapter(name: str | Path) -> Path:
+    """The base of the adapter in a folder; of a model, the model itself."""
+    path = resolve(name)
+    return find_base(read_adapter_folder(path)) if is_adapter_folder(path) else path
 
 
 def head_of(adapter: AdapterFolder) -> tuple[HeadKind | None, list[str] | None]:
@@ -190,12 +208,16 @@ def with_adapter(bundle: B, adapter: AdapterFolder) -> B:
         raise LoadError(f"the tuning of the adapter is {quoted(stored)}; expected one such as Lora")
     learn = [*bundle.report.fresh, *saved_parameters(files, names)]
     tuned = attach_tuning(bundle.model, tuning, names=names, learn=list(dict.fromkeys(learn)))
+    state = adapter_state(files, tuned.model, tuned.tuning, names)
     with torch.no_grad():
-        for name, x in adapter_state(files, tuned.model, tuned.tuning, names).items():
+        for name, x in state.items():
             tuned.model.get_parameter(name).copy_(x)
     result = tuned_bundle(bundle, tuned)
+    fresh = tuple(name for name in bundle.report.fresh if name not in state)
+    result.report = replace(bundle.report, fresh=fresh)
     stored_config = adapter.info.get("config", {})
     result.config |= {key: x for key, x in stored_config.items() if key in HEAD_KEYS}
+    result.generation = adapter.generation or result.generation
     result.adapter_kept = AdapterFiles(files.config, kept_tensors(files, names))
     return result
 

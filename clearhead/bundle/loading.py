@@ -38,6 +38,7 @@ from .report import Report
 from .saving import saved_tensors
 from .specs import EXTRA, added_parameters, removed_parameters, spec_of
 from .their_arguments import as_dtype, their_arguments
+from .tuning import copy_tuning
 
 # Small files beside the weights that are kept when the bundle is saved: those of sentence-transformers.
 COPIED_FILES = (
@@ -194,15 +195,24 @@ def _adapter_path(adapter: str | Path) -> Path:
 
 
 def with_head(
-    bundle: Bundle, head: str | None = None, labels: Sequence[str] | None = None, *, seed: int = 0
+    bundle: Bundle,
+    head: str | None = None,
+    labels: Sequence[str] | None = None,
+    *,
+    seed: int = 0,
+    share: bool = False,
 ) -> Bundle:
     """A copy of a bundle in memory with another head, as `load(head=, labels=)` puts it on a checkpoint.
 
-    The weights are copied: training the result leaves the bundle as it is.
+    The weights are copied: training the result leaves the bundle as it is. With `share` they are the same
+    memory, for a result that is tuned and not trained itself. Of a tuned bundle the adapters are copied,
+    and the base is shared.
     """
+    if bundle.tuning is not None and isinstance(bundle.base, Bundle):
+        return copy_tuning(bundle, with_head(bundle.base, head, labels, seed=seed, share=True), seed=seed)
     found = _Found(
         _config_with_edits(bundle),
-        {name: x.clone() for name, x in saved_tensors(bundle).items()},
+        {name: x if share else x.clone() for name, x in saved_tensors(bundle).items()},
         bundle.tokenizer,
         dict(bundle.generation),
         bundle.pooling,

@@ -31,7 +31,7 @@ class Report:
             dict(loaded.reasons),
             fresh,
             dropped,
-            bare,
+            bare=bare,
         )
 
     def __str__(self) -> str:

@@ -39,6 +39,29 @@ def tune(bundle: B, tuning: Tuning, *, seed: int = 0) -> B:
     return tuned_bundle(bundle, tuned)
 
 
+def copy_tuning(bundle: BundleParts, base: B, *, seed: int = 0) -> B:
+    """The tuning of a bundle over another base with the same towers, such as one with another head.
+
+    What learns is copied where the other base has it, too, and drawn from `seed` where it does not.
+    """
+    assert bundle.tuning is not None
+    own = {name for name, _ in base.model.named_parameters()}
+    learn = [name for name in bundle.tuning.trained if name in own] + [*base.report.fresh]
+    tuned = attach_tuning(
+        base.model,
+        bundle.tuning.value,
+        names=model_names(base),
+        seed=seed,
+        learn=list(dict.fromkeys(learn)),
+    )
+    before = dict(bundle.model.named_parameters())
+    with torch.no_grad():
+        for name, x in tuned.model.named_parameters():
+            if name in tuned.tuning.trained and name in before and name not in base.report.fresh:
+                x.copy_(before[name])
+    return replace(tuned_bundle(base, tuned), adapter_kept=bundle.adapter_kept)
+
+
 def tuned_bundle(bundle: B, tuned: TunedModel) -> B:
     layout.for_inference(tuned.model, only_trained=True)
     return replace(
@@ -91,7 +114,7 @@ def merged(bundle: B) -> B:
     """
     if bundle.tuning is None or bundle.base is None:
         raise InputError("this bundle is not tuned: there is nothing to merge")
-    if quantized := _quantized(bundle):
+    if quantized := quantized_precision(bundle):
         raise UnsupportedError(
             f"adapters cannot be merged into {quantized} weights, where rounding would erase them: use the "
             f"adapter beside them as it is, or merge it into the float base and quantize the result"
@@ -102,7 +125,8 @@ def merged(bundle: B) -> B:
     return replace(whole, report=replace(bundle.report, fresh=(), merged=difference(bundle, whole)))
 
 
-def _quantized(bundle: BundleParts) -> str | None:
+def quantized_precision(bundle: BundleParts) -> str | None:
+    """int8, int8-fine or int4, if the model computes with such weights."""
     done = preparation(bundle.model)
     return done.precision if done is not None and done.precision not in ("float32", "bfloat16") else None
 

@@ -62,16 +62,23 @@ class Certificate:
         return f"ours differs from {self.reference}: {worst.apart:.1e} apart at {worst.what}"
 
 
-def certify(folder: str | Path, edit: Mapping[str, Any] | None = None) -> Certificate:
+def certify(
+    folder: str | Path,
+    edit: Mapping[str, Any] | None = None,
+    *,
+    adapter: str | Path | None = None,
+    any_base: bool = False,
+) -> Certificate:
     """Load the folder with Clearhead and, if it is installed, with `transformers`, and compare the outputs.
 
+    `folder` may be that of an adapter, or `adapter` one that is put over it: the reference is then PEFT.
     An edit is applied to Clearhead's model only: the certificate then shows how much it changes the model.
     """
     folder = resolve(folder)  # the files of a hub id are in a folder, too
-    bundle = load(folder, dtype="float32", edit=edit)
+    bundle = load(folder, dtype="float32", edit=edit, adapter=adapter, any_base=any_base)
     sample = SampleBatch.of(bundle)
-    exact = load(folder, dtype="float64", edit=edit)
-    reference = find_reference(folder, bundle)
+    exact = load(folder, dtype="float64", edit=edit, adapter=adapter, any_base=any_base)
+    reference = find_reference(folder, bundle, adapter)
     rows = _parity(bundle, exact, sample, reference) if isinstance(reference, Reference) else []
     for name, check in invariances.CHECKS.items():
         difference = check(bundle, sample)

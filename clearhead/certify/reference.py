@@ -11,18 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..bundle import Bundle
+from ..bundle import Bundle, base_of_adapter, is_peft
+from ..store import resolve
 from .sample import SampleBatch
 
 
 @dataclass(frozen=True)
 class Reference:
     model: Any
-    version: str
+    name: str  # with its version
     restored: int | None = None  # the layer before which pooled tokens are restored, which theirs lists, too
 
     def __str__(self) -> str:
-        return f"transformers {self.version}"
+        return self.name
 
     @torch.no_grad()
     def layers(self, sample: SampleBatch) -> dict[str, Tensor]:
@@ -51,11 +52,17 @@ class Reference:
         return {**found, "answer": _answer(output)}
 
 
-def find_reference(folder: str | Path, bundle: Bundle) -> Reference | str:
-    """The reference model, or one line that says why there is none."""
-    if importlib.util.find_spec("transformers") is None:
-        return "transformers is not installed: invariances only (pip install transformers)"
-    if not Path(folder).is_dir():
+def find_reference(folder: str | Path, bundle: Bundle, adapter: str | Path | None = None) -> Reference | str:
+    """The reference model, or one line that says why there is none. `folder` may itself be an adapter."""
+    for package in ("transformers", *(["peft"] if bundle.tuning else [])):
+        if importlib.util.find_spec(package) is None:
+            return f"{package} is not installed: invariances only (pip install {package})"
+    if bundle.tuning is not None and not is_peft(bundle):
+        return f"PEFT has no {type(bundle.tuning.value).__name__} like this one: invariances only"
+    base, adapter = Path(folder), None if adapter is None else resolve(adapter)
+    if bundle.tuning is not None and adapter is None:
+        base, adapter = base_of_adapter(folder), base
+    if not base.is_dir():
         return "not a folder: invariances only"
     import transformers
 
@@ -66,9 +73,18 @@ def find_reference(folder: str | Path, bundle: Bundle) -> Reference | str:
     quiet: Any = transformers.logging
     quiet.set_verbosity_error()
     quiet.disable_progress_bar()
-    model = kind.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
+    options: dict[str, Any] = {"local_files_only": True, "dtype": torch.float32}
+    if bundle.labels and adapter is not None:
+        options["num_labels"] = len(bundle.labels)
+    model = kind.from_pretrained(base, **options).eval()
+    name = f"transformers {transformers.__version__}"
+    if adapter is not None:
+        import peft
+
+        model = peft.PeftModel.from_pretrained(model, str(adapter)).eval()
+        name = f"PEFT {peft.__version__}"
     pooling = bundle.spec.head_tower.pooling
-    return Reference(model, transformers.__version__, None if pooling is None else pooling.restore)
+    return Reference(model, name, None if pooling is None else pooling.restore)
 
 
 def _answer(output: Any) -> Tensor:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from .console import ERR, OUT, print_json, table
-from .options import Json, ModelName, Set, edits
+from .opening import adapted
+from .options import NO_ADAPTER, AdapterOptions, Json, ModelName, Set, edits
 
 if TYPE_CHECKING:
     from ..certify import Certificate, CertificateRow
@@ -17,17 +18,22 @@ if TYPE_CHECKING:
 def certify(
     folder: ModelName,
     *,
+    over: AdapterOptions = NO_ADAPTER,
     set_: Set = None,
     json: Json = False,
     full: Annotated[
         bool, Parameter(negative="", help="show every layer, not only the worst of each check")
     ] = False,
 ) -> None:
-    """Compare every layer with transformers, where it is installed, and check five invariances."""
+    """Compare every layer with transformers, where it is installed, and check five invariances.
+
+    A model with an adapter is compared with PEFT.
+    """
     from ..certify import certify as certify_folder
 
     with ERR.status("certifying"):
-        certificate = certify_folder(folder, edits(set_))
+        model, adapter = adapted(folder, over)
+        certificate = certify_folder(model, edits(set_), **adapter)
     if json:
         rows = [{**vars(row), "passed": row.passed} for row in certificate.rows]
         verdict = {"passed": certificate.passed, "verdict": certificate.verdict}

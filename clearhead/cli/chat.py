@@ -14,7 +14,17 @@ from ..errors import ClearheadError, InputError
 from .console import ERR, print_json, write
 from .decoding import NO_OPTIONS, DecodingOptions
 from .opening import compile_operators, open_prepared
-from .options import CachePrecisionName, DeviceName, Keep, ModelThreads, PrecisionName, Set, edits
+from .options import (
+    NO_ADAPTER,
+    AdapterOptions,
+    CachePrecisionName,
+    DeviceName,
+    Keep,
+    ModelThreads,
+    PrecisionName,
+    Set,
+    edits,
+)
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
@@ -33,6 +43,7 @@ def chat(
     ] = None,
     system: Annotated[str | None, Parameter(help="system message")] = None,
     decoding: DecodingOptions = NO_OPTIONS,
+    over: AdapterOptions = NO_ADAPTER,
     set_: Set = None,
     precision: PrecisionName = None,
     cache_precision: CachePrecisionName = None,
@@ -50,6 +61,7 @@ def chat(
     settings = decoding.settings()
     bundle = open_prepared(
         model,
+        over=over,
         precision=precision,
         cache_precision=cache_precision,
         keep=keep,

@@ -100,7 +100,7 @@ def _read_model(name: str) -> tuple[Tokenizer, Bundle | None]:
     from ..text import Tokenizer
 
     path = Path(name)
-    if path.is_dir() and not (path / "config.json").is_file():
+    if path.is_dir() and not any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
         tokenizer, base = Tokenizer.read(path), None
     elif path.exists() or "/" in name:  # a folder, a .gguf file, or a Hub id
         from ..bundle import open_mapped

@@ -16,7 +16,18 @@ from ..errors import InputError
 from .console import ERR, OUT, print_json, table
 from .file_rows import read_file_rows
 from .opening import open_prepared
-from .options import DeviceName, Json, Keep, ModelName, ModelThreads, PrecisionName, Set, edits
+from .options import (
+    NO_ADAPTER,
+    AdapterOptions,
+    DeviceName,
+    Json,
+    Keep,
+    ModelName,
+    ModelThreads,
+    PrecisionName,
+    Set,
+    edits,
+)
 from .vectors import check_out, check_same_model, json_line, read_vectors, write_vectors
 
 if TYPE_CHECKING:
@@ -47,6 +58,7 @@ def embed(
     batch_size: Annotated[
         int | None, Parameter(help="texts per batch (default: by their lengths)", show_default=False)
     ] = None,
+    over: AdapterOptions = NO_ADAPTER,
     set_: Set = None,
     precision: PrecisionName = None,
     keep: Keep = False,
@@ -59,7 +71,13 @@ def embed(
     if vectors is not None:
         texts, found = read_vectors(vectors)
         bundle = open_prepared(
-            model, precision=precision, keep=keep, edit=edits(set_), device=device, threads=threads_
+            model,
+            over=over,
+            precision=precision,
+            keep=keep,
+            edit=edits(set_),
+            device=device,
+            threads=threads_,
         )
         check_same_model(bundle, vectors, texts, found)
         assert search is not None
@@ -67,7 +85,7 @@ def embed(
         return
     texts = _read_texts(file or "", column)
     bundle = open_prepared(
-        model, precision=precision, keep=keep, edit=edits(set_), device=device, threads=threads_
+        model, over=over, precision=precision, keep=keep, edit=edits(set_), device=device, threads=threads_
     )
     with ERR.status(f"embedding {len(texts):,} texts"):
         found = bundle.embed(texts, batch_size=batch_size).cpu()

@@ -14,7 +14,18 @@ from rich.markup import escape
 from ..errors import InputError
 from .console import ERR, OUT, print_json, table
 from .opening import open_prepared
-from .options import DeviceName, Json, Keep, ModelName, ModelThreads, PrecisionName, Set, edits
+from .options import (
+    NO_ADAPTER,
+    AdapterOptions,
+    DeviceName,
+    Json,
+    Keep,
+    ModelName,
+    ModelThreads,
+    PrecisionName,
+    Set,
+    edits,
+)
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
@@ -49,6 +60,7 @@ def evaluate(
     save: Annotated[
         str | None, Parameter(help="confusion matrix and worst examples as .png, .svg, .pdf or .html")
     ] = None,
+    over: AdapterOptions = NO_ADAPTER,
     set_: Set = None,
     precision: PrecisionName = None,
     keep: Keep = False,
@@ -70,6 +82,7 @@ def evaluate(
     opening = partial(
         open_prepared,
         model,
+        over=over,
         precision=precision,
         keep=keep,
         edit=edits(set_),
@@ -126,7 +139,7 @@ def _own_rows(
 ) -> EvaluationReport:
     from ..recipes import evaluate_run, prepare
 
-    prepared = prepare(replace(settings, model={"family": folder, "edit": edit}))
+    prepared = prepare(replace(settings, model={"family": folder, "edit": edit}, tune=None))
     bundle = opening()
     with ERR.status("scoring"):
         return evaluate_run(prepared, bundle, split)

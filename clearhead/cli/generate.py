@@ -17,7 +17,18 @@ from ..errors import InputError
 from .console import ERR, OUT, print_json, table, write
 from .decoding import NO_OPTIONS, DecodingOptions
 from .opening import compile_operators, open_prepared
-from .options import CachePrecisionName, DeviceName, Keep, ModelThreads, PrecisionName, Set, edits, lines_of
+from .options import (
+    NO_ADAPTER,
+    AdapterOptions,
+    CachePrecisionName,
+    DeviceName,
+    Keep,
+    ModelThreads,
+    PrecisionName,
+    Set,
+    edits,
+    lines_of,
+)
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
@@ -55,6 +66,7 @@ def generate(
     batch: Annotated[int, Parameter(help="with --file: batch size")] = 16,
     alternatives: Annotated[int, Parameter(help="show the n most likely tokens at each position")] = 0,
     show_beams: Annotated[bool, Parameter(negative="", help="show every hypothesis of beam search")] = False,
+    over: AdapterOptions = NO_ADAPTER,
     set_: Set = None,
     precision: PrecisionName = None,
     cache_precision: CachePrecisionName = None,
@@ -76,6 +88,7 @@ def generate(
     settings |= {"source_language": source_language, "target_language": target_language}
     bundle = open_prepared(
         model,
+        over=over,
         precision=precision,
         cache_precision=cache_precision,
         keep=keep,

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ..errors import LoadError, nearest
+from ..errors import InputError, LoadError, nearest
 from .console import OUT, amount, print_json, table
-from .options import Edits, Json, ModelOrSize, Set, edits
+from .opening import adapted
+from .options import NO_ADAPTER, AdapterOptions, Edits, Json, ModelOrSize, Set, edits
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
@@ -35,6 +36,7 @@ HEAD_OUTPUTS: dict[HeadKind, str] = {
 def inspect(
     what: ModelOrSize,
     *,
+    over: AdapterOptions = NO_ADAPTER,
     set_: Set = None,
     diff: Annotated[
         str | None, Parameter(help="another model: which fields differ, and what each costs")
@@ -46,9 +48,11 @@ def inspect(
     from ..store import MANIFEST
 
     if diff is not None:
+        if over.adapter is not None:
+            raise InputError("--diff compares the specs of two models, and an adapter has none: leave it out")
         _diff(what, diff, length, edits(set_), json=json)
         return
-    facts = _facts(what, edits(set_))
+    facts = _facts(what, edits(set_), over)
     if json:
         print_json(facts)
         return
@@ -63,19 +67,21 @@ def inspect(
     OUT.print(parts)
     if facts["cache"]:
         OUT.print(f"{'cache':<11}{facts['cache']:,} numbers per token while decoding")
-    for name in ("weights", "tokenizer"):
+    for name in ("tuning", "weights", "tokenizer"):
         if facts.get(name):
             OUT.print(f"{name:<11}{facts[name]}")
     if facts.get("manifest"):
         OUT.print(f"{'files':<11}{facts['manifest']['files']} match {MANIFEST}")
 
 
-def _facts(what: str, edit: Edits) -> dict[str, Any]:
+def _facts(what: str, edit: Edits, over: AdapterOptions) -> dict[str, Any]:
+    if _is_name(what) and over.adapter is not None:
+        raise InputError(f"{what} is a size without weights; an adapter is put over a model")
     if _is_name(what):
         family, spec = _named_size(what, edit)
         return _describe(family, "tokens", spec) | {"bytes": f"{amount(4 * spec.count())}B in float32"}
     manifest = _manifest(Path(what))
-    bundle = _load(what, edit)
+    bundle = _load(what, edit, over)
     assert bundle.family is not None
     facts = _describe(bundle.family, bundle.task, bundle.spec)
     stored = sum(p.numel() * p.element_size() for p in bundle.model.parameters())
@@ -83,6 +89,7 @@ def _facts(what: str, edit: Edits) -> dict[str, Any]:
     return facts | {
         "bytes": f"{amount(stored)}B in {dtype}",
         "weights": str(bundle.report),
+        "tuning": str(bundle.tuning) if bundle.tuning else None,
         "tokenizer": _tokenizer(bundle),
         "manifest": manifest,
     }
@@ -150,12 +157,13 @@ def spec_from(what: str, edit: Edits | None = None) -> Model:
     return _named_size(what, edit or {})[1] if _is_name(what) else _load(what, edit or {}).spec
 
 
-def _load(what: str, edit: Edits) -> Bundle:
+def _load(what: str, edit: Edits, over: AdapterOptions = NO_ADAPTER) -> Bundle:
     from ..bundle import open_mapped
     from ..families import NAMES
 
     try:
-        return open_mapped(what, edit=edit)  # read-only: nothing is copied
+        model, adapter = adapted(what, over)
+        return open_mapped(model, edit=edit, **adapter)  # read-only: nothing is copied
     except LoadError as error:
         if Path(what).exists() or "/" in what:
             raise

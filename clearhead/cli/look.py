@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from .options import Json
+from .options import NO_ADAPTER, AdapterOptions, Json
 
 Save = Annotated[Path | None, Parameter(help="write a picture: .png .svg .pdf")]
 
@@ -82,6 +82,7 @@ def look_at_text(
     model: Annotated[str, Parameter(help="a folder, a Hub id, a .gguf file, a run, or a saved trace")],
     text: Annotated[str | None, Parameter(help="the input text")] = None,
     *,
+    over: AdapterOptions = NO_ADAPTER,
     target: Annotated[str | None, Parameter(help="the target text, or the second text of a pair")] = None,
     kind: Annotated[Literal["self", "decoder", "cross"] | None, Parameter(help="which attention")] = None,
     layer: Annotated[int | None, Parameter(help="from 0; -1 is the last")] = None,
@@ -146,4 +147,4 @@ def look_at_text(
         new=new, without=tuple(without or ()), set=tuple(set or ()), heads=heads, importance=importance,
         logits=logits, activations=activations, routing=routing, view=view, save=page,
     )  # fmt: skip
-    show_text(model, text, options, json=json)
+    show_text(model, text, options, over, json=json)

@@ -32,6 +32,7 @@ COMMANDS = {
     "families": "List the model families and the family tree.",
     "demo": "Train a small English-Chinese translator in a minute, use it, look inside it.",
     "train": "Train a recipe on its built-in corpus or on your file.",
+    "tune": "Fine-tune a checkpoint on your rows by LoRA, prefixes, prompts, IA3 or all its weights.",
     "eval": "Evaluate any model on a file, or a run on its own held-out rows.",
     "generate": "Generate text: a translation, a summary or a continuation, depending on the model.",
     "chat": "Chat with a model, using its chat template.",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from .console import ERR
-from .options import Edits
+from .options import NO_ADAPTER, AdapterOptions, Edits
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
@@ -21,9 +21,19 @@ def compile_operators() -> None:
         kernels()
 
 
+def adapted(model: str, over: AdapterOptions) -> tuple[str, dict[str, Any]]:
+    """What is loaded, and the arguments of `load` for the adapter that is put over it."""
+    from ..bundle import base_of_adapter
+
+    if over.adapter != "none":
+        return model, {"adapter": over.adapter, "any_base": over.any_base}
+    return str(base_of_adapter(model)), {}
+
+
 def open_prepared(
     model: str,
     *,
+    over: AdapterOptions = NO_ADAPTER,
     precision: str | None = None,
     cache_precision: str | None = None,
     keep: bool = False,
@@ -49,9 +59,10 @@ def open_prepared(
     if threads is not None:
         set_threads(threads)
     place = choose_device(device)
+    model, adapter = adapted(model, over)
     with ERR.status(f"loading {Path(model).name}") as status:
         if place == "cpu":
-            return open_mapped(model, edit=edit).prepare(
+            return open_mapped(model, edit=edit, **adapter).prepare(
                 checked,
                 cache_precision=cache_precision,
                 keep=keep,
@@ -63,4 +74,4 @@ def open_prepared(
                 f"{given} is for the CPU, and the device is {place}; "
                 f"leave it out, choose --precision bfloat16, or --device cpu"
             )
-        return load(model, dtype=checked, cache_precision=cache_precision, edit=edit, device=place)
+        return load(model, dtype=checked, cache_precision=cache_precision, edit=edit, device=place, **adapter)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,6 +75,26 @@ DeviceName = Annotated[
 ]
 
 Edits = dict[str, str]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class AdapterOptions:
+    """An adapter over the model."""
+
+    adapter: Annotated[
+        str | None,
+        Parameter(
+            help="folder of an adapter to put over the model (clearhead, PEFT or adapters wrote it); none: "
+            "the base of an adapter, without it"
+        ),
+    ] = None
+    any_base: Annotated[
+        bool, Parameter(negative="", help="with --adapter: over other weights than it was trained over")
+    ] = False
+
+
+NO_ADAPTER = AdapterOptions()
 
 
 def checked_precisions(words: Sequence[str]) -> tuple[InferencePrecision, ...]:

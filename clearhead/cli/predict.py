@@ -17,7 +17,18 @@ from ..errors import InputError
 from .console import ERR, OUT, print_json, write
 from .file_rows import FileRows, read_file_rows
 from .opening import open_prepared
-from .options import DeviceName, Keep, ModelName, ModelThreads, PrecisionName, Set, edits, texts_of
+from .options import (
+    NO_ADAPTER,
+    AdapterOptions,
+    DeviceName,
+    Keep,
+    ModelName,
+    ModelThreads,
+    PrecisionName,
+    Set,
+    edits,
+    texts_of,
+)
 
 if TYPE_CHECKING:
     from ..bundle import Bundle, Guess, Prediction
@@ -53,6 +64,7 @@ def predict(
     batch_size: Annotated[
         int | None, Parameter(help="rows per batch (default: by their lengths)", show_default=False)
     ] = None,
+    over: AdapterOptions = NO_ADAPTER,
     set_: Set = None,
     precision: PrecisionName = None,
     keep: Keep = False,
@@ -70,7 +82,7 @@ def predict(
     if file is not None and (context or choice):
         raise InputError("--context and --choice are for one text; a file has columns for them")
     bundle = open_prepared(
-        model, precision=precision, keep=keep, edit=edits(set_), device=device, threads=threads_
+        model, over=over, precision=precision, keep=keep, edit=edits(set_), device=device, threads=threads_
     )
     if file is not None:
         rows = read_file_rows(file, column, context_column, choices=bundle.task == "choice")

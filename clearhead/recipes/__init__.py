@@ -10,7 +10,7 @@ from .rows import read_dataset
 from .settings import RECIPES, SETTINGS_FILE, RunConfig, load_run, with_overrides
 from .settings_help import SettingHelp, describe_settings
 from .trained_tokens import FileCounts, TrainedTokens, count_file, trained_tokens
-from .training import run_training, train, validation_scores
+from .training import recipe_of_rows, run_training, train, validation_scores
 from .yamlfile import read_yaml
 
 __all__ = [
@@ -19,5 +19,5 @@ __all__ = [
     "overrides", "describe_settings", "SettingHelp", "read_dataset", "read_yaml", "run_training", "train",
     "validation_scores", "CARD_FILE", "model_card", "EvaluationReport", "RowResult", "evaluate_file",
     "evaluate_run", "preview_batch", "recipe_for", "trained_tokens", "TrainedTokens", "count_file",
-    "FileCounts",
+    "FileCounts", "recipe_of_rows",
 ]  # fmt: skip

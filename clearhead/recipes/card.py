@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from ..bundle import Bundle
+from ..bundle import Bundle, is_adapter, is_peft
 from ..data import language_of
 from ..tasks import Better
-from .card_usage import command_line, pipeline_tag, python_snippet
+from .card_usage import adapter_snippet, command_line, pipeline_tag, python_snippet
 from .prepare import PreparedRun
 
 CARD_FILE = "README.md"
@@ -111,6 +111,8 @@ def _metadata(prepared: PreparedRun, scores: Mapping[str, float], name: str) -> 
 def _library(bundle: Bundle, task: str) -> str:
     if bundle.edits:  # a changed architecture, which other libraries do not know
         return "clearhead"
+    if is_adapter(bundle):
+        return "peft" if is_peft(bundle) else "clearhead"
     return "sentence-transformers" if task == "embed" else "transformers"
 
 
@@ -152,6 +154,11 @@ def _description(prepared: PreparedRun) -> str:
         f"A {family} model of {bundle.parameters:,} parameters that {OUTPUTS[prepared.run.task]}; "
         f"{origin} with Clearhead."
     ]
+    if is_adapter(bundle):
+        lines = [
+            f"An adapter that is put over `{base or 'its base'}`, a {family} model. With it the model "
+            f"{OUTPUTS[prepared.run.task]}. Trained with Clearhead: {bundle.tuning}."
+        ]
     if bundle.task in ("labels", "tags") and prepared.run.task != "regress":
         lines.append(f"Labels: {', '.join(f'`{name}`' for name in bundle.labels.values())}.")
     if bundle.edits:
@@ -174,8 +181,11 @@ def _usage(prepared: PreparedRun, name: str) -> str:
     pairs = prepared.bundle.task == "labels" and "second" in prepared.rows.schema.columns
     parts = [f"```sh\n{command_line(prepared.bundle, prepared.run.task, name, pairs=pairs)}\n```"]
     if not prepared.bundle.edits:
-        snippet = python_snippet(prepared.bundle, prepared.run, name, pairs=pairs)
-        parts.append(f"```python\n{snippet}\n```")
+        if is_adapter(prepared.bundle):
+            snippet = adapter_snippet(prepared.bundle, name, _base_name(prepared) or "the base model")
+        else:
+            snippet = python_snippet(prepared.bundle, prepared.run, name, pairs=pairs)
+        parts += [f"```python\n{snippet}\n```"] if snippet else []
     return "\n\n".join(parts)
 
 
@@ -196,6 +206,7 @@ def _settings(prepared: PreparedRun) -> str:
     run, train = prepared.run, prepared.run.train
     values = {
         "task": run.task,
+        "tuning": prepared.bundle.tuning.value if prepared.bundle.tuning else None,
         "steps": f"{train.steps:,}",
         "epochs": None if run.data.epochs is None else f"{run.data.epochs:g}",
         "learning rate": f"{train.peak:g}",

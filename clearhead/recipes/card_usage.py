@@ -8,7 +8,7 @@ from __future__ import annotations
 from json import dumps
 from shlex import quote
 
-from ..bundle import Bundle
+from ..bundle import Bundle, is_peft
 from .settings import RunConfig
 
 TAGS = {
@@ -20,6 +20,18 @@ TAGS = {
     "encoder": "sentence-similarity",
     "pretrain": "fill-mask",
 }
+
+PEFT_MODEL = """from peft import PeftModel
+from transformers import {auto}, AutoTokenizer
+
+base = {auto}.from_pretrained({base}{options})
+model = PeftModel.from_pretrained(base, {name}).eval()
+inputs = AutoTokenizer.from_pretrained({name})({text}, return_tensors="pt", return_token_type_ids=False)
+print({use})"""
+AUTO_CLASSES = {
+    "labels": "AutoModelForSequenceClassification", "tags": "AutoModelForTokenClassification",
+    "span": "AutoModelForQuestionAnswering", "hidden": "AutoModel",
+}  # fmt: skip
 
 PIPELINE = """from transformers import pipeline
 
@@ -104,6 +116,22 @@ def python_snippet(bundle: Bundle, run: RunConfig, name: str, *, pairs: bool = F
         options = ", top_k=None"
     tag = dumps(TAGS.get(bundle.task, "fill-mask"))
     return PIPELINE.format(tag=tag, name=name, options=options, example=example)
+
+
+def adapter_snippet(bundle: Bundle, name: str, base: str) -> str | None:
+    """How PEFT opens the adapter over its base; None for what it has no format for."""
+    if not is_peft(bundle) or bundle.task not in (*AUTO_CLASSES, "tokens"):
+        return None
+    generates, pair = bundle.spec.generates, bundle.spec.is_encoder_decoder
+    words = "Seq2SeqLM" if pair else "CausalLM" if generates else "MaskedLM"
+    return PEFT_MODEL.format(
+        auto=AUTO_CLASSES.get(bundle.task, f"AutoModelFor{words}"),
+        base=dumps(base, ensure_ascii=False),
+        name=dumps(name, ensure_ascii=False),
+        options=f", num_labels={len(bundle.labels)}" if bundle.task in ("labels", "tags") else "",
+        text=dumps(_example(bundle)),
+        use="model.generate(**inputs, max_new_tokens=40)" if generates or pair else "model(**inputs)",
+    )
 
 
 def _example(bundle: Bundle) -> str:

@@ -5,6 +5,7 @@ Names of other libraries are understood. A choice may be named by one word: `--o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 from ..data import parse_map
 from ..errors import InputError, nearest, quoted
 from ..spec import Spec
-from ..train import SCHEDULES, SGD, Adam, AdamW
+from ..train import SCHEDULES
+from .methods import method_settings
 from .yamlfile import parse_value
 
 # Short names of settings, and those that other libraries have for them.
@@ -39,6 +41,15 @@ SYNONYMS = {
     "clip": "train.clip", "max_grad_norm": "train.clip",
     "seed": "train.seed", "map": "data.map", "family": "model.family",
     "vocab": "tokenizer.vocab", "vocab_size": "tokenizer.vocab",
+    "method": "tune", "tune": "tune", "finetuning_type": "tune", "peft_type": "tune", "peft": "tune",
+    "rank": "tune.rank", "lora_r": "tune.rank", "lora_rank": "tune.rank", "r": "tune.rank",
+    "alpha": "tune.alpha", "lora_alpha": "tune.alpha", "lora_dropout": "tune.dropout",
+    "targets": "tune.targets", "target_modules": "tune.targets", "lora_target": "tune.targets",
+    "lora_targets": "tune.targets", "lora_target_modules": "tune.targets", "lora_modules": "tune.targets",
+    "exclude_modules": "tune.exclude", "modules_to_save": "tune.modules_to_save",
+    "additional_target": "tune.modules_to_save", "lora_modules_to_save": "tune.modules_to_save",
+    "num_virtual_tokens": "tune.length", "virtual_tokens": "tune.length",
+    "quantize": "model.quantize",
 }  # fmt: skip
 # Inside a section, too: `--train.learning_rate`, `--data.batch`, `--train.epochs`.
 SECTION_SYNONYMS = {
@@ -47,14 +58,25 @@ SECTION_SYNONYMS = {
     for word, name in SYNONYMS.items()
     if f"{section}.{word}" != name
 }
-LISTS = ("train.freeze",)  # one value or several
+# Patterns: one or several, each an option of its own or separated by commas.
+LISTS = ("train.freeze", "tune.targets", "tune.exclude", "tune.modules_to_save", "tune.feedforward",
+         "tune.parts")  # fmt: skip
+# What other libraries call all linear layers.
+TARGET_WORDS = {"all": "all-linear", "all_linear": "all-linear"}
 # Settings whose value is one of several kinds, by the words that name them.
-CHOICES_BY_WORD: dict[str, Mapping[str, type[Spec]]] = {
-    "train.optimizer": {"adamw": AdamW, "adamw_torch": AdamW, "adam": Adam, "sgd": SGD},
-    "train.schedule": SCHEDULES | {kind.__name__.lower(): kind for kind in SCHEDULES.values()},
+CHOICES_BY_WORD: dict[str, Mapping[str, str]] = {
+    "train.optimizer": {"adamw": "AdamW", "adamw_torch": "AdamW", "adam": "Adam", "sgd": "SGD"},
+    "train.schedule": {word: kind.__name__ for word, kind in SCHEDULES.items()}
+    | {kind.__name__.lower(): kind.__name__ for kind in SCHEDULES.values()},
 }
 
-DEFAULT_KINDS = {"train.optimizer": "AdamW", "train.schedule": "Constant"}  # of Training
+DEFAULT_KINDS = {"train.optimizer": "AdamW", "train.schedule": "Constant", "tune": "Lora"}
+# Options of other libraries that are there or not, and the setting each stands for.
+FLAGS: dict[str, tuple[str, str]] = {
+    "load_in_4bit": ("model.quantize", "int4"), "load_in_8bit": ("model.quantize", "int8"),
+    "use_dora": ("tune", "dora"), "use_rslora": ("tune", "rslora"), "pissa_init": ("tune", "pissa"),
+    "use_peft": ("tune", "lora"),
+}  # fmt: skip
 # Options of other libraries that are not settings here, and what to type instead.
 ELSEWHERE = {
     "output_dir": "--out FOLDER", "model_name_or_path": "--from MODEL", "model": "--from MODEL",
@@ -65,16 +87,27 @@ ELSEWHERE = {
     "metric_for_best_model": "nothing: the task decides",
     "report_to": "--log tensorboard", "text_column": "--map text=COLUMN",
     "label_column": "--map label=COLUMN",
+    "quantization_bit": "--quantize int4 or --quantize int8", "dataset": "the file, after the model",
+    "adapter_name_or_path": "--from ADAPTER", "stage": "nothing: the rows decide what is learned",
+    "packing": "nothing: whole examples are packed", "train_on_inputs": "nothing: answers alone are trained",
+    "target_parameters": "--targets, for linear layers",
 }  # fmt: skip
 
 
 def overrides(arguments: Sequence[str]) -> dict[str, Any]:
     """The values of dotted settings as typed on the command line."""
-    values: dict[str, Any] = {}
+    values, flags = dict[str, Any](), dict[str, str]()
     remaining = list(arguments)
     while remaining:
         word = remaining.pop(0)
         name, sign, value = word.removeprefix("--").partition("=")
+        if (plain := name.replace("-", "_")) in FLAGS:
+            if not sign and remaining and remaining[0].lower() in ("true", "false"):
+                value = remaining.pop(0)
+            if value.lower() != "false":
+                setting, meant = FLAGS[plain]
+                flags[setting] = meant
+            continue
         if not sign:
             if not word.startswith("--") or not remaining:
                 raise InputError(f"{word!r} is not a setting; expected --train.lr 3e-4 or train.lr=3e-4")
@@ -83,13 +116,19 @@ def overrides(arguments: Sequence[str]) -> dict[str, Any]:
         if _is_mapping(name, value):
             read: Any = parse_map(value.split())
         elif name in LISTS and not value.startswith("["):
-            read = value  # a pattern such as *.attn.*, which is no YAML
+            read = _patterns(value)  # such as *.attn.*, which is no YAML
         else:
             read = parse_value(value, name)
         values[name] = [*values[name], *_as_list(read)] if name in LISTS and name in values else read
         if name in LISTS:
             values[name] = _as_list(values[name])
-    return values
+    return values | flags  # `--use_dora --finetuning_type lora` is dora in either order
+
+
+def _patterns(text: str) -> list[str]:
+    """The patterns in `q_proj,v_proj`; a comma in braces is part of one."""
+    parts = re.split(r",(?![^{]*\})", text)
+    return [TARGET_WORDS.get(part.strip(), part.strip()) for part in parts]
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -122,34 +161,42 @@ def apply_overrides(tree: dict[str, Any], given: Mapping[str, Any]) -> None:
             place = name.removesuffix(".kind")
             value = _choose_kind(place, str(value), tree)
         elif name in LISTS:
-            value = _as_list(value)
+            value = _patterns(value) if isinstance(value, str) else _as_list(value)
         section = name.rpartition(".")[0]
-        if section in DEFAULT_KINDS and not _kind_at(tree, section):
+        if section in DEFAULT_KINDS and not _kind_of(_value_at(tree, section)):
             set_value(tree, [*section.split("."), "kind"], DEFAULT_KINDS[section])
         set_value(tree, place.split("."), value)
 
 
-def _kind_at(tree: Mapping[str, Any], name: str) -> Any:
-    section, last = name.split(".")
-    before = (tree.get(section) or {}).get(last)
-    return before.get("kind") if isinstance(before, dict) else None
+def _value_at(tree: Mapping[str, Any], name: str) -> Any:
+    value: Any = tree
+    for key in name.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _kind_of(value: Any) -> Any:
+    return value.get("kind") if isinstance(value, dict) else None
 
 
 def _names_kind(name: str, value: Any) -> bool:
-    return isinstance(value, str) and name.removesuffix(".kind") in CHOICES_BY_WORD
+    return isinstance(value, str) and name.removesuffix(".kind") in (*CHOICES_BY_WORD, "tune")
 
 
 def _choose_kind(name: str, word: str, tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the named kind; those of the kind before stay if both have them."""
-    kinds = CHOICES_BY_WORD[name]
-    kind = kinds.get(word.lower())
-    if kind is None:
-        raise InputError(f"{name} is {quoted(word)}; {nearest(word.lower(), kinds)}")
-    section, last = name.split(".")
-    before = (tree.get(section) or {}).get(last)
-    known = {f.name for f in fields(kind)}
+    """The settings that the word stands for; those of the kind before stay if both have them."""
+    meant = method_settings(word) if name == "tune" else _optimizer_or_schedule(name, word)
+    before = _value_at(tree, name)
+    known = {f.name for f in fields(Spec.kinds()[meant["kind"]])}
     kept = {key: value for key, value in before.items() if key in known} if isinstance(before, dict) else {}
-    return {**kept, "kind": kind.__name__}
+    return {**kept, **meant}
+
+
+def _optimizer_or_schedule(name: str, word: str) -> Mapping[str, Any]:
+    kinds = CHOICES_BY_WORD[name]
+    if word.lower() not in kinds:
+        raise InputError(f"{name} is {quoted(word)}; {nearest(word.lower(), kinds)}")
+    return {"kind": kinds[word.lower()]}
 
 
 def set_value(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:

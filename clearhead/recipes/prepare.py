@@ -11,7 +11,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..bundle import Bundle, build, load, spec_of, stored_labels, with_head
+from ..bundle import (
+    Bundle,
+    build,
+    copy_tuning,
+    load,
+    quantized_precision,
+    spec_of,
+    stored_labels,
+    tune,
+    with_head,
+)
 from ..data import Source, message_text
 from ..errors import ClearheadError, InputError, quoted, reason, shortened
 from ..families import (
@@ -69,6 +79,8 @@ def prepare(
     in_memory = base is not None
     base = base if base is not None else _load_base(run)
     notes = [*rows.notes]
+    if base is None and (run.tune is not None or "quantize" in run.model):
+        raise InputError("a tuning is for a checkpoint: name one, --from MODEL")
     if base is None:
         progress(f"tokenizer  {run.tokenizer.kind}, up to {run.tokenizer.vocab:,} tokens")
         tokenizer = train_tokenizer(
@@ -81,7 +93,7 @@ def prepare(
     else:
         tokenizer = _own_tokenizer(base)
         rows = replace(rows, base=base, labels=_stored_labels(base, rows))
-        run = _with_fine_tuning_rate(_limit_length(run, base, notes), base, notes)
+        run = _limit_length(run, base, notes)
     notes += _unknown_characters(tokenizer, _texts(rows), own=base is None)
     built = builder.build(run, rows, tokenizer, notes)
     run = _with_steps_of_epochs(run, built, notes)
@@ -90,7 +102,8 @@ def prepare(
         if run.task in PRETRAINING_HELPS:
             notes.append(PRETRAINING_HELPS[run.task])
     else:
-        bundle = _with_head(run, base, built, notes, in_memory=in_memory)
+        bundle = _tuned(run, base, _with_head(run, base, built, notes, in_memory=in_memory))
+        run = _with_fine_tuning_rate(run, bundle, notes)
         bundle.tokenizer = tokenizer
         if run.task == "causal":  # tokens at which answers end, and generation stops
             bundle.generation = {**bundle.generation, **built.generation}
@@ -144,10 +157,13 @@ def _with_head(
 ) -> Bundle:
     """The model to fine-tune with the head its task needs; one that fits keeps its weights."""
     labels, head = built.labels, _head_kind(base, built)
-    if in_memory:
-        bundle = with_head(base, head, labels, seed=run.train.seed)
-    elif base.task == head and (labels is None or stored_labels(base.config) == labels):
+    fits = base.task == head and (labels is None or stored_labels(base.config) == labels)
+    if fits and base.tuning is not None and isinstance(base.base, Bundle):
+        bundle = copy_tuning(base, base.base) if in_memory else base
+    elif fits and (run.tune is not None or not in_memory):
         bundle = base
+    elif in_memory or base.tuning is not None:
+        bundle = with_head(base, head, labels, seed=run.train.seed, share=run.tune is not None)
     else:
         edit = run.model.get("edit")
         bundle = load(_model_name(run), edit=edit, head=head, labels=labels, seed=run.train.seed)
@@ -161,6 +177,31 @@ def _with_head(
     if bundle.report.dropped:
         notes.append(f"the checkpoint's head is left out: {shortened(', '.join(bundle.report.dropped), 80)}")
     return bundle
+
+
+def _tuned(run: RunConfig, base: Bundle, bundle: Bundle) -> Bundle:
+    """The bundle with the tuning of the run; one that is tuned already is trained further.
+
+    `base` is what was given: if it computes with quantized weights, so does the result.
+    """
+    precision = run.model.get("quantize") or quantized_precision(base)
+    if run.tune is None and bundle.tuning is None:
+        if run.model.get("quantize"):
+            raise InputError("quantized weights do not learn; what learns beside them: --method lora")
+        return bundle
+    if run.tune is None:
+        tuned = bundle
+    elif bundle.tuning is not None:
+        kind = type(bundle.tuning.value).__name__
+        raise InputError(
+            f"the model is tuned already ({kind}); to train that further leave out the method, for another "
+            f"one begin with its base, or with clearhead merge"
+        )
+    else:
+        tuned = tune(bundle, run.tune, seed=run.train.seed)
+    if precision is not None and quantized_precision(tuned) != precision:
+        tuned.prepare(precision)
+    return tuned
 
 
 def _head_kind(base: Bundle, built: builders.BuiltTask) -> HeadKind:
@@ -245,10 +286,11 @@ def _limit_length(run: RunConfig, base: Bundle, notes: list[str]) -> RunConfig:
 
 
 def _with_fine_tuning_rate(run: RunConfig, base: Bundle, notes: list[str]) -> RunConfig:
-    """A learning rate for a checkpoint, if none was set: wide models take smaller steps."""
+    """A learning rate for a checkpoint, if none was set: wide models take smaller steps, adapters larger."""
     if run.train.lr is not None or isinstance(run.train.schedule, Noam):
         return run
-    rate = float(f"{FINE_TUNING_RATE / base.spec.head_tower.width:.1e}")
+    factor = 1.0 if base.tuning is None else base.tuning.rate
+    rate = float(f"{factor * FINE_TUNING_RATE / base.spec.head_tower.width:.1e}")
     notes.append(f"learning rate {rate:g} for fine-tuning; --train.lr sets another")
     return replace(run, train=replace(run.train, lr=rate))
 
@@ -258,7 +300,7 @@ def _load_base(run: RunConfig) -> Bundle | None:
     name = _model_name(run)
     if not name or (name in NAMES and not Path(name).is_dir()):
         return None
-    extra = sorted(set(run.model) - {"family", "edit"})
+    extra = sorted(set(run.model) - {"family", "edit", "quantize"})
     if extra and not Path(name).exists():
         return None  # the keys of a family whose name is wrong: `build` says which names there are
     if extra:

@@ -18,7 +18,9 @@ from ..errors import InputError, SpecError, nearest, quoted
 from ..families import FAMILIES, NAMES, SIZE_WORDS
 from ..spec import Spec
 from ..train import Training
+from ..tune import Tuning
 from .checks import check_keys, check_settings
+from .methods import parse_tuning
 from .overrides import apply_overrides, overrides, set_value
 from .yamlfile import read_yaml
 
@@ -88,9 +90,11 @@ class RunConfig:
     about: str = ""
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    # family: a name or a folder; edit: changes of the spec, {Attention.kernel: Linear}; the rest: its config
+    # family: a name or a folder; edit: changes of the spec, {Attention.kernel: Linear}; quantize: int8 or
+    # int4, of a checkpoint whose adapter is trained; the rest: its config
     model: dict[str, Any] = field(default_factory=dict)
     train: Training = field(default_factory=lambda: Training(steps=1000))
+    tune: Tuning | None = None  # what is added to a checkpoint, and learns; None: all its weights learn
 
     def with_absolute_paths(self) -> RunConfig:
         """The same run with files under their full names, so that it can be resumed from any folder."""
@@ -107,6 +111,7 @@ class RunConfig:
             "tokenizer": asdict(self.tokenizer),
             "model": self.model,
             "train": self.train.to_dict(),
+            **({} if self.tune is None else {"tune": self.tune.to_dict()}),
         }
 
     def to_yaml(self) -> str:
@@ -196,10 +201,12 @@ def _parse_run(tree: Mapping[str, Any]) -> RunConfig:
         sections[name] = kind(**{key: _as_int(kind, key, value) for key, value in section.items()})
         check_settings(name, sections[name])
     sections["train"] = _parse_training(tree.get("train") or {})
+    sections["tune"] = parse_tuning(tree.get("tune"))
     sections["model"] = sections.get("model") or {}
     _check_type("model", sections["model"], dict)
     _check_type("model.family", sections["model"].get("family", ""), str)
     _check_type("model.edit", sections["model"].get("edit") or {}, dict)
+    _check_type("model.quantize", sections["model"].get("quantize") or "", str)
     _check_type("about", sections.get("about", ""), str)
     return RunConfig(**sections)
 

@@ -55,14 +55,15 @@ def train(
     `clearhead train --list`; None chooses it by the columns of the rows.
     `settings` have the names of the command line: epochs=3, lr=5e-5, batch_size=16, max_length=128, seed=1,
     freeze=["tower.embed.*"], and any other by its dotted name: **{"train.save_every": 100}.
+    `tune=Lora(rank=8)` (or method="lora", rank=8) trains an adapter beside the weights, which the result
+    shares with the model given. A bundle that is tuned already is trained further.
     `out` keeps the run: checkpoints, log, settings, and the model; a run found there is resumed.
     The result has the validation scores of the weights it holds in `scores`.
     """
     base = bundle if isinstance(bundle, Bundle) else load(bundle)
     sources = _sources(data)
     given = {full_name(name): value for name, value in settings.items()}
-    mapping = given.get("data.map")
-    name = recipe or _recipe_for(base, sources, mapping)
+    name = recipe or _recipe_for(base, sources, given.get("data.map"))
     run = run_of(name, given, fine_tune=True)
     shown = progress or default_progress()
     prepared = prepare(run, base=base, sources=sources)
@@ -155,6 +156,11 @@ def _rows_in_memory(rows: Any, split: str) -> Source:
 def _plain(value: Any) -> Any:
     """A number of NumPy or pandas as Python's."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def recipe_of_rows(base: Bundle, files: Sequence[str], mapping: Mapping[str, str] | None = None) -> str:
+    """The recipe for the rows of a file, or of two parallel ones."""
+    return _recipe_for(base, _sources(files[0] if len(files) == 1 else files), mapping)
 
 
 def _recipe_for(base: Bundle, sources: Mapping[str, Source], mapping: Mapping[str, str] | None) -> str:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..bundle import Bundle, load
+from ..bundle import Bundle, base_of_adapter, load
 from ..errors import ClearheadError, InputError, LoadError, SpecError, one_line, reason
 from ..families import of_type
 from ..readfile import read_object
 from ..recipes import SETTINGS_FILE
-from ..store import resolve
+from ..store import is_adapter_folder, resolve
 from ..train import METRICS_FILE, read_log
 
 EXAMPLE = Path(__file__).parent / "example"  # a translator with 194 thousand parameters
@@ -60,7 +60,11 @@ class ModelEntry:
 
     @property
     def is_model(self) -> bool:
-        return self.is_gguf or (self.path / "config.json").is_file()
+        return self.is_gguf or self.is_adapter or (self.path / "config.json").is_file()
+
+    @property
+    def is_adapter(self) -> bool:
+        return self.path.is_dir() and is_adapter_folder(self.path)
 
     @property
     def is_gguf(self) -> bool:
@@ -68,16 +72,17 @@ class ModelEntry:
 
     def family(self) -> str | None:
         """The family that config.json names; None where there is no model yet."""
-        if self.is_gguf:
-            return "GGUF"
         try:
-            return of_type(str(read_object(self.path / "config.json")["model_type"])).title
+            path = base_of_adapter(self.path) if self.is_adapter else self.path
+            if path.suffix == ".gguf":
+                return "GGUF"
+            return of_type(str(read_object(path / "config.json")["model_type"])).title
         except (LoadError, SpecError, KeyError):
             return None
 
     def checkpoints(self) -> list[tuple[int, Path]]:
         matches = [(CHECKPOINT_FOLDER.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*")]
-        return sorted((int(m[1]), path) for m, path in matches if m and (path / "config.json").is_file())
+        return sorted((int(m[1]), path) for m, path in matches if m and ModelEntry("", path).is_model)
 
 
 class ModelRegistry:
@@ -108,7 +113,10 @@ class ModelRegistry:
         entry = self._entry(resolved)
         if not (entry.is_model or entry.is_run):
             raise LoadError(
-                one_line(f"{path} is neither a model nor a run: it has no config.json and no metrics.jsonl")
+                one_line(
+                    f"{path} is neither a model nor a run: it has no config.json, adapter_config.json or "
+                    f"metrics.jsonl"
+                )
             )
         with self._lock:
             self._entries.setdefault(entry.id, entry)

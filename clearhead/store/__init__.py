@@ -4,6 +4,7 @@ from .adapter_folder import (
     ADAPTER_CONFIG,
     ADAPTER_INFO,
     ADAPTER_WEIGHTS,
+    GENERATION_CONFIG,
     AdapterFolder,
     check_info,
     is_adapter_folder,
@@ -25,6 +26,6 @@ __all__ = [
     # for the other packages
     "CONFIG_FILE", "sync_file", "sync_folder", "write_file_atomically", "MANIFEST", "has_manifest",
     "write_manifest", "verify", "size_and_hash", "is_weights", "pooling_files", "FileVersion",
-    "ADAPTER_CONFIG", "ADAPTER_INFO", "ADAPTER_WEIGHTS", "AdapterFolder", "check_info", "is_adapter_folder",
-    "read_adapter_folder", "write_adapter_folder", "resolve_offline",
+    "ADAPTER_CONFIG", "ADAPTER_INFO", "ADAPTER_WEIGHTS", "GENERATION_CONFIG", "AdapterFolder", "check_info",
+    "is_adapter_folder", "read_adapter_folder", "write_adapter_folder", "resolve_offline",
 ]  # fmt: skip

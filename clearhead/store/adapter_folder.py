@@ -3,6 +3,7 @@
     adapter_config.json          as PEFT writes it; or what a tuning is that PEFT has no format for
     adapter_model.safetensors    its tensors
     clearhead.json               the tuning as a value, and the base: its name and its fingerprint
+    generation_config.json       where answers end, if that was learned; and the files of the tokenizer
 
 Weights of the base are not in it. `adapter.safetensors` is what the library `adapters` calls its tensors.
 """
@@ -13,7 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from .write import target_folder
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 ADAPTER_INFO = "clearhead.json"
+GENERATION_CONFIG = "generation_config.json"
 WEIGHTS_OF_ADAPTERS = "adapter.safetensors"  # of the library `adapters`
 PICKLED_WEIGHTS = ("adapter_model.bin", "pytorch_adapter.bin", "adapter_model.pt")
 
@@ -45,6 +47,7 @@ class AdapterFolder:
     tensors: Tensors
     info: dict[str, Any]  # clearhead.json; empty where another library wrote the folder
     tokenizer: Tokenizer | None = None  # where the folder has one of its own
+    generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json, where it has one
 
     @property
     def is_of_adapters(self) -> bool:
@@ -62,13 +65,14 @@ def is_adapter_folder(path: Path) -> bool:
 def read_adapter_folder(folder: Path) -> AdapterFolder:
     for name in (ADAPTER_WEIGHTS, WEIGHTS_OF_ADAPTERS):
         if (folder / name).is_file():
-            info = folder / ADAPTER_INFO
+            info, generation = folder / ADAPTER_INFO, folder / GENERATION_CONFIG
             return AdapterFolder(
                 folder,
                 read_object(folder / ADAPTER_CONFIG),
                 Tensors([folder / name]),
                 read_object(info) if info.is_file() else {},
                 Tokenizer.read(folder),
+                read_object(generation) if generation.is_file() else {},
             )
     pickles = [name for name in PICKLED_WEIGHTS if os.path.lexists(folder / name)]
     if pickles:

@@ -10,6 +10,8 @@ from ..nn import TransformerModel
 from .names import ModelNames
 from .tuning import Attachment, Tuning
 
+FEW = 0.2  # of all numbers; biases or a head alone take larger steps than a whole model
+
 
 @dataclass(frozen=True, kw_only=True)
 class Full(Tuning):
@@ -23,6 +25,13 @@ class Full(Tuning):
 
     targets: str | tuple[str, ...] = "*"
     exclude: tuple[str, ...] = ()  # patterns of parameters that stay as they are
+
+    @property
+    def is_whole(self) -> bool:
+        return True
+
+    def rate_for(self, share: float) -> float:
+        return 1.0 if share > FEW else 10.0
 
     def attach(self, model: TransformerModel, names: ModelNames, seed: int) -> Attachment:
         patterns = (self.targets,) if isinstance(self.targets, str) else self.targets

@@ -38,6 +38,15 @@ class Tuning(Spec):
     # Patterns of parameters of the model that learn as well: a head, a table.
     modules_to_save: tuple[str, ...] = ()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the tuned model is saved as a model of its own, and not as an adapter over its base."""
+        return False
+
+    def rate_for(self, share: float) -> float:
+        """The learning rate in multiples of that of full fine-tuning, where this share of numbers learns."""
+        return self.rate
+
     def attach(self, model: TransformerModel, names: ModelNames, seed: int) -> Attachment:
         """Add the parts that learn, in place, to a tree of modules that nobody else has."""
         raise NotImplementedError
@@ -53,6 +62,11 @@ class AttachedTuning:
     numbers: int  # that learn
     total: int  # numbers of the model before
     depth: Mapping[str, int]  # layers of each tower
+
+    @property
+    def rate(self) -> float:
+        """Its learning rate, in multiples of that of full fine-tuning."""
+        return self.value.rate_for(self.numbers / max(self.total, 1))
 
     @property
     def by_layer(self) -> dict[str, list[int]]:

@@ -20,7 +20,8 @@ from ...lens import (
     trace_ids,
 )
 from ..console import ERR, OUT, print_json
-from ..options import edits, is_edit
+from ..opening import adapted
+from ..options import AdapterOptions, edits, is_edit
 from . import rows
 
 
@@ -65,10 +66,12 @@ class LookOptions:
         return {address: value for address, _, value in pairs}
 
 
-def show_text(model: str, text: str | None, options: LookOptions, *, json: bool) -> None:
+def show_text(
+    model: str, text: str | None, options: LookOptions, over: AdapterOptions, *, json: bool
+) -> None:
     if options.view is not None and options.view not in VIEWS:
         raise InputError(f"there is no view {options.view!r}; there are {', '.join(VIEWS)}")
-    bundle, trace = _run_trace(model, text, options)
+    bundle, trace = _run_trace(model, text, options, over)
     compared = _compare_with_edited(bundle, trace, text, options) if options.changes else None
     _check(trace, options)
     saved = _save(trace, options)
@@ -86,14 +89,17 @@ def show_text(model: str, text: str | None, options: LookOptions, *, json: bool)
         OUT.print(f"saved {saved}", markup=False)
 
 
-def _run_trace(model: str, text: str | None, options: LookOptions) -> tuple[Bundle | None, Trace]:
+def _run_trace(
+    model: str, text: str | None, options: LookOptions, over: AdapterOptions
+) -> tuple[Bundle | None, Trace]:
     if model.endswith(".safetensors") and Path(model).is_file():
-        if text is not None or options.changes:
+        if text is not None or options.changes or over.adapter:
             raise InputError(f"{model} is a saved trace; for another text or an edit, give the model")
         return None, open_trace(model)
     if text is None or not text.strip():
         raise InputError('give a text to look at: clearhead look FOLDER "the animal was tired"')
-    bundle = load(model, edit=edits([word for word in options.set if is_edit(word)]))
+    name, adapter = adapted(model, over)
+    bundle = load(name, edit=edits([word for word in options.set if is_edit(word)]), **adapter)
     trace = bundle.trace(
         text, options.target, generate=options.generate, beams=options.beams, max_new_tokens=options.new
     )
