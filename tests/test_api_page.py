@@ -48,6 +48,6 @@ def test_every_name_is_used_in_an_example() -> None:
         "save_pretrained",
     }
     assert [name for name in ch.__all__ if f"ch.{name}" not in examples] == ["Bundle", "Spec"]
-    for prefix, kind in ((r"bundle|gpt|\)", ch.Bundle), ("tokenizer|Tokenizer", Tokenizer)):
+    for prefix, kind in ((r"bundle|gpt|tuned|\)", ch.Bundle), ("tokenizer|Tokenizer", Tokenizer)):
         names = sorted(public(kind) - told)
         assert [name for name in names if not re.search(rf"(?:{prefix})\.{name}\b", examples)] == []

@@ -127,11 +127,8 @@ def find_base(adapter: AdapterFolder) -> Path:
     named = adapter.info.get("base") or {}
     name, relative = named.get("name") or adapter.config.get("base_model_name_or_path"), named.get("relative")
     tried = []
-    for candidate in (
-        name,
-        relative and adapter.folder / str(relative),
-        adapter.folder.parent / Path(str(name)).name,
-    ):
+    beside = adapter.folder.parent / Path(str(name)).name if name else None
+    for candidate in (name, relative and adapter.folder / str(relative), beside):
         if candidate and not isinstance(candidate, str | Path):
             raise LoadError(f"the base of the adapter is {quoted(candidate)}; expected the name of a model")
         found = resolve_offline(candidate) if candidate else None

@@ -220,6 +220,7 @@ def with_head(
     )
     result = _assemble(found, edit=None, head=head, labels=labels, allow_missing=(), seed=seed)
     result.model.to(next(bundle.model.parameters()).device)
+    result.loaded_from = bundle.loaded_from
     layout.for_inference(result.model)
     return result
 

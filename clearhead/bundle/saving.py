@@ -39,6 +39,8 @@ def save(bundle: BundleParts, folder: str | Path) -> None:
         generation=bundle.generation or None,
         files={**bundle.files, **(bundle.tokenizer.files if bundle.tokenizer else {})},
     )
+    if bundle.loaded_from is None:
+        bundle.loaded_from = str(folder)  # where adapters of it, saved later, find it
 
 
 def saved_weights(bundle: BundleParts, tensors: Mapping[str, Tensor]) -> weights.StateDict:

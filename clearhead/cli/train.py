@@ -18,13 +18,13 @@ from .training_run import (
     default_folder,
     existing_run,
     plain_words,
-    start,
+    start_run,
 )
 
 if TYPE_CHECKING:
     from ..recipes import RunConfig
 
-WORDS_HELP = (
+TRAIN_WORDS = (
     "RECIPE [FILE | FILE FILE] and settings: --epochs 3, --lr 5e-5, --batch-size 16, --max-length 128, "
     "--early-stop 3, --freeze PATTERN, --device auto|cpu|cuda|mps, with --from also --method lora, or any as "
     "a dotted option: --tokenizer.vocab 8000, --model.dropout 0.1; `train --help RECIPE` lists all of them "
@@ -35,7 +35,7 @@ OF_CHECKPOINTS = ("model.edit", "model.quantize")  # settings of a model that ho
 
 
 def train(
-    *words: Annotated[str, Parameter(allow_leading_hyphen=True, help=WORDS_HELP)],
+    *words: Annotated[str, Parameter(allow_leading_hyphen=True, help=TRAIN_WORDS)],
     options: RunOptions = NO_RUN_OPTIONS,
     from_: Annotated[
         str | None,
@@ -52,7 +52,7 @@ def train(
     if resume and (from_ or set_):
         raise InputError("--resume continues with the model as it is; leave out --from and --set")
     run, folder = existing_run(resume, words) if resume else _new_run(words, options.out, from_)
-    start(_with_initial_model(run, from_, edits(set_)), folder, options)
+    start_run(_with_initial_model(run, from_, edits(set_)), folder, options)
 
 
 def _with_initial_model(run: RunConfig, folder: str | None, edit: Edits) -> RunConfig:

@@ -13,6 +13,7 @@ SECTIONS = {
     "data": "data: which rows, how they are cut and batched",
     "tokenizer": "tokenizer: trained if the model has none",
     "train": "train: steps, rate, when to save and validate",
+    "tune": "tune: what learns, with --from",
     "model": "model: a fresh model; with --from the checkpoint decides",
 }
 

@@ -60,7 +60,7 @@ class RunOptions:
 NO_RUN_OPTIONS = RunOptions()
 
 
-def start(run: RunConfig, folder: Path, options: RunOptions) -> None:
+def start_run(run: RunConfig, folder: Path, options: RunOptions) -> None:
     """Plan, train and say what to do next; or print the settings or the plan alone."""
     from ..data import parse_map
     from ..recipes import prepare, with_overrides

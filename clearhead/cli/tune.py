@@ -22,13 +22,13 @@ from .training_run import (
     default_folder,
     existing_run,
     plain_words,
-    start,
+    start_run,
 )
 
 if TYPE_CHECKING:
     from ..recipes import RunConfig
 
-WORDS_HELP = (
+TUNE_WORDS = (
     "MODEL FILE [FILE] and settings: --method lora|dora|rslora|pissa|prefix|prompt|ia3|bias|head|full, "
     "--rank 8, --alpha 16, --targets '*.attn.{q,v}' or q_proj,v_proj, --quantize int8|int4, --epochs 3, "
     "--lr 1e-3, --batch-size 16, --max-length 128, or any as a dotted option: --tune.dropout 0.1; "
@@ -37,7 +37,7 @@ WORDS_HELP = (
 
 
 def tune(
-    *words: Annotated[str, Parameter(allow_leading_hyphen=True, help=WORDS_HELP)],
+    *words: Annotated[str, Parameter(allow_leading_hyphen=True, help=TUNE_WORDS)],
     recipe: Annotated[
         str | None, Parameter(help="what is learned (default: by the columns of the rows)")
     ] = None,
@@ -54,7 +54,7 @@ def tune(
         run, folder = existing_run(options.resume, words)
     else:
         run, folder = _new_run(words, recipe, options, edits(set_))
-    start(run, folder, options)
+    start_run(run, folder, options)
 
 
 def _new_run(

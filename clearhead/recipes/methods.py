@@ -39,7 +39,7 @@ METHODS = {
     "head": Method("the head alone", {"kind": "Full", "targets": ["head.*"]}),
     "full": Method("all weights, as a model of its own", {"kind": "Full", "targets": ["*"]}),
 }
-PATTERNS = ("rank_pattern", "alpha_pattern")  # may be given as {pattern: value}
+PATTERN_FIELDS = ("rank_pattern", "alpha_pattern")  # may be given as {pattern: value}
 
 
 def parse_tuning(section: Any) -> Tuning | None:
@@ -68,7 +68,7 @@ def parse_tuning(section: Any) -> Tuning | None:
 
 
 def _as_field(name: str, value: Any) -> Any:
-    if name in PATTERNS and isinstance(value, Mapping):
+    if name in PATTERN_FIELDS and isinstance(value, Mapping):
         return [list(pair) for pair in value.items()]
     if name == "targets" and isinstance(value, list) and len(value) == 1:
         return value[0]

@@ -72,7 +72,7 @@ CHOICES_BY_WORD: dict[str, Mapping[str, str]] = {
 
 DEFAULT_KINDS = {"train.optimizer": "AdamW", "train.schedule": "Constant", "tune": "Lora"}
 # Options of other libraries that are there or not, and the setting each stands for.
-FLAGS: dict[str, tuple[str, str]] = {
+FLAG_SETTINGS: dict[str, tuple[str, str]] = {
     "load_in_4bit": ("model.quantize", "int4"), "load_in_8bit": ("model.quantize", "int8"),
     "use_dora": ("tune", "dora"), "use_rslora": ("tune", "rslora"), "pissa_init": ("tune", "pissa"),
     "use_peft": ("tune", "lora"),
@@ -101,11 +101,11 @@ def overrides(arguments: Sequence[str]) -> dict[str, Any]:
     while remaining:
         word = remaining.pop(0)
         name, sign, value = word.removeprefix("--").partition("=")
-        if (plain := name.replace("-", "_")) in FLAGS:
+        if (plain := name.replace("-", "_")) in FLAG_SETTINGS:
             if not sign and remaining and remaining[0].lower() in ("true", "false"):
                 value = remaining.pop(0)
             if value.lower() != "false":
-                setting, meant = FLAGS[plain]
+                setting, meant = FLAG_SETTINGS[plain]
                 flags[setting] = meant
             continue
         if not sign:

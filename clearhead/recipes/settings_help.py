@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from ..families import SIZE_WORDS, family_and_config
 from ..spec import Spec
+from ..tune import Lora, Tuning
+from .methods import METHODS
 from .overrides import SYNONYMS
 from .settings import RunConfig
 
@@ -26,6 +28,8 @@ ABOUT_SIZES = {
     "dropout": "dropout of embeddings and layers",
     "attention_dropout": "dropout of attention weights",
 }
+ABOUT_TUNING = "what learns beside a checkpoint: " + ", ".join(METHODS)
+ABOUT_QUANTIZE = "int8 or int4: the number format of a checkpoint whose adapter is trained"
 ABOUT_FAMILY = "a family or size (clearhead families), or a checkpoint to fine-tune, as --from"
 
 
@@ -53,12 +57,29 @@ def describe_settings(run: RunConfig) -> Iterator[SettingHelp]:
                 for part in fields(value):
                     name = f"{section}.{each.name}.{part.name}"
                     yield _setting(name, getattr(value, part.name), inner.get(part.name, ""))
+    yield from _describe_tuning(run)
     yield from _describe_model(run)
+
+
+def _describe_tuning(run: RunConfig) -> Iterator[SettingHelp]:
+    """The settings of the run's tuning, or of LoRA, and those that only other kinds have."""
+    yield _setting("tune", run.tune, ABOUT_TUNING)
+    own = run.tune or Lora()
+    seen = {}
+    for kind in (type(own), *Tuning.kinds().values()):
+        comments = field_comments(kind)
+        for each in fields(kind):
+            if each.name not in seen:
+                value = getattr(own, each.name, getattr(kind(), each.name))
+                only = "" if kind is type(own) else f"{kind.__name__}: "
+                seen[each.name] = _setting(f"tune.{each.name}", value, only + comments.get(each.name, ""))
+    yield from seen.values()
 
 
 def _describe_model(run: RunConfig) -> Iterator[SettingHelp]:
     name = str(run.model.get("family"))
     yield _setting("model.family", name, ABOUT_FAMILY)
+    yield _setting("model.quantize", run.model.get("quantize"), ABOUT_QUANTIZE)
     for word, sentence in ABOUT_SIZES.items():
         yield _setting(f"model.{word}", run.model.get(word), sentence)
     family, config = family_and_config(name)

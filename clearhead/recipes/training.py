@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..bundle import Bundle, load
+from ..bundle import Bundle, is_adapter, load
 from ..data import InMemorySource, Source, detect_schemas, read_rows, read_splits, split_of
 from ..errors import InputError, TrainError, one_line, quoted
 from ..store import write_file_atomically
@@ -78,6 +78,8 @@ def train(
             raise TrainError(f"training stopped at step {result.step}: {result.reason}")
         trained = prepared.bundle
         trained.model.eval()
+        if not is_adapter(trained):  # other weights than those that were loaded
+            trained.loaded_from = None if out is None else str(out)
         trained.scores = validation_scores(folder, result)
     return trained
 

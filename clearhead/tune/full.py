@@ -10,7 +10,7 @@ from ..nn import TransformerModel
 from .names import ModelNames
 from .tuning import Attachment, Tuning
 
-FEW = 0.2  # of all numbers; biases or a head alone take larger steps than a whole model
+FEW_NUMBERS = 0.2  # of all numbers; biases or a head alone take larger steps than a whole model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Full(Tuning):
 
     unit: ClassVar[str] = "module"
 
-    targets: str | tuple[str, ...] = "*"
+    targets: str | tuple[str, ...] = "*"  # patterns of parameters that learn
     exclude: tuple[str, ...] = ()  # patterns of parameters that stay as they are
 
     @property
@@ -31,7 +31,7 @@ class Full(Tuning):
         return True
 
     def rate_for(self, share: float) -> float:
-        return 1.0 if share > FEW else 10.0
+        return 1.0 if share > FEW_NUMBERS else 10.0
 
     def attach(self, model: TransformerModel, names: ModelNames, seed: int) -> Attachment:
         patterns = (self.targets,) if isinstance(self.targets, str) else self.targets

@@ -23,8 +23,8 @@ class IA3(Tuning):
 
     rate: ClassVar[float] = 60.0
 
-    targets: str | tuple[str, ...] = "*.{attn,cross}.{k,v}"
-    feedforward: str | tuple[str, ...] = "*.ff.down"  # () for none
+    targets: str | tuple[str, ...] = "*.{attn,cross}.{k,v}"  # layers whose outputs are multiplied
+    feedforward: str | tuple[str, ...] = "*.ff.down"  # layers whose inputs are multiplied; () for none
 
     def attach(self, model: TransformerModel, names: ModelNames, seed: int) -> Attachment:
         outputs = find_targets(model, self.targets, names.modules, "IA3") if self.targets else []

@@ -38,17 +38,17 @@ class Lora(Tuning):
 
     rate: ClassVar[float] = 10.0
 
-    rank: Count = 8
+    rank: Count = 8  # width of the narrow matrices
     alpha: Positive = 16.0  # the sum is scaled by alpha / rank
-    targets: str | tuple[str, ...] = ALL_LINEAR
+    targets: str | tuple[str, ...] = ALL_LINEAR  # patterns of linear layers; all-linear: those of the blocks
     exclude: tuple[str, ...] = ()  # patterns of layers that `targets` names and that are left out
     scaling: Literal["rank", "sqrt-rank"] = "rank"  # sqrt-rank: alpha / sqrt(rank) (rsLoRA)
-    variant: Literal["lora", "dora"] = "lora"
+    variant: Literal["lora", "dora"] = "lora"  # dora: rows of the sum have lengths that are learned
     # down is drawn uniformly or normally and up is zero; principal: the largest singular directions
     start: LoraStart = "zero"
     dropout: Rate = 0.0  # on the input of the narrow matrices
     rank_pattern: tuple[tuple[str, Count], ...] = ()  # other ranks, by pattern; the first that matches
-    alpha_pattern: tuple[tuple[str, Positive], ...] = ()
+    alpha_pattern: tuple[tuple[str, Positive], ...] = ()  # other alphas, by pattern
     bias: Literal["none", "all", "lora_only"] = "none"  # which biases of the model learn, too
 
     def rank_of(self, names: Sequence[str]) -> int:

@@ -85,6 +85,7 @@ def _addresses(model: TransformerModel, known: Mapping[str, nn.Module]) -> dict[
 
 
 def _nearest_name(pattern: str, names: Sequence[str]) -> str:
-    """The nearest name; of a short pattern, the nearest ends of names."""
-    ends = {".".join(name.split(".")[-(pattern.count(".") + 1) :]) for name in names}
-    return nearest(pattern, ends)
+    """The nearest name; of a short pattern, or one for all layers, the nearest ends of names."""
+    end = pattern.lstrip("*.")
+    ends = {".".join(name.split(".")[-(end.count(".") + 1) :]) for name in names}
+    return nearest(end, ends)

@@ -44,7 +44,7 @@ class Prompt(Tuning):
     unit: ClassVar[str] = "embedding"
     rate: ClassVar[float] = 100.0
 
-    length: VirtualLength = 20
+    length: VirtualLength = 20  # number of virtual tokens
     start: VirtualStart = "tokens"  # embeddings of random tokens, or small random numbers
 
     def attach(self, model: TransformerModel, names: ModelNames, seed: int) -> Attachment:
@@ -68,7 +68,8 @@ class Prefix(Tuning):
     unit: ClassVar[str] = "attention layer"
     rate: ClassVar[float] = 30.0
 
-    length: VirtualLength = 20
+    length: VirtualLength = 20  # number of virtual tokens
+    # of a model with encoder and decoder: which attention has its own
     parts: tuple[Literal["encoder", "decoder", "cross"], ...] = ("encoder", "decoder", "cross")
     start: VirtualStart = "tokens"  # keys and values of random tokens, or small random numbers
 

@@ -25,7 +25,7 @@ __all__ = ["read_modules", "read_parameters", "read_tuning", "unused_tensors", "
 
 
 @dataclass(frozen=True)
-class Method:
+class PeftMethod:
     """How one method of PEFT is stored."""
 
     value: type[Tuning]
@@ -34,11 +34,11 @@ class Method:
     state: Callable[[AdapterFiles, TransformerModel, AttachedTuning, ModelNames], StateDict]
 
 
-METHODS = {
-    "LORA": Method(Lora, lora.write_lora, lora.lora_tuning, lora.lora_state),
-    "IA3": Method(IA3, ia3.write_ia3, ia3.ia3_tuning, ia3.ia3_state),
-    "PREFIX_TUNING": Method(Prefix, virtual.write_prefix, virtual.prefix_tuning, virtual.prefix_state),
-    "PROMPT_TUNING": Method(Prompt, virtual.write_prompt, virtual.prompt_tuning, virtual.prompt_state),
+PEFT_METHODS = {
+    "LORA": PeftMethod(Lora, lora.write_lora, lora.lora_tuning, lora.lora_state),
+    "IA3": PeftMethod(IA3, ia3.write_ia3, ia3.ia3_tuning, ia3.ia3_state),
+    "PREFIX_TUNING": PeftMethod(Prefix, virtual.write_prefix, virtual.prefix_tuning, virtual.prefix_state),
+    "PROMPT_TUNING": PeftMethod(Prompt, virtual.write_prompt, virtual.prompt_tuning, virtual.prompt_state),
 }
 
 
@@ -46,7 +46,7 @@ def write_peft(
     model: TransformerModel, attached: AttachedTuning, names: ModelNames, task_type: str | None
 ) -> AdapterFiles:
     """Raises `UnsupportedError`, with the reason, for what PEFT has no format for."""
-    method = next((m for m in METHODS.values() if isinstance(attached.value, m.value)), None)
+    method = next((m for m in PEFT_METHODS.values() if isinstance(attached.value, m.value)), None)
     if method is None or not names.table:
         raise UnsupportedError(f"PEFT has no format for {type(attached.value).__name__}")
     files = method.write(model, attached, names, task_type)
@@ -60,11 +60,11 @@ def write_peft(
     return AdapterFiles(config, {**files.tensors, **stored})
 
 
-def _method(files: AdapterFiles) -> Method:
+def _method(files: AdapterFiles) -> PeftMethod:
     kind = files.config.get("peft_type")
-    method = METHODS.get(kind) if isinstance(kind, str) else None
+    method = PEFT_METHODS.get(kind) if isinstance(kind, str) else None
     if method is None:
-        known = ", ".join(METHODS)
+        known = ", ".join(PEFT_METHODS)
         raise LoadError(f"the adapter is PEFT's {quoted(kind)}, which is not supported; supported: {known}")
     return method
 
