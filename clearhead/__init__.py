@@ -9,19 +9,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .bundle import Bundle, build, from_pretrained, load, save, tune
+    from .bundle import Bundle, build, from_pretrained, load, save, together, tune
     from .families import families
     from .recipes import train
     from .spec import Spec
 
 __version__ = "0.1.0"
-__all__ = ["load", "from_pretrained", "save", "build", "train", "tune", "families", "Bundle", "Spec"]
+__all__ = [
+    "load",
+    "from_pretrained",
+    "save",
+    "build",
+    "train",
+    "tune",
+    "together",
+    "families",
+    "Bundle",
+    "Spec",
+]
 
 _PACKAGES = {
     "load": ".bundle",
     "from_pretrained": ".bundle",
     "save": ".bundle",
     "build": ".bundle",
+    "together": ".bundle",
     "families": ".families",
     "Bundle": ".bundle",
     "Spec": ".spec",

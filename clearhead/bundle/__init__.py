@@ -1,6 +1,7 @@
 """Bundles: a folder, a name or a spec in; a model with everything that belongs to it out."""
 
 from .ablation import ablations
+from .adapter_batches import Together, together
 from .adapters import adapter_weights, base_of_adapter, is_adapter, is_peft
 from .building import build
 from .bundle import Bundle
@@ -17,10 +18,10 @@ from .specs import spec_of
 from .tuning import copy_tuning, model_names, quantized_precision, tune
 
 __all__ = [
-    "Bundle", "Report", "build", "load", "from_pretrained", "save", "tune",
+    "Bundle", "Report", "build", "load", "from_pretrained", "save", "tune", "together",
     # for the other packages
     "ablations", "apply_edits", "parse", "text_generator", "open_mapped", "spec_of", "Guess", "Prediction",
     "saved_weights", "stored_labels", "count_cut", "DEFAULT_POOLING", "POOLS", "question_of_choice",
     "with_head", "copy_tuning", "quantized_precision", "model_names", "adapter_weights", "is_adapter",
-    "is_peft", "base_of_adapter",
+    "is_peft", "base_of_adapter", "Together",
 ]  # fmt: skip

@@ -57,7 +57,7 @@ UNBUILDABLE = (
 
 
 def load(
-    name: str | Path,
+    name: str | Path | Bundle,
     *,
     dtype: torch.dtype | str | None = None,
     device: str | None = None,
@@ -77,8 +77,9 @@ def load(
     """Load a checkpoint as a bundle, ready for inference. A local path never accesses the network.
 
     `name` may be the folder of an adapter (of `ch.tune`, of PEFT or of the library adapters): its base is
-    found on this machine. `adapter` is such a folder, to be put over the model `name`; that these are the
-    weights it was trained over is checked, unless `any_base` is set.
+    found on this machine. `adapter` is such a folder, to be put over the model `name`, which may be a bundle
+    in memory: its weights are shared, and stay as they are. That these are the weights the adapter was
+    trained over is checked, unless `any_base` is set.
 
     `dtype` None keeps the stored one. `device` is "cpu", "cuda", "cuda:1", "mps", or "auto": the best one
     that is there. `precision` prepares the model for fast inference on this CPU,
@@ -93,6 +94,13 @@ def load(
     have them; any other missing one is an error.
     `torch_dtype` and `device_map`, as transformers calls them, are understood as dtype and device.
     """
+    if isinstance(name, Bundle):
+        given = (dtype, device, precision, quantize, cache_precision, edit, head, labels, *theirs.values())
+        if adapter is None or keep or allow_missing or any(each is not None for each in given):
+            raise InputError(
+                "a bundle in memory is loaded with an adapter alone: load(bundle, adapter=FOLDER)"
+            )
+        return _over_bundle(name, adapter, any_base=any_base, seed=seed)
     dtype, device = their_arguments(theirs, dtype, device)
     number = as_dtype(dtype)
     device = None if device is None else choose_device(device)
@@ -185,6 +193,24 @@ def _open(
     if over is not None:
         check_base(bundle, over, any_base=any_base)
     return bundle, over
+
+
+def _over_bundle(bundle: Bundle, adapter: str | Path, *, any_base: bool, seed: int) -> Bundle:
+    """An adapter over a bundle in memory, whose weights are shared."""
+    if bundle.tuning is not None:
+        raise InputError("the bundle has an adapter already: load the other one over bundle.base")
+    over = read_adapter_folder(_adapter_path(adapter))
+    check_base(bundle, over, any_base=any_base)
+    head, labels = head_of(over)
+    asked = edit_of(over)
+    if asked != bundle.edits:
+        raise InputError(f"the adapter was trained under the edits {asked}, the bundle has {bundle.edits}")
+    fits = head in (None, bundle.task) and (labels is None or list(bundle.labels.values()) == labels)
+    base = bundle if fits else with_head(bundle, head, labels, seed=seed, share=True)
+    result = with_adapter(base, over)
+    if over.tokenizer is not None:
+        result.tokenizer = over.tokenizer
+    return result
 
 
 def _adapter_path(adapter: str | Path) -> Path:

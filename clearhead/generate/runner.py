@@ -154,6 +154,8 @@ class DecoderRunner(Runner):
             self._encoder_output = replace(
                 output, x_BTD=x, segment_BT=segment, rows_per_source=rows_per_source
             )
+        if self._model.row_order is not None:
+            self._model.row_order.reorder(rows_R)
         if self._cache is not None:
             self._cache.reorder(rows_R, sources)
         else:

@@ -9,7 +9,7 @@ A generator is made for one call, or for several with the same settings: setting
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeGuard
@@ -70,6 +70,8 @@ class TextGenerator:
             raise InputError("this model cannot generate text: it has no decoder with a head over tokens")
         tower, head = decoder
         self.model, self.tokenizer, self.vocab = model, tokenizer, head.vocab
+        # Another tree of the model for each batch, by the numbers of its prompts: rows with adapters.
+        self.model_of: Callable[[Sequence[int]], TransformerModel] | None = None
         parsed, notes = GenerationSettings.read(defaults or {}, settings)
         self.settings = drop_unknown_ids(parsed, head.vocab)
         self.notes = self._settings_notes = tuple(notes)
@@ -155,7 +157,7 @@ class TextGenerator:
         """An answer to each text or chat."""
         rows = self.encode_prompts(prompts)
         results = self.generate_batch(rows, batch, alternatives=alternatives, record=record)
-        return [self._answer(*pair) for pair in zip(prompts, results, strict=True)]
+        return [self.answer_of(*pair) for pair in zip(prompts, results, strict=True)]
 
     def stream(self, prompt: PromptLike) -> Iterator[str]:
         """Pieces of the answer to one prompt, as they are generated."""
@@ -176,7 +178,8 @@ class TextGenerator:
         if rest := cutter.feed(detokenizer.end()) + cutter.end():
             yield rest
 
-    def _answer(self, prompt: PromptLike, result: GenerationResult) -> Answer:
+    def answer_of(self, prompt: PromptLike, result: GenerationResult) -> Answer:
+        """What was generated for one prompt, as text."""
         text = prompt if isinstance(prompt, str) else str(prompt[-1].get("content", ""))
         answers = [
             Answer(text, self._text(h), self._tokens(h, alternatives), h.score, h.reason)
@@ -306,7 +309,7 @@ class TextGenerator:
         first_ids = ids_BT.shape[1] if start is None else start.shape[1]
         self._check_memory(len(ids_BT), first_ids + max(limits))
         return generate(
-            self.model,
+            self.model if self.model_of is None else self.model_of(requests),
             Prompt(ids_BT.to(device), real_BT.to(device), start),
             limit=limits,
             strategy=strategy,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +19,11 @@ from .cache_precision import CachePrecision, from_stored, to_stored
 
 KV = tuple[Tensor, Tensor]
 State = tuple[Tensor, ...]  # batch first; its size does not depend on the length of the text
+
+
+class RowOrder(Protocol):
+    def reorder(self, rows: Tensor) -> None:
+        """Select the given batch rows, in that order."""
 
 
 class LayerCache:

@@ -115,7 +115,7 @@ class LatentAttention(SelfAttention):
         if ctx.cache is not None and self.kernel.cache_kind == "keys":
             k_rotated, latent = ctx.cache.append(k_rotated, latent)
         view = ctx.view.restrict(self.rule)
-        few = view.queries < view.keys and ctx.prefix is None
+        few = view.queries < view.keys and ctx.prefix is None and not self.kv_up.differs_by_row
         if few and isinstance(self.kernel, SoftmaxKernel):
             return self._attend_latent(q, q_rotated, latent, k_rotated, view, ctx)
         up = split_heads(self.kv_up(latent[:, 0]), self.plain + self.value_dim)

@@ -49,6 +49,7 @@ class InitDistribution:
 
 class LinearLayer(nn.Linear):
     product: LayerProduct | None = None
+    differs_by_row: bool = False  # whether each row of a batch is multiplied by a matrix of its own
 
     def reset_parameters(self) -> None:
         """Left empty on purpose."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..errors import InputError, SpecError, UnsupportedError
 from ..spec import Spec
 from .argument_names import own_names
-from .cache import Cache
+from .cache import Cache, RowOrder
 from .cache_precision import CachePrecision
 from .context import States
 from .experts import Experts
@@ -134,6 +134,7 @@ class TransformerModel(nn.Module):
     head: nn.Module | None
     second: nn.Module | None
     cache_precision: CachePrecision = "float32"  # of the keys and values in a new cache
+    row_order: RowOrder | None = None  # of one run: what belongs to its rows, and moves with them
 
     @property
     def stacks(self) -> dict[str, Stack]:

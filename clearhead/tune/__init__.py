@@ -19,6 +19,7 @@ from .linear import TunedLinear, TunedLogits, WithAdapter
 from .lora import Lora, LoraAdapter
 from .merging import merged_model
 from .names import ModelNames
+from .row_adapters import SharedAdapters
 from .targets import ALL_LINEAR, block_layers, linear_layers
 from .tree import second_tree
 from .tuning import AttachedTuning, TunedModel, Tuning, attach_tuning
@@ -27,7 +28,8 @@ from .virtual import Prefix, Prompt
 __all__ = [
     "Tuning", "Lora", "IA3", "Prefix", "Prompt", "Full",
     # for the other packages
-    "AttachedTuning", "ModelNames", "TunedModel", "attach_tuning", "merged_model", "second_tree",
+    "AttachedTuning", "ModelNames", "SharedAdapters", "TunedModel", "attach_tuning", "merged_model",
+    "second_tree",
     "ALL_LINEAR", "block_layers", "linear_layers", "WithAdapter", "TunedLinear", "TunedLogits", "LoraAdapter",
     "AdapterFiles", "adapter_state", "adapter_tuning", "kept_tensors", "saved_parameters", "write_adapter",
 ]  # fmt: skip

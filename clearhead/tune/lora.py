@@ -170,6 +170,18 @@ class LoraAdapter(LayerAdapter):
         self._lengths = None
         return super().train(mode)
 
+    def factors(self) -> list[tuple[Tensor, Tensor]]:
+        """Pairs of `down` and scaled `up`, whose products add up to what is added to the matrix."""
+        pairs = [(self.down.detach(), self.scale * self.up.detach())]
+        if self.start_down is not None and self.start_up is not None:
+            pairs.append((self.start_down, -self.scale * self.start_up))
+        return pairs
+
+    def length_ratio(self, layer: LinearLayer | TokenLogits) -> Tensor:
+        """Of DoRA: by how much each row of the sum is stretched."""
+        assert self.magnitude is not None
+        return self.magnitude.detach() / self._row_lengths(layer)
+
     def delta(self) -> Tensor:
         """What is added to the matrix of the layer, (O, I)."""
         sum_OI = self.up @ self.down
