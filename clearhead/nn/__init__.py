@@ -21,7 +21,7 @@ from .doctor import check_mask
 from .embed import Embed, Embedding, TokenEmbedding, Tokens
 from .encoder_decoder import EncoderDecoder, EncoderDecoderModel, SameInput, SameInputModel
 from .experts import ExpertGroups, Experts, MixtureOfExperts, Router, RouterCall, RouterModule
-from .feedforward import MLP, Activation, FeedForward, Gated
+from .feedforward import ACTIVATIONS, MLP, Activation, FeedForward, Gated
 from .heads import Head, TokenHead, TokenLogits, Transform, WordHead
 from .init import FanIn, Init, Normal, ResidualNormal, Xavier, initialise
 from .kernels import (
@@ -116,8 +116,8 @@ __all__ = [
     "MixtureOfExperts", "RouterModule", "RouterCall", "LatentAttention", "BlockOrder",
     "MultiHead", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "is_identity", "Context",
     "States", "CallShape", "DeviceType", "HiddenShape", "PartCost", "PositionCost", "linear_cost",
-    "count_steps", "matmul_cost", "generator", "TokenEmbedding", "Activation", "FeedForward", "Head",
-    "TokenLogits", "WordHead", "initialise", "Pool", "pool_states", "LinearLayer", "Given", "waves",
+    "count_steps", "matmul_cost", "generator", "TokenEmbedding", "ACTIVATIONS", "Activation", "FeedForward",
+    "Head", "TokenLogits", "WordHead", "initialise", "Pool", "pool_states", "LinearLayer", "Given", "waves",
     "Stretch", "Stack", "PrefixModule", "PromptModule", "VirtualLength", "Dropout", "training_linear",
     "CACHE_PRECISIONS", "STEP_BYTES", "CachePrecision", "check_cache_precision", "from_stored", "to_stored",
 ]  # fmt: skip

@@ -32,6 +32,18 @@ METHODS = {
     "pissa": _lora(
         "as lora, beginning with the largest singular directions of the weights", start="principal"
     ),
+    "adapter": Method(
+        "two narrow layers behind each sub-layer (Houlsby): --reduction, --targets",
+        {"kind": "Bottleneck", "reads": "output", "targets": ["*.{attn,cross,ff}"]},
+    ),
+    "pfeiffer": Method(
+        "two narrow layers behind each feed-forward layer",
+        {"kind": "Bottleneck", "reads": "sum", "targets": ["*.ff"]},
+    ),
+    "parallel": Method(
+        "two narrow layers beside each feed-forward layer, scaled by 4",
+        {"kind": "Bottleneck", "reads": "input", "targets": ["*.ff"], "reduction": 2, "scale": 4.0},
+    ),
     "prefix": Method("learned keys and values before the text in every layer: --length", {"kind": "Prefix"}),
     "prompt": Method("learned vectors before the text: --length", {"kind": "Prompt"}),
     "ia3": Method("a learned factor for each key, value and hidden number", {"kind": "IA3"}),
@@ -39,7 +51,7 @@ METHODS = {
     "head": Method("the head alone", {"kind": "Full", "targets": ["head.*"]}),
     "full": Method("all weights, as a model of its own", {"kind": "Full", "targets": ["*"]}),
 }
-PATTERN_FIELDS = ("rank_pattern", "alpha_pattern")  # may be given as {pattern: value}
+PATTERN_FIELDS = ("rank_pattern", "alpha_pattern", "reduction_pattern")  # may be given as {pattern: value}
 
 
 def parse_tuning(section: Any) -> Tuning | None:

@@ -11,6 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from .bottleneck import Bottleneck
 from .files import AdapterFiles
 from .formats import adapter_state, adapter_tuning, kept_tensors, saved_parameters, write_adapter
 from .full import Full
@@ -26,7 +27,7 @@ from .tuning import AttachedTuning, TunedModel, Tuning, attach_tuning
 from .virtual import Prefix, Prompt
 
 __all__ = [
-    "Tuning", "Lora", "IA3", "Prefix", "Prompt", "Full",
+    "Tuning", "Lora", "Bottleneck", "IA3", "Prefix", "Prompt", "Full",
     # for the other packages
     "AttachedTuning", "ModelNames", "SharedAdapters", "TunedModel", "attach_tuning", "merged_model",
     "second_tree",

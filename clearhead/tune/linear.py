@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..nn import LinearLayer, TokenLogits
+from .tree import take_over
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -47,9 +48,7 @@ class WithAdapter(nn.Module):
 
     def put_around(self, layer: LinearLayer | TokenLogits, adapter: LayerAdapter) -> None:
         """Become the layer, with its weights and all that it has, and the adapter."""
-        nn.Module.__init__(self)
-        self.__dict__.update({key: x for key, x in vars(layer).items() if not key.startswith("_")})
-        self._parameters, self._modules = dict(layer._parameters), dict(layer._modules)
+        take_over(self, layer)
         self._plain = (layer,)  # in a tuple, which makes it no module of the tree
         self.kind = adapter.kind
         self.add_module(adapter.kind, adapter.train(layer.training))

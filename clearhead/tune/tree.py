@@ -47,6 +47,15 @@ def second_tree(model: ModelT) -> ModelT:
     return clone
 
 
+def take_over(module: nn.Module, other: nn.Module) -> None:
+    """Make a new module of a derived class the other one, with its parameters, parts and attributes."""
+    nn.Module.__init__(module)
+    module.__dict__.update({key: x for key, x in vars(other).items() if not key.startswith("_")})
+    module._parameters, module._modules = dict(other._parameters), dict(other._modules)
+    module._buffers = dict(other._buffers)
+    module._non_persistent_buffers_set = set(other._non_persistent_buffers_set)
+
+
 def replace_modules(model: nn.Module, changes: Mapping[nn.Module, nn.Module]) -> None:
     """Put the new modules wherever the tree has the old ones: a shared layer is in several places."""
     for parent in list(model.modules()):
