@@ -17,7 +17,9 @@ from clearhead.nn.feedforward import ACTIVATIONS, FeedForward
 from clearhead.nn.heads import Head
 from clearhead.nn.init import Init
 from clearhead.nn.kernels import AttentionKernel
+from clearhead.nn.kernels.features import FeatureKernel
 from clearhead.nn.kernels.kernel import Need
+from clearhead.nn.kernels.linformer import _Linformer
 from clearhead.nn.model import Model
 from clearhead.nn.norm import Norm
 from clearhead.nn.positions import Positions
@@ -247,6 +249,8 @@ def _virtual_tokens(narrow: cn.Tokens, latent: dict[str, object]) -> dict[str, d
     made["prompt"] = {"virtual": prompt}
     made["prompt-window"] = {"virtual": prompt, "block": block(attention=attention(window=(2, 1)))}
     made["prompt-narrow-table"] = {"virtual": prompt, "embed": replace(narrow, types=2)}
+    first = replace(narrow, order="project-positions-norm-dropout")
+    made["prompt-projected-first"] = {"virtual": prompt, "embed": first}
     made["prompt-relative"] = {"virtual": prompt, "positions": sample(cn.RelativeBuckets)}
     made["prefix"] = {"virtual": prefix}
     made["prefix-rope-window"] = {"virtual": prefix, "positions": cn.Rope(),
@@ -401,3 +405,40 @@ def routed_as(model: torch.nn.Module, *inputs: torch.Tensor, **more: object) -> 
     with torch.no_grad():
         run(model, *inputs, tap=record.tap("*.routing"), **more)
     return cn.Tap("*.routing", lambda address, x: record[address].type_as(x))
+
+
+# What an amount on all scores of a row does change: features are no scores, pressed keys have it many times.
+NO_SOFTMAX_OF_SCORES = (FeatureKernel, _Linformer)
+
+
+def has_no_effect(spec: Model, name: str) -> bool:
+    """Whether a parameter is the bias of keys, where that adds the same amount to every score of a row."""
+    return _is_key_bias(name) and _scores_ignore_key_bias(spec, name)
+
+
+def _positions(spec: Model, name: str) -> cn.Positions:
+    """The position scheme of the layer that a parameter belongs to."""
+    side, _, layer, *_ = name.split(".")
+    tower = spec.tower_fields[side]
+    return tower.pattern[int(layer) % len(tower.pattern)].positions or tower.positions
+
+
+def _is_key_bias(name: str) -> bool:
+    return name.endswith((".k.bias", *(f".positions.k.{i}.bias" for i in range(DEPTH))))
+
+
+def _scores_ignore_key_bias(spec: Model, name: str) -> bool:
+    """q.(k + b) adds q.b to every score of a row alike, unless something acts between bias and softmax."""
+    if ".positions." in name:  # of distances
+        return True
+    prefixes = [node for node in spec.nodes() if isinstance(node, cn.PrefixTokens)]
+    if any(p.cross if ".cross." in name else True for p in prefixes):  # whose keys have no such bias
+        return False
+    positions = _positions(spec, name)
+    by_distance = isinstance(positions, cn.Disentangled) and "p2c" in positions.terms
+    turned = ".cross." not in name and (isinstance(positions, cn.Rope) or by_distance)
+    capped = any(isinstance(n, cn.Softmax) and (n.cap or n.sink) for n in spec.nodes())
+    normed = any(isinstance(n, cn.Attention) and n.qk_norm for n in spec.nodes())
+    module = spec.empty().get_submodule(name.removesuffix(".k.bias"))
+    otherwise = isinstance(module.kernel, NO_SOFTMAX_OF_SCORES)
+    return not (turned or capped or normed or otherwise)

@@ -28,9 +28,13 @@ class Embed(Spec):
     def table_width(self, width: int) -> int:
         return width
 
+    def vector_width(self, width: int) -> int:
+        """The width of the vectors that are looked up, before `complete`."""
+        return self.table_width(width)
+
     def table_widths(self, width: int) -> tuple[int, ...]:
         """The widths of the token tables, in the order of the ids."""
-        return (self.table_width(width),)
+        return (self.vector_width(width),)
 
     def build(self, width: int) -> Embedding:
         raise NotImplementedError
@@ -104,8 +108,8 @@ class Tokens(Embed):
     def table_width(self, width: int) -> int:
         return width if "project-positions" in self.order else self.factor or width
 
-    def table_widths(self, width: int) -> tuple[int, ...]:
-        return (self.factor or width,)
+    def vector_width(self, width: int) -> int:
+        return self.factor or width
 
     def example(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
         return torch.randint(0, self.vocab, (batch, length), generator=generator)

@@ -70,7 +70,7 @@ class PromptTokens(VirtualTokens):
         return PromptModule(self, stack.spec)
 
     def cost(self, tower: Tower) -> PartCost:
-        return PartCost(parameters=self.length * tower.embed.table_width(tower.width))
+        return PartCost(parameters=self.length * tower.embed.vector_width(tower.width))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +194,7 @@ class VirtualTokensModule(nn.Module):
 class PromptModule(VirtualTokensModule):
     def __init__(self, spec: PromptTokens, tower: Tower) -> None:
         super().__init__()
-        self.table = nn.Parameter(torch.empty(spec.length, tower.embed.table_width(tower.width)))
+        self.table = nn.Parameter(torch.empty(spec.length, tower.embed.vector_width(tower.width)))
 
     def begin(self, x_BTD: Tensor, rule: Mask, types_BT: Tensor | None, embed: Embedding) -> Beginning:
         segment_BT, packed = rule.segments(), _is_packed(rule)

@@ -2,7 +2,8 @@
 
 A pattern is a glob with braces over our addresses (`*.attn.{q,v}`, `tower.blocks.{0,1}`) or over the names
 of the checkpoint's modules (`q_proj`, `self_attn.q_proj`, `encoder.layer.3.*`); the name of a module stands
-for all linear layers in it. `all-linear` stands for those of the blocks, without experts and routers.
+for all linear layers in it. `all-linear` stands for those of the blocks, without experts, routers and the
+gates of shared experts.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ def linear_layers(model: TransformerModel) -> dict[str, LinearLayer | TokenLogit
 
 
 def block_layers(model: TransformerModel) -> list[str]:
-    """The addresses of the linear layers of the blocks, without those of experts and their routers."""
+    """The addresses of the linear layers of the blocks, without those of experts and what weights them."""
     apart = {layer for module in model.modules() for layer in _expert_layers(module)}
     return [name for name, layer in linear_layers(model).items() if ".blocks." in name and layer not in apart]
 
 
 def _expert_layers(module: nn.Module) -> Iterator[nn.Module]:
     if isinstance(module, MixtureOfExperts):
-        for part in (*module.experts, module.router):
-            yield from part.modules()
+        for part in (*module.experts, module.router, module.shared_gate):
+            yield from () if part is None else part.modules()
 
 
 def find_targets(model: TransformerModel, targets: Targets, theirs: TheirNames, what: str) -> list[str]:

@@ -6,7 +6,7 @@ prefix as their keys and values, a prompt as their embeddings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -49,6 +49,7 @@ class Prompt(Tuning):
 
     def attach(self, model: TransformerModel, names: ModelNames, seed: int) -> Attachment:
         name, stack = next(iter(model.stacks.items()))
+        _require_none(model, [name])
         spec = _put_before(model, {name: PromptTokens(length=self.length)})
         module = stack.virtual
         assert isinstance(module, PromptModule)
@@ -84,6 +85,7 @@ class Prefix(Tuning):
             cross = self.length if "cross" in self.parts else 0
             if cross and "decoder" not in stacks:
                 raise InputError("Prefix.parts has cross without decoder; name both, or leave cross out")
+        _require_none(model, stacks)
         kinds: dict[str, VirtualTokens] = {
             name: PrefixTokens(length=self.length, cross=cross if _attends_to_encoder(stack) else 0)
             for name, stack in stacks.items()
@@ -108,6 +110,12 @@ def _attention_layers(stacks: dict[str, Stack], cross: int) -> Iterator[str]:
             yield f"{name}.blocks.{i}.attn"
             if cross and _attends_to_encoder(stack):
                 yield f"{name}.blocks.{i}.cross"
+
+
+def _require_none(model: TransformerModel, names: Iterable[str]) -> None:
+    for name in names:
+        if (own := model.stacks[name].spec.virtual) is not None:
+            raise InputError(f"the {name} has {type(own).__name__} already; a tower has virtual tokens once")
 
 
 def _put_before(model: TransformerModel, kinds: dict[str, VirtualTokens]) -> Any:

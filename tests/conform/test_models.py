@@ -12,7 +12,6 @@ from tolerance import assert_close
 from zoo import (
     BARE,
     DECODERS,
-    DEPTH,
     ENCODERS,
     EVERY,
     HEADED,
@@ -20,6 +19,7 @@ from zoo import (
     SINGLES,
     VOCAB,
     assert_same_bits,
+    has_no_effect,
     ids,
     routed_as,
     run,
@@ -27,13 +27,8 @@ from zoo import (
 
 from clearhead import nn as cn
 from clearhead.errors import InputError
-from clearhead.nn.kernels.features import FeatureKernel
-from clearhead.nn.kernels.linformer import _Linformer
 from clearhead.nn.model import Model
 from clearhead.spec import Spec
-
-# What an amount on all scores of a row does change: features are no scores, pressed keys have it many times.
-NO_SOFTMAX_OF_SCORES = (FeatureKernel, _Linformer)
 
 every = pytest.mark.parametrize("spec", EVERY.values(), ids=EVERY)
 singles = pytest.mark.parametrize("spec", SINGLES.values(), ids=SINGLES)
@@ -129,7 +124,7 @@ def test_every_parameter_gets_gradient(spec: Model) -> None:
         if name.endswith(("positions.table.weight", "embed.table.weight")):
             used = parameter.grad.abs().sum(1) > 0
             assert used.any(), name
-        elif _is_key_bias(name) and _scores_ignore_key_bias(spec, name):
+        elif has_no_effect(spec, name):
             assert parameter.grad.abs().max() < 1e-9, name  # the same amount on every score of a row
         else:
             assert parameter.grad.abs().max() > 1e-9, name
@@ -141,34 +136,6 @@ def keeps_state(part: torch.nn.Module) -> bool:
 
 def _has_types(spec: Model) -> bool:
     return isinstance(spec, cn.SingleStack) and any(getattr(n, "types", 0) for n in spec.nodes())
-
-
-def _positions(spec: Model, name: str) -> cn.Positions:
-    """The position scheme of the layer that a parameter belongs to."""
-    side, _, layer, *_ = name.split(".")
-    tower = spec.tower_fields[side]
-    return tower.pattern[int(layer) % len(tower.pattern)].positions or tower.positions
-
-
-def _is_key_bias(name: str) -> bool:
-    return name.endswith((".k.bias", *(f".positions.k.{i}.bias" for i in range(DEPTH))))
-
-
-def _scores_ignore_key_bias(spec: Model, name: str) -> bool:
-    """q.(k + b) adds q.b to every score of a row alike, unless something acts between bias and softmax."""
-    if ".positions." in name:  # of distances
-        return True
-    prefixes = [node for node in spec.nodes() if isinstance(node, cn.PrefixTokens)]
-    if any(p.cross if ".cross." in name else True for p in prefixes):  # whose keys have no such bias
-        return False
-    positions = _positions(spec, name)
-    by_distance = isinstance(positions, cn.Disentangled) and "p2c" in positions.terms
-    turned = ".cross." not in name and (isinstance(positions, cn.Rope) or by_distance)
-    capped = any(isinstance(n, cn.Softmax) and (n.cap or n.sink) for n in spec.nodes())
-    normed = any(isinstance(n, cn.Attention) and n.qk_norm for n in spec.nodes())
-    module = spec.empty().get_submodule(name.removesuffix(".k.bias"))
-    otherwise = isinstance(module.kernel, NO_SOFTMAX_OF_SCORES)
-    return not (turned or capped or normed or otherwise)
 
 
 @generative

@@ -1,0 +1,65 @@
+"""A tuning of every kind, with every choice it offers, and tuned models whose parameters have moved.
+
+Adapters start as nothing added, which would hide every mistake: `tuned` moves all that learns.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from clearhead import nn as cn
+from clearhead.nn.model import Model
+from clearhead.tune import IA3, Bottleneck, Full, Lora, Prefix, Prompt, Tuning, attach_tuning
+
+TUNINGS: dict[str, Tuning] = {
+    "lora": Lora(rank=3, alpha=5),
+    "lora-ff": Lora(rank=2, targets="*.ff", dropout=0.1),
+    "lora-patterns": Lora(rank=2, targets="*.blocks", rank_pattern=(("*.blocks.1", 4),),
+                          alpha_pattern=(("*.blocks.0.ff", 3.0),)),
+    "dora": Lora(rank=3, alpha=5, variant="dora", bias="lora_only"),
+    "rslora": Lora(rank=4, alpha=3, scaling="sqrt-rank", start="gaussian", bias="all"),
+    "principal": Lora(rank=2, start="principal"),
+    "ia3": IA3(targets="all-linear", feedforward=()),
+    "ia3-inputs": IA3(targets=(), feedforward="*.ff"),
+    "houlsby": Bottleneck(reduction=4, act="silu"),
+    "pfeiffer": Bottleneck(reduction=4, targets="*.ff", reads="sum", dropout=0.1),
+    "parallel": Bottleneck(reduction=2, targets="*.ff", reads="input", scale=4.0,
+                           reduction_pattern=(("*.1.ff", 3.0),)),
+    "prefix": Prefix(length=3),
+    "prompt": Prompt(length=3),
+    "full": Full(),
+    "layer": Full(targets="*.blocks.1"),
+}  # fmt: skip
+MERGED = [name for name, tuning in TUNINGS.items() if not isinstance(tuning, Bottleneck | Prefix | Prompt)]
+# Without an effect at the start: the same bits as the base.
+SILENT = [name for name, tuning in TUNINGS.items() if not isinstance(tuning, Prefix | Prompt)]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    base: cn.TransformerModel
+    model: cn.TransformerModel
+    spec: Model
+    trained: tuple[str, ...]
+
+
+def attached(spec: Model, tuning: Tuning, dtype: torch.dtype = torch.float64) -> Tuned:
+    """A model and its tuned twin over the same weights, as `ch.tune` makes them."""
+    base = spec.build(dtype=dtype)
+    made = attach_tuning(base, tuning)
+    return Tuned(base, made.model, made.spec, made.tuning.trained)
+
+
+def tuned(spec: Model, tuning: Tuning, dtype: torch.dtype = torch.float64) -> Tuned:
+    """The same, and all that learns has moved."""
+    made = attached(spec, tuning, dtype)
+    move(made.model, made.trained)
+    return made
+
+
+@torch.no_grad()
+def move(model: torch.nn.Module, names: tuple[str, ...], size: float = 0.1) -> None:
+    for name in names:
+        p = model.get_parameter(name)
+        noise = torch.randn(p.shape, generator=cn.generator(0, "move", name), dtype=torch.float64)
+        p.add_((size * noise).to(p))
