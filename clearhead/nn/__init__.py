@@ -22,6 +22,7 @@ from .embed import Embed, Embedding, TokenEmbedding, Tokens
 from .encoder_decoder import EncoderDecoder, EncoderDecoderModel, SameInput, SameInputModel
 from .experts import ExpertGroups, Experts, MixtureOfExperts, Router, RouterCall, RouterModule
 from .feedforward import ACTIVATIONS, MLP, Activation, FeedForward, Gated
+from .head_norms import HeadNorms
 from .heads import Head, TokenHead, TokenLogits, Transform, WordHead
 from .init import FanIn, Init, Normal, ResidualNormal, Xavier, initialise
 from .kernels import (
@@ -114,7 +115,7 @@ __all__ = [
     "TokenMixer", "Projection", "Positions", "PositionScheme", "BoundPositions", "Embed", "Embedding", "Init",
     # for the other packages
     "MixtureOfExperts", "RouterModule", "RouterCall", "LatentAttention", "BlockOrder",
-    "MultiHead", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "is_identity", "Context",
+    "MultiHead", "HeadNorms", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "is_identity", "Context",
     "States", "CallShape", "DeviceType", "HiddenShape", "PartCost", "PositionCost", "linear_cost",
     "count_steps", "matmul_cost", "generator", "TokenEmbedding", "ACTIVATIONS", "Activation", "FeedForward",
     "Head", "TokenLogits", "WordHead", "initialise", "Pool", "pool_states", "LinearLayer", "Given", "waves",

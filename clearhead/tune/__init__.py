@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from .bottleneck import Bottleneck
+from .energy import part_energies
 from .files import AdapterFiles
 from .formats import adapter_state, adapter_tuning, kept_tensors, saved_parameters, write_adapter
 from .full import Full
@@ -20,7 +21,9 @@ from .linear import TunedLinear, TunedLogits, WithAdapter
 from .lora import Lora, LoraAdapter
 from .merging import merged_model
 from .names import ModelNames
+from .parts import ModelPart, PairedModels, pair_models, why_not_paired
 from .row_adapters import SharedAdapters
+from .switching import SwitchedModel, switch_off
 from .targets import ALL_LINEAR, block_layers, linear_layers
 from .tree import second_tree
 from .tuning import AttachedTuning, TunedModel, Tuning, attach_tuning
@@ -32,6 +35,8 @@ __all__ = [
     "AttachedTuning", "ModelNames", "SharedAdapters", "TunedModel", "attach_tuning", "merged_model",
     "second_tree",
     "ALL_LINEAR", "block_layers", "linear_layers", "WithAdapter", "TunedLinear", "TunedLogits", "LoraAdapter",
+    "ModelPart", "PairedModels", "pair_models", "why_not_paired", "part_energies", "SwitchedModel",
+    "switch_off",
     "AdapterFiles", "adapter_state", "adapter_tuning", "kept_tensors", "saved_parameters", "write_adapter",
 ]  # fmt: skip
 

@@ -85,6 +85,8 @@ class TunedLinear(WithAdapter, LinearLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         adapter = self.adapter
+        if not x.is_contiguous():  # as in `nn.linear`: adapters that learn round as those that do not
+            x = x.contiguous()
         x = adapter.before(x)
         return adapter.after(x, super().forward(x), self)
 

@@ -1,0 +1,193 @@
+"""Switching parts of a change off: two models and parts in; the model after, with these parts as before, out.
+
+    switch_off(pair_models(base, tuned), [part, ...])
+
+The result is a tree of its own over the weights of both models, which do not change: it decodes, is traced and
+scored like any other. With all parts off it is the model before, bit for bit, and with none the model after.
+
+Shape suffixes: B batch, H heads, Q query slots, K key slots.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..nn import BlockModule, Context, Mask, Model, MultiHead, PrefixModule, Stack, TransformerModel
+from .head_slices import mixed_attention, repeated_heads, repeats_keys
+from .parts import BESIDE, STACK_PARTS, ModelPart, PairedModels, differ
+from .tree import second_tree
+
+
+class SwitchedModel(NamedTuple):
+    model: TransformerModel
+    spec: Model
+
+
+def switch_off(paired: PairedModels, off: Collection[ModelPart]) -> SwitchedModel:
+    """The model after, in which these parts, with all in them, compute as in the model before."""
+    done = {part.address for part in paired.parts if any(part.is_in(other) for other in off)}
+    done |= _sublayers_without_rest(paired, done)
+    outer = [part for part in paired.parts if part.layer is None or part.is_layer]
+    done |= {part.address for part in outer if part.is_layer and _is_all_off(paired, part, done)}
+    if all(part.address in done for part in outer):
+        model = second_tree(paired.before if done else paired.after)
+        return SwitchedModel(model, model.spec)
+    before, model = second_tree(paired.before), second_tree(paired.after)
+    for part in outer:
+        if part.layer is None and part.address in done:
+            _take(model, before, part)
+    for tower, stack in model.stacks.items():
+        _switch_layers(paired, before.stacks[tower], stack, tower, done)
+        if stack.spec is not model.spec.tower_fields[tower]:
+            model.spec = replace(model.spec, **{tower: stack.spec})  # type: ignore[arg-type]
+    return SwitchedModel(model, model.spec)
+
+
+def _sublayers_without_rest(paired: PairedModels, done: Collection[str]) -> set[str]:
+    """Sub-layers of which all heads are off, and in which nothing else differs."""
+    found = set()
+    for (tower, i, step), pair in paired.pairs.items():
+        address = f"{tower}.blocks.{i}.{step}"
+        heads = [f"{address}.heads.{h}" for h in range(pair.heads)]
+        if heads and not pair.rest_differs and all(head in done for head in heads):
+            found.add(address)
+    return found
+
+
+def _is_all_off(paired: PairedModels, layer: ModelPart, done: Collection[str]) -> bool:
+    """Whether a layer is named, or all in it that differs."""
+    if layer.address in done:
+        return True
+    inside = [part for part in paired.parts if part.is_sublayer and part.is_in(layer)]
+    pairs = [pair for (tower, i, _), pair in paired.pairs.items() if (tower, i) == (layer.tower, layer.layer)]
+    positions = any(differ(pair.before.positions, pair.after.positions) for pair in pairs)
+    return not positions and all(part.address in done for part in inside)
+
+
+def _take(model: TransformerModel, before: TransformerModel, part: ModelPart) -> None:
+    """Take a part that is in no layer from the model before, and its choice in the spec."""
+    name = part.address.rpartition(".")[2]
+    if not part.tower:
+        setattr(model, name, getattr(before, name))
+        model.spec = replace(model.spec, **{name: getattr(before.spec, name)})  # type: ignore[arg-type]
+        return
+    stack, other = model.stacks[part.tower], before.stacks[part.tower]
+    setattr(stack, name, getattr(other, name))
+    field: dict[str, Any] = {STACK_PARTS[name]: getattr(other.spec, STACK_PARTS[name])}
+    stack.spec = replace(stack.spec, **field)
+
+
+def _switch_layers(
+    paired: PairedModels, before: Stack, stack: Stack, tower: str, done: Collection[str]
+) -> None:
+    blocks: list[nn.Module] = list(stack.blocks)
+    hidden = dict[tuple[int, str], Tensor]()  # heads that see no virtual tokens, by layer and step
+    for i, (one, two) in enumerate(zip(before.blocks, stack.blocks, strict=True)):
+        assert isinstance(one, BlockModule) and isinstance(two, BlockModule)
+        address = f"{tower}.blocks.{i}"
+        for step in two.steps:
+            pair = paired.pairs[tower, i, step]
+            off = [address in done or f"{address}.{step}" in done or f"{address}.{step}.heads.{h}" in done
+                   for h in range(pair.heads or 1)]  # fmt: skip
+            if pair.prefix and any(off):
+                hidden[i, step] = torch.tensor(off)
+        if address in done:
+            blocks[i] = one
+        else:
+            blocks[i] = _mixed_block(paired, one, two, address, done)
+    stack.blocks = nn.ModuleList(blocks)
+    if hidden:
+        _hide_prefix(paired, stack, tower, hidden)
+    if isinstance(stack.virtual, PrefixModule):
+        _repeat_prefix(stack)
+
+
+def _mixed_block(
+    paired: PairedModels, before: BlockModule, after: BlockModule, address: str, done: Collection[str]
+) -> BlockModule:
+    """A copy of the layer after, with sub-layers and heads of the layer before."""
+    changes: dict[str, nn.Module | None] = {}
+    tower, _, number = address.split(".")
+    for step in after.steps:
+        pair = paired.pairs[tower, int(number), step]
+        if f"{address}.{step}" in done and pair.differs:
+            for name in (step, *(f"{step}_{each}" for each in BESIDE)):
+                changes[name] = before._modules.get(name)
+            continue
+        heads = frozenset(h for h in range(pair.heads) if f"{address}.{step}.heads.{h}" in done)
+        one, two = getattr(before, step), getattr(after, step)
+        if heads and isinstance(one, MultiHead) and isinstance(two, MultiHead):
+            changes[step] = mixed_attention(one, two, heads)
+    if not changes:
+        return after
+    mixed = copy.copy(after)
+    mixed._modules = {**after._modules, **changes}
+    return mixed
+
+
+def _hide_prefix(
+    paired: PairedModels, stack: Stack, tower: str, hidden: dict[tuple[int, str], Tensor]
+) -> None:
+    """Hide the virtual tokens from these heads; from all heads: take them away."""
+    with_prefix = [key for key, pair in paired.pairs.items() if key[0] == tower and pair.prefix]
+    if all((i, step) in hidden and bool(hidden[i, step].all()) for _, i, step in with_prefix):
+        stack.virtual, stack.spec = None, replace(stack.spec, virtual=None)
+        return
+    assert isinstance(stack.virtual, PrefixModule)
+    stack.virtual = PartlyHiddenPrefix(stack.virtual, hidden)
+
+
+def _repeat_prefix(stack: Stack) -> None:
+    """Where heads were given keys of their own, each has its virtual tokens, too."""
+    prefix = stack.virtual
+    assert isinstance(prefix, PrefixModule)
+    for step, lists in (("attn", ("keys", "values")), ("cross", ("cross_keys", "cross_values"))):
+        repeats = [repeats_keys(getattr(block, step, None)) for block in stack.blocks]
+        if not any(each > 1 for each in repeats):
+            continue
+        for name in lists:
+            own: Sequence[nn.Parameter] = list(getattr(prefix, name))
+            new = [repeated_heads(p, len(p), each) for p, each in zip(own, repeats, strict=False)]
+            prefix._modules[name] = nn.ParameterList(nn.Parameter(p, requires_grad=False) for p in new)
+
+
+class PartlyHiddenPrefix(PrefixModule):
+    """A prefix that some heads of some layers do not see."""
+
+    def __init__(self, prefix: PrefixModule, hidden: dict[tuple[int, str], Tensor]) -> None:
+        nn.Module.__init__(self)
+        self._modules = dict(prefix._modules)
+        self.length, self.cross_length, self.hidden = prefix.length, prefix.cross_length, hidden
+
+    def before(self, layer: int, ctx: Context, begin: Any) -> Context:
+        ctx = super().before(layer, ctx, begin)
+        if (layer, "attn") in self.hidden:
+            # Virtual tokens have the first positions, wherever they stand; a cache keeps these.
+            virtual_BK = ctx.view.k_pos < self.length
+            mask = HiddenKeys(virtual_BK, self.hidden[layer, "attn"].to(virtual_BK.device))
+            ctx = replace(ctx, view=ctx.view.restrict(mask))
+        if (layer, "cross") in self.hidden and ctx.encoder_view is not None:
+            slots_1K = torch.arange(ctx.encoder_view.keys, device=ctx.encoder_view.k_pos.device)[None]
+            off_H = self.hidden[layer, "cross"].to(slots_1K.device)
+            view = ctx.encoder_view.restrict(HiddenKeys(slots_1K < self.cross_length, off_H))
+            ctx = replace(ctx, encoder_view=view)
+        return ctx
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenKeys(Mask):
+    """Some heads do not attend to some keys; with one entry, none does."""
+
+    key_BK: Tensor  # (1 or B, K)
+    off_H: Tensor
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        row = b if len(self.key_BK) > 1 else torch.zeros_like(b)
+        off_1H = self.off_H.reshape(1, -1, *(1,) * (k.ndim - 2))
+        return ~(self.key_BK[row, k] & off_1H) | (q < 0)
