@@ -114,8 +114,9 @@ __all__ = [
     "Cache", "SegmentMemory", "Tap", "OFF", "Recorder", "sites", "Kernel", "AttentionKernel", "AttentionCall",
     "TokenMixer", "Projection", "Positions", "PositionScheme", "BoundPositions", "Embed", "Embedding", "Init",
     # for the other packages
-    "MixtureOfExperts", "RouterModule", "RouterCall", "LatentAttention", "BlockOrder",
-    "MultiHead", "HeadNorms", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "is_identity", "Context",
+    "MixtureOfExperts", "RouterModule", "RouterCall", "LatentAttention", "HeadNorms",
+    "BlockOrder",
+    "MultiHead", "SelfAttention", "TokenMixerModule", "BlockModule", "KV", "is_identity", "Context",
     "States", "CallShape", "DeviceType", "HiddenShape", "PartCost", "PositionCost", "linear_cost",
     "count_steps", "matmul_cost", "generator", "TokenEmbedding", "ACTIVATIONS", "Activation", "FeedForward",
     "Head", "TokenLogits", "WordHead", "initialise", "Pool", "pool_states", "LinearLayer", "Given", "waves",

@@ -1,8 +1,8 @@
-"""Energy of a change: two models and their parts in; how large the change of the weights of each part is, out.
+"""Energy of a change: two models and their parts in; how much the weights of each part changed, out.
 
-The energy of a part is |dW| / |W|: the length of the difference of its weights, adapters merged, by the length
-of the weights before, in float64. Biases count as one more column of a matrix. What acts beside the weights
-(bottlenecks, virtual tokens) has no energy.
+The energy of a part is |dW| / |W|: the norm of the difference of its weights, adapters merged, divided by the
+norm of the weights before, in float64. Biases count as one more column of a matrix. What acts beside the
+weights (bottlenecks, virtual tokens) has no energy.
 
 Shape suffixes: O outputs, I inputs, H heads.
 """
@@ -134,7 +134,9 @@ def _with_bias(layer: nn.Module, cut: HeadSlices) -> Tensor:
     """The matrix; where heads are rows, with the bias as one more column."""
     assert isinstance(layer, LinearLayer)
     weight_OI, bias_O = merged_weights(layer)
-    return weight_OI if bias_O is None or cut.axis == "columns" else torch.cat([weight_OI, bias_O[:, None]], 1)
+    return (
+        weight_OI if bias_O is None or cut.axis == "columns" else torch.cat([weight_OI, bias_O[:, None]], 1)
+    )
 
 
 def _by_head(x_OI: Tensor, cut: HeadSlices, heads: int) -> Tensor:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -99,7 +99,7 @@ def _repeated_norm(norm: nn.Module, groups: int, each: int) -> nn.Module:
         for name, p in norm._parameters.items()
     }
     if isinstance(result, nn.LayerNorm):
-        result.normalized_shape = (norm.normalized_shape[0] * each,)  # type: ignore[union-attr, operator, index, assignment]
+        result.normalized_shape = (result.normalized_shape[0] * each,)
     return result
 
 
@@ -127,11 +127,12 @@ class MixedRows(nn.Module):
     def _each(self, y: Tensor) -> Tensor:
         if self.repeat == 1:
             return y
-        return y.unflatten(-1, (-1, self.width)).repeat_interleave(self.repeat, dim=-2).flatten(-2)
+        heads = y.reshape(*y.shape[:-1], -1, self.width)
+        return heads.repeat_interleave(self.repeat, dim=-2).flatten(-2)
 
     @property
     def matrix(self) -> Tensor:
-        one, two = (self._each(layer.matrix.T).T for layer in (self.before, self.after))  # type: ignore[operator, union-attr]
+        one, two = (self._each(cast(LinearLayer, layer).matrix.T).T for layer in (self.before, self.after))
         return torch.where(self.get_buffer("off_O")[:, None], one, two)
 
 

@@ -112,7 +112,7 @@ def why_not_paired(before: TransformerModel, after: TransformerModel) -> str | N
         return f"one has {' and '.join(before.stacks)}, the other {' and '.join(after.stacks)}"
     for name, one in before.stacks.items():
         two = after.stacks[name]
-        if not isinstance(one, Stack) or not isinstance(two, Stack):
+        if not all(isinstance(getattr(model, name), Stack) for model in (before, after)):
             return "activations of one of them are replaced"
         shapes = [f"{stack.spec.depth} layers of width {stack.spec.width}" for stack in (one, two)]
         if shapes[0] != shapes[1]:
@@ -191,7 +191,11 @@ def _sublayers(
         for step in two.steps:
             seen = prefix is not None and (step == "attn" or (step == "cross" and prefix.cross_length > 0))
             replaced = _choices(specs[0], step) != _choices(specs[1], step)
-            yield i, step, _pair(one, two, step, {"prefix": seen, "replaced": replaced, "numbers": other_numbers})
+            yield (
+                i,
+                step,
+                _pair(one, two, step, {"prefix": seen, "replaced": replaced, "numbers": other_numbers}),
+            )
 
 
 def _choices(block: Block, step: str) -> tuple[object, ...]:
@@ -244,7 +248,7 @@ def _bias(layer: LinearLayer) -> Tensor:
 
 
 def differ(before: nn.Module | None, after: nn.Module | None, *, numbers: bool = False) -> bool:
-    """Whether two modules compute something else: other classes, other parameters, products in other numbers."""
+    """Whether two modules compute something else: other classes or parameters, products in other numbers."""
     if before is after:
         return False
     if before is None or after is None or type(before) is not type(after):

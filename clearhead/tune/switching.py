@@ -2,8 +2,8 @@
 
     switch_off(pair_models(base, tuned), [part, ...])
 
-The result is a tree of its own over the weights of both models, which do not change: it decodes, is traced and
-scored like any other. With all parts off it is the model before, bit for bit, and with none the model after.
+The result is a tree of its own over the weights of both models, which do not change: it decodes, is traced
+and scored like any other. With all parts off it is the model before, bit for bit, with none the model after.
 
 Shape suffixes: B batch, H heads, Q query slots, K key slots.
 """
@@ -45,7 +45,7 @@ def switch_off(paired: PairedModels, off: Collection[ModelPart]) -> SwitchedMode
     for tower, stack in model.stacks.items():
         _switch_layers(paired, before.stacks[tower], stack, tower, done)
         if stack.spec is not model.spec.tower_fields[tower]:
-            model.spec = replace(model.spec, **{tower: stack.spec})  # type: ignore[arg-type]
+            model.spec = replace(model.spec, **{tower: stack.spec})
     return SwitchedModel(model, model.spec)
 
 
@@ -75,7 +75,7 @@ def _take(model: TransformerModel, before: TransformerModel, part: ModelPart) ->
     name = part.address.rpartition(".")[2]
     if not part.tower:
         setattr(model, name, getattr(before, name))
-        model.spec = replace(model.spec, **{name: getattr(before.spec, name)})  # type: ignore[arg-type]
+        model.spec = replace(model.spec, **{name: getattr(before.spec, name)})
         return
     stack, other = model.stacks[part.tower], before.stacks[part.tower]
     setattr(stack, name, getattr(other, name))
