@@ -24,6 +24,7 @@ from .parts import BundleParts
 from .prediction import predict, questions
 from .preparing import prepare_bundle
 from .saving import save
+from .switched import without_tuning
 from .their_arguments import DTYPE_NAMES, as_dtype
 from .tracing import Text, trace
 from .tuning import merged
@@ -237,9 +238,18 @@ class Bundle(BundleParts):
         """
         return merged(self)
 
-    def without(self, *parts: str, set: Mapping[str, Value] | None = None) -> Bundle:
+    def without(
+        self,
+        *parts: str,
+        set: Mapping[str, Value] | None = None,
+        tuning: str | Sequence[str] = (),
+        keep: str | Sequence[str] = (),
+    ) -> Bundle:
         """This bundle with parts of its model switched off (`"head:3.7"`, `"positions"`), or replaced.
 
         The weights are shared and unchanged; see `clearhead.lens.ablate` for the names of parts.
+        With `tuning` parts of a tuned bundle compute as they did before it was tuned: `tuning="head:3.7"`,
+        `"layer:3"`, a pattern of addresses, or `"all"`, but for those in `keep`.
         """
-        return replace(self, model=ablate(self.model, parts, set))
+        bundle = without_tuning(self, tuning, keep) if tuning or keep else self
+        return replace(bundle, model=ablate(bundle.model, parts, set))

@@ -32,25 +32,35 @@ def trace(
     generating = generate or beams is not None
     if target is not None and generating:
         raise InputError("give a target, or let the model generate one (generate, beams); not both")
-    pair = bundle.spec.is_encoder_decoder
-    made = _pair(bundle, text, target) if pair else _single(bundle, text, target)
-    if not generating and not (pair and target is None):
-        return _trace(bundle, made)
+    made = read_text(bundle, text, target)
+    if not generating and not (bundle.spec.is_encoder_decoder and target is None):
+        return trace_input(bundle, made)
     result = _generate(bundle, made, limit, beams)
-    best = _trace(bundle, _append(bundle, made, result.hypotheses[0]))
+    best = trace_input(bundle, _append(bundle, made, result.hypotheses[0]))
     if beams is not None:
         best.tree = _tree(bundle, made, result)
     return best
 
 
-def _trace(bundle: BundleParts, fed: TraceInput) -> Trace:
+def read_text(bundle: BundleParts, text: Text, target: Text | None = None) -> TraceInput:
+    """The input of the model for a text and its target."""
+    return (_pair if bundle.spec.is_encoder_decoder else _single)(bundle, text, target)
+
+
+def trace_input(bundle: BundleParts, fed: TraceInput) -> Trace:
+    """One recorded pass over this input."""
+    check_length(bundle, fed)
+    drop_stale_products(bundle.model)
+    title = bundle.family.title if bundle.family else type(bundle.spec).__name__
+    return trace_ids(bundle.model, fed, tokenizer=bundle.tokenizer, title=title)
+
+
+def check_length(bundle: BundleParts, fed: TraceInput) -> None:
+    """Raise an error for a text that is longer than the model reads."""
     for ids, tower in zip((fed.ids, fed.target_ids), bundle.spec.towers.values(), strict=False):
         length, limit = 0 if ids is None else len(ids), tower.max_length
         if limit is not None and length > limit:
             raise InputError(f"the text is {length} tokens, this model reads at most {limit}; shorten it")
-    drop_stale_products(bundle.model)
-    title = bundle.family.title if bundle.family else type(bundle.spec).__name__
-    return trace_ids(bundle.model, fed, tokenizer=bundle.tokenizer, title=title)
 
 
 def _single(bundle: BundleParts, text: Text, target: Text | None) -> TraceInput:
@@ -121,6 +131,11 @@ def _encode(
     return ids, tokens
 
 
+def with_answer(bundle: BundleParts, fed: TraceInput, limit: int) -> TraceInput:
+    """The input with what the model generates for it as its target."""
+    return _append(bundle, fed, _generate(bundle, fed, limit, None).hypotheses[0])
+
+
 def _generate(bundle: BundleParts, fed: TraceInput, limit: int, beams: int | None) -> GenerationResult:
     """What the model generates, best first, and every hypothesis that beam search considered."""
     given: dict[str, Any] = {"max_new_tokens": limit, "do_sample": False, "num_beams": beams or 1}
@@ -146,7 +161,7 @@ def _tree(bundle: BundleParts, fed: TraceInput, result: GenerationResult) -> Tre
     ]
 
     def retrace(ids: list[int]) -> Trace:
-        return _trace(bundle, _append(bundle, fed, Hypothesis(ids, [], 0.0, "length")))
+        return trace_input(bundle, _append(bundle, fed, Hypothesis(ids, [], 0.0, "length")))
 
     scored = [(answer.text_ids, answer.score) for answer in result.hypotheses]
     return Tree(branches, scored, retrace)

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from ..errors import InputError
 from .options import NO_ADAPTER, AdapterOptions, Json
 
 Save = Annotated[Path | None, Parameter(help="write a picture: .png .svg .pdf")]
@@ -130,6 +131,30 @@ def look_at_text(
             "routing"
         ),
     ] = None,
+    compare: Annotated[
+        list[str] | None,
+        Parameter(
+            consume_multiple=(0, 2),
+            negative="",
+            help="before and after: compare with another model, or an adapter over MODEL; alone: an adapter "
+            "with its base, or MODEL without and with what --adapter, --set, --without or --precision change",
+        ),
+    ] = None,
+    effects: Annotated[
+        Literal["auto", "heads", "layers", "none"],
+        Parameter(
+            help="with --compare: which parts are switched off in turn; auto: heads where that is quick"
+        ),
+    ] = "auto",
+    top: Annotated[int, Parameter(help="with --compare: how many tokens, parts or rows are listed")] = 8,
+    file: Annotated[
+        str | None, Parameter(help="with --compare: every row of a file, those that changed most first")
+    ] = None,
+    column: Annotated[str | None, Parameter(help="column of the file with the text")] = None,
+    target_column: Annotated[str | None, Parameter(help="column of the file with the target")] = None,
+    precision: Annotated[
+        str | None, Parameter(help="with --compare: float32, bfloat16, int8, int8-fine or int4")
+    ] = None,
     save: Annotated[
         Path | None, Parameter(help=".png .svg .pdf .html, or .safetensors for the trace")
     ] = None,
@@ -141,10 +166,32 @@ def look_at_text(
     """Look inside a model. Layers and heads are counted from 0."""
     from .looking.text import LookOptions, show_text
 
+    for_comparison = {
+        "--effects": effects != "auto", "--top": top != 8, "--file": file, "--column": column,
+        "--target-column": target_column, "--precision": precision,
+    }  # fmt: skip
+    if compare is None and (given := [name for name, value in for_comparison.items() if value]):
+        raise InputError(f"{given[0]} is for --compare; see clearhead look --help")
     page = Path("look.html") if html and save is None else save
     options = LookOptions(
         target=target, kind=kind, layer=layer, head=head, word=word, generate=generate, beams=beams,
         new=new, without=tuple(without or ()), set=tuple(set or ()), heads=heads, importance=importance,
         logits=logits, activations=activations, routing=routing, view=view, save=page,
     )  # fmt: skip
-    show_text(model, text, options, over, json=json)
+    if compare is None:
+        show_text(model, text, options, over, json=json)
+        return
+    from .looking.compare import CompareOptions, show_comparison
+
+    others = {
+        "--kind": kind, "--layer": layer is not None, "--head": head is not None, "--word": word,
+        "--generate": generate, "--beams": beams, "--heads": heads, "--importance": importance,
+        "--logits": logits, "--activations": activations, "--routing": routing, "--view": view,
+    }  # fmt: skip
+    if shown := [name for name, value in others.items() if value]:
+        raise InputError(f"--compare has a page of its own; leave out {shown[0]}")
+    comparison = CompareOptions(
+        other=tuple(compare), target=target, set=options.set, without=options.without, precision=precision,
+        effects=effects, new=new, top=top, file=file, column=column, target_column=target_column, save=page,
+    )  # fmt: skip
+    show_comparison(model, text, comparison, over, json=json)

@@ -1,8 +1,36 @@
 """The lens: inspects specs, models and forward passes; returns descriptions, numbers and pictures."""
 
-from .ablate import Value, ablate
+from .ablate import SUBLAYERS, AblatedPart, Value, ablate, parse_part
+from .answers import AnswerChange, TopPredictions, answer_of, compare_answers
+from .attention_change import AttentionChange, MovedLink, attention_changes
 from .clone import shallow_clone, with_tap
-from .compare import Comparison, TopPredictions, answer_of, compare
+from .comparison import (
+    UNITS,
+    Comparison,
+    GeneratedTexts,
+    KeptParts,
+    PartChange,
+    check_comparison_path,
+)
+from .comparison_view import (
+    CAPTIONS,
+    KIND_NAMES,
+    MEANINGS,
+    Direction,
+    HeadTable,
+    change_sentence,
+    common_beginning,
+    direction,
+    head_tables,
+    kept_sentence,
+    largest_parts,
+    part_name,
+    percent,
+    probability,
+    scale_top,
+    shade,
+    small_number,
+)
 from .describe import describe_positions, idle_parameters, sentence, shape
 from .diff import differences
 from .evaluation_page import check_evaluation_path, save_evaluation
@@ -11,6 +39,16 @@ from .gradients import gradients
 from .heads import CAVEAT, head_scores, switch
 from .importance import head_importance
 from .logit_lens import logit_lens
+from .output_change import (
+    LabelChange,
+    OutputKind,
+    TokenChange,
+    counted_rows,
+    is_by_token,
+    label_changes,
+    output_distance,
+    token_changes,
+)
 from .pictures import EvaluationView, WorstRow
 from .position_effects import PositionEffects, effects_in_model, position_effects, scheme_named
 from .record import AttentionKind, TraceInput, attention_addresses, record_forward
@@ -25,7 +63,8 @@ from .tree import Branch, Tree
 __all__ = [
     "Trace", "open_trace",
     # for the other packages
-    "Value", "ablate", "Comparison", "TopPredictions", "answer_of", "compare", "describe_positions",
+    "Value", "ablate", "AblatedPart", "parse_part", "SUBLAYERS", "AnswerChange", "TopPredictions",
+    "answer_of", "compare_answers", "describe_positions",
     "idle_parameters",
     "sentence", "shape", "differences", "Frame", "gradients", "CAVEAT", "head_scores", "switch",
     "head_importance", "logit_lens", "PositionEffects", "effects_in_model", "position_effects",
@@ -33,4 +72,11 @@ __all__ = [
     "statistics", "token_losses", "Token", "of_encoding", "of_ids", "trace_ids", "Branch", "Tree",
     "EvaluationView", "WorstRow", "check_evaluation_path", "save_evaluation", "routing_facts",
     "shallow_clone", "with_tap",
+    "Comparison", "AttentionChange", "MovedLink", "attention_changes", "GeneratedTexts", "KeptParts",
+    "PartChange", "check_comparison_path", "LabelChange", "OutputKind", "TokenChange", "counted_rows",
+    "is_by_token", "UNITS",
+    "CAPTIONS", "KIND_NAMES", "MEANINGS", "Direction", "HeadTable", "change_sentence", "common_beginning",
+    "direction", "head_tables", "kept_sentence", "largest_parts", "part_name", "percent", "probability",
+    "scale_top", "shade", "small_number",
+    "label_changes", "output_distance", "token_changes",
 ]  # fmt: skip

@@ -11,9 +11,9 @@ Shape suffixes: B batch, H heads, Q query slots, K key slots.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,8 @@ from .head_slices import mixed_attention, repeated_heads, repeats_keys
 from .parts import BESIDE, STACK_PARTS, ModelPart, PairedModels, differ
 from .tree import second_tree
 
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
 
 class SwitchedModel(NamedTuple):
     model: TransformerModel
@@ -31,22 +33,48 @@ class SwitchedModel(NamedTuple):
 
 def switch_off(paired: PairedModels, off: Collection[ModelPart]) -> SwitchedModel:
     """The model after, in which these parts, with all in them, compute as in the model before."""
-    done = {part.address for part in paired.parts if any(part.is_in(other) for other in off)}
-    done |= _sublayers_without_rest(paired, done)
-    outer = [part for part in paired.parts if part.layer is None or part.is_layer]
-    done |= {part.address for part in outer if part.is_layer and _is_all_off(paired, part, done)}
-    if all(part.address in done for part in outer):
-        model = second_tree(paired.before if done else paired.after)
+    return PartSwitches(paired).off(off)
+
+
+class PartSwitches:
+    """Makes models with parts switched off, one after the other; what does not change they have in common."""
+
+    def __init__(self, paired: PairedModels) -> None:
+        self.paired = paired
+        self.before, self.after = second_tree(paired.before), second_tree(paired.after)
+
+    def off(self, parts: Collection[ModelPart]) -> SwitchedModel:
+        paired = self.paired
+        done = {part.address for part in paired.parts if any(part.is_in(other) for other in parts)}
+        done |= _sublayers_without_rest(paired, done)
+        outer = [part for part in paired.parts if part.layer is None or part.is_layer]
+        done |= {part.address for part in outer if part.is_layer and _is_all_off(paired, part, done)}
+        if all(part.address in done for part in outer):
+            model = self.before if done else self.after
+            return SwitchedModel(model, model.spec)
+        model = _with_own_stacks(self.after)
+        for part in outer:
+            if part.layer is None and part.address in done:
+                _take(model, self.before, part)
+        for tower, stack in model.stacks.items():
+            _switch_layers(paired, self.before.stacks[tower], stack, tower, done)
+            if stack.spec is not model.spec.tower_fields[tower]:
+                model.spec = replace(model.spec, **{tower: stack.spec})
         return SwitchedModel(model, model.spec)
-    before, model = second_tree(paired.before), second_tree(paired.after)
-    for part in outer:
-        if part.layer is None and part.address in done:
-            _take(model, before, part)
-    for tower, stack in model.stacks.items():
-        _switch_layers(paired, before.stacks[tower], stack, tower, done)
-        if stack.spec is not model.spec.tower_fields[tower]:
-            model.spec = replace(model.spec, **{tower: stack.spec})
-    return SwitchedModel(model, model.spec)
+
+
+def _with_own_stacks(model: TransformerModel) -> TransformerModel:
+    """A copy of the outermost modules: the model and its stacks."""
+    clone = _shallow(model)
+    for tower in clone.stacks:
+        setattr(clone, tower, _shallow(clone.stacks[tower]))
+    return clone
+
+
+def _shallow(module: ModuleT) -> ModuleT:
+    clone = copy.copy(module)
+    clone._modules = dict(module._modules)
+    return clone
 
 
 def _sublayers_without_rest(paired: PairedModels, done: Collection[str]) -> set[str]:
@@ -126,8 +154,8 @@ def _mixed_block(
             changes[step] = mixed_attention(one, two, heads)
     if not changes:
         return after
-    mixed = copy.copy(after)
-    mixed._modules = {**after._modules, **changes}
+    mixed = _shallow(after)
+    mixed._modules |= changes
     return mixed
 
 
@@ -145,8 +173,8 @@ def _hide_prefix(
 
 def _repeat_prefix(stack: Stack) -> None:
     """Where heads were given keys of their own, each has its virtual tokens, too."""
-    prefix = stack.virtual
-    assert isinstance(prefix, PrefixModule)
+    assert isinstance(stack.virtual, PrefixModule)
+    stack.virtual = prefix = _shallow(stack.virtual)
     for step, lists in (("attn", ("keys", "values")), ("cross", ("cross_keys", "cross_values"))):
         repeats = [repeats_keys(getattr(block, step, None)) for block in stack.blocks]
         if not any(each > 1 for each in repeats):
@@ -155,6 +183,37 @@ def _repeat_prefix(stack: Stack) -> None:
             own: Sequence[nn.Parameter] = list(getattr(prefix, name))
             new = [repeated_heads(p, len(p), each) for p, each in zip(own, repeats, strict=False)]
             prefix._modules[name] = nn.ParameterList(nn.Parameter(p, requires_grad=False) for p in new)
+
+
+def skip_layers(model: TransformerModel, known: Mapping[str, Tensor], part: ModelPart) -> TransformerModel:
+    """The model, whose layers before this part are not computed again: `known` are their outputs by address.
+
+    For one input, and a model that differs from the one that gave these outputs in this part alone.
+    """
+    plain = all(s.spec.residual == "plain" and s.spec.pooling is None for s in model.stacks.values())
+    if part.layer is None or not plain:
+        return model
+    clone = _with_own_stacks(model)
+    for tower, stack in clone.stacks.items():
+        count = part.layer if tower == part.tower else len(stack.blocks)
+        blocks = list(stack.blocks)
+        for i in range(count):
+            blocks[i] = KnownLayer(blocks[i], known.get(f"{tower}.blocks.{i}") if i == count - 1 else None)
+        stack.blocks = nn.ModuleList(blocks)
+        if tower == part.tower:
+            break
+    return clone
+
+
+class KnownLayer(nn.Module):
+    """A layer whose output is known; without one, it is not needed."""
+
+    def __init__(self, block: nn.Module, output: Tensor | None) -> None:
+        super().__init__()
+        self.positions, self.output = block.positions, output
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        return x if self.output is None else self.output
 
 
 class PartlyHiddenPrefix(PrefixModule):

@@ -16,7 +16,7 @@ from clearhead import nn as cn
 from clearhead.errors import InputError
 from clearhead.lens.ablate import ablate
 from clearhead.lens.alignment import alignment
-from clearhead.lens.compare import compare
+from clearhead.lens.answers import compare_answers
 from clearhead.lens.gradients import Gradients, gradients
 from clearhead.lens.heads import head_scores, induction, induction_test
 from clearhead.lens.importance import head_importance
@@ -117,7 +117,7 @@ def test_importance_is_the_move_of_the_answer_without_the_head(tmp_path: Path) -
         p, q = trace.answer.double().log_softmax(-1), after.answer.double().log_softmax(-1)
         bits = float((p.exp() * (p - q)).sum(-1).mean()) / math.log(2)
         assert float(found[1, 2]) == pytest.approx(bits, rel=1e-3, abs=1e-6)
-        assert compare(trace, after).moved == pytest.approx(bits, rel=1e-3, abs=1e-6)
+        assert compare_answers(trace, after).moved == pytest.approx(bits, rel=1e-3, abs=1e-6)
 
 
 @torch.no_grad()
@@ -187,10 +187,10 @@ def test_labels_are_compared_by_name() -> None:
     bundle = ch.build(EVERY["head/Labels"])
     trace = bundle.trace(ids(1, 5))
     after = trace_ids(ablate(bundle.model, ["attn:0"]), trace.input)
-    found = compare(trace, after, {0: "good", 1: "bad", 2: "so-so"})
+    found = compare_answers(trace, after, {0: "good", 1: "bad", 2: "so-so"})
     assert {name for name, _ in found.before.best} == {"good", "bad", "so-so"} and found.moved > 0
     states = ch.build(EVERY["headless"])
     seen = states.trace(ids(1, 5))
-    moved = compare(seen, trace_ids(ablate(states.model, ["attn:0"]), seen.input))
+    moved = compare_answers(seen, trace_ids(ablate(states.model, ["attn:0"]), seen.input))
     assert moved.before.best == [] and moved.moved > 0
     assert isinstance(states.spec, cn.SingleStack)

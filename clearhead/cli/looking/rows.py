@@ -14,8 +14,8 @@ from torch import Tensor
 from ...errors import InputError, nearest
 from ...lens import (
     CAVEAT,
+    AnswerChange,
     AttentionKind,
-    Comparison,
     Frame,
     TopPredictions,
     Trace,
@@ -118,7 +118,7 @@ def print_answer(predictions: TopPredictions, *, generates: bool) -> None:
         OUT.print(f"{'next ' if generates else 'label'}  {best}", markup=False)
 
 
-def before_and_after(comparison: Comparison, words: str) -> None:
+def before_and_after(comparison: AnswerChange, words: str) -> None:
     OUT.print(f"\nwithout {words}", style="bold", markup=False)
     listing = table("before", "", "after", "", right=(1, 3))
     for i in range(max(len(comparison.before.best), len(comparison.after.best))):

@@ -10,11 +10,11 @@ from ...bundle import Bundle, load
 from ...errors import InputError
 from ...lens import (
     VIEWS,
+    AnswerChange,
     AttentionKind,
-    Comparison,
     Trace,
     answer_of,
-    compare,
+    compare_answers,
     open_trace,
     routing_facts,
     trace_ids,
@@ -121,18 +121,18 @@ def _check(trace: Trace, options: LookOptions) -> None:
 
 def _compare_with_edited(
     bundle: Bundle | None, before: Trace, text: str | None, options: LookOptions
-) -> Comparison:
+) -> AnswerChange:
     """The same tokens through the edited model; for a model that generates, also its own output."""
     assert bundle is not None and text is not None
     edited = bundle.without(*options.without, set=options.values())
     after = trace_ids(edited.model, before.input, tokenizer=bundle.tokenizer, title=before.info.title)
-    comparison = compare(before, after, _names(bundle))
+    comparison = compare_answers(before, after, _names(bundle))
     if before.info.generates and options.target is None and (before.target_tokens or options.generate):
         generated = edited.trace(
             text, generate=options.generate, beams=options.beams, max_new_tokens=options.new
         )
         texts = [rows.generated_text(trace) for trace in (before, generated)]
-        return Comparison(
+        return AnswerChange(
             type(comparison.before)(comparison.before.best, texts[0]),
             type(comparison.after)(comparison.after.best, texts[1]),
             comparison.moved,
@@ -179,7 +179,7 @@ def _print_trace(trace: Trace, options: LookOptions, names: dict[int, str]) -> N
 
 
 def _facts(
-    bundle: Bundle | None, trace: Trace, options: LookOptions, compared: Comparison | None
+    bundle: Bundle | None, trace: Trace, options: LookOptions, compared: AnswerChange | None
 ) -> dict[str, Any]:
     kind, layer = options.kind or trace.kinds[-1], -1 if options.layer is None else options.layer
     weights = trace.attention(kind, layer, options.head) if trace.heads(kind) else None

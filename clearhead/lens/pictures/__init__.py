@@ -3,6 +3,7 @@
 from .architecture import architecture
 from .benchmarks import bars, growth
 from .canvas import Picture, chinese_font
+from .comparison import draw_comparison
 from .evaluation import EvaluationView, WorstRow, draw_evaluation
 from .experts import expert_map
 from .heat import head_grid, heat_map, logit_lens_table, side_by_side, table_of_heads
@@ -17,4 +18,5 @@ __all__ = [
     "architecture", "expert_map",
     # for the other packages
     "bars", "growth", "EvaluationView", "WorstRow", "draw_evaluation",
+    "draw_comparison",
 ]  # fmt: skip

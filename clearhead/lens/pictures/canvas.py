@@ -7,6 +7,7 @@ machine needs fonts for their scripts.
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -91,12 +92,24 @@ def settings() -> Iterator[None]:
     import matplotlib
 
     fonts = [name for name in ("DejaVu Sans", chinese_font()) if name]
-    with matplotlib.rc_context({
+    with _quiet_about_weights(), matplotlib.rc_context({
         "svg.fonttype": "none", "svg.hashsalt": "clearhead", "font.family": fonts, "text.color": INK,
         "axes.edgecolor": FAINT, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
         "text.parse_math": False, "font.size": 10, "axes.titlesize": 11,
     }):  # fmt: skip
         yield
+
+
+@contextmanager
+def _quiet_about_weights() -> Iterator[None]:
+    """A Chinese font without a bold weight is taken as it is, without a warning for every word."""
+    logger = logging.getLogger("matplotlib.font_manager")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Comparison of two traces of one text: top predictions of both in words, and the distance as a number."""
+"""Answers of two traces of one text: top predictions of both in words, and the distance as a number."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TopPredictions:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class AnswerChange:
     before: TopPredictions
     after: TopPredictions
     moved: float  # mean KL divergence over the tokens in bits; of hidden states, their relative distance
@@ -52,12 +52,12 @@ def _logits(trace: TraceData) -> Tensor | None:
     return trace.answer[masked[0]] if masked else None
 
 
-def compare(before: TraceData, after: TraceData, names: dict[int, str] | None = None) -> Comparison:
+def compare_answers(before: TraceData, after: TraceData, names: dict[int, str] | None = None) -> AnswerChange:
     """Compare two traces of the same tokens, such as those of a model with and without a head."""
     predictions = answer_of(before, names), answer_of(after, names)
     if not before.info.has_head:
         moved = float((after.answer - before.answer).norm() / before.answer.norm())
-        return Comparison(*predictions, moved, "of the length of the states")
+        return AnswerChange(*predictions, moved, "of the length of the states")
     length = min(len(before.answer), len(after.answer)) if before.answer.ndim > 1 else None
     moved = float(divergence(before.answer[:length], after.answer[:length]).mean())
-    return Comparison(*predictions, moved, "bits")
+    return AnswerChange(*predictions, moved, "bits")
