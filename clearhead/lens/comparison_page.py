@@ -20,6 +20,8 @@ from .comparison_view import (
     Direction,
     HeadTable,
     Measure,
+    cancel_sentence,
+    cancel_sentence_zh,
     change_sentence,
     change_sentence_zh,
     common_beginning,
@@ -381,6 +383,7 @@ def _parts(c: Comparison) -> str:
     return (
         _element("h2", _both("Parts that carry the change"))
         + _element("p", _both(kept_sentence(c), kept_sentence_zh(c)))
+        + _element("p", _both(cancel_sentence(c), cancel_sentence_zh(c)), "note")
         + _element("div", tables, "columns")
         + meanings
     )

@@ -17,6 +17,7 @@ Measure = Literal["moved", "energy", "share"]
 # The darkest shade stands for at least this change, so that a text that hardly changed stays pale.
 LEAST_TOP = 0.5
 LEAST_TOP_OF_STATES = 0.25
+CANCELLED = 1.5  # a share from which parts are said to cancel each other
 MOST = 0.9  # of the change: as many parts are named as make it together
 LEAST_CELL = {"moved": 0.1, "energy": 0.02, "share": 0.1}  # the same for tables
 KIND_NAMES: dict[AttentionKind, str] = {
@@ -164,6 +165,28 @@ def kept_parts(c: Comparison) -> tuple[list[PartChange], float, int] | None:
     best = next((kept for kept in c.kept if kept.share >= MOST), c.kept[-1])
     parts = [part for address in best.addresses if (part := c.part(address)) is not None]
     return parts, best.share, sum(not part.step for part in c.parts)
+
+
+def cancels(c: Comparison) -> float | None:
+    """The largest share, if a single part moves the output much further than all of them together."""
+    largest = max((part.share for part in c.parts if part.share is not None), default=0.0)
+    return largest if largest > CANCELLED else None
+
+
+def cancel_sentence(c: Comparison) -> str:
+    """What shares above 100 % mean, where there are some."""
+    if (largest := cancels(c)) is None:
+        return ""
+    return (
+        f"parts cancel each other here: one alone moves the output {largest:.1f} times as far as all of them "
+        f"together, so shares are large"
+    )
+
+
+def cancel_sentence_zh(c: Comparison) -> str:
+    if (largest := cancels(c)) is None:
+        return ""
+    return f"这里各部分互相抵消：其中一个部分单独移动输出的距离，是全部一起的 {largest:.1f} 倍，所以份额很大"
 
 
 def kept_sentence(c: Comparison) -> str:

@@ -49,9 +49,9 @@ def part_energies(paired: PairedModels) -> Energies:
         if layer not in addresses:
             continue
         squares = _sum(_squares(*modules) for modules in pair.modules)
-        if step == "attn":
-            squares += _squares(pair.before.positions, pair.after.positions)
         by_layer[layer] = by_layer.get(layer, Squares()) + squares
+        if step == "attn":
+            by_layer[layer] += _squares(pair.before.positions, pair.after.positions)
         if address in addresses:
             found[address] = squares.energy
         if pair.heads:

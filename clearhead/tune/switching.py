@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..nn import BlockModule, Context, Mask, Model, MultiHead, PrefixModule, Stack, TransformerModel
+from ..nn import BlockModule, Context, Mask, Model, MultiHead, PrefixModule, Stack, TransformerModel, View
 from .head_slices import mixed_attention, repeated_heads, repeats_keys
 from .parts import BESIDE, STACK_PARTS, ModelPart, PairedModels, differ
 from .tree import second_tree
@@ -230,13 +230,18 @@ class PartlyHiddenPrefix(PrefixModule):
             # Virtual tokens have the first positions, wherever they stand; a cache keeps these.
             virtual_BK = ctx.view.k_pos < self.length
             mask = HiddenKeys(virtual_BK, self.hidden[layer, "attn"].to(virtual_BK.device))
-            ctx = replace(ctx, view=ctx.view.restrict(mask))
+            ctx = replace(ctx, view=_with_rule(ctx.view, mask))
         if (layer, "cross") in self.hidden and ctx.encoder_view is not None:
             slots_1K = torch.arange(ctx.encoder_view.keys, device=ctx.encoder_view.k_pos.device)[None]
             off_H = self.hidden[layer, "cross"].to(slots_1K.device)
-            view = ctx.encoder_view.restrict(HiddenKeys(slots_1K < self.cross_length, off_H))
-            ctx = replace(ctx, encoder_view=view)
+            mask = HiddenKeys(slots_1K < self.cross_length, off_H)
+            ctx = replace(ctx, encoder_view=_with_rule(ctx.encoder_view, mask))
         return ctx
+
+
+def _with_rule(view: View, rule: Mask) -> View:
+    """The view with one more rule, which holds for global tokens, too."""
+    return replace(view, mask=view.mask & rule, _restricted={}, _attn_masks={})
 
 
 @dataclass(frozen=True, eq=False)

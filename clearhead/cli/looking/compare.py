@@ -82,14 +82,18 @@ def show_comparison(
 def _text_and_other(text: str | None, options: CompareOptions) -> tuple[str | None, str | None]:
     """The text and the other model: --compare may be followed by either, or by both."""
     words = list(options.other)
-    if text is None and words and (len(words) > 1 or options.file is None):
+    if options.file is not None:
+        if text is not None or len(words) > 1:
+            raise InputError(f"--file compares the rows of {options.file}; leave out the text")
+        return None, words[0] if words else None
+    if text is None and words and not (len(words) == 1 and Path(words[0]).exists()):
         text = words.pop()
-    if len(words) > 1 or (options.file is not None and text is not None):
+    if len(words) > 1:
+        raise InputError(f"--compare takes one other model; given {' and '.join(words)}")
+    if text is None or not text.strip():
         raise InputError(
-            f"--compare takes one other model; given {' '.join(options.other)!r} and a text besides"
+            'give a text to compare the models on: clearhead look BASE "a text" --compare TUNED, or --file'
         )
-    if options.file is None and (text is None or not text.strip()):
-        raise InputError('give a text to compare on: clearhead look BASE "a text" --compare TUNED, or --file')
     return text, words[0] if words else None
 
 

@@ -21,6 +21,7 @@ from ...lens import (
     Direction,
     HeadTable,
     TokenChange,
+    cancel_sentence,
     change_sentence,
     common_beginning,
     direction,
@@ -123,20 +124,19 @@ def _lines(tokens: list[tuple[bool, Text]], width: int) -> Iterator[Text]:
 
 
 def _legend(c: Comparison, top: float) -> Text:
-    what = "its state moved" if not any(t.top_before for t in c.tokens) else "its prediction changed"
-    unit = "nats" if any(t.top_before for t in c.tokens) else "of its length"
+    predicted = any(token.top_before for token in c.tokens)
+    what = "its prediction changed" if predicted else "its state moved"
     legend = Text("  ")
     colours: Sequence[tuple[Direction, str]] = (("other", f"how much {what}"),)
-    if any(token.before is not None for token in c.tokens):
+    if OUT.color_system is None:
+        legend.append("▁▃▅▇")
+    elif any(token.before is not None for token in c.tokens):
         colours = (("less", "less likely than before"), ("more", "more likely"))
     for name, meaning in colours:
-        if OUT.color_system is not None:
-            for colour in COLOURS[name][1:]:
-                legend.append("  ", style=f"on {colour}")
-        else:
-            legend.append("▁▃▅▇" if name == colours[0][0] else "")
+        for colour in COLOURS[name][1:] if OUT.color_system is not None else ():
+            legend.append("  ", style=f"on {colour}")
         legend.append(f" {meaning}   ", style="dim")
-    legend.append(f"darkest: {top:.2g} {unit}", style="dim")
+    legend.append(f"darkest: {top:.2g} {'nats' if predicted else 'of its length'}", style="dim")
     return legend
 
 
@@ -254,13 +254,17 @@ def _print_parts(c: Comparison, top: int) -> None:
                 "" if part.energy is None else percent(part.energy),
             )
         OUT.print(rows)
-        OUT.print(kept_sentence(c), markup=False, soft_wrap=False)
+        for sentence in filter(None, (kept_sentence(c), cancel_sentence(c))):
+            OUT.print(sentence, markup=False, soft_wrap=False)
 
 
 def _table_lines(heads: HeadTable) -> list[Text]:
     """A table of percentages; without room for these, of bars."""
-    width = 3 if 6 + 3 * heads.heads + 6 * (len(heads.columns) - heads.heads) <= OUT.width else 1
-    wide = [width if i < heads.heads else max(5, len(name) + 1) for i, name in enumerate(heads.columns)]
+    digits = max(len(str(round(100 * value))) for row in heads.rows for value in row if value is not None)
+    wide = [max(2, digits) + 1 if i < heads.heads else max(5, len(name), digits) + 1
+            for i, name in enumerate(heads.columns)]  # fmt: skip
+    if 6 + sum(wide) > OUT.width:
+        wide[: heads.heads] = [1] * heads.heads
     colours = COLOURS[TABLE_COLOURS[heads.measure]]
     names = Text().append("layer ", style="dim")
     for i, (name, cells) in enumerate(zip(heads.columns, wide, strict=True)):
@@ -272,8 +276,8 @@ def _table_lines(heads: HeadTable) -> list[Text]:
         for value, cells in zip(row, wide, strict=True):
             level, plain = _level(heads.level(value), 5), _cell(value, cells, heads.top)
             style = f"{INK} on {colours[level]}" if level and OUT.color_system is not None else ""
-            line.append(" " * max(0, cells - 4))
-            line.append(plain[-4:], style=style)
+            line.append(" " * (cells > 1))
+            line.append(plain[cells > 1 :], style=style)
         lines.append(line)
     if len(heads.rows) > MOST_ROWS:
         lines.append(Text(f"… {len(heads.rows) - MOST_ROWS} layers more", style="dim"))

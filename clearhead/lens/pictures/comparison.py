@@ -19,6 +19,7 @@ from ..comparison_view import (
     MEANINGS,
     Direction,
     HeadTable,
+    cancel_sentence,
     change_sentence,
     common_beginning,
     direction,
@@ -46,7 +47,7 @@ COLOURS: dict[Direction, tuple[int, int, int]] = {
 }  # fmt: skip
 TABLE_COLOURS: dict[str, Direction] = {"moved": "more", "energy": "other", "share": "less"}
 MOST_TOKENS, MOST_CHANGES, MOST_PARTS = 600, 8, 7
-TABLE_WIDTH, TOTAL_WIDTH = 3.45, 0.36  # of a table of heads, and of its last columns
+TABLE_WIDTH, TOTAL_WIDTH = 3.4, 0.36  # of a table of heads, and of its last columns
 
 
 @dataclass
@@ -372,7 +373,7 @@ def _beside(tables: Sequence[_TableLayout]) -> Iterator[list[_TableLayout]]:
     """As many tables beside each other as there is room for."""
     group: list[_TableLayout] = []
     for table in tables:
-        if group and sum(each.width + 0.35 for each in group) + table.width > WIDTH:
+        if group and sum(each.width + 0.3 for each in group) + table.width > WIDTH:
             yield group
             group = []
         group.append(table)
@@ -471,7 +472,7 @@ def _add_parts(page: Page, c: Comparison) -> None:
     if not found:
         return
     rows = max(len(group) for group in groups)
-    lines = [kept_sentence(c)]
+    lines = [kept_sentence(c), *filter(None, [cancel_sentence(c)])]
     measures = dict.fromkeys(each.measure for tables in head_tables(c).values() for each in tables)
     lines += [f"{CAPTIONS[m]}: {MEANINGS[m]}" for m in measures]
 
