@@ -33,6 +33,7 @@ Distance = Callable[[TransformerModel], float]  # of the output of a model to th
 
 BUDGET = 4e12  # operations of "auto": about a minute of one core
 LAYER_OVERHEAD = 1e8  # operations in the time that Python takes for a layer
+ROUNDING = 1e-11  # of a distance per token that float32 has between equal models
 ENOUGH = 0.95  # the share of the change at which the list of parts that make it together ends
 MOST_KEPT = 12  # parts of that list
 
@@ -66,7 +67,9 @@ def measure_parts(
     energies = part_energies(paired)
     total = distance(before) if paired.parts else 0.0
     run = _Passes(paired, distance, total, known, progress or (lambda done, of: None))
-    if total > 0 and effects != "none":
+    if 0 < total <= ROUNDING * length:
+        run.notes.append("the outputs differ by rounding alone: no part is measured")
+    elif total > 0 and effects != "none":
         layers = sum(len(stack.blocks) for stack in after.stacks.values())
         numbers = sum(p.numel() for p in after.parameters())
         run.measure(effects, 2.0 * length * numbers + layers * LAYER_OVERHEAD)
