@@ -10,9 +10,10 @@ from torch import Tensor
 
 from .. import weights
 from ..engine import stored_parameters
-from ..errors import SpecError
+from ..errors import SaveError, SpecError
 from ..families import Family, normalize_config
 from ..store import write_folder
+from ..tune import has_tuned_parts
 from .adapters import is_adapter, save_adapter
 from .parts import BundleParts
 from .specs import EXTRA, added_parameters, spec_of
@@ -26,6 +27,11 @@ def save(bundle: BundleParts, folder: str | Path) -> None:
     if is_adapter(bundle):
         save_adapter(bundle, folder)
         return
+    if bundle.tuning is None and has_tuned_parts(bundle.model):
+        raise SaveError(
+            "parts of the tuning are switched off in this bundle, which is one to look at; save the tuned "
+            "one, or one without whole layers of LoRA or bottlenecks: tuned.without(tuning='layer:3')"
+        )
     family = bundle.family
     if family is None:
         raise SpecError(

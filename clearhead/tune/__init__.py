@@ -23,7 +23,7 @@ from .merging import merged_model
 from .names import ModelNames
 from .parts import ModelPart, PairedModels, pair_models, why_not_paired
 from .row_adapters import SharedAdapters
-from .switching import PartSwitches, SwitchedModel, skip_layers, switch_off
+from .switching import PartSwitches, SwitchedModel, fewer_targets, has_tuned_parts, skip_layers, switch_off
 from .targets import ALL_LINEAR, block_layers, linear_layers
 from .tree import second_tree
 from .tuning import AttachedTuning, TunedModel, Tuning, attach_tuning
@@ -36,7 +36,7 @@ __all__ = [
     "second_tree",
     "ALL_LINEAR", "block_layers", "linear_layers", "WithAdapter", "TunedLinear", "TunedLogits", "LoraAdapter",
     "ModelPart", "PairedModels", "pair_models", "why_not_paired", "part_energies", "SwitchedModel",
-    "PartSwitches", "skip_layers", "switch_off",
+    "PartSwitches", "fewer_targets", "skip_layers", "switch_off", "has_tuned_parts",
     "AdapterFiles", "adapter_state", "adapter_tuning", "kept_tensors", "saved_parameters", "write_adapter",
 ]  # fmt: skip
 

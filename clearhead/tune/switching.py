@@ -19,9 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from ..nn import BlockModule, Context, Mask, Model, MultiHead, PrefixModule, Stack, TransformerModel, View
-from .head_slices import mixed_attention, repeated_heads, repeats_keys
+from .bottleneck import Bottleneck
+from .head_slices import MixedColumns, MixedRows, mixed_attention, repeated_heads, repeats_keys
+from .linear import WithAdapter
+from .lora import Lora
 from .parts import BESIDE, STACK_PARTS, ModelPart, PairedModels, differ
 from .tree import second_tree
+from .tuning import AttachedTuning, Tuning
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -183,6 +187,34 @@ def _repeat_prefix(stack: Stack) -> None:
             own: Sequence[nn.Parameter] = list(getattr(prefix, name))
             new = [repeated_heads(p, len(p), each) for p, each in zip(own, repeats, strict=False)]
             prefix._modules[name] = nn.ParameterList(nn.Parameter(p, requires_grad=False) for p in new)
+
+
+def fewer_targets(tuning: AttachedTuning, off: Sequence[ModelPart]) -> Tuning | None:
+    """The tuning without the layers in these parts; None where that would not be the same.
+
+    So with heads, with parameters of the model itself that learn, and with tunings without such targets.
+    """
+    outer = [part for part in off if part.head is None]
+    in_layers = all(part.layer is not None for part in outer)
+    whole = all(any(part.is_in(other) for other in outer) for part in off)
+    if not isinstance(tuning.value, Lora | Bottleneck) or not in_layers or not whole:
+        return None
+    inside = tuple(f"{part.address}{end}" for part in outer for end in ("", "."))
+    dropped = [name for name in tuning.layers if name in inside or name.startswith(inside[1::2])]
+    adapters = tuple(f"{name}{end}" for name in dropped for end in (".lora.", "_bottleneck."))
+    beside = tuple(f"{part.address}{end}" for part in outer for end in (".", "_"))
+    learned = [name for name in tuning.trained if name.startswith(beside)]
+    left = tuple(name for name in tuning.layers if name not in dropped)
+    if not left or not all(name.startswith(adapters) for name in learned):
+        return None
+    exclude = {"exclude": ()} if isinstance(tuning.value, Lora) else {}
+    return replace(tuning.value, targets=left, **exclude)  # type: ignore[arg-type]
+
+
+def has_tuned_parts(model: TransformerModel) -> bool:
+    """Whether something of a tuning is in the model: adapters, or layers put together from two models."""
+    kinds = (WithAdapter, MixedRows, MixedColumns)
+    return any(isinstance(m, kinds) or getattr(m, "beside", False) for m in model.modules())
 
 
 def skip_layers(model: TransformerModel, known: Mapping[str, Tensor], part: ModelPart) -> TransformerModel:

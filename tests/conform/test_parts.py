@@ -4,6 +4,8 @@ Oracles are taps that carry activations from one model into the other, and plain
 together from both.
 """
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import zoo
@@ -39,17 +41,16 @@ MODELS = list(zoo.EVERY)
 KINDS = ("lora", "dora", "ia3", "houlsby", "prefix", "prompt", "full", "layer")
 
 
-def in_turn(kind: str, name: str) -> bool:
-    return (MODELS.index(name) + KINDS.index(kind)) % len(KINDS) == 0
-
-
-def in_turn_of_two(kind: str, name: str) -> bool:
-    return (MODELS.index(name) + 2 * KINDS.index(kind)) % (2 * len(KINDS)) == 0
+def in_turn(turn: int) -> Callable[[str, str], bool]:
+    """Each model with some of the tunings; each law takes others of them."""
+    return lambda kind, name: (MODELS.index(name) + 2 * KINDS.index(kind) + turn) % (2 * len(KINDS)) == 0
 
 
 CASES = [(k, n) for k in KINDS for n in MODELS]
-every = pytest.mark.parametrize(("kind", "name"), combinations(CASES, "{}-{}".format, in_turn))
-half = pytest.mark.parametrize(("kind", "name"), combinations(CASES, "{}-{}".format, in_turn_of_two))
+
+
+def some(turn: int) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("kind", "name"), combinations(CASES, "{}-{}".format, in_turn(turn)))
 
 
 def made_pair(kind: str, name: str) -> tuple[Tuned, PairedModels] | None:
@@ -75,7 +76,7 @@ def outer(paired: PairedModels) -> list[ModelPart]:
     return [part for part in paired.parts if part.layer is None or part.is_layer]
 
 
-@every
+@some(0)
 @torch.no_grad()
 def test_all_off_is_the_base_and_none_off_the_tuned_model(kind: str, name: str) -> None:
     if (found := made_pair(kind, name)) is None:
@@ -93,7 +94,7 @@ def test_all_off_is_the_base_and_none_off_the_tuned_model(kind: str, name: str) 
     assert torch.equal(run(made.base, *inputs), base) and torch.equal(run(made.model, *inputs), after)
 
 
-@half
+@some(1)
 @torch.no_grad()
 def test_a_layer_switched_off_is_that_layer_of_the_base(kind: str, name: str) -> None:
     """The oracle: the base's layer is fed with the stream of the tuned model, which continues from there.
@@ -105,7 +106,7 @@ def test_a_layer_switched_off_is_that_layer_of_the_base(kind: str, name: str) ->
         return
     made, paired = both
     layers = [part for part in paired.parts if part.is_layer]
-    counting = (cn.DynamicNTK, cn.LongRope, cn.Longformer)
+    counting = (cn.DynamicNTK, cn.LongRope, cn.Longformer, cn.Chunks)
     by_number = any(isinstance(n, counting) or getattr(n, "first", "") == "apart" for n in made.spec.nodes())
     towers = [stack.spec for stack in made.model.stacks.values()]
     if any(t.residual != "plain" or t.pooling for t in towers) or (kind == "prefix" and by_number):
@@ -121,7 +122,7 @@ def test_a_layer_switched_off_is_that_layer_of_the_base(kind: str, name: str) ->
         assert_close(found, through_layer_of_base(made, part, inputs))
         known = layer_outputs(made.model, inputs)
         skipped = skip_layers(switch_off(paired, [part]).model, known, part)
-        assert torch.equal(run(skipped, *inputs), found)
+        same_bits(made.spec, run(skipped, *inputs), found)
 
 
 def layer_outputs(model: cn.TransformerModel, inputs: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
@@ -277,7 +278,7 @@ def test_keys_that_heads_share_change_all_of_them_and_no_others() -> None:
     assert_close(run(switch_off(paired, [parts[0], parts[1]]).model, *inputs), before)
 
 
-@half
+@some(2)
 @torch.no_grad()
 def test_energy_is_that_of_merged_weights(kind: str, name: str) -> None:
     if (found := made_pair(kind, name)) is None:
@@ -292,7 +293,8 @@ def test_energy_is_that_of_merged_weights(kind: str, name: str) -> None:
     if not isinstance(TUNINGS[kind], Full):
         merged = merged_model(made.model, attach_tuning(made.base, TUNINGS[kind]).tuning)
     for part in paired.parts:
-        assert energies[part.address] == pytest.approx(naive_energy(made.base, merged, part), rel=1e-9)
+        wanted = naive_energy(made.base, merged, part)
+        assert energies[part.address] == (None if wanted is None else pytest.approx(wanted, rel=1e-9)), part
 
 
 def naive_energy(base: cn.TransformerModel, merged: cn.TransformerModel, part: ModelPart) -> float | None:
@@ -313,8 +315,9 @@ def naive_energy(base: cn.TransformerModel, merged: cn.TransformerModel, part: M
                 if f"{path}.{name}.{end}" in one:
                     at = own if cut.axis == "rows" else (slice(None), own)
                     pairs.append(tuple(model[f"{path}.{name}.{end}"][at] for model in (one, two)))
-    change = sum(float((b - a).square().sum()) for a, b in pairs) ** 0.5
-    return change / sum(float(a.square().sum()) for a, _ in pairs) ** 0.5 or None
+    change, own = (sum(float(x.square().sum()) for x in xs) ** 0.5
+                   for xs in ([b - a for a, b in pairs], [a for a, _ in pairs]))  # fmt: skip
+    return change / own or None if own else None
 
 
 @pytest.mark.parametrize("name", ["decoder/Rope", "encoder/Alibi", "decoder/grouped", "pair/NoPositions"])

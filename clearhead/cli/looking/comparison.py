@@ -47,6 +47,7 @@ TABLE_COLOURS: dict[str, Direction] = {"moved": "more", "energy": "other", "shar
 MARKS = " ▁▃▅▇"
 BARS = "▁▂▃▄▅▆▇█"
 BAR = 16  # cells of a full bar
+NARROW = 64  # columns of a terminal that has no room for bars
 MOST_TOKENS = 400  # of a text that are printed
 MOST_ROWS = 32  # layers of a table that are printed
 
@@ -182,16 +183,16 @@ def _print_tokens(c: Comparison, top: int) -> None:
         return
     _heading("tokens whose prediction changed most")
     own = any(token.before is not None for token in found)
-    columns = ("nats", "token", *(("p", "", "") if own else ()), "guess before", "", "after", "")
-    rows = table(*columns, right=(0, 2, 4, 6, 8) if own else (0, 3, 5), no_wrap=(1,))
+    columns = ("nats", "token", *(("probability",) if own else ()), "guess before", "after")
+    rows = table(*columns, right=(0,), no_wrap=(0, 1, 2) if own else (0, 1))
     for token in found:
-        one, two = token.top_before[0], token.top_after[0]
-        known = (probability(token.before), "→" if token.before is not None else "", probability(token.after))
-        style = "bold" if token.is_switched else ""
-        rows.add_row(
-            small_number(token.change or 0.0), escape(token.label or "next"), *(known if own else ()),
-            escape(one[0]), probability(one[1]), Text(two[0], style=style), probability(two[1]),
-        )  # fmt: skip
+        known = (
+            f"{probability(token.before)} → {probability(token.after)}" if token.before is not None else ""
+        )
+        guesses = [Text(f"{word} {probability(p)}") for word, p in (token.top_before[0], token.top_after[0])]
+        guesses[1].stylize("bold" if token.is_switched else "")
+        label = escape(token.label or "next")
+        rows.add_row(small_number(token.change or 0.0), label, *((known,) if own else ()), *guesses)
     OUT.print(rows)
 
 
@@ -222,13 +223,16 @@ def _print_attention(c: Comparison, top: int) -> None:
         if not change.is_known:
             continue
         _heading(f"{KIND_NAMES[kind]} that moved most")
-        rows = table("layer", "head", "moved", "", "from", "to", "weight", "", "", right=(0, 1, 2, 6, 8))
+        bars = OUT.width >= NARROW
+        columns = ("layer", "head", "moved", *([""] if bars else []), "from", "to", "weight")
+        rows = table(*columns, right=(0, 1, 2), no_wrap=(0, 1, 2, len(columns) - 1))
         for link in change.links[: max(3, top // 2)]:
             moved = float(change.moved_LH[link.layer, link.head])
-            if moved == 0:
-                continue
-            rows.add_row(str(link.layer), str(link.head), percent(moved), _bar(moved), escape(link.query),
-                         escape(link.key), f"{link.before:.2f}", "→", f"{link.after:.2f}")  # fmt: skip
+            if moved > 0:
+                bar = [_bar(moved)] if bars else []
+                ends = escape(link.query), escape(link.key)
+                weight = f"{link.before:.2f} → {link.after:.2f}"
+                rows.add_row(str(link.layer), str(link.head), percent(moved), *bar, *ends, weight)
         OUT.print(rows if rows.row_count else "nothing moved")
 
 
@@ -244,15 +248,14 @@ def _print_parts(c: Comparison, top: int) -> None:
     found = largest_parts(c, top)
     if found:
         _heading("parts that carry the change")
-        rows = table("", "share", "", "alone", "weights", right=(1, 3, 4))
+        bars = OUT.width >= NARROW
+        rows = table("", "share", *([""] if bars else []), "alone", "weights", right=(1, 2 + bars, 3 + bars),
+                     no_wrap=(1, 2, 3, 4))  # fmt: skip
         for part in found:
-            rows.add_row(
-                part_name(part, list(c.depth)),
-                percent(part.share or 0.0),
-                _bar(part.share or 0.0),
-                "" if part.alone is None else percent(part.alone),
-                "" if part.energy is None else percent(part.energy),
-            )
+            share = part.share or 0.0
+            numbers = ["" if x is None else percent(x) for x in (part.alone, part.energy)]
+            bar = [_bar(share)] if bars else []
+            rows.add_row(part_name(part, list(c.depth)), percent(share), *bar, *numbers)
         OUT.print(rows)
         for sentence in filter(None, (kept_sentence(c), cancel_sentence(c))):
             OUT.print(sentence, markup=False, soft_wrap=False)
