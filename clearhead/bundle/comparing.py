@@ -40,7 +40,7 @@ from .embedding import cosines, embed
 from .part_effects import EffectProgress, Effects, check_effects, measure_parts
 from .tracing import Text, trace, trace_input
 
-Names = tuple[str, str]
+PairNames = tuple[str, str]
 TINY = 1e-45  # instead of a probability of zero, which has no logarithm
 
 
@@ -53,7 +53,7 @@ def compare(
     *,
     effects: Effects = "auto",
     max_new_tokens: int = 32,
-    names: Names | None = None,
+    names: PairNames | None = None,
     progress: EffectProgress | None = None,
 ) -> Comparison:
     """What one text shows of the difference between two models: the model before, and the model after.
@@ -167,7 +167,7 @@ class BundlePair(NamedTuple):
         return BundlePair(before, after, "states", (*notes, note))
 
     @property
-    def default_names(self) -> Names:
+    def default_names(self) -> PairNames:
         if self.after.tuning is not None and self.after.base is not None:
             return "base", type(self.after.tuning.value).__name__
         return "before", "after"

@@ -14,7 +14,7 @@ from ..lens import UNITS, TraceInput, label_changes, output_distance
 from .bundle import Bundle
 from .comparing import BundlePair, base_of, model_output
 from .part_effects import EffectProgress
-from .tracing import check_length, read_text, with_answer
+from .tracing import check_length, read_input, with_answer
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def compare_rows(
 
 def _read(pair: BundlePair, text: str, context: str | None, limit: int) -> tuple[TraceInput, bool]:
     """The input of both models, and whether the text was cut."""
-    fed, is_cut = read_text(pair.after, text, context), False
+    fed, is_cut = read_input(pair.after, text, context), False
     lengths = [bundle.spec.max_length for bundle in pair[:2] if bundle.spec.max_length is not None]
     if lengths and context is None and len(fed.ids) > min(lengths):
         ids = torch.as_tensor(fed.ids)[: min(lengths)].tolist()

@@ -23,8 +23,8 @@ from .parts import BundleParts
 from .tuning import model_names
 
 B = TypeVar("B", bound=BundleParts)
-WORD = re.compile(r"(?:\w+\.)?(?:head|attn|cross|mlp|layer)(?::[\d.]+)?")
-LAYER = re.compile(r"(?:(?P<side>\w+)\.)?layer:(?P<number>\d+)")
+PART_WORD = re.compile(r"(?:\w+\.)?(?:head|attn|cross|mlp|layer)(?::[\d.]+)?")
+LAYER_WORD = re.compile(r"(?:(?P<side>\w+)\.)?layer:(?P<number>\d+)")
 
 
 def without_tuning(bundle: B, off: str | Sequence[str], keep: str | Sequence[str] = ()) -> B:
@@ -81,9 +81,12 @@ def part_patterns(model: TransformerModel, words: str | Sequence[str]) -> list[s
 def _patterns(model: TransformerModel, word: str) -> list[str]:
     if word == "all":
         return ["*"]
-    if found := LAYER.fullmatch(word):
+    if found := LAYER_WORD.fullmatch(word):
         return [f"{side}.blocks.{found['number']}" for side in _sides(model, word, found["side"])]
-    if not WORD.fullmatch(word) or word in ("head", "layer"):  # `head` is also the address of the output head
+    if not PART_WORD.fullmatch(word) or word in (
+        "head",
+        "layer",
+    ):  # `head` is also the address of the output head
         return [word]
     part = parse_part(model, word)
     layers = ["*"] if part.layers is None else part.layers

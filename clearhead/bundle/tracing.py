@@ -32,7 +32,7 @@ def trace(
     generating = generate or beams is not None
     if target is not None and generating:
         raise InputError("give a target, or let the model generate one (generate, beams); not both")
-    made = read_text(bundle, text, target)
+    made = read_input(bundle, text, target)
     if not generating and not (bundle.spec.is_encoder_decoder and target is None):
         return trace_input(bundle, made)
     result = _generate(bundle, made, limit, beams)
@@ -42,7 +42,7 @@ def trace(
     return best
 
 
-def read_text(bundle: BundleParts, text: Text, target: Text | None = None) -> TraceInput:
+def read_input(bundle: BundleParts, text: Text, target: Text | None = None) -> TraceInput:
     """The input of the model for a text and its target."""
     return (_pair if bundle.spec.is_encoder_decoder else _single)(bundle, text, target)
 

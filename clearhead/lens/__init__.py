@@ -14,7 +14,6 @@ from .comparison import (
 )
 from .comparison_view import (
     CAPTIONS,
-    KIND_NAMES,
     MEANINGS,
     Direction,
     HeadTable,
@@ -24,6 +23,7 @@ from .comparison_view import (
     direction,
     head_tables,
     kept_sentence,
+    kind_name,
     largest_parts,
     part_name,
     percent,
@@ -76,7 +76,7 @@ __all__ = [
     "Comparison", "AttentionChange", "MovedLink", "attention_changes", "GeneratedTexts", "KeptParts",
     "PartChange", "check_comparison_path", "LabelChange", "OutputKind", "TokenChange", "counted_rows",
     "is_by_token", "UNITS",
-    "CAPTIONS", "KIND_NAMES", "MEANINGS", "Direction", "HeadTable", "cancel_sentence", "change_sentence",
+    "CAPTIONS", "kind_name", "MEANINGS", "Direction", "HeadTable", "cancel_sentence", "change_sentence",
     "common_beginning",
     "direction", "head_tables", "kept_sentence", "largest_parts", "part_name", "percent", "probability",
     "scale_top", "shade", "small_number",

@@ -18,7 +18,7 @@ from ..errors import InputError
 from .record import AttentionKind
 from .trace_data import TraceData
 
-VIRTUAL = "virtual tokens"
+VIRTUAL_LABEL = "virtual tokens"
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _layer_changes(
     if len(one_HQ) != len(two_HQ):
         raise InputError(f"the models have {len(one_HQ)} and {len(two_HQ)} heads")
     rows, columns = after.labels(kind)
-    names, found = [VIRTUAL, *columns], []
+    names, found = [VIRTUAL_LABEL, *columns], []
     for head in range(len(two_HQ)):
         one, two = (
             torch.cat([virtual_HQ[head][:, None], trace.attention(kind, layer, head).cpu()], dim=1)

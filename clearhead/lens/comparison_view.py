@@ -24,10 +24,6 @@ KIND_NAMES: dict[AttentionKind, str] = {
     "self": "attention", "decoder": "decoder attention", "cross": "cross-attention",
 }  # fmt: skip
 STEP_NAMES = {"attn": "attention", "cross": "cross-attention", "ff": "feed-forward", "aside": "convolution"}
-STEP_NAMES_ZH = {"attn": "注意力", "cross": "交叉注意力", "ff": "前馈层", "aside": "卷积"}
-OUTER_NAMES_ZH = {"embed": "词嵌入", "positions": "位置", "virtual": "虚拟 token", "norm": "最后的归一化",
-                  "project": "投影", "head": "输出头", "second": "第二个头"}  # fmt: skip
-TOWER_NAMES_ZH = {"encoder": "编码器", "decoder": "解码器"}
 OUTER_NAMES = {"embed": "embedding", "positions": "positions", "virtual": "virtual tokens",
                "norm": "last norm", "project": "projection", "head": "output head",
                "second": "second head"}  # fmt: skip
@@ -57,6 +53,12 @@ class HeadTable:
         """What the darkest shade stands for."""
         known = [value for row in self.rows for value in row if value is not None]
         return max(LEAST_CELL[self.measure], *known) if known else LEAST_CELL[self.measure]
+
+    @property
+    def tint(self) -> Direction:
+        """The colour that goes with its measure."""
+        tints: dict[Measure, Direction] = {"moved": "more", "energy": "other", "share": "less"}
+        return tints[self.measure]
 
     def level(self, value: float | None) -> float:
         """From 0 to 1; shares by their root, since few parts have most of them."""
@@ -122,6 +124,11 @@ def _column(part: PartChange) -> str:
     return str(part.head) if part.head is not None else part.step or "layer"
 
 
+def kind_name(c: Comparison, kind: AttentionKind) -> str:
+    """A kind of attention in words; that of an encoder is called so where there are others."""
+    return "encoder attention" if kind == "self" and len(c.attention) > 1 else KIND_NAMES[kind]
+
+
 def part_name(part: PartChange, towers: Sequence[str] = ()) -> str:
     """A part in words: `layer 3, head 7`; with the name of its tower, if there are several."""
     last = part.address.rpartition(".")[2]
@@ -133,21 +140,6 @@ def part_name(part: PartChange, towers: Sequence[str] = ()) -> str:
     if part.head is None:
         return f"{where}layer {part.layer}, {STEP_NAMES.get(part.step, part.step)}"
     return f"{where}layer {part.layer}, {'cross ' if part.step == 'cross' else ''}head {part.head}"
-
-
-def part_name_zh(part: PartChange, towers: Sequence[str] = ()) -> str:
-    """The same in Chinese."""
-    last = part.address.rpartition(".")[2]
-    several = len(towers) > 1 and part.address not in OUTER_NAMES
-    where = TOWER_NAMES_ZH.get(part.tower, part.tower) if several else ""
-    if part.layer is None:
-        return where + OUTER_NAMES_ZH.get(last, last)
-    layer = f"{where}第 {part.layer} 层"
-    if not part.step:
-        return layer
-    if part.head is None:
-        return f"{layer}，{STEP_NAMES_ZH.get(part.step, part.step)}"
-    return f"{layer}，{'交叉注意力' if part.step == 'cross' else ''}第 {part.head} 头"
 
 
 def largest_parts(c: Comparison, count: int) -> list[PartChange]:
@@ -183,12 +175,6 @@ def cancel_sentence(c: Comparison) -> str:
     )
 
 
-def cancel_sentence_zh(c: Comparison) -> str:
-    if (largest := cancels(c)) is None:
-        return ""
-    return f"这里各部分互相抵消：其中一个部分单独移动输出的距离，是全部一起的 {largest:.1f} 倍，所以份额很大"
-
-
 def kept_sentence(c: Comparison) -> str:
     """What a few parts make of the change by themselves; empty where nothing was measured."""
     if (kept := kept_parts(c)) is None:
@@ -203,16 +189,6 @@ def kept_sentence(c: Comparison) -> str:
         return f"all of the change is in {listed}"
     verb = "makes" if len(parts) == 1 else "make"
     return f"{listed} alone {verb} {percent(share)} of the change: {len(parts)} of {outer} {unit}"
-
-
-def kept_sentence_zh(c: Comparison) -> str:
-    if (kept := kept_parts(c)) is None:
-        return ""
-    parts, share, outer = kept
-    listed = "、".join(part_name_zh(part, list(c.depth)) for part in parts)
-    if len(parts) == outer:
-        return f"全部变化都在{listed}"
-    return f"仅{listed}就造成 {percent(share)} 的变化：{outer} 个部分中的 {len(parts)} 个"
 
 
 def percent(share: float) -> str:
@@ -231,23 +207,6 @@ def change_sentence(c: Comparison) -> str:
     if c.switched is not None:
         count = sum(token.is_switched for token in c.predicted)
         size += f"; the best guess changed for {count} of {len(c.predicted)} tokens ({percent(c.switched)})"
-    return size
-
-
-def change_sentence_zh(c: Comparison) -> str:
-    if c.change == 0:
-        return "没有变化：输出相同"
-    where = "每个 token " if c.kind in ("words", "tags", "states") else ""
-    by_kl = c.kind in ("words", "tags", "labels", "decisions", "span")
-    unit = {"score": "差的平方", "states": "状态距离的平方"}.get(c.kind, "")
-    size = (
-        f"KL(after || before) {where}{c.mean_change:.3g} nats"
-        if by_kl
-        else f"{where}变化 {c.mean_change:.3g}（{unit}）"
-    )
-    if c.switched is not None:
-        count = sum(token.is_switched for token in c.predicted)
-        size += f"；{len(c.predicted)} 个 token 中有 {count} 个最可能的猜测变了（{percent(c.switched)}）"
     return size
 
 

@@ -31,7 +31,7 @@ from .trace_data import TraceData
 OutputKind = Literal["words", "tags", "span", "labels", "decisions", "score", "states"]
 GUESSES = 3  # of each token that are kept
 NUMBERS_AT_ONCE = 2**22  # logits that are computed with in float64
-Guess = tuple[str, float]  # a word or label, and its probability
+TokenGuess = tuple[str, float]  # a word or label, and its probability
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class TokenChange:
     change: float | None  # in nats; of states, relative to their length; None: nothing predicts this token
     before: float | None = None  # the probability of this token
     after: float | None = None
-    top_before: tuple[Guess, ...] = ()  # the best guesses
-    top_after: tuple[Guess, ...] = ()
+    top_before: tuple[TokenGuess, ...] = ()  # the best guesses
+    top_after: tuple[TokenGuess, ...] = ()
     space: bool = False  # whether a space stands before it
 
     @property
@@ -170,7 +170,7 @@ def _token(token: Token, change: float | None = None) -> TokenChange:
     return TokenChange(token.label, token.text, token.special, change)
 
 
-def _best(kind: OutputKind, trace: TraceData, names: Mapping[int, str]) -> list[tuple[Guess, ...]]:
+def _best(kind: OutputKind, trace: TraceData, names: Mapping[int, str]) -> list[tuple[TokenGuess, ...]]:
     """The best guesses of every row, the most likely first."""
     logits = trace.answer.float()
     shares = torch.cat([-logits, logits], -1).sigmoid() if kind == "decisions" else logits.softmax(-1)

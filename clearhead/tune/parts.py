@@ -35,8 +35,8 @@ from .head_slices import head_count, head_slices
 # Of a tower, outside of its layers: the name of the module, and of the field of its spec.
 STACK_PARTS = {"embed": "embed", "positions": "positions", "virtual": "virtual", "norm": "last_norm",
                "project": "last_width"}  # fmt: skip
-HEADS = ("head", "second")
-BESIDE = ("norm", "after", "bottleneck")  # what a sub-layer has beside its module: attn_norm, ...
+HEAD_PARTS = ("head", "second")
+BESIDE_SUBLAYER = ("norm", "after", "bottleneck")  # what a sub-layer has beside its module: attn_norm, ...
 
 Modules = tuple[nn.Module | None, nn.Module | None]  # the same part of both models
 
@@ -154,7 +154,7 @@ def _outside_of_layers(before: TransformerModel, after: TransformerModel) -> Ite
             same_choice = getattr(other.spec, field) == getattr(stack.spec, field)
             if not same_choice or differ(getattr(other, name), getattr(stack, name)):
                 yield ModelPart(f"{tower}.{name}", tower)
-    for name in HEADS:
+    for name in HEAD_PARTS:
         if differ(getattr(before, name), getattr(after, name)):
             yield ModelPart(name)
 
@@ -206,7 +206,7 @@ def _choices(block: Block, step: str) -> tuple[object, ...]:
 
 
 def _modules(before: BlockModule, after: BlockModule, step: str) -> list[Modules]:
-    names = (step, *(f"{step}_{each}" for each in BESIDE))
+    names = (step, *(f"{step}_{each}" for each in BESIDE_SUBLAYER))
     return [(getattr(before, name, None), getattr(after, name, None)) for name in names]
 
 

@@ -23,7 +23,7 @@ from .bottleneck import Bottleneck
 from .head_slices import MixedColumns, MixedRows, mixed_attention, repeated_heads, repeats_keys
 from .linear import WithAdapter
 from .lora import Lora
-from .parts import BESIDE, STACK_PARTS, ModelPart, PairedModels, differ
+from .parts import BESIDE_SUBLAYER, STACK_PARTS, ModelPart, PairedModels, differ
 from .tree import second_tree
 from .tuning import AttachedTuning, Tuning
 
@@ -149,7 +149,7 @@ def _mixed_block(
     for step in after.steps:
         pair = paired.pairs[tower, int(number), step]
         if f"{address}.{step}" in done and pair.differs:
-            for name in (step, *(f"{step}_{each}" for each in BESIDE)):
+            for name in (step, *(f"{step}_{each}" for each in BESIDE_SUBLAYER)):
                 changes[name] = before._modules.get(name)
             continue
         heads = frozenset(h for h in range(pair.heads) if f"{address}.{step}.heads.{h}" in done)

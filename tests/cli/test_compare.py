@@ -12,7 +12,7 @@ from tunings import move
 
 import clearhead as ch
 from clearhead.cli.console import SafeConsole
-from clearhead.cli.looking import comparison as page
+from clearhead.cli.looking import comparison, comparison_tables
 from clearhead.cli.main import main
 from clearhead.text import train_tokenizer
 from clearhead.tune import Bottleneck, Lora
@@ -219,10 +219,11 @@ def test_lines_fit_the_terminal(width: int, folders: Path, monkeypatch: pytest.M
     """Coloured, and as wide as the terminal; the text and the tables also where it is narrow."""
     terminal = SafeConsole(highlight=False, soft_wrap=True, width=width, force_terminal=True,
                            color_system="truecolor", record=True, file=io.StringIO())  # fmt: skip
-    monkeypatch.setattr(page, "OUT", terminal)
+    for module in (comparison, comparison_tables):
+        monkeypatch.setattr(module, "OUT", terminal)
     bundle = ch.load(folders / "one")
     for text in (f"{TEXT} " * 6, "今天天气很好，我们去公园玩" * 3):
-        page.print_comparison(ch.compare(bundle, text, max_new_tokens=8), 8)
+        comparison.print_comparison(ch.compare(bundle, text, max_new_tokens=8), 8)
         said = terminal.export_text(clear=False)
         assert max(cell_len(line) for line in said.splitlines()) <= width
         coloured = terminal.export_text(styles=True)

@@ -22,6 +22,7 @@ from clearhead.lens import (
     MovedLink,
     PartChange,
     TokenChange,
+    cancel_sentence,
     change_sentence,
     head_tables,
     kept_sentence,
@@ -31,13 +32,9 @@ from clearhead.lens import (
     scale_top,
     shade,
 )
-from clearhead.lens.comparison_page import ZH, comparison_page
-from clearhead.lens.comparison_view import (
-    cancel_sentence,
-    change_sentence_zh,
-    kept_sentence_zh,
-    part_name_zh,
-)
+from clearhead.lens.comparison_chinese import change_sentence_zh, kept_sentence_zh, part_name_zh
+from clearhead.lens.comparison_page import comparison_page
+from clearhead.lens.markup import CHINESE
 from clearhead.lens.pictures import canvas
 from clearhead.tune import Lora, Prefix
 
@@ -125,7 +122,7 @@ def test_both_languages_say_the_same_things(small: Comparison) -> None:
     blocks = re.findall(r"^  (?:en|zh): \{(.*)\},$", script, re.MULTILINE)
     assert len(blocks) == 2
     assert re.findall(r"(\w+): \"", blocks[0]) == re.findall(r"(\w+): \"", blocks[1])
-    assert all(text for text in ZH.values())
+    assert all(CHINESE.values())
     for towers in ((), ("encoder", "decoder")):
         for part in small.parts:
             assert part_name(part, towers) and part_name_zh(part, towers)

@@ -19,7 +19,8 @@ from ...store import is_adapter_folder, resolve
 from ..console import ERR, OUT, print_json
 from ..file_rows import read_file_rows
 from ..options import AdapterOptions, edits, is_edit
-from .comparison import print_comparison, print_rows
+from .comparison import print_comparison
+from .comparison_rows import print_rows
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def open_pair(model: str, other: str | None, options: CompareOptions, over: Adap
     adapter = over.adapter if over.adapter != "none" else None
     if over.adapter == "none":
         model = str(base_of_adapter(model))
-    if other is None and adapter is None and not is_adapter(model):
+    if other is None and adapter is None and not is_adapter_model(model):
         return _with_changes(model, spec_edits, values, options)
     if options.without or values:
         raise InputError(
@@ -128,7 +129,7 @@ def activation_values(words: Sequence[str]) -> dict[str, str]:
     return {address: value for address, _, value in pairs}
 
 
-def is_adapter(model: str) -> bool:
+def is_adapter_model(model: str) -> bool:
     return is_adapter_folder(resolve(model))
 
 
@@ -179,14 +180,14 @@ class _Opener:
         names = short_name(adapter or model), short_name(other)
         if (
             adapter is None
-            and is_adapter(model)
-            and not is_adapter(other)
+            and is_adapter_model(model)
+            and not is_adapter_model(other)
             and _is_same(base_of_adapter(model), other)
         ):
             return self.with_base(model, None)  # its own base: before is the base, whichever is named first
-        if not is_adapter(other):
+        if not is_adapter_model(other):
             return OpenPair(self.load(model, adapter), self.load(other), names)
-        if adapter is None and not is_adapter(model):
+        if adapter is None and not is_adapter_model(model):
             after = self.load(model, other)
             return OpenPair(base_of(after), after, names)
         before = self.load(model, adapter)
