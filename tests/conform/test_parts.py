@@ -12,7 +12,7 @@ import zoo
 from matrix import combinations
 from tolerance import assert_close
 from torch import Tensor
-from tunings import TUNINGS, Tuned, tuned
+from tunings import TUNINGS, Tuned, move, tuned
 from zoo import ids, run
 
 from clearhead import nn as cn
@@ -158,22 +158,28 @@ ATTENTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["lora", "full"])
+@pytest.mark.parametrize("kind", ["lora", "ia3", "full"])
 @pytest.mark.parametrize("name", ATTENTIONS)
 @torch.no_grad()
 def test_heads_switched_off_are_weights_put_together(kind: str, name: str) -> None:
     """The oracle: a plain model with keys for every head and weights for every layer, in which the rows and
     columns of the heads are those of the base."""
     made = tuned(zoo.EVERY[name], TUNINGS[kind])
+    # Biases begin as zeros, which would hide mistakes.
+    move(made.base, tuple(n for n, _ in made.base.named_parameters() if n.endswith("bias")), 0.5)
     paired = pair_models(made.base, made.model)
     heads = [part for part in paired.parts if part.head is not None]
     assert heads
-    record = attach_tuning(made.base, TUNINGS[kind]).tuning
-    merged = merged_model(made.model, record)
+    merged = merged_model(made.model, attach_tuning(made.base, TUNINGS[kind]).tuning)
     inputs = ids(2, 6), ids(2, 5)
-    for chosen in ([heads[1]], heads[1::3]):
+    first = next(part for part in paired.parts if part.is_sublayer and heads[0].is_in(part))
+    whole = [head for head in heads if head.is_in(first)]
+    for chosen in ([heads[1]], heads[1::3], whole):
         oracle = with_heads_of(made.base, merged, chosen)
         assert_close(run(switch_off(paired, chosen).model, *inputs), run(oracle, *inputs))
+    if kind == "lora":  # nothing else in it differs: it is the sub-layer of the base, bit for bit
+        found, wanted = (run(switch_off(paired, off).model, *inputs) for off in (whole, [first]))
+        assert torch.equal(found, wanted)
 
 
 def with_heads_of(
