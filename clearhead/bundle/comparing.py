@@ -94,7 +94,7 @@ def compare(
         progress=progress,
     )
     moved = distances(outputs[0])
-    tokens = token_changes(pair.kind, *traces, pair.after.labels)
+    tokens = token_changes(pair.kind, *traces, class_names(pair.after))
     attention = attention_changes(*traces)
     return Comparison(
         title=traces[1].info.title,
@@ -102,14 +102,14 @@ def compare(
         kind=pair.kind,
         source=tuple(traces[1].tokens) if traces[1].target_tokens else (),
         tokens=tuple(tokens),
-        labels=tuple(label_changes(pair.kind, outputs[0], outputs[1], pair.after.labels)),
+        labels=tuple(label_changes(pair.kind, outputs[0], outputs[1], class_names(pair.after))),
         summary=_summary(pair, tokens, text, second),
         change=float(moved.sum()),
         rows=len(moved),
         attention=attention,
         parts=measured.parts,
         kept=measured.kept,
-        texts=_generated(pair, text, max_new_tokens),
+        texts=_generated(pair, text, target, max_new_tokens),
         cosine=_cosine(pair, text),
         depth={name: len(stack.blocks) for name, stack in pair.after.model.stacks.items()},
         tuning="" if after.tuning is None else str(after.tuning),
@@ -267,6 +267,14 @@ def _reading_notes(trace: Trace) -> Iterator[str]:
     return (note for note in trace.notes if "virtual_attention" not in note)
 
 
+def class_names(bundle: Bundle) -> dict[int, str]:
+    """What the classes of a head are called."""
+    fixed: dict[str, tuple[str, ...]] = {
+        "pair": ("follows", "does not follow"), "replaced": ("original", "replaced"), "choice": ("score",),
+    }  # fmt: skip
+    return dict(enumerate(fixed[bundle.task])) if bundle.task in fixed else bundle.labels
+
+
 def _summary(
     pair: BundlePair, tokens: Sequence[TokenChange], text: Text, second: str | None
 ) -> dict[str, tuple[float, float]]:
@@ -298,8 +306,12 @@ def _cosine(pair: BundlePair, text: Text) -> float | None:
     return float(cosines(one, two)) if one.shape == two.shape else None
 
 
-def _generated(pair: BundlePair, text: Text, limit: int) -> GeneratedTexts | None:
-    """What both models make of the text, by greedy decoding."""
+def _generated(pair: BundlePair, text: Text, target: Text | None, limit: int) -> GeneratedTexts | None:
+    """What both models make of the text, by greedy decoding; of a question, their answers from the target."""
+    if pair.kind == "span" and isinstance(text, str) and isinstance(target, str):
+        found = [bundle.predict(text, target).guesses for bundle in pair[:2]]
+        one, two = (guesses[0].text if guesses else "" for guesses in found)
+        return GeneratedTexts("", one, two)
     if not pair.after.spec.generates or not isinstance(text, str) or limit < 1:
         return None
     one, two = (

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..lens import UNITS, TraceInput, label_changes, output_distance
 from .bundle import Bundle
-from .comparing import BundlePair, base_of, model_output
+from .comparing import BundlePair, base_of, class_names, model_output
 from .part_effects import EffectProgress
 from .tracing import check_length, read_input, with_answer
 
@@ -124,7 +124,7 @@ def _row(pair: BundlePair, fed: TraceInput, number: int, text: str) -> RowChange
     change = float((distances if counted is None else distances[counted.to(distances.device)]).mean())
     if pair.kind == "words" and pair.after.spec.generates:
         return RowChange(number, text, change, _loss(one, fed), _loss(two, fed))
-    labels = label_changes(pair.kind, one, two, pair.after.labels)
+    labels = label_changes(pair.kind, one, two, class_names(pair.after))
     if pair.kind == "labels":
         before = max(labels, key=lambda label: label.before).name
         return RowChange(number, text, change, best_before=before, best_after=labels[0].name)

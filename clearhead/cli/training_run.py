@@ -254,7 +254,7 @@ def _next_commands(prepared: PreparedRun, folder: str) -> list[str]:
     commands = [use, f"eval {folder} OTHER_FILE", f'look {folder} "a text"']
     if tuning is None or tuning.value.is_whole:
         return [*commands, f"studio {folder}"]
-    return [*commands, f"merge {folder} --out FOLDER"]
+    return [use, commands[1], f'look {folder} "a text" --compare', f"merge {folder} --out FOLDER"]
 
 
 def _print_result(result: TrainingResult, prepared: PreparedRun, *, json: bool) -> None:

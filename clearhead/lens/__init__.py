@@ -31,6 +31,7 @@ from .comparison_view import (
     scale_top,
     shade,
     small_number,
+    texts_title,
 )
 from .describe import describe_positions, idle_parameters, sentence, shape
 from .diff import differences
@@ -79,6 +80,6 @@ __all__ = [
     "CAPTIONS", "kind_name", "MEANINGS", "Direction", "HeadTable", "cancel_sentence", "change_sentence",
     "common_beginning",
     "direction", "head_tables", "kept_sentence", "largest_parts", "part_name", "percent", "probability",
-    "scale_top", "shade", "small_number",
+    "scale_top", "shade", "small_number", "texts_title",
     "label_changes", "output_distance", "token_changes",
 ]  # fmt: skip

@@ -32,6 +32,7 @@ from .comparison_view import (
     scale_top,
     shade,
     small_number,
+    texts_title,
 )
 from .markup import both_languages, element, listing, mono_cell, number_cell, share_bar, table_row
 from .output_change import TokenChange
@@ -184,9 +185,8 @@ def _generated(c: Comparison) -> str:
         + escape(text[same:])
         for name, text in (("before", c.texts.before), ("after", c.texts.after))
     ]
-    title = "How the text goes on" if c.texts.prompt else "What is generated"
     texts = "".join(element("div", box) for box in boxes)
-    return element("h2", both_languages(title)) + element("div", texts, "texts")
+    return element("h2", both_languages(texts_title(c))) + element("div", texts, "texts")
 
 
 def _token_facts(token: TokenChange) -> dict[str, Any]:

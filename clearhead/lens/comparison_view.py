@@ -210,6 +210,13 @@ def change_sentence(c: Comparison) -> str:
     return size
 
 
+def texts_title(c: Comparison) -> str:
+    """What the two texts of a comparison are."""
+    if c.kind == "span":
+        return "The answer"
+    return "How the text goes on" if c.texts is not None and c.texts.prompt else "What is generated"
+
+
 def common_beginning(one: str, two: str) -> int:
     """How many characters two texts have in common at their beginning."""
     return next(

@@ -244,6 +244,7 @@ def test_labels_tags_spans_scores_and_vectors() -> None:
     assert {guess for token in tags.predicted for guess, _ in token.top_after} <= set(names.values())
     span = ch.compare(tuned(made("bert", "span"), Lora()), TEXT, "the cat sat")
     assert span.kind == "span" and span.rows == 2 and span.change > 0
+    assert span.texts is not None and span.texts.after in "the cat sat"
     after = tuned(made("bert", "hidden"), Lora())
     vectors = ch.compare(after, TEXT, "the cat sat")
     assert vectors.kind == "states" and after.base is not None

@@ -22,6 +22,7 @@ from ...lens import (
     scale_top,
     shade,
     small_number,
+    texts_title,
 )
 from ..console import OUT, READABLE_WIDTH, printable, table
 from .comparison_tables import (
@@ -171,7 +172,7 @@ def _print_tokens(c: Comparison, top: int) -> None:
 def _print_texts(c: Comparison, width: int) -> None:
     if c.texts is None:
         return
-    heading("how the text goes on" if c.texts.prompt else "what is generated")
+    heading(texts_title(c).lower())
     same = common_beginning(c.texts.before, c.texts.after)
     for name, text in (("before", c.texts.before), ("after", c.texts.after)):
         shown = Text(

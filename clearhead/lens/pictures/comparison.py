@@ -17,6 +17,7 @@ from ..comparison_view import (
     scale_top,
     shade,
     small_number,
+    texts_title,
 )
 from ..output_change import TokenChange
 from .canvas import FAINT, INK, Picture
@@ -200,9 +201,7 @@ def _add_changes(sheet: Sheet, c: Comparison) -> None:
             y += (1.0 + len(labels)) * TEXT_LINE
         if texts:
             y += 0.6 * TEXT_LINE
-            continues = c.texts is not None and c.texts.prompt
-            title = "How the text goes on" if continues else "What is generated"
-            put_text(on, half, y, title, fontweight="bold")
+            put_text(on, half, y, texts_title(c), fontweight="bold")
             for i, (name, first, rest) in enumerate(texts):
                 at = y + (i + 1.1) * TEXT_LINE
                 put_text(on, half, at, name, SMALL_SIZE, color=FAINT)

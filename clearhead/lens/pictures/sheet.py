@@ -77,7 +77,7 @@ def text_cells(text: str) -> int:
 def text_width(text: str, size: float) -> float:
     """Inches of a text in the fixed-width font, and of Chinese characters in theirs."""
     wide = sum(east_asian_width(letter) in "WF" for letter in text)
-    return (len(text) - wide) * FIXED_WIDTH * size + wide * size / 72
+    return (len(text) - wide) * FIXED_WIDTH * size + wide * 1.03 * size / 72
 
 
 def put_mono(on: Any, x: float, y: float, text: str, **style: Any) -> None:
