@@ -13,7 +13,7 @@ from ..engine import layout, preparation
 from ..errors import InputError, UnsupportedError
 from ..families import Family, HeadKind
 from ..nn import Model, generator
-from ..tune import ModelNames, TunedModel, Tuning, attach_tuning, merged_model
+from ..tune import ModelNames, TunedModel, Tuning, attach_tuning, merged_model, names_of_parameters
 from .parts import BundleParts
 
 B = TypeVar("B", bound=BundleParts)
@@ -79,12 +79,11 @@ def tuned_bundle(bundle: B, tuned: TunedModel) -> B:
 
 def model_names(bundle: BundleParts) -> ModelNames:
     """What transformers calls the parts of the bundle's model."""
-    parameters = tuple(name for name, _ in bundle.model.named_parameters())
-    if bundle.base is not None:
-        parameters = tuple(name for name, _ in bundle.base.model.named_parameters())
+    before = bundle if bundle.base is None else bundle.base
+    parameters, aliases = names_of_parameters(before.model)
     family = bundle.family
     if family is None:
-        return ModelNames(parameters)
+        return ModelNames(parameters, aliases=aliases)
     read = [*bundle.report.used, *bundle.report.aliases]
     rules = family.class_weights or family.weights
     return ModelNames(
@@ -93,6 +92,7 @@ def model_names(bundle: BundleParts) -> ModelNames:
         partial(_of_class, family, bundle.task),
         partial(_of_table, family, bundle.task),
         linear_experts=family.linear_experts,
+        aliases=aliases,
     )
 
 

@@ -19,7 +19,7 @@ from .ia3 import IA3
 from .linear import TunedLinear, TunedLogits, WithAdapter
 from .lora import Lora, LoraAdapter
 from .merging import merged_model
-from .names import ModelNames
+from .names import ModelNames, names_of_parameters
 from .row_adapters import SharedAdapters
 from .targets import ALL_LINEAR, block_layers, linear_layers
 from .tree import second_tree
@@ -30,7 +30,7 @@ __all__ = [
     "Tuning", "Lora", "Bottleneck", "IA3", "Prefix", "Prompt", "Full",
     # for the other packages
     "AttachedTuning", "ModelNames", "SharedAdapters", "TunedModel", "attach_tuning", "merged_model",
-    "second_tree",
+    "names_of_parameters", "second_tree",
     "ALL_LINEAR", "block_layers", "linear_layers", "WithAdapter", "TunedLinear", "TunedLogits", "LoraAdapter",
     "AdapterFiles", "adapter_state", "adapter_tuning", "kept_tensors", "saved_parameters", "write_adapter",
 ]  # fmt: skip

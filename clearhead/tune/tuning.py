@@ -16,7 +16,7 @@ from typing import ClassVar
 from ..errors import InputError, quoted
 from ..nn import Model, TransformerModel
 from ..spec import Spec
-from .names import ModelNames
+from .names import ModelNames, names_of_parameters
 from .tree import own_parameters, second_tree
 
 
@@ -59,6 +59,7 @@ class AttachedTuning:
     value: Tuning
     layers: tuple[str, ...]  # addresses of the modules it changed
     trained: tuple[str, ...]  # names of the parameters that learn
+    added: tuple[str, ...]  # those among them that the model before does not have
     numbers: int  # that learn
     total: int  # numbers of the model before
     depth: Mapping[str, int]  # layers of each tower
@@ -125,7 +126,9 @@ def attach_tuning(
         known = ", ".join(Tuning.kinds())
         raise InputError(f"a tuning is one of {known}, such as Lora(rank=8); given {quoted(tuning)}")
     before = dict(model.named_parameters())
-    names = names or ModelNames(tuple(before))
+    if names is None:
+        parameters, aliases = names_of_parameters(model)
+        names = ModelNames(parameters, aliases=aliases)
     tuned = second_tree(model)
     wanted = [*learn]
     for pattern in tuning.modules_to_save:
@@ -137,6 +140,7 @@ def attach_tuning(
         tuning,
         attached.layers,
         tuple(learning),
+        tuple(name for name in learning if name not in before),
         sum(p.numel() for p in learning.values()),
         sum(p.numel() for p in before.values()),
         {name: len(stack.blocks) for name, stack in model.stacks.items()},
