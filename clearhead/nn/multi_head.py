@@ -161,6 +161,8 @@ class SelfAttention(MultiHead):
             raise UnsupportedError("global tokens with their own projections cannot be decoded with a cache")
         q, k = (split_heads(project(x_BTD), self.head_dim) for project in (self.q_global, self.k_global))
         v = split_heads(self.v_global(x_BTD), self.value_dim)
+        if ctx.prefix is not None:
+            k, v = ctx.prefix.join(k, v)
         return replace(call, q_BHQE=q, k_BHKE=k, v_BHKE=v)
 
 

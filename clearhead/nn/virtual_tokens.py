@@ -229,11 +229,13 @@ class PrefixModule(VirtualTokensModule):
         self.length, self.cross_length = spec.length, spec.cross
         self.keys, self.values = nn.ParameterList(), nn.ParameterList()
         self.cross_keys, self.cross_values = nn.ParameterList(), nn.ParameterList()
+        self.alone: str | None = None  # a kernel whose texts cannot share a prefix
         for block in stack.blocks:
             assert isinstance(block, BlockModule)
             own, cross = block.attn, block.cross if block.has_cross else None
             _require_attention(block)
             assert isinstance(own, MultiHead)
+            self.alone = own.kernel.name if own.kernel.counts_slots else self.alone
             _add_parameters(self.keys, self.values, own, self.length)
             if cross is not None and self.cross_length:
                 _add_parameters(self.cross_keys, self.cross_values, cross, self.cross_length)
@@ -242,6 +244,11 @@ class PrefixModule(VirtualTokensModule):
         segment_BT, length = rule.segments(), x_BTD.shape[1]
         if segment_BT is not None and _is_packed(rule):
             # Queries of all texts are in one row of keys, so they share one prefix at its beginning.
+            if self.alone is not None:
+                raise UnsupportedError(
+                    f"packed texts share a prefix, far from most of them, and {self.alone} attention counts "
+                    f"the tokens between; give each text a row of its own, or take PromptTokens"
+                )
             place = Placement.of(None, length, self.length, x_BTD.device)
             packed = BehindPacked(rule, place.slot_BN)
             return Beginning(x_BTD, packed, place, segment_BT, types_BT, self.length)

@@ -44,7 +44,6 @@ class Summary(AttentionKernel):
 
 class _Summary(PerSequenceKernel):
     supports = frozenset({"causal", "padding", "documents", "uneven", "pattern"})
-    takes_prefix = False
 
     def __init__(self, spec: Summary) -> None:
         super().__init__()
