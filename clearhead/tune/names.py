@@ -87,6 +87,10 @@ class ModelNames:
             raise InputError(f"{what} {quoted(pattern)} matches no parameter; {hint}")
         return [name for name in self.parameters if name in found]
 
+    def is_buffer(self, ours: str) -> bool:
+        """Whether a parameter is in no module of theirs, as `final_logits_bias` of BART, a buffer."""
+        return any(ours in parts and "." not in name for name, parts in self.tensors.items())
+
     def is_unused(self, name: str) -> bool:
         """Whether a tensor of theirs is known, and belongs to a part that the model here does not have."""
         return targets(self.to_table(name), self.table) == ()

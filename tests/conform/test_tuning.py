@@ -12,14 +12,13 @@ import zoo
 from matrix import combinations
 from replaying import AT_ONCE, OFF, replayed
 from tolerance import assert_close
-from tunings import SILENT, TUNINGS, Tuned, attached, move, tuned
+from tunings import SILENT, TUNINGS, Tuned, attached, move, refusal, tuned
 from zoo import DECODERS, PAIRS, VOCAB, has_no_effect, ids, run
 
 from clearhead import nn as cn
 from clearhead.errors import ClearheadError, UnsupportedError
 from clearhead.generate import Greedy, generate
 from clearhead.generate import Prompt as GenerationPrompt
-from clearhead.nn.model import Model
 from clearhead.spec import Spec
 from clearhead.tune import (
     IA3,
@@ -36,32 +35,6 @@ from clearhead.tune import (
 
 MODELS = list(zoo.EVERY)
 GENERATIVE = {f"decoder/{n}" for n in DECODERS} | {f"pair/{n}" for n in PAIRS}
-
-
-def refusal(kind: str, spec: Model) -> str | None:
-    """What the error says where a tuning cannot be put on a model; None where it must work."""
-    towers = list(spec.towers.values())
-    if kind not in ("prefix", "prompt"):
-        return None
-    hit = towers if kind == "prefix" else towers[:1]
-    if any(tower.virtual for tower in hit):
-        return "already"
-    if any(tower.pooling for tower in hit):
-        return "pools its tokens"
-    if kind == "prompt":
-        return "whole text" if any(tower.embed.needs_whole_text for tower in hit) else None
-    if any(isinstance(n, cn.Router) and n.capacity for n in spec.nodes()):
-        return "capacity"
-    if any(tower.residual == "reversible" for tower in towers):
-        return "reversible"
-    no_keys = cn.Convolution | cn.Fourier | cn.Recurrent | cn.Linear | cn.Performer | cn.BlockSummaries
-    no_keys |= cn.Linformer | cn.Nystrom | cn.Summary
-    mixers = [m for tower in towers for b in tower.pattern for m in (b.attention, b.aside) if m]
-    if any(isinstance(n, no_keys) for mixer in mixers for n in mixer.nodes()):
-        return "further keys"
-    if any(isinstance(n, cn.BigBird | cn.LSH) for n in spec.nodes()):
-        return "queries than keys"
-    return None
 
 
 CASES = [(k, n) for k, n in itertools.product(TUNINGS, MODELS) if refusal(k, zoo.EVERY[n]) is None]
