@@ -3,9 +3,11 @@
 Adapters start as nothing added, which would hide every mistake: `tuned` moves all that learns.
 """
 
+import itertools
 from dataclasses import dataclass
 
 import torch
+from zoo import EVERY
 
 from clearhead import nn as cn
 from clearhead.nn.model import Model
@@ -89,3 +91,7 @@ def refusal(kind: str, spec: Model) -> str | None:
     if any(isinstance(n, cn.BigBird | cn.LSH) for n in spec.nodes()):
         return "queries than keys"
     return None
+
+
+CASES = [(k, n) for k, n in itertools.product(TUNINGS, EVERY) if refusal(k, EVERY[n]) is None]
+POSSIBLE = {name: [k for k, n in CASES if n == name] for name in EVERY}

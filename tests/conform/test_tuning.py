@@ -12,7 +12,7 @@ import zoo
 from matrix import combinations
 from replaying import AT_ONCE, OFF, replayed
 from tolerance import assert_close
-from tunings import SILENT, TUNINGS, Tuned, attached, move, refusal, tuned
+from tunings import CASES, POSSIBLE, SILENT, TUNINGS, Tuned, attached, move, refusal, tuned
 from zoo import DECODERS, PAIRS, VOCAB, has_no_effect, ids, run
 
 from clearhead import nn as cn
@@ -35,10 +35,6 @@ from clearhead.tune import (
 
 MODELS = list(zoo.EVERY)
 GENERATIVE = {f"decoder/{n}" for n in DECODERS} | {f"pair/{n}" for n in PAIRS}
-
-
-CASES = [(k, n) for k, n in itertools.product(TUNINGS, MODELS) if refusal(k, zoo.EVERY[n]) is None]
-POSSIBLE = {name: [k for k, n in CASES if n == name] for name in MODELS}
 
 
 def in_turn(kind: str, name: str) -> bool:
