@@ -173,7 +173,7 @@ def _memory(bundle: Bundle) -> int:
     """Bytes of the weights, and of gradients and two moments in float32 of those that learn."""
     from ..engine import weight_bytes
 
-    learning = bundle.parameters if bundle.tuning is None else bundle.tuning.numbers
+    learning = bundle.parameters if bundle.tuning is None else bundle.tuning.trainable
     return weight_bytes(bundle.model) + 12 * learning
 
 

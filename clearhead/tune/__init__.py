@@ -1,4 +1,4 @@
-"""Tuning: a model in; the same model with few numbers that learn, out. The weights are shared and unchanged.
+"""Tuning: a model in; the same model with a few trainable parameters out. The weights are shared and unchanged.
 
     tuned = ch.tune(bundle, Lora(rank=8, alpha=16, targets="*.attn.{q,v}"))
 

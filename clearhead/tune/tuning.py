@@ -44,7 +44,7 @@ class Tuning(Spec):
         return False
 
     def rate_for(self, share: float) -> float:
-        """The learning rate in multiples of that of full fine-tuning, where this share of numbers learns."""
+        """The learning rate in multiples of that of full fine-tuning, where this share of the parameters learns."""
         return self.rate
 
     def attach(self, model: TransformerModel, names: ModelNames, seed: int) -> Attachment:
@@ -60,14 +60,14 @@ class AttachedTuning:
     layers: tuple[str, ...]  # addresses of the modules it changed
     trained: tuple[str, ...]  # names of the parameters that learn
     added: tuple[str, ...]  # those among them that the model before does not have
-    numbers: int  # that learn
-    total: int  # numbers of the model before
+    trainable: int  # number of parameters that learn
+    total: int  # parameters of the model before
     depth: Mapping[str, int]  # layers of each tower
 
     @property
     def rate(self) -> float:
         """Its learning rate, in multiples of that of full fine-tuning."""
-        return self.value.rate_for(self.numbers / max(self.total, 1))
+        return self.value.rate_for(self.trainable / max(self.total, 1))
 
     @property
     def by_layer(self) -> dict[str, list[int]]:
@@ -80,11 +80,11 @@ class AttachedTuning:
         }
 
     def __str__(self) -> str:
-        share = f"{100 * self.numbers / max(self.total, 1):.3g} %"
+        share = f"{100 * self.trainable / max(self.total, 1):.3g} %"
         parts = [str(self.value)]
         if self.layers:
             parts.append(f"{len(self.layers)} {self.value.unit}{'' if len(self.layers) == 1 else 's'}")
-        parts.append(f"{self.numbers:,} numbers learn, {share} of {self.total:,}")
+        parts.append(f"{self.trainable:,} trainable parameters, {share} of {self.total:,}")
         for tower, counts in self.by_layer.items():
             name = "by layer" if len(self.by_layer) == 1 else f"{tower} by layer"
             parts.append(f"{name} {_runs(counts)}")

@@ -300,10 +300,10 @@ def test_the_number_of_numbers_is_that_of_the_formula() -> None:
     layers = [m for n, m in base.named_modules() if isinstance(m, cn.LinearLayer) and ".blocks." in n]
     both = sum(sum(layer.weight.shape) for layer in layers)
     outputs = sum(len(layer.weight) for layer in layers)
-    assert attach_tuning(base, Lora(rank=5)).tuning.numbers == 5 * both
-    assert attach_tuning(base, Lora(rank=5, variant="dora")).tuning.numbers == 5 * both + outputs
-    assert attach_tuning(base, IA3(targets="all-linear", feedforward=())).tuning.numbers == outputs
-    assert attach_tuning(base, Full()).tuning.numbers == sum(p.numel() for p in base.parameters())
+    assert attach_tuning(base, Lora(rank=5)).tuning.trainable == 5 * both
+    assert attach_tuning(base, Lora(rank=5, variant="dora")).tuning.trainable == 5 * both + outputs
+    assert attach_tuning(base, IA3(targets="all-linear", feedforward=())).tuning.trainable == outputs
+    assert attach_tuning(base, Full()).tuning.trainable == sum(p.numel() for p in base.parameters())
 
 
 @pytest.mark.parametrize("kind", TUNINGS)
