@@ -1,4 +1,4 @@
-"""Tuning: a model in; the same model with a few trainable parameters out. The weights are shared and unchanged.
+"""Tuning: a model in; the same model with a few parameters that learn, out. The weights stay as they are.
 
     tuned = ch.tune(bundle, Lora(rank=8, alpha=16, targets="*.attn.{q,v}"))
 

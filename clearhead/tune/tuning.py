@@ -44,7 +44,7 @@ class Tuning(Spec):
         return False
 
     def rate_for(self, share: float) -> float:
-        """The learning rate in multiples of that of full fine-tuning, where this share of the parameters learns."""
+        """The learning rate in multiples of that of full fine-tuning, if this share of the model learns."""
         return self.rate
 
     def attach(self, model: TransformerModel, names: ModelNames, seed: int) -> Attachment:
