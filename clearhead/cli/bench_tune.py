@@ -26,7 +26,7 @@ PEERS = {
     "quantized": (),
     "decode": ("transformers", "peft"),
 }
-BATCH = {"dense": 32, "ragged": 32, "chats": 13, "quantized": 13, "decode": 1}
+BATCH = {"dense": 32, "ragged": 32, "chats": 13, "quantized": 32, "decode": 1}
 
 
 def tune(
