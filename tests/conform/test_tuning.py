@@ -111,7 +111,7 @@ def test_what_learns_gets_gradient_and_the_base_stays(kind: str, name: str) -> N
 
 
 def may_rest(made: Tuned, name: str) -> bool:
-    """Parameters of the model itself that have no effect on this call, and those of experts without a token."""
+    """Parameters of the model itself without effect on this call, and those of experts without a token."""
     if ".experts." in name:
         return True
     if name not in dict(made.base.named_parameters()):
