@@ -3,6 +3,7 @@
 A child starts by a fork, so a life costs no imports. RANDOM lives end at a random moment, INSIDE lives end at
 a touch of the disk: in the middle of a save. A finished run is followed by a new one, until all are spent.
 `python kills.py FOLDER every` ends a life before each touch of the disk, from one checkpoint to the end.
+A last word `lora` trains adapters instead of the whole model.
 """
 
 import json
@@ -18,19 +19,26 @@ from pathlib import Path
 import torch
 from toy import Toy, full_training, remains, strays, toy_bundle
 
+import clearhead
 from clearhead.train import Trainer, checkpoint, checkpoints
 from clearhead.train.atomic_write import newest_checkpoint
+from clearhead.tune import Lora
 
 torch.set_num_threads(1)
+TUNED = sys.argv[-1] == "lora"
 SETTINGS = {"steps": 40, "save_every": 4, "valid_every": 10}
 DOORS = [
     (sys.modules["clearhead.store.write"], "save_file"), (checkpoint, "save_file"), (Path, "write_bytes"),
+    (sys.modules["clearhead.store.adapter_folder"], "save_file"),
     (Path, "write_text"), (os, "replace"), (os, "rename"), (os, "fsync"), (shutil, "rmtree"),
 ]  # fmt: skip
 
 
 def train(folder: Path) -> None:
-    Trainer(toy_bundle(), Toy(parts=2), full_training(**SETTINGS), folder).run()
+    bundle = toy_bundle()
+    if TUNED:
+        bundle = clearhead.tune(bundle, Lora(rank=2, dropout=0.1))
+    Trainer(bundle, Toy(parts=2), full_training(**SETTINGS), folder).run()
 
 
 def die_at(touch: int, late: bool) -> None:
@@ -133,6 +141,6 @@ def at_every_touch(home: Path) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    home, *words = Path(sys.argv[1]), *sys.argv[2:]
+    home, *words = Path(sys.argv[1]), *(word for word in sys.argv[2:] if word != "lora")
     found = at_every_touch(home) if words == ["every"] else main(home, *map(int, words))
     print(json.dumps(found))  # noqa: T201

@@ -90,7 +90,7 @@ def remains(folder: Path) -> dict[str, Any]:
     last = list(checkpoints(folder).values())[-1]
     weights = {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in [folder / "model.safetensors", *last.glob("*.safetensors")]
+        for path in [*folder.glob("*.safetensors"), *last.glob("*.safetensors")]
     }
     state = json.loads((last / "state.json").read_text())["state"]
     return {"weights": weights, "state": state, "log": list(map(without_timing, read_log(folder)))}

@@ -3,9 +3,11 @@
 Adapters start as nothing added, which would hide every mistake: `tuned` moves all that learns.
 """
 
+import itertools
 from dataclasses import dataclass
 
 import torch
+from zoo import EVERY
 
 from clearhead import nn as cn
 from clearhead.nn.model import Model
@@ -63,3 +65,33 @@ def move(model: torch.nn.Module, names: tuple[str, ...], size: float = 0.1) -> N
         p = model.get_parameter(name)
         noise = torch.randn(p.shape, generator=cn.generator(0, "move", name), dtype=torch.float64)
         p.add_((size * noise).to(p))
+
+
+def refusal(kind: str, spec: Model) -> str | None:
+    """What the error says where a tuning cannot be put on a model; None where it must work."""
+    towers = list(spec.towers.values())
+    if kind not in ("prefix", "prompt"):
+        return None
+    hit = towers if kind == "prefix" else towers[:1]
+    if any(tower.virtual for tower in hit):
+        return "already"
+    if any(tower.pooling for tower in hit):
+        return "pools its tokens"
+    if kind == "prompt":
+        return "whole text" if any(tower.embed.needs_whole_text for tower in hit) else None
+    if any(isinstance(n, cn.Router) and n.capacity for n in spec.nodes()):
+        return "capacity"
+    if any(tower.residual == "reversible" for tower in towers):
+        return "reversible"
+    no_keys = cn.Convolution | cn.Fourier | cn.Recurrent | cn.Linear | cn.Performer | cn.BlockSummaries
+    no_keys |= cn.Linformer | cn.Nystrom | cn.Summary
+    mixers = [m for tower in towers for b in tower.pattern for m in (b.attention, b.aside) if m]
+    if any(isinstance(n, no_keys) for mixer in mixers for n in mixer.nodes()):
+        return "further keys"
+    if any(isinstance(n, cn.BigBird | cn.LSH) for n in spec.nodes()):
+        return "queries than keys"
+    return None
+
+
+CASES = [(k, n) for k, n in itertools.product(TUNINGS, EVERY) if refusal(k, EVERY[n]) is None]
+POSSIBLE = {name: [k for k, n in CASES if n == name] for name in EVERY}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, TypeVar
 
 from .task import Decoder, DecodeTask
 
@@ -24,6 +24,7 @@ class TimedRows:
     seconds: float
 
 
+T = TypeVar("T")
 TimedDecoder = Callable[[Sequence[list[int]], DecodeTask], TimedRows]
 
 
@@ -31,6 +32,12 @@ def timed(decode: Decoder, ids: Sequence[list[int]], task: DecodeTask) -> TimedR
     start = time.perf_counter()
     rows = decode(ids, task)
     return TimedRows(rows, time.perf_counter() - start)
+
+
+def run_apart(function: Callable[..., T], *arguments: Any) -> T:
+    """The result of a function, called in a process of its own."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 class PeerProcess:

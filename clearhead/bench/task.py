@@ -9,6 +9,10 @@ from typing import Any, Literal
 TrainingRows = Literal["ragged", "dense"]
 """Rows of the training benchmark: pairs of texts of all lengths, or full rows."""
 
+TunedRows = Literal["dense", "ragged", "chats", "quantized"]
+"""Rows of the tuning benchmark: of one length, as long as sentences, or prompts with answers; quantized are
+these over quantized weights."""
+
 TrainingPrecision = Literal["float32", "bfloat16"]
 """Precisions of the training benchmark."""
 

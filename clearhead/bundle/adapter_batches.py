@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ..errors import InputError, nearest, quoted
 from ..generate import Answer, GenerationResult, PromptLike, TextGenerator, as_list, is_single
+from ..nn import TransformerModel
 from ..tune import SharedAdapters, TunedModel
 from .adapters import fingerprint
 from .bundle import Bundle
@@ -58,6 +59,10 @@ class Together:
     def sharing(self) -> tuple[str, ...]:
         """The adapters whose texts share a batch."""
         return tuple(self._shared.names)
+
+    def model_of(self, adapters: Sequence[str | None]) -> TransformerModel:
+        """A model whose first row has the first of these adapters, and so on: those of `sharing`, or None."""
+        return self._shared.model_of(adapters)
 
     def generate(
         self,

@@ -42,7 +42,7 @@ from ..tune import (
 )
 from ..weights import StateDict
 from .parts import BundleParts
-from .tuning import model_names, tuned_bundle
+from .tuning import model_names, new_parameters, tuned_bundle
 
 B = TypeVar("B", bound=BundleParts)
 SAMPLED = 8  # numbers of a dimension that a fingerprint looks at, about
@@ -203,7 +203,7 @@ def with_adapter(bundle: B, adapter: AdapterFolder) -> B:
         tuning = adapter_tuning(files, names)
     if not isinstance(tuning, Tuning):
         raise LoadError(f"the tuning of the adapter is {quoted(stored)}; expected one such as Lora")
-    learn = [*bundle.report.fresh, *saved_parameters(files, names)]
+    learn = [*new_parameters(bundle, names), *saved_parameters(files, names)]
     tuned = attach_tuning(bundle.model, tuning, names=names, learn=list(dict.fromkeys(learn)))
     state = adapter_state(files, tuned.model, tuned.tuning, names)
     with torch.no_grad():

@@ -203,8 +203,11 @@ def _over_bundle(bundle: Bundle, adapter: str | Path, *, any_base: bool, seed: i
     check_base(bundle, over, any_base=any_base)
     head, labels = head_of(over)
     asked = edit_of(over)
-    if asked != bundle.edits:
-        raise InputError(f"the adapter was trained under the edits {asked}, the bundle has {bundle.edits}")
+    if asked != bundle.edits and not any_base:
+        raise InputError(
+            f"the adapter was trained with edit={asked}, and this bundle has edit={bundle.edits}; load the "
+            f"base with the first, or give any_base=True"
+        )
     fits = head in (None, bundle.task) and (labels is None or list(bundle.labels.values()) == labels)
     base = bundle if fits else with_head(bundle, head, labels, seed=seed, share=True)
     result = with_adapter(base, over)

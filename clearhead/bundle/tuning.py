@@ -13,7 +13,7 @@ from ..engine import layout, preparation
 from ..errors import InputError, UnsupportedError
 from ..families import Family, HeadKind
 from ..nn import Model, generator
-from ..tune import ModelNames, TunedModel, Tuning, attach_tuning, merged_model
+from ..tune import ModelNames, TunedModel, Tuning, attach_tuning, merged_model, names_of_parameters
 from .parts import BundleParts
 
 B = TypeVar("B", bound=BundleParts)
@@ -33,10 +33,17 @@ def tune(bundle: B, tuning: Tuning, *, seed: int = 0) -> B:
         raise InputError(
             f"this bundle is tuned already ({kind}): tune its base, bundle.base, or bundle.merged()"
         )
-    tuned = attach_tuning(
-        bundle.model, tuning, names=model_names(bundle), seed=seed, learn=bundle.report.fresh
-    )
+    names = model_names(bundle)
+    tuned = attach_tuning(bundle.model, tuning, names=names, seed=seed, learn=new_parameters(bundle, names))
     return tuned_bundle(bundle, tuned)
+
+
+def new_parameters(bundle: BundleParts, names: ModelNames) -> list[str]:
+    """The parameters of a new head, which learn with any tuning.
+
+    A buffer of their class that the checkpoint lacks is what it is there, and no adapter holds it.
+    """
+    return [name for name in bundle.report.fresh if not names.is_buffer(name)]
 
 
 def copy_tuning(bundle: BundleParts, base: B, *, seed: int = 0) -> B:
@@ -45,12 +52,12 @@ def copy_tuning(bundle: BundleParts, base: B, *, seed: int = 0) -> B:
     What learns is copied where the other base has it, too, and drawn from `seed` where it does not.
     """
     assert bundle.tuning is not None
-    own = {name for name, _ in base.model.named_parameters()}
-    learn = [name for name in bundle.tuning.trained if name in own] + [*base.report.fresh]
+    own, names = {name for name, _ in base.model.named_parameters()}, model_names(base)
+    learn = [name for name in bundle.tuning.trained if name in own] + new_parameters(base, names)
     tuned = attach_tuning(
         base.model,
         bundle.tuning.value,
-        names=model_names(base),
+        names=names,
         seed=seed,
         learn=list(dict.fromkeys(learn)),
     )
@@ -79,12 +86,11 @@ def tuned_bundle(bundle: B, tuned: TunedModel) -> B:
 
 def model_names(bundle: BundleParts) -> ModelNames:
     """What transformers calls the parts of the bundle's model."""
-    parameters = tuple(name for name, _ in bundle.model.named_parameters())
-    if bundle.base is not None:
-        parameters = tuple(name for name, _ in bundle.base.model.named_parameters())
+    before = bundle if bundle.base is None else bundle.base
+    parameters, aliases = names_of_parameters(before.model)
     family = bundle.family
     if family is None:
-        return ModelNames(parameters)
+        return ModelNames(parameters, aliases=aliases)
     read = [*bundle.report.used, *bundle.report.aliases]
     rules = family.class_weights or family.weights
     return ModelNames(
@@ -93,6 +99,7 @@ def model_names(bundle: BundleParts) -> ModelNames:
         partial(_of_class, family, bundle.task),
         partial(_of_table, family, bundle.task),
         linear_experts=family.linear_experts,
+        aliases=aliases,
     )
 
 

@@ -14,6 +14,7 @@ bench = App(name="bench", help="Benchmark against every peer library that is ins
 WHAT = {
     "decode": "Decoding: tokens per second in every precision, against transformers, CTranslate2, llama.cpp.",
     "products": "Matrix products: the speed of each for the shapes of a model, and which are used here.",
+    "tune": "Tuning by LoRA: steps, chats, quantized bases and generation, against PEFT and trl.",
     "train": "Training: tokens per second without padding, against Hugging Face's Trainer.",
     "attention": "Attention kernels by sequence length: time, memory, FLOPs, and where each pays off.",
     "quality": "Attention kernels: what the same small model learns with each, all else equal.",

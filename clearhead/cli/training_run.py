@@ -173,7 +173,7 @@ def _memory(bundle: Bundle) -> int:
     """Bytes of the weights, and of gradients and two moments in float32 of those that learn."""
     from ..engine import weight_bytes
 
-    learning = bundle.parameters if bundle.tuning is None else bundle.tuning.numbers
+    learning = bundle.parameters if bundle.tuning is None else bundle.tuning.trainable
     return weight_bytes(bundle.model) + 12 * learning
 
 
@@ -216,7 +216,7 @@ def _print_estimate(prepared: PreparedRun, *, json: bool) -> None:
     with ERR.status("timing a few steps"):
         estimated = estimate(prepared.bundle, prepared.task, prepared.run.train)
     if json:
-        print_json(vars(estimated) | {"seconds": estimated.seconds})
+        print_json(vars(estimated) | {"seconds": estimated.seconds} | _plan_facts(prepared))
         return
     parts = [f"{estimated.steps:,} steps of {_format_seconds(estimated.step)}"]
     if estimated.validations:
@@ -229,6 +229,23 @@ def _print_estimate(prepared: PreparedRun, *, json: bool) -> None:
     total = timedelta(seconds=round(estimated.seconds))
     memory = f"{amount(estimated.memory)}B of memory"
     OUT.print(f"estimate   about {total} on this machine: {' and '.join(parts)} · {memory}")
+
+
+def _plan_facts(prepared: PreparedRun) -> dict[str, Any]:
+    """What the plan says, for machines: what learns, and how many tokens of a row."""
+    from dataclasses import asdict
+
+    from ..recipes import trained_tokens
+    from ..tasks import CausalLM
+
+    tuning, task = prepared.bundle.tuning, prepared.task
+    answers = task if isinstance(task, CausalLM) and task.trained is not None else None
+    return {
+        "tuning": None if tuning is None else tuning.value.to_dict(),
+        "layers": None if tuning is None else len(tuning.layers),
+        "trainable": prepared.bundle.parameters if tuning is None else tuning.trainable,
+        "trained_tokens": None if answers is None else asdict(trained_tokens(answers).trained),
+    }
 
 
 def _format_seconds(seconds: float) -> str:

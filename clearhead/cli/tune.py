@@ -44,7 +44,7 @@ def tune(
     options: RunOptions = NO_RUN_OPTIONS,
     set_: Set = None,
 ) -> None:
-    """Fine-tune a checkpoint on your rows: a few numbers beside its weights, by LoRA unless said otherwise.
+    """Fine-tune a checkpoint on your rows: a few parameters beside its weights, by LoRA unless you say how.
 
     MODEL is a folder, a Hub id, a .gguf file, or an adapter, which is trained further. The base is unchanged.
     """

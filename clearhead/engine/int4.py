@@ -88,10 +88,11 @@ def quantize_groups(weight_OI: Tensor, importance_I: Tensor | None = None) -> In
 
 def dequantize(weights: Int4Weights) -> Tensor:
     """The float32 matrix that the product multiplies by."""
-    inputs = weights.codes_OI.shape[1]
-    scale_OI = weights.scale_OG.float().repeat_interleave(GROUP_SIZE, 1)[:, :inputs]
-    zero_OI = weights.zero_OG.float().repeat_interleave(GROUP_SIZE, 1)[:, :inputs]
-    return (weights.codes_OI.float() - ZERO_CODE) * scale_OI + zero_OI
+    outputs, inputs = weights.codes_OI.shape
+    codes_OGK = F.pad(weights.codes_OI, (0, -inputs % GROUP_SIZE)).view(outputs, -1, GROUP_SIZE)
+    scale_OG1, zero_OG1 = (steps.float()[..., None] for steps in (weights.scale_OG, weights.zero_OG))
+    weight_OGK = codes_OGK.float().sub_(ZERO_CODE).mul_(scale_OG1).add_(zero_OG1)
+    return weight_OGK.view(outputs, -1)[:, :inputs]
 
 
 class Int4Product(Product):
@@ -136,23 +137,68 @@ class Int4Product(Product):
         return y_RO.view(*x.shape[:-1], self.outputs)
 
     def dequantized(self) -> Tensor:
-        # The operator's order of the codes is its own. A row of zeros and a one gives a column of the matrix,
-        # rounded to bfloat16: enough to tell which code each weight has.
-        ones_II = torch.eye(self.inputs, dtype=torch.bfloat16)
-        columns = [self._columns(rows) for rows in torch.split(ones_II, IDENTITY_ROWS)]
-        rounded_OI = torch.cat(columns).T.float()
         scale_OG, zero_OG = self._steps_GO2[:, : self.outputs].transpose(0, 1).unbind(-1)
+        return dequantize(Int4Weights(self._codes()[: self.outputs, : self.inputs], scale_OG, zero_OG))
+
+    def _codes(self) -> Tensor:
+        """The codes in the order of rows and columns, with those that fill the last group and block."""
+        shape = self._steps_GO2.shape[1], self.inputs + self._missing_inputs
+        if self._multiply is _dequantized_product:
+            return torch.stack((self._matrix & MAX_CODE, self._matrix >> 4), dim=-1).flatten(1)
+        block = packed_block()
+        return self._measured_codes() if block is None else _unpack(self._matrix, *shape, block)
+
+    def _measured_codes(self) -> Tensor:
+        """For an order of codes that is not known: a row of zeros and a one gives a column of the matrix,
+        rounded to bfloat16, which is enough to tell which code each weight has."""
+        inputs = self.inputs + self._missing_inputs
+        rows = torch.split(torch.eye(inputs, dtype=torch.bfloat16), IDENTITY_ROWS)
+        columns = [self._multiply(part, self._matrix, GROUP_SIZE, self._steps_GO2) for part in rows]
+        rounded_OI = torch.cat(columns).T.float()
         scale_OI, zero_OI = (
-            steps.float().repeat_interleave(GROUP_SIZE, 1)[:, : self.inputs] for steps in (scale_OG, zero_OG)
+            steps.float().repeat_interleave(GROUP_SIZE, 1)
+            for steps in self._steps_GO2.transpose(0, 1).unbind(-1)
         )
         steps_OI = (rounded_OI - zero_OI) / torch.where(scale_OI == 0, 1.0, scale_OI)
-        codes_OI = steps_OI.round_().add_(ZERO_CODE).clamp_(0, MAX_CODE).to(torch.uint8)
-        return dequantize(Int4Weights(codes_OI, scale_OG, zero_OG))
+        return steps_OI.round_().add_(ZERO_CODE).clamp_(0, MAX_CODE).to(torch.uint8)
 
-    def _columns(self, rows_RI: Tensor) -> Tensor:
-        """The product without the bias."""
-        padded = F.pad(rows_RI, (0, self._missing_inputs))
-        return self._multiply(padded, self._matrix, GROUP_SIZE, self._steps_GO2)[:, : self.outputs]
+
+@cache
+def packed_block() -> int | None:
+    """The number of rows whose codes the operator stores together; None if it stores them in another way.
+
+    Found by packing random codes: the order of codes differs between processors.
+    """
+    codes_OI = torch.randint(0, 16, (208, 64), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    packed = _pack(codes_OI)
+    return next((n for n in (64, 32, 16) if torch.equal(_unpack(packed, 208, 64, n), codes_OI)), None)
+
+
+def _unpack(packed: Tensor, outputs: int, inputs: int, block: int) -> Tensor:
+    """The codes of a packed matrix: blocks of rows, in these columns, in those two codes to a byte."""
+    flat, done, parts = packed.flatten(), 0, list[Tensor]()
+    for rows in (outputs - outputs % block, outputs % block):
+        if not rows:
+            continue
+        each = min(rows, block)
+        halves = flat[done : done + rows * inputs // 2].view(-1, inputs, each // 2)
+        codes = torch.stack((halves & MAX_CODE, halves >> 4), dim=-1).flatten(2)[..., _row_order(each)]
+        parts.append(codes.transpose(1, 2).reshape(rows, inputs))
+        done += rows * inputs // 2
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
+@cache
+def _row_order(rows: int) -> Tensor:
+    """Where the code of each row of a block is: twice its byte, and one more in the upper half of a byte."""
+    places = []
+    for row in range(rows):
+        codes_OI = torch.zeros(rows, GROUP_SIZE, dtype=torch.uint8)
+        codes_OI[row, 0] = MAX_CODE
+        packed = _pack(codes_OI).flatten()
+        at = int(packed.argmax())
+        places.append(min(2 * at + int(packed[at] > MAX_CODE), rows - 1))
+    return torch.tensor(places)
 
 
 @cache

@@ -290,8 +290,8 @@ def _groups(model: nn.Module) -> Iterator[_Group]:
                     for name in getattr(module, "FUSABLE", ())
                     if isinstance(layer := getattr(module, name, None), LinearLayer)
                 ]
-                others = [[x] for x in module.children() if isinstance(x, LinearLayer) and x not in fusable]
-                for layers in (fusable, *others):
+                others = [x for x in module.children() if isinstance(x, LinearLayer) and x not in fusable]
+                for layers in (fusable, *([x] for x in others if x.packs)):
                     if layers and layers[0] not in seen:
                         seen.update(layers)
                         name = ",".join(names[id(x.weight)] for x in layers)

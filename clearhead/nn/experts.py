@@ -190,6 +190,7 @@ class RouterModule(nn.Module):
         super().__init__()
         self.spec = spec.router
         self.linear = LinearLayer(width, spec.count, bias=spec.router.bias)
+        self.linear.packs = not spec.router.wide
         self.balance = (
             nn.Parameter(torch.empty(spec.count), requires_grad=False) if spec.router.balanced else None
         )

@@ -49,6 +49,7 @@ class InitDistribution:
 
 class LinearLayer(nn.Linear):
     product: LayerProduct | None = None
+    packs: bool = True  # False: what computes with its matrix does not call it
     differs_by_row: bool = False  # whether each row of a batch is multiplied by a matrix of its own
 
     def reset_parameters(self) -> None:

@@ -53,7 +53,6 @@ class MultiHead(TokenMixerModule):
     SITES = ("q", "k", "v", "pattern", "mix", "out")
     is_replayable = True  # if its kernel is
     is_latent: ClassVar[bool] = False  # whether a cache holds something else than keys and values
-    takes_prefix: ClassVar[bool] = True  # whether keys and values may be put before its own
     cached_sizes: tuple[int, int, int]  # heads of keys and values, and their widths, as a cache holds them
 
     def __init__(self, spec: Attention, width: int, kv_width: int) -> None:
@@ -64,6 +63,11 @@ class MultiHead(TokenMixerModule):
         self.out = LinearLayer(spec.heads * self.value_dim, width, bias="o" in spec.bias)
         self.scale = self.head_dim**-0.5 if spec.scale is None else spec.scale
         self.kernel = spec.kernel.build(spec.heads, self.head_dim)
+
+    @property
+    def takes_prefix(self) -> bool:
+        """Whether keys and values may be put before those of a text."""
+        return self.kernel.takes_prefix and self.kernel.cache_kind == "keys"
 
     def _build_projections(self, spec: Attention, width: int, kv_width: int) -> None:
         groups = spec.kv_heads or spec.heads
@@ -157,6 +161,8 @@ class SelfAttention(MultiHead):
             raise UnsupportedError("global tokens with their own projections cannot be decoded with a cache")
         q, k = (split_heads(project(x_BTD), self.head_dim) for project in (self.q_global, self.k_global))
         v = split_heads(self.v_global(x_BTD), self.value_dim)
+        if ctx.prefix is not None:
+            k, v = ctx.prefix.join(k, v)
         return replace(call, q_BHQE=q, k_BHKE=k, v_BHKE=v)
 
 

@@ -184,8 +184,6 @@ class Beginning:
 
 
 class VirtualTokensModule(nn.Module):
-    beside = True  # it acts beside the weights, and cannot be merged into them
-
     def begin(self, x_BTD: Tensor, rule: Mask, types_BT: Tensor | None, embed: Embedding) -> Beginning:
         """`rule` is the mask of the text."""
         raise NotImplementedError
@@ -199,7 +197,7 @@ class PromptModule(VirtualTokensModule):
     def begin(self, x_BTD: Tensor, rule: Mask, types_BT: Tensor | None, embed: Embedding) -> Beginning:
         segment_BT, packed = rule.segments(), _is_packed(rule)
         place = Placement.of(segment_BT, x_BTD.shape[1], len(self.table), x_BTD.device)
-        x_BND = place.join(embed.complete(self.table[None], None), x_BTD)
+        x_BND = place.join(embed.complete(self.table[None].to(x_BTD.dtype), None), x_BTD)
         mask: Mask = Everyone()
         if place.segment_BN is not None:
             mask = Documents(place.segment_BN) if packed else Padding(place.segment_BN >= 0)
@@ -231,16 +229,13 @@ class PrefixModule(VirtualTokensModule):
         self.length, self.cross_length = spec.length, spec.cross
         self.keys, self.values = nn.ParameterList(), nn.ParameterList()
         self.cross_keys, self.cross_values = nn.ParameterList(), nn.ParameterList()
+        self.alone: str | None = None  # a kernel whose texts cannot share a prefix
         for block in stack.blocks:
             assert isinstance(block, BlockModule)
             own, cross = block.attn, block.cross if block.has_cross else None
-            if not isinstance(own, MultiHead) or not own.takes_prefix or own.kernel.cache_kind != "keys":
-                kind = type(getattr(own, "kernel", own)).__name__.lstrip("_").removesuffix("Kernel")
-                raise UnsupportedError(
-                    f"PrefixTokens need attention that may have more keys than queries, and {kind} has none; "
-                    f"take PromptTokens, or a layer with Softmax"
-                )
-            own.require({"uneven"})
+            _require_attention(block)
+            assert isinstance(own, MultiHead)
+            self.alone = own.kernel.name if own.kernel.counts_slots else self.alone
             _add_parameters(self.keys, self.values, own, self.length)
             if cross is not None and self.cross_length:
                 _add_parameters(self.cross_keys, self.cross_values, cross, self.cross_length)
@@ -249,6 +244,11 @@ class PrefixModule(VirtualTokensModule):
         segment_BT, length = rule.segments(), x_BTD.shape[1]
         if segment_BT is not None and _is_packed(rule):
             # Queries of all texts are in one row of keys, so they share one prefix at its beginning.
+            if self.alone is not None:
+                raise UnsupportedError(
+                    f"packed texts share a prefix, far from most of them, and {self.alone} attention counts "
+                    f"the tokens between; give each text a row of its own, or take PromptTokens"
+                )
             place = Placement.of(None, length, self.length, x_BTD.device)
             packed = BehindPacked(rule, place.slot_BN)
             return Beginning(x_BTD, packed, place, segment_BT, types_BT, self.length)
@@ -269,6 +269,21 @@ class PrefixModule(VirtualTokensModule):
         k, v = self.cross_keys[layer][None], self.cross_values[layer][None]
         place = Placement.of(None, ctx.encoder_output.shape[1], self.cross_length, k.device)
         return replace(ctx, cross_prefix=LayerPrefix(k, v, place))
+
+
+def _require_attention(block: BlockModule) -> None:
+    """Raise a one-line error for a layer with a token mixer that takes no keys before the text."""
+    own, beside = block.attn, block._modules.get("aside")
+    mixers = [own, *([] if beside is None else [beside])]
+    other = next((x for x in mixers if not isinstance(x, MultiHead) or not x.takes_prefix), None)
+    if other is not None:
+        kind = type(getattr(other, "kernel", other)).__name__.lstrip("_").removesuffix("Kernel")
+        raise UnsupportedError(
+            f"PrefixTokens need attention that takes further keys before a text, and {kind} does not; take "
+            f"PromptTokens, or a layer with Softmax"
+        )
+    assert isinstance(own, MultiHead)
+    own.require({"uneven"})
 
 
 def _add_parameters(

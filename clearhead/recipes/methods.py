@@ -44,8 +44,10 @@ METHODS = {
         "two narrow layers beside each feed-forward layer, scaled by 4",
         {"kind": "Bottleneck", "reads": "input", "targets": ["*.ff"], "reduction": 2, "scale": 4.0},
     ),
-    "prefix": Method("learned keys and values before the text in every layer: --length", {"kind": "Prefix"}),
-    "prompt": Method("learned vectors before the text: --length", {"kind": "Prompt"}),
+    "prefix": Method(
+        "learned keys and values before the text in every layer: --virtual-tokens", {"kind": "Prefix"}
+    ),
+    "prompt": Method("learned vectors before the text: --virtual-tokens", {"kind": "Prompt"}),
     "ia3": Method("a learned factor for each key, value and hidden number", {"kind": "IA3"}),
     "bias": Method("the biases of the model alone (BitFit)", {"kind": "Full", "targets": ["*.bias"]}),
     "head": Method("the head alone", {"kind": "Full", "targets": ["head.*"]}),

@@ -48,6 +48,7 @@ SYNONYMS = {
     "lora_targets": "tune.targets", "lora_target_modules": "tune.targets", "lora_modules": "tune.targets",
     "exclude_modules": "tune.exclude", "modules_to_save": "tune.modules_to_save",
     "additional_target": "tune.modules_to_save", "lora_modules_to_save": "tune.modules_to_save",
+    "reduction": "tune.reduction", "reduction_factor": "tune.reduction",
     "num_virtual_tokens": "tune.length", "virtual_tokens": "tune.length",
     "quantize": "model.quantize",
 }  # fmt: skip
@@ -77,6 +78,11 @@ FLAG_SETTINGS: dict[str, tuple[str, str]] = {
     "use_dora": ("tune", "dora"), "use_rslora": ("tune", "rslora"), "pissa_init": ("tune", "pissa"),
     "use_peft": ("tune", "lora"),
 }  # fmt: skip
+# Options of other libraries, with the values that say what happens here anyway.
+AS_IT_IS = {
+    "stage": ("sft", "pt"), "packing": ("true",), "load_best_model_at_end": ("true",), "do_train": ("true",),
+    "do_eval": ("true",), "train_on_inputs": ("false",),
+}  # fmt: skip
 # Options of other libraries that are not settings here, and what to type instead.
 ELSEWHERE = {
     "output_dir": "--out FOLDER", "model_name_or_path": "--from MODEL", "model": "--from MODEL",
@@ -88,7 +94,8 @@ ELSEWHERE = {
     "report_to": "--log tensorboard", "text_column": "--map text=COLUMN",
     "label_column": "--map label=COLUMN",
     "quantization_bit": "--quantize int4 or --quantize int8", "dataset": "the file, after the model",
-    "adapter_name_or_path": "--from ADAPTER", "stage": "nothing: the rows decide what is learned",
+    "adapter_name_or_path": "--from ADAPTER",
+    "stage": "decided by the rows: answers, labels, tags, texts (preferences are not learned yet)",
     "packing": "nothing: whole examples are packed", "train_on_inputs": "nothing: answers alone are trained",
     "target_parameters": "--targets, for linear layers",
 }  # fmt: skip
@@ -101,28 +108,38 @@ def overrides(arguments: Sequence[str]) -> dict[str, Any]:
     while remaining:
         word = remaining.pop(0)
         name, sign, value = word.removeprefix("--").partition("=")
-        if (plain := name.replace("-", "_")) in FLAG_SETTINGS:
-            if not sign and remaining and remaining[0].lower() in ("true", "false"):
-                value = remaining.pop(0)
-            if value.lower() != "false":
+        plain = name.replace("-", "_")
+        if plain in FLAG_SETTINGS or plain in AS_IT_IS:
+            value = value if sign else _flag_value(plain, remaining)
+            if plain in FLAG_SETTINGS and value.lower() != "false":
                 setting, meant = FLAG_SETTINGS[plain]
                 flags[setting] = meant
-            continue
-        if not sign:
+            if plain in FLAG_SETTINGS or value.lower() in AS_IT_IS[plain]:
+                continue
+        elif not sign:
             if not word.startswith("--") or not remaining:
                 raise InputError(f"{word!r} is not a setting; expected --train.lr 3e-4 or train.lr=3e-4")
             value = remaining.pop(0)
         name = full_name(name)
-        if _is_mapping(name, value):
-            read: Any = parse_map(value.split())
-        elif name in LISTS and not value.startswith("["):
-            read = _patterns(value)  # such as *.attn.*, which is no YAML
-        else:
-            read = parse_value(value, name)
+        read = _read_value(name, value)
         values[name] = [*values[name], *_as_list(read)] if name in LISTS and name in values else read
-        if name in LISTS:
-            values[name] = _as_list(values[name])
     return values | flags  # `--use_dora --finetuning_type lora` is dora in either order
+
+
+def _flag_value(name: str, remaining: list[str]) -> str:
+    """The value of an option that may stand alone, which is then true."""
+    is_value = remaining and (
+        remaining[0].lower() in ("true", "false") if name in FLAG_SETTINGS else remaining[0][:1] != "-"
+    )
+    return remaining.pop(0) if is_value else "true"
+
+
+def _read_value(name: str, value: str) -> Any:
+    if _is_mapping(name, value):
+        return parse_map(value.split())
+    if name in LISTS:
+        return _patterns(value) if not value.startswith("[") else _as_list(parse_value(value, name))
+    return parse_value(value, name)
 
 
 def _patterns(text: str) -> list[str]:

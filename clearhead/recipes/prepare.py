@@ -199,6 +199,11 @@ def _tuned(run: RunConfig, base: Bundle, bundle: Bundle) -> Bundle:
         )
     else:
         tuned = tune(bundle, run.tune, seed=run.train.seed)
+    if precision is not None and tuned.tuning is not None and tuned.tuning.value.is_whole:
+        raise InputError(
+            f"{precision} weights do not learn, and {type(tuned.tuning.value).__name__} trains those of the "
+            f"model; what learns beside them: --method lora"
+        )
     if precision is not None and quantized_precision(tuned) != precision:
         tuned.prepare(precision)
     return tuned

@@ -19,8 +19,9 @@ from .settings import Training
 def ready_to_train(bundle: Bundle, training: Training) -> Iterator[Frozen]:
     """The bundle as training needs it; afterwards as inference does. It stays on the device."""
     model, tuned = bundle.model, bundle.tuning is not None
+    beside = bundle.tuning is not None and not bundle.tuning.value.is_whole
     mode = model.training
-    if not (tuned and is_quantized(model)):  # adapters learn beside the quantized weights
+    if not (beside and is_quantized(model)):  # adapters learn beside the quantized weights
         unprepare(model)
     with frozen(bundle, training.freeze) as found:
         model.to(training_device(bundle, training))

@@ -1,4 +1,4 @@
-"""Tuning: a model in; the same model with few numbers that learn, out. The weights are shared and unchanged.
+"""Tuning: a model in; the same model with a few parameters that learn, out. The weights stay as they are.
 
     tuned = ch.tune(bundle, Lora(rank=8, alpha=16, targets="*.attn.{q,v}"))
 
@@ -20,7 +20,7 @@ from .ia3 import IA3
 from .linear import TunedLinear, TunedLogits, WithAdapter
 from .lora import Lora, LoraAdapter
 from .merging import merged_model
-from .names import ModelNames
+from .names import ModelNames, names_of_parameters
 from .parts import ModelPart, PairedModels, pair_models, why_not_paired
 from .row_adapters import SharedAdapters
 from .switching import PartSwitches, SwitchedModel, fewer_targets, has_tuned_parts, skip_layers, switch_off
@@ -33,7 +33,7 @@ __all__ = [
     "Tuning", "Lora", "Bottleneck", "IA3", "Prefix", "Prompt", "Full",
     # for the other packages
     "AttachedTuning", "ModelNames", "SharedAdapters", "TunedModel", "attach_tuning", "merged_model",
-    "second_tree",
+    "names_of_parameters", "second_tree",
     "ALL_LINEAR", "block_layers", "linear_layers", "WithAdapter", "TunedLinear", "TunedLogits", "LoraAdapter",
     "ModelPart", "PairedModels", "pair_models", "why_not_paired", "part_energies", "SwitchedModel",
     "PartSwitches", "fewer_targets", "skip_layers", "switch_off", "has_tuned_parts",

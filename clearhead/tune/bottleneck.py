@@ -104,8 +104,6 @@ def sublayers_named(model: TransformerModel, targets: str | Sequence[str]) -> li
 
 
 class BottleneckModule(nn.Module):
-    beside = True  # it acts beside the weights, and cannot be merged into them
-
     def __init__(self, spec: Bottleneck, width: int, narrow: int, key: torch.Generator) -> None:
         super().__init__()
         self.reads, self.scale = spec.reads, spec.scale

@@ -23,23 +23,16 @@ def merged_model(model: TransformerModel, tuning: AttachedTuning) -> Transformer
     for module in merged.modules():
         if isinstance(module, WithAdapter) and module not in changes:
             changes[module] = module.merged()
-    left = [name for name in tuning.trained if _is_left(merged, name)]
+    replace_modules(merged, changes)
+    left = [name for name, _ in merged.named_parameters() if name in tuning.added]
     if left:
         kind = type(tuning.value).__name__
         raise UnsupportedError(
             f"{kind} cannot be merged into the weights: {left[0]} acts beside them; save the adapter, which "
             f"opens over its base"
         )
-    replace_modules(merged, changes)
     # What was trained besides, such as a head, may be trained further in the tuned model: it is copied.
     own_parameters(merged, [name for name, _ in merged.named_parameters() if name in tuning.trained])
     for parameter in merged.parameters():
         parameter.requires_grad_()
     return merged
-
-
-def _is_left(model: nn.Module, name: str) -> bool:
-    """Whether a parameter that learns is neither the model's own nor in an adapter of a layer."""
-    parents = name.split(".")[:-1]
-    path = [model.get_submodule(".".join(parents[:i])) for i in range(1, len(parents) + 1)]
-    return any(getattr(module, "beside", False) for module in path)

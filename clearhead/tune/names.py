@@ -6,8 +6,10 @@ Both kinds of name are understood in patterns, and adapters are stored under tho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+
+from torch import nn
 
 from ..errors import InputError, nearest, quoted
 from ..patterns import NamePattern
@@ -27,6 +29,13 @@ def _same(name: str) -> str:
     return name
 
 
+def names_of_parameters(model: nn.Module) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The names of all parameters, and the other names of those that are shared, as layers of ALBERT are."""
+    first = {parameter: name for name, parameter in model.named_parameters()}
+    every = model.named_parameters(remove_duplicate=False)
+    return tuple(first.values()), {name: first[p] for name, p in every if first[p] != name}
+
+
 @dataclass(frozen=True)
 class ModelNames:
     """`parameters` are all names here; without a table, of a model of no family, there are no others."""
@@ -36,6 +45,8 @@ class ModelNames:
     of_table: Callable[[str], str] = _same  # a name of the table as the class of transformers has it
     to_table: Callable[[str], str] = _same  # and back
     linear_experts: bool = False  # whether each layer of an expert is a module of that class
+    # Other names of shared parameters, and that among `parameters`.
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def matrices(self) -> dict[str, StoredMatrix]:
@@ -69,11 +80,16 @@ class ModelNames:
         wanted = NamePattern(pattern, anywhere=True)
         theirs = {**their_names(self.parameters, self.table), **self.tensors}
         found = set(wanted.among(self.parameters))
+        found |= {self.aliases[name] for name in wanted.among(self.aliases)}
         found |= {name for each in wanted.among(theirs) for name in theirs[each]}
         if not found:
             hint = nearest(pattern, [*self.parameters, *theirs])
             raise InputError(f"{what} {quoted(pattern)} matches no parameter; {hint}")
         return [name for name in self.parameters if name in found]
+
+    def is_buffer(self, ours: str) -> bool:
+        """Whether a parameter is in no module of theirs, as `final_logits_bias` of BART, a buffer."""
+        return any(ours in parts and "." not in name for name, parts in self.tensors.items())
 
     def is_unused(self, name: str) -> bool:
         """Whether a tensor of theirs is known, and belongs to a part that the model here does not have."""

@@ -16,7 +16,7 @@ from typing import ClassVar
 from ..errors import InputError, quoted
 from ..nn import Model, TransformerModel
 from ..spec import Spec
-from .names import ModelNames
+from .names import ModelNames, names_of_parameters
 from .tree import own_parameters, second_tree
 
 
@@ -44,7 +44,7 @@ class Tuning(Spec):
         return False
 
     def rate_for(self, share: float) -> float:
-        """The learning rate in multiples of that of full fine-tuning, where this share of numbers learns."""
+        """The learning rate in multiples of that of full fine-tuning, if this share of the model learns."""
         return self.rate
 
     def attach(self, model: TransformerModel, names: ModelNames, seed: int) -> Attachment:
@@ -59,14 +59,15 @@ class AttachedTuning:
     value: Tuning
     layers: tuple[str, ...]  # addresses of the modules it changed
     trained: tuple[str, ...]  # names of the parameters that learn
-    numbers: int  # that learn
-    total: int  # numbers of the model before
+    added: tuple[str, ...]  # those among them that the model before does not have
+    trainable: int  # number of parameters that learn
+    total: int  # parameters of the model before
     depth: Mapping[str, int]  # layers of each tower
 
     @property
     def rate(self) -> float:
         """Its learning rate, in multiples of that of full fine-tuning."""
-        return self.value.rate_for(self.numbers / max(self.total, 1))
+        return self.value.rate_for(self.trainable / max(self.total, 1))
 
     @property
     def by_layer(self) -> dict[str, list[int]]:
@@ -79,11 +80,11 @@ class AttachedTuning:
         }
 
     def __str__(self) -> str:
-        share = f"{100 * self.numbers / max(self.total, 1):.3g} %"
+        share = f"{100 * self.trainable / max(self.total, 1):.3g} %"
         parts = [str(self.value)]
         if self.layers:
             parts.append(f"{len(self.layers)} {self.value.unit}{'' if len(self.layers) == 1 else 's'}")
-        parts.append(f"{self.numbers:,} numbers learn, {share} of {self.total:,}")
+        parts.append(f"{self.trainable:,} trainable parameters, {share} of {self.total:,}")
         for tower, counts in self.by_layer.items():
             name = "by layer" if len(self.by_layer) == 1 else f"{tower} by layer"
             parts.append(f"{name} {_runs(counts)}")
@@ -125,7 +126,9 @@ def attach_tuning(
         known = ", ".join(Tuning.kinds())
         raise InputError(f"a tuning is one of {known}, such as Lora(rank=8); given {quoted(tuning)}")
     before = dict(model.named_parameters())
-    names = names or ModelNames(tuple(before))
+    if names is None:
+        parameters, aliases = names_of_parameters(model)
+        names = ModelNames(parameters, aliases=aliases)
     tuned = second_tree(model)
     wanted = [*learn]
     for pattern in tuning.modules_to_save:
@@ -137,6 +140,7 @@ def attach_tuning(
         tuning,
         attached.layers,
         tuple(learning),
+        tuple(name for name in learning if name not in before),
         sum(p.numel() for p in learning.values()),
         sum(p.numel() for p in before.values()),
         {name: len(stack.blocks) for name, stack in model.stacks.items()},

@@ -95,7 +95,10 @@ def test_every_choice_of_the_core(name: str, precision: str) -> None:
     model = prepare_model(spec.build(), precision)
     check(model, precision, zoo.ids(2, 9, 1), zoo.ids(2, 9))
     layers = {name: x for name, x in model.named_modules() if isinstance(x, cn.LinearLayer)}
-    assert [name for name, x in layers.items() if ".blocks." in name and x.product is None] == []
+    plain = {name for name, x in layers.items() if ".blocks." in name and x.product is None}
+    # A router that computes in float32 whatever the model does reads its weights as they are.
+    wide = any(isinstance(node, cn.Router) and node.wide for node in spec.nodes())
+    assert plain == {name for name in layers if wide and name.endswith("router.linear")}
 
 
 @models_and_precisions(one_in_turn)

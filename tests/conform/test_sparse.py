@@ -18,7 +18,7 @@ from zoo import attention, block, ids, single
 from clearhead import nn as cn
 from clearhead.errors import InputError, SpecError, UnsupportedError
 from clearhead.nn.kernels import AttentionKernel
-from clearhead.nn.view import segment_positions
+from clearhead.nn.masks import segment_positions
 
 
 @dataclass(frozen=True)

@@ -406,3 +406,15 @@ def tiny(family: str) -> nn.Module:
         "t5": {"vocab_size": 32, "d_model": 16, "num_layers": 1, "num_heads": 2, "d_kv": 8, "d_ff": 32},
     }  # fmt: skip
     return clearhead.build(family, **sizes[family]).model
+
+
+@pytest.mark.skipif(not int4.is_available(), reason="torch has no int4 product on this machine")
+@pytest.mark.parametrize("shape", [(7, 5), (16, 32), (80, 64), (130, 96), (200, 40)], ids=str)
+def test_codes_are_read_back_from_the_order_of_the_operator(shape: tuple[int, int]) -> None:
+    """Also where that order is not known: then by multiplying with it."""
+    weights = quantize_groups(torch.randn(shape, generator=torch.Generator().manual_seed(1)))
+    product = Int4Product(weights)
+    assert int4.packed_block() in (16, 32, 64)
+    for codes in (product._codes(), product._measured_codes()):
+        assert torch.equal(codes[: shape[0], : shape[1]], weights.codes_OI)
+    assert torch.equal(product.dequantized(), dequantize(weights))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from clearhead import nn as cn
 from clearhead.errors import InputError
 from clearhead.nn import check_mask, mask_adapters
-from clearhead.nn.view import segment_positions
+from clearhead.nn.masks import segment_positions
 
 SIZE = 6
 

@@ -25,6 +25,18 @@ def test_eight_kills(tmp_path: Path) -> None:
     assert found["with a checkpoint"] >= 2
 
 
+def test_four_kills_of_adapters(tmp_path: Path) -> None:
+    found = kill(tmp_path, 2, 2, "lora")
+    assert found["kills"] == 4 and found["identical"] == found["runs"] >= 1
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600)
+def test_forty_kills_of_adapters(tmp_path: Path) -> None:
+    found = kill(tmp_path, 20, 20, "lora")
+    assert found["kills"] == 40 and found["identical"] == found["runs"] >= 3
+
+
 @pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_fifty_kills(tmp_path: Path) -> None:
@@ -37,4 +49,11 @@ def test_fifty_kills(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_a_kill_at_every_touch_of_the_disk(tmp_path: Path) -> None:
     found = kill(tmp_path, "every")
+    assert found["identical"] == found["touches"] > 50
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600)
+def test_a_kill_of_adapters_at_every_touch_of_the_disk(tmp_path: Path) -> None:
+    found = kill(tmp_path, "every", "lora")
     assert found["identical"] == found["touches"] > 50

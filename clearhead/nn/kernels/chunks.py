@@ -55,6 +55,7 @@ class Chunks(AttentionKernel):
 
 class _Chunks(BlockKernel):
     supports = frozenset({"causal", "mask", "bias", "uneven", "pattern"})
+    counts_slots = True
 
     def __init__(self, spec: Chunks) -> None:
         super().__init__(spec.dropout)

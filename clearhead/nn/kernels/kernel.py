@@ -93,6 +93,8 @@ class Kernel(nn.Module):
     cache_kind: ClassVar[Literal["keys", "state"]] = "keys"  # what a cache holds for it between two calls
     looks_ahead: ClassVar[bool] = False  # True: later tokens influence which pairs are computed (LSH)
     is_replayable: ClassVar[bool] = False  # True: decode steps make the same torch calls, only sizes differ
+    takes_prefix: ClassVar[bool] = True  # whether further keys may stand before those of a text
+    counts_slots: ClassVar[bool] = False  # True: which keys a query meets depends on how far apart they stand
     reasons: ClassVar[dict[Need, str]] = {}  # why something is not supported, for error messages
     is_normalised: bool = True  # whether the weights of a query are non-negative and sum to one
 

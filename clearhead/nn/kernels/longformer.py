@@ -67,6 +67,7 @@ class Longformer(AttentionKernel):
 
 class _Longformer(Kernel):
     supports = frozenset({"causal", "mask", "bias", "uneven", "pattern", "second"})
+    counts_slots = True
 
     def __init__(self, spec: Longformer) -> None:
         super().__init__()

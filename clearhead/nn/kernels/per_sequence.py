@@ -34,6 +34,8 @@ def kept_per_row(at: AttentionShape, numbers: int) -> PartCost:
 
 
 class PerSequenceKernel(Kernel):
+    takes_prefix = False
+
     def attend_rows(
         self, q_RHQE: Tensor, k_RHKE: Tensor, v_RHKE: Tensor, *, info: RowInfo, scale: float
     ) -> Tensor:

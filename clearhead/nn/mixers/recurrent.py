@@ -118,7 +118,7 @@ class _Recurrent(SequentialMixer):
         hidden = spec.hidden or width
         super().__init__((2 if spec.both_ways else 1) * hidden, width)
         cell = _LSTM if spec.cell == "lstm" else _GRU
-        self.cell = cell(width, hidden, batch_first=True, bidirectional=spec.both_ways)
+        self.cell = cell(width, hidden, bidirectional=spec.both_ways)
         self.both_ways = spec.both_ways
 
     def require(self, needs: AbstractSet[Need]) -> None:
@@ -134,7 +134,10 @@ class _Recurrent(SequentialMixer):
         before = None if state is None else tuple(part.transpose(0, 1).contiguous() for part in state)
         start = before[0] if before is not None and isinstance(self.cell, nn.GRU) else before
         if length_R is None:
-            mixed, end = self.cell(x_RLD, start)
+            # Contiguous: of other inputs torch computes the products in an order that depends on whether the
+            # weights take a gradient.
+            mixed_LRD, end = self.cell(x_RLD.transpose(0, 1).contiguous(), start)
+            mixed = mixed_LRD.transpose(0, 1)
         else:
             lengths = length_R.clamp(min=1).cpu()
             packed = pack_padded_sequence(x_RLD, lengths, batch_first=True, enforce_sorted=False)

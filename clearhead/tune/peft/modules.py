@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import LoadError, quoted
+from ...errors import LoadError, UnsupportedError, quoted
 from ...nn import TransformerModel
 from ...weights import StateDict
 from ..files import AdapterFiles
@@ -32,6 +32,8 @@ def saved_modules(
     modules = {name.rpartition(".")[0] for name in parts}
     inside = [n for n in names.tensors if any(n == m or n.startswith(f"{m}.") for m in modules)]
     needed = {ours for name in inside for ours in names.tensors[name]}
+    if left := set(learned) - needed:
+        raise UnsupportedError(f"{min(left)} is in no module of transformers' class")
     exported = names.export(dict(model.named_parameters()), needed)
     listed = [m for m in sorted(modules) if not any(part in m.split(".") for part in anyway)]
     every = [name.rpartition(".")[0] for name in names.tensors]
