@@ -1,8 +1,8 @@
 """Energy of a change: two models and their parts in; how much the weights of each part changed, out.
 
 The energy of a part is |dW| / |W|: the norm of the difference of its weights, adapters merged, divided by the
-norm of the weights before, in float64. Biases count as one more column of a matrix. What acts beside the
-weights (bottlenecks, virtual tokens) has no energy.
+norm of the weights before, in float64. Biases count as one more column of a matrix; norms, whose weights are
+large, count where they changed. What acts beside the weights (bottlenecks, virtual tokens) has no energy.
 
 Shape suffixes: O outputs, I inputs, H heads.
 """
@@ -48,7 +48,8 @@ def part_energies(paired: PairedModels) -> Energies:
         layer, address = f"{tower}.blocks.{i}", f"{tower}.blocks.{i}.{step}"
         if layer not in addresses:
             continue
-        squares = _sum(_squares(*modules) for modules in pair.modules)
+        own, *beside = (_squares(*modules) for modules in pair.modules)
+        squares = _sum([own, *(each for each in beside if each.change > 0)])
         by_layer[layer] = by_layer.get(layer, Squares()) + squares
         if step == "attn":
             by_layer[layer] += _squares(pair.before.positions, pair.after.positions)

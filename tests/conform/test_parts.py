@@ -4,6 +4,7 @@ Oracles are taps that carry activations from one model into the other, and plain
 together from both.
 """
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -307,8 +308,15 @@ def naive_energy(base: cn.TransformerModel, merged: cn.TransformerModel, part: M
     """The norm of the difference of the weights of a part by that of the weights, from lists of tensors."""
     one, two = (dict(model.named_parameters(remove_duplicate=False)) for model in (base, merged))
     if part.head is None:
-        beside = (f"{part.address}.", f"{part.address}_norm.", f"{part.address}_after.")
-        names = [name for name in one if name.startswith(beside if part.step else f"{part.address}.")]
+        inside = f"{part.address}_" if part.step else f"{part.address}."
+        norms = [
+            n for n in one if n.startswith(inside) and re.match(r"\w+\.blocks\.\d+\.\w+_(norm|after)\.", n)
+        ]
+        same = {n.rpartition(".")[0] for n in norms}
+        same -= {n.rpartition(".")[0] for n in norms if not torch.equal(one[n], two[n])}
+        names = [
+            n for n in one if n.startswith((f"{part.address}.", inside)) and n.rpartition(".")[0] not in same
+        ]
         pairs = [(one[name], two[name]) for name in names]
     else:
         path = part.address.rpartition(".heads.")[0]
