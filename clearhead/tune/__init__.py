@@ -12,25 +12,49 @@ from types import ModuleType
 from typing import Any
 
 from .bottleneck import Bottleneck
+from .exact_parameters import ExactParameters
 from .files import AdapterFiles
 from .formats import adapter_state, adapter_tuning, kept_tensors, saved_parameters, write_adapter
 from .full import Full
 from .ia3 import IA3
 from .linear import TunedLinear, TunedLogits, WithAdapter
 from .lora import Lora, LoraAdapter
+from .merge_methods import (
+    Combined,
+    Dare,
+    DareTies,
+    MergeKey,
+    MergeMethod,
+    Slerp,
+    TaskArithmetic,
+    Ties,
+    WeightedAverage,
+)
+from .merged_adapter import (
+    LowRank,
+    factors_of,
+    fill_adapters,
+    joined,
+    layer_groups,
+    lora_of,
+    lower_rank,
+    truncated,
+)
 from .merging import merged_model
 from .names import ModelNames
 from .row_adapters import SharedAdapters
 from .targets import ALL_LINEAR, block_layers, linear_layers
-from .tree import second_tree
+from .tree import replace_parameters, second_tree
 from .tuning import AttachedTuning, TunedModel, Tuning, attach_tuning
 from .virtual import Prefix, Prompt
 
 __all__ = [
     "Tuning", "Lora", "Bottleneck", "IA3", "Prefix", "Prompt", "Full",
+    "MergeMethod", "WeightedAverage", "Slerp", "TaskArithmetic", "Ties", "Dare", "DareTies",
     # for the other packages
     "AttachedTuning", "ModelNames", "SharedAdapters", "TunedModel", "attach_tuning", "merged_model",
-    "second_tree",
+    "second_tree", "replace_parameters", "Combined", "ExactParameters", "LowRank", "MergeKey", "factors_of",
+    "fill_adapters", "joined", "layer_groups", "lora_of", "truncated", "lower_rank",
     "ALL_LINEAR", "block_layers", "linear_layers", "WithAdapter", "TunedLinear", "TunedLogits", "LoraAdapter",
     "AdapterFiles", "adapter_state", "adapter_tuning", "kept_tensors", "saved_parameters", "write_adapter",
 ]  # fmt: skip
