@@ -19,7 +19,7 @@ class MergeReport:
     base: str | None
     numbers: int  # of the model
     changed: float  # share of them that differ from before
-    moved: float  # length of the change, relative to that of the numbers before
+    moved: float  # norm of the change, relative to that of the numbers before
     conflicts: float | None  # share of them where kept differences to the base have different signs
     rank: int | None = None  # of a merged adapter: the largest of its layers
     energy: float | None = None  # share of the squared differences of its layers that it keeps
@@ -29,10 +29,10 @@ class MergeReport:
     def __str__(self) -> str:
         parts = [
             f"{100 * self.changed:.3g} % of {self.numbers:,} numbers changed, "
-            f"by {100 * self.moved:.2g} % of their length"
+            f"by {100 * self.moved:.3g} % in norm"
         ]
         if self.conflicts is not None:
-            parts.append(f"signs conflict at {100 * self.conflicts:.3g} %")
+            parts.append(f"signs conflict at {100 * self.conflicts:.3g} % of them")
         if self.energy is not None:
             least = f", {100 * self.least[1]:.3g} % of {self.least[0]}" if self.least else ""
             parts.append(f"rank {self.rank} keeps {100 * self.energy:.4g} % of the change{least}")

@@ -26,6 +26,7 @@ from .merge_methods import (
     MergeKey,
     MergeMethod,
     Slerp,
+    SparseMerge,
     TaskArithmetic,
     Ties,
     WeightedAverage,
@@ -53,7 +54,8 @@ __all__ = [
     "MergeMethod", "WeightedAverage", "Slerp", "TaskArithmetic", "Ties", "Dare", "DareTies",
     # for the other packages
     "AttachedTuning", "ModelNames", "SharedAdapters", "TunedModel", "attach_tuning", "merged_model",
-    "second_tree", "replace_parameters", "Combined", "ExactParameters", "LowRank", "MergeKey", "factors_of",
+    "second_tree", "replace_parameters", "Combined", "ExactParameters", "LowRank", "MergeKey", "SparseMerge",
+    "factors_of",
     "fill_adapters", "joined", "layer_groups", "lora_of", "truncated", "lower_rank",
     "ALL_LINEAR", "block_layers", "linear_layers", "WithAdapter", "TunedLinear", "TunedLogits", "LoraAdapter",
     "AdapterFiles", "adapter_state", "adapter_tuning", "kept_tensors", "saved_parameters", "write_adapter",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
 
 from torch import Tensor
@@ -297,10 +298,14 @@ def kept_at_random(
 def by_pattern(patterns: Sequence[tuple[str, V]], key: MergeKey, default: V) -> V:
     """The value of the first pattern that matches a name of the parameter."""
     for pattern, value in patterns:
-        wanted = NamePattern(pattern, anywhere=True)
-        if any(wanted.matches(name) for name in key.names):
+        if any(_compiled(pattern).matches(name) for name in key.names):
             return value
     return default
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> NamePattern:
+    return NamePattern(pattern, anywhere=True)
 
 
 def _normalized(weights: Weights, *, normalize: bool) -> Sequence[float]:
