@@ -9,14 +9,14 @@ from ..lens import differences
 from .adapters import fingerprint
 from .heads import HEAD, WITH_LABELS, stored_labels
 from .parts import BundleParts
-from .tuning import quantized_precision
 
 # Fields of a spec that may differ: they change no meaning of a weight, and the result has those of the first.
 TOLERATED = {"dropout", "eps", "theta", "stretch", "window", "length", "init"}
 
 
-def check_float(bundle: BundleParts) -> None:
-    if quantized := quantized_precision(bundle):
+def check_float(quantized: str | None) -> None:
+    """Raise an error for a precision whose weights are whole numbers."""
+    if quantized is not None:
         raise UnsupportedError(
             f"{quantized} weights cannot be merged: rounding would erase what is added; merge the float "
             f"models and quantize the result, or use an adapter beside the {quantized} weights as it is"
@@ -30,7 +30,7 @@ def check_alike(first: BundleParts, other: BundleParts, names: tuple[str, str], 
     """
     one, two = names
     families = [each.family.title if each.family else "no family" for each in (first, other)]
-    if first.family is not other.family:
+    if families[0] != families[1]:
         raise InputError(
             f"{two} is of the family {families[1]}, {one} of {families[0]}; only models of one family can be "
             f"merged"

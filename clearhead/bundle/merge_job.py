@@ -98,7 +98,7 @@ class MergeJob:
         """What each model adds to the parameter of the base, in float64."""
         assert self.origin is not None
         before = self.origin.exact(name)
-        return [self._exact(i, name).sub_(before) for i in range(len(self.models))]
+        return [self._exact(i, name) - before for i in range(len(self.models))]
 
     def merged(self, name: str) -> Combined:
         """The merged parameter, in float64."""

@@ -26,6 +26,7 @@ from ..tune import (
     truncated,
 )
 from .bundle import Bundle
+from .merge_checks import is_of_head
 from .merge_job import MergeJob
 from .merge_report import MergeFigures
 from .tuning import model_names
@@ -67,8 +68,7 @@ def as_adapter(
     """A bundle tuned by one LoRA adapter; what is not the matrix of a linear layer is kept whole."""
     base, names = job.plain, model_names(job.plain)
     every = list(linear_layers(base.model))
-    changed = [name for name in job.names if job.is_in_base(name)]
-    hit = [name for name in every if f"{name}.weight" in changed]
+    hit = [name for name in every if f"{name}.weight" in job.names and _is_adapted(job, name)]
     if not hit:
         raise InputError(
             "the adapters change no linear layer, so that one LoRA adapter has none; leave rank out"
@@ -92,6 +92,13 @@ def as_adapter(
         figures.add(job.stored(name))
     layout.for_inference(made.model, only_trained=True)
     return _bundle(job, figures, model=made.model, spec=made.spec, tuning=made.tuning, base=base)
+
+
+def _is_adapted(job: MergeJob, layer: str) -> bool:
+    """Whether a layer becomes narrow matrices. A head that was trained as a whole stays one."""
+    if not job.is_in_base(f"{layer}.weight"):
+        return False
+    return not is_of_head(layer) or any(source.layer(layer) for source in job.sources)
 
 
 def _low_rank(

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ..engine import PRECISIONS
 from ..errors import InputError, quoted
 from ..store import is_adapter_folder, resolve
 from ..tune import MergeMethod, WeightedAverage
@@ -28,7 +29,9 @@ from .merge_job import MergeJob
 from .merge_report import MergeFigures
 from .merged_results import MergeProgress, MergeRank, as_adapter, as_model
 from .their_arguments import as_dtype
+from .tuning import quantized_precision
 
+QUANTIZED = set(PRECISIONS) - {"float32", "bfloat16"}
 Source = Bundle | str | Path
 
 log = logging.getLogger("clearhead.bundle")
@@ -58,6 +61,7 @@ def merge(
     """
     method = WeightedAverage() if method is None else method
     _check_arguments(models, method, rank)
+    check_float(str(dtype) if str(dtype) in QUANTIZED else None)
     number = as_dtype(dtype)
     method.check_count(len(models))
     given = None if base is None else base if isinstance(base, Bundle) else open_mapped(base)
@@ -101,7 +105,7 @@ def _open(each: Source, base: Source | None, *, any_base: bool) -> Bundle:
         bundle = load(base, adapter=each, any_base=any_base)
     else:
         bundle = open_mapped(base, adapter=each, any_base=any_base)
-    check_float(bundle)
+    check_float(quantized_precision(bundle))
     return bundle
 
 
