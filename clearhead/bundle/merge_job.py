@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..tune import Combined, ExactParameters, MergeKey, MergeMethod
+from ..tune import ExactParameters, MergedTensor, MergeKey, MergeMethod
 from .bundle import Bundle
 from .tuning import model_names
 
@@ -100,15 +100,15 @@ class MergeJob:
         before = self.origin.exact(name)
         return [self._exact(i, name) - before for i in range(len(self.models))]
 
-    def merged(self, name: str) -> Combined:
+    def merged(self, name: str) -> MergedTensor:
         """The merged parameter, in float64."""
         if name in self.of_first:
-            return Combined(self._exact(0, name))
+            return MergedTensor(self._exact(0, name))
         key = self.key(name)
         if self.origin is None:
             return self.method.combine([self._exact(i, name) for i in range(len(self.models))], key)
         if not self.is_in_base(name):
-            return Combined(self._average(name, key))
+            return MergedTensor(self._average(name, key))
         found = self.method.combine(self.deltas(name), key)
         return found._replace(tensor=found.tensor + self.origin.exact(name))
 

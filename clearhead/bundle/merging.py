@@ -32,16 +32,16 @@ from .their_arguments import as_dtype
 from .tuning import quantized_precision
 
 QUANTIZED = set(PRECISIONS) - {"float32", "bfloat16"}
-Source = Bundle | str | Path
+MergeInput = Bundle | str | Path
 
-log = logging.getLogger("clearhead.bundle")
+_log = logging.getLogger("clearhead.bundle")
 
 
 def merge(
-    models: Sequence[Source],
+    models: Sequence[MergeInput],
     method: MergeMethod | None = None,
     *,
-    base: Source | None = None,
+    base: MergeInput | None = None,
     rank: MergeRank | None = None,
     dtype: torch.dtype | str | None = None,
     any_base: bool = False,
@@ -95,7 +95,7 @@ def _check_arguments(models: Any, method: object, rank: object) -> None:
         raise InputError(f"rank is {quoted(rank)}, expected a whole number from 1, or 'exact'")
 
 
-def _open(each: Source, base: Source | None, *, any_base: bool) -> Bundle:
+def _open(each: MergeInput, base: MergeInput | None, *, any_base: bool) -> Bundle:
     """A bundle, mapped if it is in a folder; adapters over the base if one is given."""
     if isinstance(each, Bundle):
         bundle = each
@@ -131,7 +131,7 @@ def _job(
         of_first = frozenset(name for name, _ in plain[0].model.named_parameters() if is_of_head(name))
         figures.notes.append(f"the head is that of {labels[0]}, because the heads differ: {why}")
     for note in figures.notes:
-        log.warning("%s", note)
+        _log.warning("%s", note)
     return MergeJob(models, labels, method, base, seed, of_first)
 
 

@@ -48,7 +48,7 @@ SAME_WORDS = {
     "dare-ties-svd": MergeWord(DareTies, "as dare-ties, as an adapter", AS_IN_PEFT, rank="given"),
 }
 # Methods of theirs that are not here, and what is nearest.
-INSTEAD = {
+NEAREST_METHODS = {
     "nuslerp": "slerp", "multislerp": "linear", "karcher": "linear", "model-stock": "linear",
     "breadcrumbs": "task", "breadcrumbs-ties": "ties", "della": "dare-ties", "della-linear": "dare",
     "sce": "ties", "ram": "ties", "ramplus-tl": "ties", "arcee-fusion": "ties", "nearswap": "slerp",
@@ -67,8 +67,9 @@ def merge_word(word: str) -> MergeWord:
         raise InputError(
             f"method {quoted(word)} stacks layers of several models; here models of one shape are merged"
         )
-    if plain in INSTEAD:
-        raise InputError(f"method {quoted(word)} is not supported; the nearest here is {INSTEAD[plain]!r}")
+    if plain in NEAREST_METHODS:
+        near = NEAREST_METHODS[plain]
+        raise InputError(f"method {quoted(word)} is not supported; the nearest here is {near!r}")
     raise InputError(f"method is {quoted(word)}; {nearest(plain, MERGE_WORDS)}")
 
 

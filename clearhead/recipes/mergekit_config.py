@@ -21,12 +21,12 @@ from ..tune import MergeMethod, Slerp, SparseMerge, WeightedAverage
 from .merge_words import merge_word
 from .yamlfile import read_yaml
 
-KEYS = ("models", "slices", "merge_method", "base_model", "parameters", "dtype", "out_dtype")
+MERGEKIT_KEYS = ("models", "slices", "merge_method", "base_model", "parameters", "dtype", "out_dtype")
 METHODS_READ = ("linear", "slerp", "task_arithmetic", "ties", "dare_linear", "dare_ties")
 # Parameters of all models together. That of int8_mask saves memory there, and has no effect on numbers.
 SHARED = ("normalize", "rescale", "lambda", "int8_mask", "weight", "density", "t")
 OF_MODELS = ("weight", "density", "t")
-BLOCK = re.compile(r"(\w+)\.blocks\.(\d+)\.")
+LAYER_NAME = re.compile(r"(\w+)\.blocks\.(\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _Model:
 
 def read_mergekit(path: Path) -> MergePlan:
     tree, where = read_yaml(path), path.name
-    _check_keys(tree, KEYS, where)
+    _check_keys(tree, MERGEKIT_KEYS, where)
     kind = tree.get("merge_method")
     if kind not in METHODS_READ:
         merge_word(str(kind))  # says what is nearest, of a method that is not here
@@ -198,7 +198,7 @@ class _Settings:
 
     def _depth(self, name: str) -> float:
         """Where in its tower a layer is, from 0 to 1; 0 for what is in no layer."""
-        found = BLOCK.match(name)
+        found = LAYER_NAME.match(name)
         if found is None:
             return 0.0
         count = len(self.bundle.model.stacks[found[1]].blocks)

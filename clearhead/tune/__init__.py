@@ -20,9 +20,9 @@ from .ia3 import IA3
 from .linear import TunedLinear, TunedLogits, WithAdapter
 from .lora import Lora, LoraAdapter
 from .merge_methods import (
-    Combined,
     Dare,
     DareTies,
+    MergedTensor,
     MergeKey,
     MergeMethod,
     Slerp,
@@ -54,9 +54,9 @@ __all__ = [
     "MergeMethod", "WeightedAverage", "Slerp", "TaskArithmetic", "Ties", "Dare", "DareTies",
     # for the other packages
     "AttachedTuning", "ModelNames", "SharedAdapters", "TunedModel", "attach_tuning", "merged_model",
-    "second_tree", "replace_parameters", "Combined", "ExactParameters", "LowRank", "MergeKey", "SparseMerge",
-    "factors_of",
-    "fill_adapters", "joined", "layer_groups", "lora_of", "truncated", "lower_rank",
+    "second_tree", "replace_parameters", "ExactParameters", "LowRank", "MergeKey", "MergedTensor",
+    "SparseMerge", "factors_of", "fill_adapters", "joined", "layer_groups", "lora_of", "lower_rank",
+    "truncated",
     "ALL_LINEAR", "block_layers", "linear_layers", "WithAdapter", "TunedLinear", "TunedLogits", "LoraAdapter",
     "AdapterFiles", "adapter_state", "adapter_tuning", "kept_tensors", "saved_parameters", "write_adapter",
 ]  # fmt: skip

@@ -40,9 +40,9 @@ from .deltas import (
 V = TypeVar("V")
 
 Factor = Annotated[float, Bounds(-1e30, 1e30, "finite numbers")]
-Share = Annotated[float, Bounds(1e-30, 1, "a number above 0, at most 1")]
+DensityShare = Annotated[float, Bounds(1e-30, 1, "a number above 0, at most 1")]
 Weights = tuple[Factor, ...]
-Density = Share | tuple[Share, ...]
+Density = DensityShare | tuple[DensityShare, ...]
 SMALLEST_SUM = 1e-9  # of weights that are divided by their sum, relative to the largest
 
 
@@ -54,7 +54,7 @@ class MergeKey:
     seed: int = 0
 
 
-class Combined(NamedTuple):
+class MergedTensor(NamedTuple):
     tensor: Tensor
     conflicts: int = 0  # places where differences that are kept have different signs
 
@@ -83,10 +83,10 @@ class MergeMethod(Spec):
         """The factors whose weighted sum is the result; None where it is no weighted sum."""
         return None
 
-    def combine(self, tensors: Sequence[Tensor], key: MergeKey) -> Combined:
+    def combine(self, tensors: Sequence[Tensor], key: MergeKey) -> MergedTensor:
         factors = self.coefficients(tensors, key)
         assert factors is not None
-        return Combined(weighted_sum(factors, tensors))
+        return MergedTensor(weighted_sum(factors, tensors))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +192,7 @@ class TaskArithmetic(DeltaMerge):
         weights = _normalized(self.weights_of(len(tensors), key), normalize=self.normalize)
         return [self.scale * weight for weight in weights]
 
-    def combine(self, tensors: Sequence[Tensor], key: MergeKey) -> Combined:
+    def combine(self, tensors: Sequence[Tensor], key: MergeKey) -> MergedTensor:
         return super().combine(tensors, key)._replace(conflicts=count_conflicts(tensors))
 
 
@@ -220,10 +220,10 @@ class SparseMerge(DeltaMerge):
     def join(self, kept: Sequence[Tensor], weights: Weights) -> Tensor:
         raise NotImplementedError
 
-    def combine(self, tensors: Sequence[Tensor], key: MergeKey) -> Combined:
+    def combine(self, tensors: Sequence[Tensor], key: MergeKey) -> MergedTensor:
         kept = self.kept(tensors, key)
         joined = self.join(kept, self.weights_of(len(tensors), key))
-        return Combined(self.scale * joined, count_conflicts(kept))
+        return MergedTensor(self.scale * joined, count_conflicts(kept))
 
 
 @dataclass(frozen=True, kw_only=True)

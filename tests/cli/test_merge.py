@@ -17,7 +17,7 @@ import clearhead as ch
 from clearhead.cli.main import main
 from clearhead.nn import generator
 from clearhead.recipes import read_mergekit
-from clearhead.recipes.merge_words import INSTEAD, MERGE_WORDS, SAME_WORDS
+from clearhead.recipes.merge_words import MERGE_WORDS, NEAREST_METHODS, SAME_WORDS
 from clearhead.tune import Full, Lora, Prefix, Ties, Tuning
 
 LINES = ["the cat sat on a mat", "a dog ran in the park"]
@@ -213,7 +213,7 @@ CONFIGS = {
     "models: one": "models is 'one'; expected a list",
     "slices: []": "expected models, a list, or slices",
     "dtype: int8": "int8 weights cannot be merged",
-    "dtype: float31": "dtype is 'float31'; did you mean 'float32'",
+    "dtype: float31": "dtype is 'float31'; did you mean 'float16'",
 }
 
 
@@ -297,10 +297,11 @@ def test_what_cannot_be_done_is_one_line_and_changes_nothing(
     assert not (tmp_path / "merged").exists() and hashes(models) == before
 
 
-@pytest.mark.parametrize("word", INSTEAD)
+@pytest.mark.parametrize("word", NEAREST_METHODS)
 def test_methods_of_others_are_refused_with_the_nearest(word: str, run) -> None:
-    assert f"the nearest here is '{INSTEAD[word]}'" in run("one", "two", "--out", "x", "--method", word)[2]
-    assert INSTEAD[word] in {**MERGE_WORDS, **SAME_WORDS}
+    err = run("one", "two", "--out", "x", "--method", word)[2]
+    assert f"the nearest here is '{NEAREST_METHODS[word]}'" in err
+    assert NEAREST_METHODS[word] in {**MERGE_WORDS, **SAME_WORDS}
 
 
 def test_no_model_is_overwritten(run, models: Path, tmp_path: Path) -> None:
