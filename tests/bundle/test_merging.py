@@ -21,6 +21,7 @@ from torch import Tensor
 from tunings import MERGED, TUNINGS, move
 
 import clearhead as ch
+from clearhead.engine import preparation
 from clearhead.errors import ClearheadError
 from clearhead.families import FAMILIES
 from clearhead.nn import generator
@@ -529,12 +530,17 @@ def test_a_prepared_float_model_is_merged_by_its_stored_weights() -> None:
     one, two = llama(1, hidden_size=64), llama(2, hidden_size=64)
     expected = ch.merge([one, two])
     packed = copy.deepcopy(one).prepare("float32")
-    assert all(torch.equal(x, state(expected)[n]) for n, x in state(ch.merge([packed, two])).items())
+    merged = ch.merge([packed, two])
+    assert all(torch.equal(x, state(expected)[n]) for n, x in state(merged).items())
+    assert preparation(merged.model) is None and preparation(packed.model) is not None
     pair = [tuned(packed, Lora(rank=2), seed) for seed in (1, 2)]
     plain = [tuned(one, Lora(rank=2), seed) for seed in (1, 2)]
     merged = ch.merge(pair)
     assert torch.equal(logits(merged), logits(ch.merge(plain)))
     assert torch.equal(logits(packed), logits(copy.deepcopy(one).prepare("float32")))
+    half = copy.deepcopy(one).to(torch.bfloat16)
+    converted = copy.deepcopy(half).prepare("float32")
+    assert {x.dtype for x in ch.merge([converted, half]).model.parameters()} == {torch.bfloat16}
 
 
 def test_progress_counts_parameters() -> None:
