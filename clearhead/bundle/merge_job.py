@@ -1,8 +1,12 @@
-"""One merge: the parameters of several models and a method in; one merged parameter after the other out."""
+"""One merge: the parameters of several models and a method in; merged parameters, piece by piece, out.
+
+A piece is some rows of a parameter: of a table of half a gigabyte never more than that is in memory in
+float64, however many models are merged.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,9 +14,11 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..tune import ExactParameters, MergedTensor, MergeKey, MergeMethod
+from ..tune import ExactParameters, MergedTensor, MergeKey, MergeMethod, Pieces, weighted_sum
 from .bundle import Bundle
 from .tuning import model_names
+
+PIECE_NUMBERS = 2**22  # of a piece; what is drawn in it depends on that
 
 
 @dataclass
@@ -94,51 +100,76 @@ class MergeJob:
             widest = torch.promote_types(widest, each)
         return widest
 
-    def deltas(self, name: str) -> list[Tensor]:
-        """What each model adds to the parameter of the base, in float64."""
-        assert self.origin is not None
-        before = self.origin.exact(name)
-        return [self._exact(i, name) - before for i in range(len(self.models))]
-
-    def merged(self, name: str) -> MergedTensor:
-        """The merged parameter, in float64."""
-        if name in self.of_first:
-            return MergedTensor(self._exact(0, name))
-        key = self.key(name)
-        if self.origin is None:
-            return self.method.combine([self._exact(i, name) for i in range(len(self.models))], key)
-        if not self.is_in_base(name):
-            return MergedTensor(self._average(name, key))
-        found = self.method.combine(self.deltas(name), key)
-        return found._replace(tensor=found.tensor + self.origin.exact(name))
-
     def is_in_base(self, name: str) -> bool:
         """Whether the base has the parameter, and not only drawn at random, as a new head."""
-        assert self.base is not None and self.origin is not None
+        if self.base is None or self.origin is None:
+            return False
         return name in self.origin.names and name not in self.base.report.fresh
 
-    def _average(self, name: str, key: MergeKey) -> Tensor:
-        """Of parameters that the base does not have: the weighted average of those that were trained."""
+    def deltas(self, name: str) -> Pieces:
+        """What each model adds to a parameter of the base, in pieces."""
+        assert self.origin is not None
+        origin, every = self.origin, range(len(self.models))
+
+        def pieces() -> Iterator[Sequence[Tensor]]:
+            for rows in row_slices(self.stored(name)):
+                before = origin.exact(name, rows)
+                yield [self._exact(i, name, rows) - before for i in every]
+
+        return pieces
+
+    def _values(self, name: str, models: Sequence[int]) -> Pieces:
+        """A parameter of some models, in pieces."""
+        slices = row_slices(self.stored(name))
+        return lambda: ([self._exact(i, name, rows) for i in models] for rows in slices)
+
+    def merged(self, name: str) -> Iterator[MergedTensor]:
+        """The merged parameter, in float64, piece by piece."""
+        count, key = len(self.models), self.key(name)
+        if name in self.of_first:
+            return (MergedTensor(x) for (x,) in self._values(name, [0])())
+        if self.origin is None:
+            values = self._values(name, range(count))
+            return map(self.method.plan(values, count, key), values())
+        if self.is_in_base(name):
+            return self._added(name, key)
+        shares = self._shares(name, key)
+        values = self._values(name, list(shares))
+        return (MergedTensor(weighted_sum(list(shares.values()), piece)) for piece in values())
+
+    def _added(self, name: str, key: MergeKey) -> Iterator[MergedTensor]:
+        """The merged differences and the base."""
+        assert self.origin is not None
+        deltas = self.deltas(name)
+        merge_piece = self.method.plan(deltas, len(self.models), key)
+        for rows, piece in zip(row_slices(self.stored(name)), deltas(), strict=True):
+            found = merge_piece(piece)
+            yield found._replace(tensor=found.tensor + self.origin.exact(name, rows))
+
+    def _shares(self, name: str, key: MergeKey) -> dict[int, float]:
+        """Of parameters that the base does not have: the models that were trained with them, and weights."""
         shares = self.method.shares(len(self.models), key)
-        own = [
-            (share, i)
+        own = {
+            i: share
             for i, share in enumerate(shares)
             if name in self.sources[i].names and name not in self.models[i].report.fresh
-        ]
-        if not own:
-            return self._exact(0, name)
-        if any(share <= 0 for share, _ in own):  # to unlearn: there is nothing to subtract from
-            return self._exact(own[0][1], name)
-        whole = sum(share for share, _ in own)
-        average = torch.zeros_like(self._exact(own[0][1], name))
-        for share, i in own:
-            average.add_(self._exact(i, name), alpha=share / whole)
-        return average
+        }
+        if not own or any(share <= 0 for share in own.values()):  # to unlearn: nothing to subtract from
+            return {next(iter(own), 0): 1.0}
+        return {i: share / sum(own.values()) for i, share in own.items()}
 
-    def _exact(self, i: int, name: str) -> Tensor:
-        found = self.sources[i].exact(name)
+    def _exact(self, i: int, name: str, rows: slice) -> Tensor:
+        found = self.sources[i].exact(name, rows)
         if not bool(found.isfinite().all()):
             raise InputError(
                 f"{self.labels[i]} has numbers in {name} that are not finite; it cannot be merged"
             )
         return found
+
+
+def row_slices(x: Tensor) -> list[slice]:
+    """Slices of the first dimension, each of about as many numbers."""
+    if not x.ndim or not x.numel():
+        return [slice(None)]
+    step = max(1, PIECE_NUMBERS // (x.numel() // len(x)))
+    return [slice(start, start + step) for start in range(0, len(x), step)]

@@ -53,7 +53,7 @@ class MergeFigures:
     notes: list[str] = field(default_factory=list)
 
     def add(self, before: Tensor, after: Tensor | None = None, conflicts: int = 0) -> None:
-        """A parameter; without `after` it stayed as it was."""
+        """A parameter or a piece of it; without `after` it stayed as it was."""
         exact = before.cpu().double()
         self.numbers += exact.numel()
         self.squares += float(exact.square().sum())

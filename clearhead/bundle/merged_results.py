@@ -9,10 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..engine import layout, unprepare
+from ..engine import layout, trim_heap, unprepare
 from ..errors import InputError
 from ..tune import (
     LowRank,
+    Pairs,
     attach_tuning,
     factors_of,
     fill_adapters,
@@ -27,7 +28,7 @@ from ..tune import (
 )
 from .bundle import Bundle
 from .merge_checks import is_of_head
-from .merge_job import MergeJob
+from .merge_job import MergeJob, row_slices
 from .merge_report import MergeFigures
 from .tuning import model_names
 
@@ -42,23 +43,38 @@ def as_model(
     """A bundle whose own weights are the merged ones; of adapters, weights that none changes are shared."""
     values: dict[str, Tensor] = {}
     for done, name in enumerate(job.names, 1):
-        exact, conflicts = job.merged(name)
-        stored = job.stored(name)
-        values[name] = exact.to(dtype or job.dtype(name)).to(stored.device)
-        figures.add(stored, values[name].cpu(), conflicts)
+        values[name] = _rounded(job, name, figures, dtype or job.dtype(name))
         if progress is not None:
             progress(done, len(job.names))
     for name in job.unchanged:
         stored = job.stored(name)
-        figures.add(stored)
+        _add_unchanged(figures, stored)
         if dtype not in (None, stored.dtype):
             values[name] = stored.to(dtype)
     model = second_tree(job.plain.model)
     unprepare(model)
     replace_parameters(model, values)
+    values.clear()  # the layout below is made tensor by tensor, and each is then freed
     model.requires_grad_()
     layout.for_inference(model)
+    trim_heap()
     return _bundle(job, figures, model=model, spec=job.plain.spec, tuning=None, base=None, loaded_from=None)
+
+
+def _rounded(job: MergeJob, name: str, figures: MergeFigures, dtype: torch.dtype) -> Tensor:
+    """A merged parameter; its pieces are rounded once."""
+    stored = job.stored(name)
+    merged = torch.empty(stored.shape, dtype=dtype)
+    for rows, (exact, conflicts) in zip(row_slices(stored), job.merged(name), strict=True):
+        piece = merged[rows] if merged.ndim else merged
+        piece.copy_(exact)
+        figures.add(stored[rows] if merged.ndim else stored, piece, conflicts)
+    return merged.to(stored.device)
+
+
+def _add_unchanged(figures: MergeFigures, stored: Tensor) -> None:
+    for rows in row_slices(stored):
+        figures.add(stored[rows] if stored.ndim else stored)
 
 
 @torch.no_grad()
@@ -86,10 +102,9 @@ def as_adapter(
     fill_adapters(made.model, layers)
     for name in others:
         parameter = made.model.get_parameter(name)
-        parameter.copy_(job.merged(name).tensor)
-        figures.add(job.stored(name), parameter.detach().cpu())
+        parameter.copy_(_rounded(job, name, figures, parameter.dtype))
     for name in job.unchanged:
-        figures.add(job.stored(name))
+        _add_unchanged(figures, job.stored(name))
     layout.for_inference(made.model, only_trained=True)
     return _bundle(job, figures, model=made.model, spec=made.spec, tuning=made.tuning, base=base)
 
@@ -107,14 +122,13 @@ def _low_rank(
     """The narrow matrices of layers that are one matrix in the checkpoint, and share `down`."""
     names = [f"{layer}.weight" for layer in group]
     before = [job.before.exact(name) for name in names]
-    deltas = [job.deltas(name) for name in names]
-    combined = [job.method.combine(d, job.key(n)) for n, d in zip(names, deltas, strict=True)]
-    factors = [job.method.coefficients(d, job.key(n)) for n, d in zip(names, deltas, strict=True)]
-    pairs = [[factors_of(source, layer) for source in job.sources] for layer in group]
-    rows, inputs = [len(x) for x in before], before[0].shape[1]
-    if None not in factors and not any(None in each for each in pairs):
-        parts: Any = [list(zip(f, p, strict=True)) for f, p in zip(factors, pairs, strict=True)]  # type: ignore[arg-type]
-        found = joined(parts, rows, inputs)
+    merged = [list(job.merged(name)) for name in names]
+    deltas = [torch.cat([piece.tensor for piece in m]) - x for m, x in zip(merged, before, strict=True)]
+    rows = [len(x) for x in before]
+    parts = [_factors(job, layer) for layer in group]
+    if None not in parts:
+        known = [part for part in parts if part is not None]
+        found = joined(known, rows, before[0].shape[1])
         found = found if rank == "exact" else lower_rank(found, rank)
     elif rank == "exact":
         raise InputError(
@@ -122,14 +136,26 @@ def _low_rank(
             f"{group[0]} has no low rank: give a number, such as rank=16, or leave rank out for a model"
         )
     else:
-        found = truncated(torch.cat([each.tensor for each in combined]), rank)
+        found = truncated(torch.cat(deltas), rank)
     figures.add_layer(group[0], found)
     layers = {}
-    for layer, x, up_OR, each in zip(group, before, torch.split(found.up_OR, rows), combined, strict=True):
+    for layer, x, up_OR, pieces in zip(group, before, torch.split(found.up_OR, rows), merged, strict=True):
         layers[layer] = replace(found, up_OR=up_OR)
-        after = (x + up_OR @ found.down_RI).to(job.stored(f"{layer}.weight").dtype)
-        figures.add(job.stored(f"{layer}.weight"), after, each.conflicts)
+        stored = job.stored(f"{layer}.weight")
+        after = (x + up_OR @ found.down_RI).to(stored.dtype)
+        figures.add(stored, after, sum(piece.conflicts for piece in pieces))
     return layers
+
+
+def _factors(job: MergeJob, layer: str) -> list[tuple[float, Pairs]] | None:
+    """The factor and the narrow matrices of each adapter; None where the merge is no sum of them."""
+    name = f"{layer}.weight"
+    factors = job.method.coefficients(job.deltas(name), len(job.models), job.key(name))
+    pairs = [factors_of(source, layer) for source in job.sources]
+    known = [each for each in pairs if each is not None]
+    if factors is None or len(known) < len(pairs):
+        return None
+    return list(zip(factors, known, strict=True))
 
 
 def _bundle(job: MergeJob, figures: MergeFigures, **changes: Any) -> Bundle:

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from .bottleneck import Bottleneck
+from .deltas import Pieces, weighted_sum
 from .exact_parameters import ExactParameters
 from .files import AdapterFiles
 from .formats import adapter_state, adapter_tuning, kept_tensors, saved_parameters, write_adapter
@@ -33,6 +34,7 @@ from .merge_methods import (
 )
 from .merged_adapter import (
     LowRank,
+    Pairs,
     factors_of,
     fill_adapters,
     joined,
@@ -56,7 +58,7 @@ __all__ = [
     "AttachedTuning", "ModelNames", "SharedAdapters", "TunedModel", "attach_tuning", "merged_model",
     "second_tree", "replace_parameters", "ExactParameters", "LowRank", "MergeKey", "MergedTensor",
     "SparseMerge", "factors_of", "fill_adapters", "joined", "layer_groups", "lora_of", "lower_rank",
-    "truncated",
+    "truncated", "Pairs", "Pieces", "weighted_sum",
     "ALL_LINEAR", "block_layers", "linear_layers", "WithAdapter", "TunedLinear", "TunedLogits", "LoraAdapter",
     "AdapterFiles", "adapter_state", "adapter_tuning", "kept_tensors", "saved_parameters", "write_adapter",
 ]  # fmt: skip

@@ -1,11 +1,12 @@
 """Operations on the differences that merging works with: tensors in float64 in, one or some of them out.
 
-A delta is what fine-tuning added to a parameter: its value less that of the base.
+A difference (delta) is what fine-tuning added to a parameter: its value less that of the base. A parameter
+comes in pieces, so that a large one is never in memory as a whole in float64, nor that of several models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -13,7 +14,9 @@ from torch import Tensor
 
 Majority = Literal["sum", "count"]
 Average = Literal["weights", "count", "none"]
-Rescale = Literal["density", "l1", "none"]
+# From the first piece to the last, as often as it is called: the same piece of every model.
+Pieces = Callable[[], Iterator[Sequence[Tensor]]]
+
 # Slerp is linear interpolation where the cosine is larger, because the sine of the angle is too small.
 NEARLY_PARALLEL = 0.9995
 SMALLEST_LENGTH = 1e-8  # of a vector that has a direction
@@ -26,40 +29,12 @@ def weighted_sum(coefficients: Sequence[float], tensors: Sequence[Tensor]) -> Te
     return total
 
 
-def keep_largest(x: Tensor, density: float) -> Tensor:
-    """The largest numbers by size, others zero: `density` of them, rounded down, and at least one.
-
-    Of equal ones the first are kept, so that the result is a function of its inputs.
-    """
-    if density >= 1 or not x.numel():
-        return x
-    sizes = x.abs().flatten()
-    count = max(1, int(density * len(sizes)))
-    limit = sizes.kthvalue(len(sizes) - count + 1).values
-    larger, equal = sizes > limit, sizes == limit
-    kept = larger | (equal & (equal.cumsum(0) <= count - larger.sum()))
-    return x * kept.reshape(x.shape)
-
-
-def drop_at_random(x: Tensor, density: float, key: torch.Generator) -> Tensor:
-    """Each number with probability `density`, otherwise zero."""
-    return x * (torch.rand(x.shape, generator=key) < density)
-
-
-def rescaled(kept: Tensor, x: Tensor, density: float, rescale: Rescale) -> Tensor:
-    """What is kept of `x`, enlarged to make up for what was dropped."""
-    if rescale == "density":
-        return kept / density
-    before, after = x.abs().sum(), kept.abs().sum()
-    if rescale == "none" or not after:
-        return kept
-    return kept * (before / after)
-
-
 def count_conflicts(deltas: Sequence[Tensor]) -> int:
     """At how many places some of the deltas are positive and others negative."""
-    up = torch.stack([x > 0 for x in deltas]).any(0)
-    down = torch.stack([x < 0 for x in deltas]).any(0)
+    up, down = deltas[0] > 0, deltas[0] < 0
+    for x in deltas[1:]:
+        up |= x > 0
+        down |= x < 0
     return int((up & down).sum())
 
 
@@ -75,22 +50,27 @@ def sum_of_elected(
 
     Without a majority it is plus. `is_weighted` says that the deltas vote with their weights.
     """
-    votes = [w * x for w, x in zip(weights, deltas, strict=True)] if is_weighted else list(deltas)
-    count = torch.stack([vote.sign() if majority == "count" else vote for vote in votes]).sum(0)
-    elected = torch.where(count >= 0, 1.0, -1.0).to(count)
-    total, divisor = torch.zeros_like(count), torch.zeros_like(count)
-    for weight, x, vote in zip(weights, deltas, votes, strict=True):
-        agrees = vote.sign() == elected
+    votes = [weight if is_weighted else 1.0 for weight in weights]
+    result = torch.zeros_like(deltas[0])
+    for vote, x in zip(votes, deltas, strict=True):
+        result += (vote * x).sign() if majority == "count" else vote * x
+    elected = torch.where(result >= 0, 1.0, -1.0).to(result)
+    total, divisor = torch.zeros_like(result), torch.zeros_like(result)
+    for weight, vote, x in zip(weights, votes, deltas, strict=True):
+        agrees = (vote * x).sign() == elected
         total += weight * x * agrees
         divisor += agrees * (abs(weight) if average == "weights" else 1.0)
     return total if average == "none" else total / divisor.masked_fill_(divisor == 0, 1.0)
 
 
-def slerp_coefficients(one: Tensor, two: Tensor, t: float) -> tuple[float, float]:
+def slerp_coefficients(pieces: Pieces, t: float) -> tuple[float, float]:
     """Factors of two tensors on the arc between their directions (Shoemake 1985); each keeps its length."""
-    lengths = [float(x.norm()) for x in (one, two)]
-    lengths = [length if length > SMALLEST_LENGTH else 1.0 for length in lengths]
-    cosine = torch.dot((one / lengths[0]).flatten(), (two / lengths[1]).flatten()).clamp(-1, 1)
+    squares, product = [0.0, 0.0], 0.0
+    for one, two in pieces():
+        squares = [squares[0] + float(one.square().sum()), squares[1] + float(two.square().sum())]
+        product += float((one * two).sum())
+    lengths = [square**0.5 if square**0.5 > SMALLEST_LENGTH else 1.0 for square in squares]
+    cosine = torch.tensor(product / lengths[0] / lengths[1], dtype=torch.float64).clamp(-1, 1)
     if cosine.abs() > NEARLY_PARALLEL:
         return 1 - t, t
     angle = torch.acos(cosine)

@@ -17,6 +17,8 @@ from .linear import MergedWeights, WithAdapter
 from .merging import check_mergeable
 from .tuning import AttachedTuning
 
+WHOLE = slice(None)
+
 
 class ExactParameters:
     """The parameters of a model, or of a tuned one with its adapters in, by their names without adapters."""
@@ -46,16 +48,17 @@ class ExactParameters:
         return self._stored[name]
 
     @torch.no_grad()
-    def exact(self, name: str) -> Tensor:
-        """A parameter with its adapter, in float64."""
+    def exact(self, name: str, rows: slice = WHOLE) -> Tensor:
+        """A parameter with its adapter, or some rows of it, in float64."""
         path, _, end = name.rpartition(".")
         layer = self._adapted.get(path)
         if layer is None:
-            return self._stored[name].cpu().double()
+            stored = self._stored[name]
+            return (stored[rows] if stored.ndim else stored).cpu().double()
         weight_OI, bias_O = self._merged(path, layer)
         found = weight_OI if end == "weight" else bias_O
         assert found is not None
-        return found.cpu()
+        return found[rows].cpu()
 
     def _merged(self, path: str, layer: WithAdapter) -> MergedWeights:
         """Weight and bias of a layer, which are computed together; those of the last one are remembered."""

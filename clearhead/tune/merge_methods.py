@@ -1,4 +1,4 @@
-"""Ways of merging, as values: tensors of several models in, one tensor out; in float64, one after the other.
+"""Ways of merging, as values: tensors of several models in, one tensor out; in float64, piece by piece.
 
     WeightedAverage   sum of w x                               model soups (Wortsman 2022)
     Slerp             along the arc from one to the other      two models
@@ -7,13 +7,14 @@
     Dare              the same over differences drawn at random, enlarged to make up for it    Yu 2023
     DareTies          both
 
-`combine` gets the differences where a method needs a base, and the parameters themselves where not. Of
-adapters it always gets the differences.
+`plan` looks at all pieces of a parameter where a method must know the whole (the largest numbers, a length)
+and gives what merges one piece after the other. It gets the differences to the base where a method needs one,
+and the parameters themselves where not; of adapters always the differences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
@@ -21,21 +22,18 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
 from torch import Tensor
 
 from ..errors import InputError, quoted
-from ..nn import generator
 from ..patterns import NamePattern
 from ..spec import Bounds, Rate, Spec
 from .deltas import (
     Average,
     Majority,
-    Rescale,
+    Pieces,
     count_conflicts,
-    drop_at_random,
-    keep_largest,
-    rescaled,
     slerp_coefficients,
     sum_of_elected,
     weighted_sum,
 )
+from .sparse_deltas import Keep, Rescale, keep_at_random, keep_largest
 
 V = TypeVar("V")
 
@@ -59,6 +57,9 @@ class MergedTensor(NamedTuple):
     conflicts: int = 0  # places where differences that are kept have different signs
 
 
+MergePiece = Callable[[Sequence[Tensor]], MergedTensor]  # a piece of every model in
+
+
 @dataclass(frozen=True, kw_only=True)
 class MergeMethod(Spec):
     """How several models become one. The subclasses are kinds."""
@@ -79,14 +80,19 @@ class MergeMethod(Spec):
         """How much each model contributes, for parameters that the base does not have."""
         raise NotImplementedError
 
-    def coefficients(self, tensors: Sequence[Tensor], key: MergeKey) -> Sequence[float] | None:
+    def coefficients(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[float] | None:
         """The factors whose weighted sum is the result; None where it is no weighted sum."""
         return None
 
-    def combine(self, tensors: Sequence[Tensor], key: MergeKey) -> MergedTensor:
-        factors = self.coefficients(tensors, key)
+    def plan(self, pieces: Pieces, count: int, key: MergeKey) -> MergePiece:
+        """What merges the pieces of a parameter of `count` models, called with one after the other."""
+        factors = self.coefficients(pieces, count, key)
         assert factors is not None
-        return MergedTensor(weighted_sum(factors, tensors))
+        return lambda tensors: MergedTensor(weighted_sum(factors, tensors))
+
+    def combine(self, tensors: Sequence[Tensor], key: MergeKey) -> MergedTensor:
+        """The same for a parameter in one piece."""
+        return self.plan(lambda: iter([tensors]), len(tensors), key)(tensors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +148,8 @@ class WeightedAverage(WeightedMerge):
         if self.normalize:
             self.check_sum(weights)
 
-    def coefficients(self, tensors: Sequence[Tensor], key: MergeKey) -> Sequence[float]:
-        return _normalized(self.weights_of(len(tensors), key), normalize=self.normalize)
+    def coefficients(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[float]:
+        return _normalized(self.weights_of(count, key), normalize=self.normalize)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,9 +168,8 @@ class Slerp(MergeMethod):
         t = by_pattern(self.t_pattern, key, self.t)
         return 1 - t, t
 
-    def coefficients(self, tensors: Sequence[Tensor], key: MergeKey) -> Sequence[float]:
-        one, two = tensors
-        return slerp_coefficients(one, two, by_pattern(self.t_pattern, key, self.t))
+    def coefficients(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[float]:
+        return slerp_coefficients(pieces, by_pattern(self.t_pattern, key, self.t))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,12 +193,13 @@ class TaskArithmetic(DeltaMerge):
         if self.normalize:
             self.check_sum(weights)
 
-    def coefficients(self, tensors: Sequence[Tensor], key: MergeKey) -> Sequence[float]:
-        weights = _normalized(self.weights_of(len(tensors), key), normalize=self.normalize)
+    def coefficients(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[float]:
+        weights = _normalized(self.weights_of(count, key), normalize=self.normalize)
         return [self.scale * weight for weight in weights]
 
-    def combine(self, tensors: Sequence[Tensor], key: MergeKey) -> MergedTensor:
-        return super().combine(tensors, key)._replace(conflicts=count_conflicts(tensors))
+    def plan(self, pieces: Pieces, count: int, key: MergeKey) -> MergePiece:
+        factors = self.coefficients(pieces, count, key)
+        return lambda deltas: MergedTensor(weighted_sum(factors, deltas), count_conflicts(deltas))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,17 +219,21 @@ class SparseMerge(DeltaMerge):
             if isinstance(density, tuple) and len(density) != count:
                 raise InputError(f"{len(density)} densities for {count} models; give one for each, or one")
 
-    def kept(self, deltas: Sequence[Tensor], key: MergeKey) -> list[Tensor]:
-        """The differences with everything zero that is not kept."""
+    def keepers(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[Keep]:
+        """For each model what sets to zero what is not kept, called with one piece after the other."""
         raise NotImplementedError
 
     def join(self, kept: Sequence[Tensor], weights: Weights) -> Tensor:
         raise NotImplementedError
 
-    def combine(self, tensors: Sequence[Tensor], key: MergeKey) -> MergedTensor:
-        kept = self.kept(tensors, key)
-        joined = self.join(kept, self.weights_of(len(tensors), key))
-        return MergedTensor(self.scale * joined, count_conflicts(kept))
+    def plan(self, pieces: Pieces, count: int, key: MergeKey) -> MergePiece:
+        keepers, weights = self.keepers(pieces, count, key), self.weights_of(count, key)
+
+        def merge_piece(deltas: Sequence[Tensor]) -> MergedTensor:
+            kept = [keep(x) for keep, x in zip(keepers, deltas, strict=True)]
+            return MergedTensor(self.scale * self.join(kept, weights), count_conflicts(kept))
+
+        return merge_piece
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,9 +260,8 @@ class SignElection(SparseMerge):
 class Ties(SignElection):
     """Of each difference the largest numbers, of these the ones with the elected sign (Yadav 2023)."""
 
-    def kept(self, deltas: Sequence[Tensor], key: MergeKey) -> list[Tensor]:
-        densities = self.densities_of(len(deltas), key)
-        return [keep_largest(x, density) for x, density in zip(deltas, densities, strict=True)]
+    def keepers(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[Keep]:
+        return keep_largest(pieces, self.densities_of(count, key))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,8 +276,9 @@ class Dare(SparseMerge):
         if self.normalize:
             self.check_sum(weights)
 
-    def kept(self, deltas: Sequence[Tensor], key: MergeKey) -> list[Tensor]:
-        return kept_at_random(deltas, self.densities_of(len(deltas), key), self.rescale, key)
+    def keepers(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[Keep]:
+        densities = self.densities_of(count, key)
+        return keep_at_random(pieces, densities, self.rescale, key.seed, key.names[0])
 
     def join(self, kept: Sequence[Tensor], weights: Weights) -> Tensor:
         return weighted_sum(_normalized(weights, normalize=self.normalize), kept)
@@ -280,19 +290,9 @@ class DareTies(SignElection):
 
     rescale: Rescale = "density"  # divided by it, or to the same sum of sizes (l1, as in mergekit), or not
 
-    def kept(self, deltas: Sequence[Tensor], key: MergeKey) -> list[Tensor]:
-        return kept_at_random(deltas, self.densities_of(len(deltas), key), self.rescale, key)
-
-
-def kept_at_random(
-    deltas: Sequence[Tensor], densities: Sequence[float], rescale: Rescale, key: MergeKey
-) -> list[Tensor]:
-    """The draws follow from the seed, the number of the model and the name of the parameter alone."""
-    found = []
-    for i, (x, density) in enumerate(zip(deltas, densities, strict=True)):
-        drawn = drop_at_random(x, density, generator(key.seed, "merge", i, key.names[0]))
-        found.append(rescaled(drawn, x, density, rescale))
-    return found
+    def keepers(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[Keep]:
+        densities = self.densities_of(count, key)
+        return keep_at_random(pieces, densities, self.rescale, key.seed, key.names[0])
 
 
 def by_pattern(patterns: Sequence[tuple[str, V]], key: MergeKey, default: V) -> V:

@@ -4,6 +4,8 @@ import copy
 import json
 import logging
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,6 +155,23 @@ def test_transformers_opens_a_merged_folder_with_the_same_logits(name: str, tmp_
         assert_close(ours, theirs(**inputs).logits)
     again = ch.load(tmp_path)
     assert all(torch.equal(x, state(again)[n]) for n, x in state(merged).items())
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if "dare" not in name])
+@pytest.mark.parametrize("adapters", [False, True], ids=["models", "adapters"])
+def test_pieces_of_parameters_give_what_whole_ones_give(
+    name: str, adapters: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = llama(dtype=torch.float64)
+    given = two_adapters(base) if adapters else [llama(seed, dtype=torch.float64) for seed in (1, 2)]
+    origin = base if METHODS[name].needs_base else None
+    whole = ch.merge(given, METHODS[name], base=origin)
+    monkeypatch.setattr("clearhead.bundle.merge_job.PIECE_NUMBERS", 100)
+    pieces = ch.merge(given, METHODS[name], base=origin)
+    assert all(torch.allclose(x, state(whole)[n], rtol=0, atol=1e-14) for n, x in state(pieces).items())
+    one, two = whole.report.merge, pieces.report.merge
+    assert (one.changed, one.conflicts, one.numbers) == (two.changed, two.conflicts, two.numbers)
+    assert abs(one.moved - two.moved) < 1e-12
 
 
 def test_number_formats() -> None:
@@ -548,3 +567,48 @@ def test_progress_counts_parameters() -> None:
     ch.merge([llama(1), llama(2)], progress=lambda done, count: seen.append((done, count)))
     count = len(state(llama()))
     assert seen == [(i, count) for i in range(1, count + 1)]
+
+
+MEASURE = """
+import sys, threading, time
+import clearhead as ch
+from clearhead.bundle import open_mapped
+from clearhead.tune import Ties
+
+def private():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("RssAnon"))
+
+folders = sys.argv[1:]
+open_mapped(folders[0])
+start = highest = private()
+
+def watch():
+    global highest
+    while True:
+        highest = max(highest, private())
+        time.sleep(0.01)
+
+threading.Thread(target=watch, daemon=True).start()
+merged = ch.merge(folders[1:], Ties(), base=folders[0])
+print(highest - start, private() - start)
+"""
+
+
+@pytest.mark.proof
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from Linux's /proc")
+def test_memory_does_not_grow_with_the_number_of_models(tmp_path: Path) -> None:
+    """60 million numbers, most of them in one table: 240 MB for each model."""
+    sizes = {"n_layer": 1, "n_embd": 512, "n_head": 8, "vocab_size": 110_000}
+    for seed in range(5):
+        ch.build("gpt2", seed=seed, **sizes).save(tmp_path / str(seed))
+    result, peaks = 240, []
+    for count in (2, 4):
+        folders = [str(tmp_path / str(i)) for i in range(count + 1)]
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURE, *folders], capture_output=True, text=True, check=True
+        )
+        peak, after = map(int, done.stdout.split())
+        assert after < 1.2 * result
+        peaks.append(peak)
+    assert peaks[1] < 1.25 * peaks[0] and peaks[0] < 2 * result + 500, peaks

@@ -6,6 +6,7 @@ What a method gets are differences to a base, or whole parameters: here random t
 import json
 import warnings
 from collections.abc import Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -145,7 +146,7 @@ def test_with_everything_kept_nothing_is_drawn() -> None:
 @given(st.floats(0.01, 1), st.integers(1, 60), st.integers(0, 3))
 def test_ties_keeps_the_largest_and_exactly_as_many(density: float, size: int, places: int) -> None:
     x = torch.randn(size, generator=generator(size)).double().round(decimals=places)  # many are equal
-    kept = Ties(density=density).kept([x], KEY)[0]
+    kept = result(Ties(density=density), [x])
     count = max(1, int(density * size)) if density < 1 else size
     assert int((kept != 0).sum()) <= count and set(kept[kept != 0].tolist()) <= set(x.tolist())
     largest = x.abs().sort(descending=True).values[:count]
@@ -154,11 +155,25 @@ def test_ties_keeps_the_largest_and_exactly_as_many(density: float, size: int, p
 
 def test_dare_keeps_the_expected_sum_and_about_as_many() -> None:
     (x,) = tensors(1, 400, 500)
-    kept = Dare(density=0.3).kept([x], KEY)[0]
+    kept = result(Dare(density=0.3), [x])
     assert abs(float((kept != 0).double().mean()) - 0.3) < 0.005
     torch.testing.assert_close(kept[kept != 0] * 0.3, x[kept != 0], atol=1e-12, rtol=1e-12)
-    same_sum = Dare(density=0.3, rescale="l1").kept([x], KEY)[0]
+    same_sum = result(Dare(density=0.3, rescale="l1"), [x])
     assert abs(float(same_sum.abs().sum() / x.abs().sum()) - 1) < 1e-12
+
+
+@every_kind
+def test_pieces_give_what_the_whole_gives(name: str) -> None:
+    method, given = METHODS[name], [x.round(decimals=1) for x in tensors(2, 9, 7)]  # many are equal
+    parts = [x.split([4, 1, 4]) for x in given]
+    merge_piece = method.plan(lambda: zip(*parts, strict=True), 2, KEY)
+    found = [merge_piece(piece) for piece in zip(*parts, strict=True)]
+    whole = method.combine(given, KEY)
+    if name in DRAWING:  # the first piece has the draws of the whole
+        assert torch.equal((found[0].tensor == 0), (whole.tensor[:4] == 0))
+        return
+    torch.testing.assert_close(torch.cat([each.tensor for each in found]), whole.tensor, atol=1e-13, rtol=0)
+    assert sum(each.conflicts for each in found) == whole.conflicts
 
 
 def test_patterns_choose_by_either_name_of_a_parameter() -> None:
@@ -221,7 +236,7 @@ def same_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     numbers = iter(range(10))
 
     def draw(p: Tensor) -> Tensor:
-        key = generator(KEY.seed, "merge", next(numbers), KEY.names[0])
+        key = generator(KEY.seed, "merge", next(numbers), KEY.names[0], 0)
         return (torch.rand(p.shape, generator=key) < p).to(p)
 
     monkeypatch.setattr(torch, "bernoulli", draw)
@@ -265,10 +280,8 @@ def test_mergekit_dare(name: str, rescale: str, monkeypatch: pytest.MonkeyPatch)
     """With the masks that mergekit drew; see tests/golden/merged_by_mergekit.py for its settings."""
     golden = {key.removeprefix("dare/"): x.double() for key, x in load_file(GOLDEN).items()}
     deltas = [golden[which] - golden["base"] for which in ("one", "two")]
-    masks = iter([golden[f"{name}/{rescale}/{which}"].bool() for which in ("one", "two")])
-    monkeypatch.setattr(
-        "clearhead.tune.merge_methods.drop_at_random", lambda x, density, key: x * next(masks)
-    )
+    masks = cycle([golden[f"{name}/{rescale}/{which}"].bool() for which in ("one", "two")])
+    monkeypatch.setattr("clearhead.tune.sparse_deltas.drawn_mask", lambda x, density, key: next(masks))
     settings = {"weights": (0.6, 0.9), "density": (0.5, 0.7), "rescale": rescale, "scale": 0.8}
     method = Dare(**settings) if name == "dare_linear" else DareTies(**settings)
     merged = golden["base"] + result(method, deltas)
