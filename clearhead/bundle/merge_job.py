@@ -18,7 +18,7 @@ from ..tune import ExactParameters, MergedTensor, MergeKey, MergeMethod, Pieces,
 from .bundle import Bundle
 from .tuning import model_names
 
-PIECE_NUMBERS = 2**22  # of a piece; what is drawn in it depends on that
+PIECE_NUMBERS = 2**20  # of a piece; what is drawn in it depends on that
 
 
 @dataclass

@@ -4,9 +4,9 @@
     ch.merge(["runs/fr", "runs/de"], rank=16)                        the same as one adapter
     ch.merge(["math", "code"], TaskArithmetic(), base="base")        whole models
 
-Parameters are merged one after the other, piece by piece in float64, and rounded once. The inputs stay as they
-are: folders are mapped, so that the memory of the result is needed once, and some pieces, however many models
-are merged. Adapters are merged by what they add to the weights, not by their narrow matrices.
+Parameters are merged one after the other, piece by piece in float64, and rounded once. The inputs stay as
+they are: folders are mapped, so that the memory of the result is needed once, and some pieces, however many
+models are merged. Adapters are merged by what they add to the weights, not by their narrow matrices.
 """
 
 from __future__ import annotations

@@ -598,17 +598,17 @@ print(highest - start, private() - start)
 @pytest.mark.proof
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from Linux's /proc")
 def test_memory_does_not_grow_with_the_number_of_models(tmp_path: Path) -> None:
-    """60 million numbers, most of them in one table: 240 MB for each model."""
-    sizes = {"n_layer": 1, "n_embd": 512, "n_head": 8, "vocab_size": 110_000}
-    for seed in range(5):
+    """23 million numbers, most of them in one table: 94 MB for each model."""
+    sizes = {"n_layer": 1, "n_embd": 512, "n_head": 8, "vocab_size": 40_000}
+    for seed in range(3):
         ch.build("gpt2", seed=seed, **sizes).save(tmp_path / str(seed))
-    result, peaks = 240, []
-    for count in (2, 4):
-        folders = [str(tmp_path / str(i)) for i in range(count + 1)]
-        done = subprocess.run(
-            [sys.executable, "-c", MEASURE, *folders], capture_output=True, text=True, check=True
-        )
+    base, *two = (str(tmp_path / str(i)) for i in range(3))
+    peaks = []
+    for models in (two, [*two, *two, *two]):
+        command = [sys.executable, "-c", MEASURE, base, *models]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
         peak, after = map(int, done.stdout.split())
-        assert after < 1.2 * result
+        assert after < 130
         peaks.append(peak)
-    assert peaks[1] < 1.25 * peaks[0] and peaks[0] < 2 * result + 500, peaks
+    # As whole tensors in float64 six differences of the table alone would take a gigabyte.
+    assert peaks[1] < peaks[0] + 150 < 650, peaks
