@@ -22,6 +22,7 @@ from ..engine import PRECISIONS
 from ..errors import InputError, quoted
 from ..store import is_adapter_folder, resolve
 from ..tune import MergeMethod, WeightedAverage
+from .adapters import base_of_adapter
 from .bundle import Bundle
 from .loading import load, open_mapped
 from .merge_checks import check_alike, check_bases, check_float, head_difference, is_of_head
@@ -67,7 +68,7 @@ def merge(
     given = None if base is None else base if isinstance(base, Bundle) else open_mapped(base)
     if given is not None and given.tuning is not None:
         raise InputError("the base is an adapter itself; give the model that it is over")
-    opened = [_open(each, base, any_base=any_base) for each in models]
+    opened = _open_all(models, base, given, any_base=any_base)
     labels = [f"model {i}" if isinstance(each, Bundle) else str(each) for i, each in enumerate(models, 1)]
     figures = MergeFigures()
     job = _job(opened, labels, method, given, seed, figures)
@@ -95,18 +96,29 @@ def _check_arguments(models: Any, method: object, rank: object) -> None:
         raise InputError(f"rank is {quoted(rank)}, expected a whole number from 1, or 'exact'")
 
 
-def _open(each: MergeInput, base: MergeInput | None, *, any_base: bool) -> Bundle:
-    """A bundle, mapped if it is in a folder; adapters over the base if one is given."""
-    if isinstance(each, Bundle):
-        bundle = each
-    elif base is None or not is_adapter_folder(resolve(each)):
-        bundle = open_mapped(each)
-    elif isinstance(base, Bundle):
-        bundle = load(base, adapter=each, any_base=any_base)
-    else:
-        bundle = open_mapped(base, adapter=each, any_base=any_base)
-    check_float(quantized_precision(bundle))
-    return bundle
+def _open_all(
+    models: Sequence[MergeInput], base: MergeInput | None, given: Bundle | None, *, any_base: bool
+) -> list[Bundle]:
+    """The bundles. Those of folders are mapped; weights out of a .gguf file are not, and are read once."""
+    unmapped = {str(base): given} if given is not None and not given.weight_files else {}
+    found = []
+    for each in models:
+        if isinstance(each, Bundle):
+            bundle = each
+        elif not is_adapter_folder(resolve(each)):
+            bundle = open_mapped(each)
+        else:
+            over = base_of_adapter(each) if base is None else base
+            shared = over if isinstance(over, Bundle) else unmapped.get(str(over))
+            if shared is not None:
+                bundle = load(shared, adapter=each, any_base=any_base)
+            else:
+                bundle = open_mapped(str(over), adapter=each, any_base=any_base)
+            if isinstance(bundle.base, Bundle) and not bundle.weight_files:
+                unmapped[str(over)] = bundle.base
+        check_float(quantized_precision(bundle))
+        found.append(bundle)
+    return found
 
 
 def _job(

@@ -124,8 +124,9 @@ def _merge_into_base(
 
     tuned, adapter = _open_adapter(model, options, over)
     with ERR.status(f"merging {Path(adapter).name}"):
-        whole = tuned.merged()
-        if options.dtype is not None:  # rounded once
+        if options.dtype is None:
+            whole = tuned.merged()
+        else:  # rounded once
             whole = merge_bundles([tuned], TaskArithmetic(), dtype=options.dtype)
         apart = difference(tuned, whole)
     if not apart < float("inf"):
@@ -150,6 +151,8 @@ def _open_adapter(model: str, options: MergeOptions, over: AdapterOptions) -> tu
             raise InputError(f"--{name.strip('_')} is for merging several models; {model} is one")
     if over.adapter == "none":
         raise InputError("--adapter none leaves the adapter out: there is nothing to merge")
+    if over.adapter is not None and options.base is not None:
+        raise InputError(f"--adapter is put over {model}; leave --base out")
     base, adapter = (options.base, model) if over.adapter is None else (model, over.adapter)
     if base is None:
         tuned = open_mapped(adapter)
@@ -251,9 +254,10 @@ def _save(bundle: Bundle, out: str, card: MergeFacts, found: dict[str, Any], *, 
     from ..bundle import save
     from ..recipes import CARD_FILE, command_line, merge_card
 
-    if (card.base or "").endswith(".gguf"):
+    if bundle.tuning is None and (card.base or "").endswith(".gguf"):
         number = str(bundle.dtype).removeprefix("torch.")
-        ERR.print(f"the weights of {Path(str(card.base)).name} are read as {number}, and saved as that")
+        name = Path(str(card.base)).name
+        ERR.print(f"the weights of {name} are read as {number}, and saved as that", soft_wrap=True)
     bundle.files[CARD_FILE] = merge_card(bundle, card, Path(out).name).encode("utf-8")
     with ERR.status(f"saving {Path(out).name}"):
         save(bundle, out)

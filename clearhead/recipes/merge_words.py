@@ -20,20 +20,18 @@ AS_IN_PEFT = {"election": "unweighted", "average": "count"}
 @dataclass(frozen=True)
 class MergeWord:
     kind: type[MergeMethod]
-    about: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    rank: Literal["exact", "given"] | None = (
-        None  # of a merged adapter: "exact", or "given" where a number is needed
-    )
+    # Of a merged adapter: "exact", or "given" where a number is needed; None: the result is a model.
+    rank: Literal["exact", "given"] | None = None
 
 
 MERGE_WORDS = {
-    "linear": MergeWord(WeightedAverage, "the weighted average"),
-    "slerp": MergeWord(Slerp, "two models, on the arc between them: --t"),
-    "task": MergeWord(TaskArithmetic, "the base and the weighted sum of the differences to it"),
-    "ties": MergeWord(Ties, "the largest differences that agree in sign: --density"),
-    "dare": MergeWord(Dare, "differences drawn at random and enlarged: --density, --seed"),
-    "dare-ties": MergeWord(DareTies, "as dare, and those that agree in sign"),
+    "linear": MergeWord(WeightedAverage),
+    "slerp": MergeWord(Slerp),
+    "task": MergeWord(TaskArithmetic),
+    "ties": MergeWord(Ties),
+    "dare": MergeWord(Dare),
+    "dare-ties": MergeWord(DareTies),
 }
 # What other libraries call them: mergekit's merge_method, PEFT's combination_type.
 SAME_WORDS = {
@@ -41,11 +39,11 @@ SAME_WORDS = {
     "soup": MERGE_WORDS["linear"],
     "task-arithmetic": MERGE_WORDS["task"],
     "dare-linear": MERGE_WORDS["dare"],
-    "cat": MergeWord(TaskArithmetic, "the sum of adapters as one adapter", rank="exact"),
-    "svd": MergeWord(TaskArithmetic, "the sum of adapters as one of a lower rank", rank="given"),
-    "ties-svd": MergeWord(Ties, "as ties, as an adapter", AS_IN_PEFT, rank="given"),
-    "dare-linear-svd": MergeWord(Dare, "as dare, as an adapter", rank="given"),
-    "dare-ties-svd": MergeWord(DareTies, "as dare-ties, as an adapter", AS_IN_PEFT, rank="given"),
+    "cat": MergeWord(TaskArithmetic, rank="exact"),
+    "svd": MergeWord(TaskArithmetic, rank="given"),
+    "ties-svd": MergeWord(Ties, AS_IN_PEFT, rank="given"),
+    "dare-linear-svd": MergeWord(Dare, rank="given"),
+    "dare-ties-svd": MergeWord(DareTies, AS_IN_PEFT, rank="given"),
 }
 # Methods of theirs that are not here, and what is nearest.
 NEAREST_METHODS = {

@@ -167,6 +167,9 @@ def test_names_of_models(run, models: Path, tmp_path: Path, monkeypatch: pytest.
     assert code == 0 and "weights of llama.gguf are read as float32" in err
     assert_close(logits(ch.load(tmp_path / "merged")), logits(ch.load(base, adapter=tmp_path / "over")))
     assert run("org/over", "org/over", "--method", "cat", "--out", "twice")[0] == 0
+    both = ch.merge([tmp_path / "over", tmp_path / "over"], rank="exact")  # weights of a .gguf: read once
+    assert both.base is not None and both.tuning.value.rank == 4
+    assert_close(logits(both), logits(ch.load(base, adapter=tmp_path / "over")))
 
 
 CONFIG = """
@@ -272,6 +275,7 @@ REFUSED = {
     "one --weights 1": "--weights is for merging several models",
     "one two --adapter one": "--adapter is for one model",
     "one --adapter none": "there is nothing to merge",
+    "base --adapter one --base base": "leave --base out",
     "one two whole --method slerp": "Slerp merges 2 models; given 3",
     "whole --method slerp": "Slerp merges 2 models or more; given 1",
     "whole other --method ties": "give the model that these were fine-tuned from",
