@@ -35,7 +35,7 @@ def merged_model(model: TransformerModel, tuning: AttachedTuning) -> Transformer
 def check_mergeable(model: TransformerModel, tuning: AttachedTuning) -> None:
     """Raise an error if some of what was trained cannot become part of the weights."""
     left = [name for name in tuning.trained if _is_left(model, name)]
-    if left:
+    if left and not tuning.value.is_whole:  # else these are the model's own virtual tokens
         kind = type(tuning.value).__name__
         raise UnsupportedError(
             f"{kind} cannot be merged into the weights: {left[0]} acts beside them; save the adapter, which "
