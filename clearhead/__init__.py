@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .bundle import Bundle, build, from_pretrained, load, save, together, tune
+    from .bundle import Bundle, build, from_pretrained, load, merge, save, together, tune
     from .families import families
     from .recipes import train
     from .spec import Spec
@@ -23,6 +23,7 @@ __all__ = [
     "train",
     "tune",
     "together",
+    "merge",
     "families",
     "Bundle",
     "Spec",
@@ -34,6 +35,7 @@ _PACKAGES = {
     "save": ".bundle",
     "build": ".bundle",
     "together": ".bundle",
+    "merge": ".bundle",
     "families": ".families",
     "Bundle": ".bundle",
     "Spec": ".spec",
