@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .bundle import Bundle, build, compare, from_pretrained, load, save, together, tune
+    from .bundle import Bundle, build, compare, from_pretrained, load, merge, save, together, tune
     from .families import families
     from .recipes import train
     from .spec import Spec
@@ -24,6 +24,7 @@ __all__ = [
     "tune",
     "together",
     "compare",
+    "merge",
     "families",
     "Bundle",
     "Spec",
@@ -36,6 +37,7 @@ _PACKAGES = {
     "build": ".bundle",
     "together": ".bundle",
     "compare": ".bundle",
+    "merge": ".bundle",
     "families": ".families",
     "Bundle": ".bundle",
     "Spec": ".spec",

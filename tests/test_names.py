@@ -18,8 +18,8 @@ CONVENTIONAL = {
     "routes",  # the routes of one screen of the studio, in each file of serve/routes
     "FAMILY", "spec", "weights", "DEFAULTS", "HEAD",  # the parts of a family's file, and its variants'
     # A command of the terminal has the name of what it calls.
-    "architecture", "certify", "check_mask", "embed", "families", "generate", "plan", "predict", "train",
-    "tune",
+    "architecture", "certify", "check_mask", "embed", "families", "generate", "merge", "plan", "predict",
+    "train", "tune",
     "Prompt",  # a tuning, and a text to continue: users write ch.tune(bundle, Prompt(length=20))
     "main",  # of the program, and of the processes it starts
 }  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from ..weights import Loaded
+from .merge_report import MergeReport
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Report:
     fresh: tuple[str, ...] = ()  # parameters that no file has and that are initialised instead
     dropped: tuple[str, ...] = ()  # tensors of a head that was replaced by another
     merged: float | None = None  # of merged adapters: the largest difference to the tuned model
+    merge: MergeReport | None = None  # of merged models: how much changed
     bare: bool = False  # names have no prefix, as those of base models
 
     @staticmethod
@@ -49,4 +51,6 @@ class Report:
         parts.append(f"{len(self.fresh)} missing{named}")
         if self.merged is not None:
             parts.append(f"adapter merged, largest difference {self.merged:.1e} on random tokens")
+        if self.merge is not None:
+            parts.append(f"merged by {self.merge.method}: {self.merge}")
         return " · ".join(parts)

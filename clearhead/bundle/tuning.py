@@ -128,7 +128,16 @@ def merged(bundle: B) -> B:
         )
     model = merged_model(bundle.model, bundle.tuning)
     layout.for_inference(model)
-    whole = replace(bundle, model=model, spec=bundle.base.spec, tuning=None, base=None, adapter_kept=None)
+    whole = replace(
+        bundle,
+        model=model,
+        spec=bundle.base.spec,
+        tuning=None,
+        base=None,
+        adapter_kept=None,
+        weight_files=(),  # other weights than those that were loaded
+        loaded_from=None,
+    )
     return replace(whole, report=replace(bundle.report, fresh=(), merged=difference(bundle, whole)))
 
 

@@ -33,6 +33,7 @@ COMMANDS = {
     "demo": "Train a small English-Chinese translator in a minute, use it, look inside it.",
     "train": "Train a recipe on its built-in corpus or on your file.",
     "tune": "Fine-tune a checkpoint on your rows by LoRA, prefixes, prompts, IA3 or all its weights.",
+    "merge": "Merge an adapter into its base, several adapters into one, or several models.",
     "eval": "Evaluate any model on a file, or a run on its own held-out rows.",
     "generate": "Generate text: a translation, a summary or a continuation, depending on the model.",
     "chat": "Chat with a model, using its chat template.",

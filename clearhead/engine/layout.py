@@ -39,7 +39,8 @@ def for_inference(model: nn.Module, *, mapped: bool = False, only_trained: bool 
     and `use_mapped` can drop the copy again.
     """
     by_inputs = {id(x) for x in _matrices(model) if x.device.type == "cpu" and x.dtype == torch.float32}
-    views = {parameter: parameter.data for parameter in model.parameters()}
+    # Only where they are needed: they keep what was copied in memory.
+    views = {parameter: parameter.data for parameter in model.parameters()} if mapped else {}
     for parameter in model.parameters():
         if only_trained and not parameter.requires_grad:
             continue

@@ -2,8 +2,12 @@
 
 from .batch_preview import preview_batch, recipe_for
 from .card import CARD_FILE, model_card
+from .card_usage import command_line
 from .evaluation import evaluate_file, evaluate_run
 from .evaluation_report import EvaluationReport, RowResult
+from .merge_card import MergeFacts, merge_card
+from .merge_words import MERGE_WORDS, MergeWord, merge_word, method_of
+from .mergekit_config import MergePlan, read_mergekit
 from .overrides import overrides
 from .prepare import PreparedRun, prepare
 from .rows import read_dataset
@@ -19,5 +23,7 @@ __all__ = [
     "overrides", "describe_settings", "SettingHelp", "read_dataset", "read_yaml", "run_training", "train",
     "validation_scores", "CARD_FILE", "model_card", "EvaluationReport", "RowResult", "evaluate_file",
     "evaluate_run", "preview_batch", "recipe_for", "trained_tokens", "TrainedTokens", "count_file",
-    "FileCounts", "recipe_of_rows",
+    "FileCounts", "recipe_of_rows", "MERGE_WORDS", "MergeFacts", "MergePlan",
+    "MergeWord", "command_line", "merge_card", "merge_word", "method_of",
+    "read_mergekit",
 ]  # fmt: skip

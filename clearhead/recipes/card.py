@@ -80,7 +80,7 @@ def _metadata(prepared: PreparedRun, scores: Mapping[str, float], name: str) -> 
     metadata: dict[str, Any] = {}
     if language := _language(prepared):
         metadata["language"] = language
-    metadata["library_name"] = _library(bundle, task)
+    metadata["library_name"] = library_of(bundle, task)
     if tag is not None:
         metadata["pipeline_tag"] = tag
     base = _base_name(prepared)
@@ -108,7 +108,7 @@ def _metadata(prepared: PreparedRun, scores: Mapping[str, float], name: str) -> 
     return text
 
 
-def _library(bundle: Bundle, task: str) -> str:
+def library_of(bundle: Bundle, task: str) -> str:
     if bundle.edits:  # a changed architecture, which other libraries do not know
         return "clearhead"
     if is_adapter(bundle):

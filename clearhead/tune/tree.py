@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..engine import share_preparation
 from ..nn import TransformerModel
@@ -67,11 +67,17 @@ def replace_modules(model: nn.Module, changes: Mapping[nn.Module, nn.Module]) ->
 def own_parameters(model: nn.Module, names: Iterable[str]) -> None:
     """Give the model copies of these parameters, which learn; a shared one stays shared."""
     parameters = dict(model.named_parameters())
-    copies = {
-        parameters[name]: nn.Parameter(parameters[name].detach().clone(memory_format=torch.contiguous_format))
-        for name in names
-    }
+    replace_parameters(
+        model,
+        {name: parameters[name].detach().clone(memory_format=torch.contiguous_format) for name in names},
+    )
+
+
+def replace_parameters(model: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Give the model other parameters of these values, which learn; a shared one stays shared."""
+    parameters = dict(model.named_parameters())
+    new = {parameters[name]: nn.Parameter(x) for name, x in values.items()}
     for module in model.modules():
         for name, parameter in module._parameters.items():
-            if parameter in copies:
-                module._parameters[name] = copies[parameter]
+            if parameter in new:
+                module._parameters[name] = new[parameter]

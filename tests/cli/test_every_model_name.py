@@ -36,8 +36,8 @@ WORDS: dict[tuple[str, ...], tuple[list[str], set[str]]] = {
     ("look", "architecture"): ([], {"llama", "labels", "hidden"}),
     ("look", "positions"): (["own"], {"labels", "hidden", "llama"}),
 }
-# Training is compared below; the page of the studio has tests of its own.
-ELSEWHERE = {("studio",), ("train",)}
+# Training is compared below; merging and the page of the studio have tests of their own.
+ELSEWHERE = {("studio",), ("train",), ("merge",)}
 WAYS = [("llama", "folder"), ("llama", "hub"), ("llama", "gguf")]
 WAYS += [(kind, way) for kind in ("labels", "hidden") for way in ("folder", "hub")]
 

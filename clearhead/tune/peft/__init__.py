@@ -18,10 +18,12 @@ from ..names import ModelNames
 from ..tuning import AttachedTuning, Tuning
 from ..virtual import Prefix, Prompt
 from . import ia3, lora, virtual
-from .layout import LAYER_PREFIX, PROMPT_PREFIX, is_of_adapter, unused_tensors
+from .layout import LAYER_PREFIX, PROMPT_PREFIX, is_of_adapter, short_names, unused_tensors
 from .modules import read_modules, saved_modules
 
-__all__ = ["read_modules", "read_parameters", "read_tuning", "unused_tensors", "write_peft"]
+__all__ = [
+    "read_modules", "read_parameters", "read_tuning", "short_names", "unused_tensors", "write_peft",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
