@@ -31,7 +31,7 @@ class Full(Tuning):
         return True
 
     def rate_for(self, share: float) -> float:
-        return 1.0 if share > FEW_NUMBERS else 10.0
+        return 1.0 if share > FEW_NUMBERS else 30.0
 
     def attach(self, model: TransformerModel, names: ModelNames, seed: int) -> Attachment:
         patterns = (self.targets,) if isinstance(self.targets, str) else self.targets

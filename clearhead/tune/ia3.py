@@ -21,7 +21,7 @@ from .tuning import Attachment, Tuning
 class IA3(Tuning):
     """One number for each output of the layers in `targets`, and for each input of those in `feedforward`."""
 
-    rate: ClassVar[float] = 60.0
+    rate: ClassVar[float] = 200.0
 
     targets: str | tuple[str, ...] = "*.{attn,cross}.{k,v}"  # layers whose outputs are multiplied
     feedforward: str | tuple[str, ...] = "*.ff.down"  # layers whose inputs are multiplied; () for none

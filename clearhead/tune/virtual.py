@@ -67,7 +67,7 @@ class Prefix(Tuning):
     """
 
     unit: ClassVar[str] = "attention layer"
-    rate: ClassVar[float] = 30.0
+    rate: ClassVar[float] = 200.0
 
     length: VirtualLength = 20  # number of virtual tokens
     # of a model with encoder and decoder: which attention has its own
