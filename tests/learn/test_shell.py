@@ -32,11 +32,13 @@ SHORTER = {
     # A model that knows nothing answers at length.
     "train translate-en-zh": [*STEPS, ["--data.valid=few.tsv"]],
     "train": STEPS,
+    "tune": STEPS,
     "demo": [["--steps=2"]],
     "bench attention": [["Softmax", "Linear"], ["--lengths", "64", "128"], ["--rounds=1"]],
     "bench quality": [["--steps=2"]],
     "bench decode": [["--tokens=2"], ["--rounds=1"]],
     "bench train": [["--steps=2"], ["--rounds=1"]],
+    "bench tune": [["--steps=2"], ["--rounds=1"], ["--tokens=2"]],
 }
 EXIT = {"learn clinic check": 1}  # what was copied out is still broken
 ELSEWHERE = {
