@@ -17,7 +17,7 @@ from cyclopts import App, CycloptsError
 from .. import __version__
 from ..errors import ClearheadError, one_line
 from ..malloc import disable_trim
-from .train_help import print_recipe_help, recipe_named
+from .train_help import help_topic, print_topic_help
 
 app = App(
     name="clearhead",
@@ -32,7 +32,7 @@ COMMANDS = {
     "families": "List the model families and the family tree.",
     "demo": "Train a small English-Chinese translator in a minute, use it, look inside it.",
     "train": "Train a recipe on its built-in corpus or on your file.",
-    "tune": "Fine-tune a checkpoint on your rows by LoRA, prefixes, prompts, IA3 or all its weights.",
+    "tune": "Fine-tune a checkpoint on your rows: LoRA, adapters, prefixes, prompts, IA3 or all weights.",
     "merge": "Merge an adapter into its base, several adapters into one, or several models.",
     "eval": "Evaluate any model on a file, or a run on its own held-out rows.",
     "generate": "Generate text: a translation, a summary or a continuation, depending on the model.",
@@ -56,8 +56,8 @@ def main(words: list[str] | None = None) -> NoReturn:
     disable_trim()
     words = sys.argv[1:] if words is None else words
     try:
-        if (recipe := recipe_named(words)) is not None:
-            print_recipe_help(recipe)
+        if (topic := help_topic(words)) is not None:
+            print_topic_help(words[0], topic)
             sys.exit(0)
         app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except (ClearheadError, CycloptsError) as error:

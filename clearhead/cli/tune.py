@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from ..recipes import RunConfig
 
 TUNE_WORDS = (
-    "MODEL FILE [FILE] and settings: --method lora|dora|rslora|pissa|prefix|prompt|ia3|bias|head|full, "
+    "MODEL FILE [FILE] and settings: "
+    "--method lora|dora|rslora|pissa|adapter|pfeiffer|parallel|prefix|prompt|ia3|bias|head|full, "
     "--rank 8, --alpha 16, --targets '*.attn.{q,v}' or q_proj,v_proj, --quantize int8|int4, --epochs 3, "
     "--lr 1e-3, --batch-size 16, --max-length 128, or any as a dotted option: --tune.dropout 0.1; "
-    "`train --help RECIPE` lists all of them"
+    "`tune --help METHOD` and `train --help RECIPE` list all of them"
 )
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..families import SIZE_WORDS, family_and_config
 from ..spec import Spec
 from ..tune import Lora, Tuning
-from .methods import METHODS
+from .methods import METHODS, parse_tuning
 from .overrides import SYNONYMS
 from .settings import RunConfig
 
@@ -59,6 +59,14 @@ def describe_settings(run: RunConfig) -> Iterator[SettingHelp]:
                     yield _setting(name, getattr(value, part.name), inner.get(part.name, ""))
     yield from _describe_tuning(run)
     yield from _describe_model(run)
+
+
+def describe_method(method: str) -> Iterator[SettingHelp]:
+    """Every setting of a way of tuning, by its word."""
+    own = parse_tuning(method)
+    comments = field_comments(type(own))
+    for each in fields(own):  # type: ignore[arg-type]
+        yield _setting(f"tune.{each.name}", getattr(own, each.name), comments.get(each.name, ""))
 
 
 def _describe_tuning(run: RunConfig) -> Iterator[SettingHelp]:

@@ -229,3 +229,15 @@ def test_an_adapter_of_another_base_is_refused(
     code, _, error = run(capsys, "predict", tmp_path / "run", "a film")
     assert code == 2 and "is not here" in error and "--adapter" in error
     assert run(capsys, "predict", tmp_path / "moved", "a film", "--adapter", tmp_path / "run")[0] == 0
+
+
+def test_help_of_every_method(capsys: pytest.CaptureFixture[str]) -> None:
+    for method, settings in METHODS.items():
+        code, out, _ = run(capsys, "tune", "--help", method)
+        shown = " ".join(out.split())
+        assert code == 0 and settings.about in shown and "--tune.modules_to_save" in shown
+    _, out, _ = run(capsys, "tune", "--help")
+    words = "".join(out.replace("│", "").split())  # a list of words is broken anywhere
+    assert all(method in words for method in METHODS)
+    code, _, err = run(capsys, "tune", "--help", "lorra")
+    assert code == 2 and "did you mean 'lora'" in err
