@@ -25,7 +25,7 @@ from ..patterns import NamePattern
 from ..spec import Count, Positive, Rate
 from .linear import LayerAdapter, MergedWeights, TunedLayer, adapter_dtype, base_matrix, tuned_layer
 from .names import ModelNames
-from .targets import ALL_LINEAR, find_targets, linear_layers
+from .targets import ALL_LINEAR, find_targets, linear_layers, nearest_name
 from .tree import replace_modules
 from .tuning import Attachment, Tuning
 
@@ -69,13 +69,13 @@ class Lora(Tuning):
         hit = [name for name in hit if name not in left_out]
         if not hit:
             raise InputError(f"Lora.exclude {quoted(list(self.exclude))} leaves no layer of the targets")
+        for patterns, field in ((self.rank_pattern, "rank_pattern"), (self.alpha_pattern, "alpha_pattern")):
+            _check_patterns([pattern for pattern, _ in patterns], hit, names, f"Lora.{field}")
         layers, adapters = linear_layers(model), dict[str, LoraAdapter]()
         for name in hit:
             every = (name, *names.of_module(name))
             rank, alpha = self.rank_of(every), self.alpha_of(every)
-            limit = min(layers[name].weight.shape)  # type: ignore[union-attr]
-            if self.start == "principal" and rank > limit:
-                raise InputError(f"Lora.rank is {rank}; {name} has {limit} singular directions")
+            _check_rank(rank, layers[name].weight.shape, name, self.start)  # type: ignore[union-attr]
             adapters[name] = LoraAdapter(self, layers[name], rank, alpha, generator(seed, "tune", name))
         for group in names.fused:
             _share_down([adapters[name] for name in group if name in adapters], len(group))
@@ -90,6 +90,25 @@ class Lora(Tuning):
         if self.bias == "lora_only":
             return tuple(name for name in own if name in {f"{layer}.bias" for layer in hit})
         return ()
+
+
+def _check_rank(rank: int, shape: Sequence[int], name: str, start: LoraStart) -> None:
+    outputs, inputs = shape
+    if start == "principal" and rank > min(shape):
+        raise InputError(f"Lora.rank is {rank:,}; {name} has {min(shape):,} singular directions")
+    if rank > outputs + inputs:
+        raise InputError(
+            f"Lora.rank is {rank:,}; {name} is a matrix of {outputs:,} x {inputs:,}, expected a smaller rank"
+        )
+
+
+def _check_patterns(patterns: Sequence[str], hit: Sequence[str], names: ModelNames, what: str) -> None:
+    """Raise an error for a pattern that names none of the layers that are hit."""
+    known = [each for name in hit for each in (name, *names.of_module(name))]
+    for pattern in patterns:
+        if not NamePattern(pattern, anywhere=True).among(known):
+            hint = nearest_name(pattern, known)
+            raise InputError(f"{what} {quoted(pattern)} matches no layer of the targets; {hint}")
 
 
 def _by_pattern(patterns: Sequence[tuple[str, float]], names: Sequence[str], default: float) -> float:
@@ -159,7 +178,7 @@ class LoraAdapter(LayerAdapter):
         """The lengths of the rows of the sum; constants for the gradient, as in the paper."""
         assert isinstance(layer.weight, Tensor)
         stamps = tuple(map(layout.stamp, (layer.weight, self.down, self.up)))
-        if self._lengths is not None and self._lengths[0] == stamps:
+        if self._lengths is not None and self._lengths[0] == stamps and _is_usable(self._lengths[1]):
             return self._lengths[1]
         lengths_O: Tensor = (base_matrix(layer).to(self.up.dtype) + self.delta()).norm(dim=1)
         # Kept between calls in inference alone: torch's fused optimizers do not count their writes.
@@ -197,6 +216,11 @@ class LoraAdapter(LayerAdapter):
         if self.magnitude is not None:
             merged = merged * (self.magnitude.double() / merged.norm(dim=1))[:, None]
         return MergedWeights(merged, bias_O)
+
+
+def _is_usable(x: Tensor) -> bool:
+    """Gradients cannot flow past a tensor that was made in inference mode, as generation is."""
+    return torch.is_inference_mode_enabled() or not x.is_inference()
 
 
 @torch.no_grad()

@@ -74,7 +74,7 @@ def _layers_named(
         if wanted.matches(name) and name and not list(module.children()):
             kind = type(module).__name__.lstrip("_")
             raise InputError(f"target {quoted(pattern)} names {name}, a {kind}; {what} is for linear layers")
-    raise InputError(f"target {quoted(pattern)} matches no linear layer; {_nearest_name(pattern, names)}")
+    raise InputError(f"target {quoted(pattern)} matches no linear layer; {nearest_name(pattern, names)}")
 
 
 def _addresses(model: TransformerModel, known: Mapping[str, nn.Module]) -> dict[str, str]:
@@ -85,7 +85,7 @@ def _addresses(model: TransformerModel, known: Mapping[str, nn.Module]) -> dict[
     }
 
 
-def _nearest_name(pattern: str, names: Sequence[str]) -> str:
+def nearest_name(pattern: str, names: Sequence[str]) -> str:
     """The nearest name; of a short pattern, or one for all layers, the nearest ends of names."""
     end = pattern.lstrip("*.")
     ends = {".".join(name.split(".")[-(end.count(".") + 1) :]) for name in names}

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 from ..errors import InputError, quoted
 from ..nn import Model, TransformerModel
@@ -38,6 +38,13 @@ class Tuning(Spec):
     # Patterns of parameters of the model that learn as well: a head, a table.
     modules_to_save: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        # Lists, {pattern: value} and one pattern alone are what people write.
+        for field in fields(self):
+            value = getattr(self, field.name)
+            object.__setattr__(self, field.name, _as_tuple(value, is_several=field.default == ()))
+        super().__post_init__()
+
     @property
     def is_whole(self) -> bool:
         """Whether the tuned model is saved as a model of its own, and not as an adapter over its base."""
@@ -52,7 +59,15 @@ class Tuning(Spec):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
+def _as_tuple(value: Any, *, is_several: bool) -> Any:
+    if isinstance(value, Mapping):
+        return tuple(value.items())
+    if isinstance(value, list | tuple):
+        return tuple(_as_tuple(each, is_several=False) for each in value)
+    return (value,) if is_several and isinstance(value, str) else value
+
+
+@dataclass(frozen=True, repr=False)
 class AttachedTuning:
     """The tuning of a model: what it hit, and what learns."""
 
@@ -79,8 +94,12 @@ class AttachedTuning:
             if any(key[0] == tower for key in counts)
         }
 
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
     def __str__(self) -> str:
-        share = f"{100 * self.trainable / max(self.total, 1):.3g} %"
+        percent = 100 * self.trainable / max(self.total, 1)
+        share = f"{percent:.3g} %" if percent < 100 else f"{percent:,.0f} %"
         parts = [str(self.value)]
         if self.layers:
             parts.append(f"{len(self.layers)} {self.value.unit}{'' if len(self.layers) == 1 else 's'}")
