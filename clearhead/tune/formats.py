@@ -7,7 +7,7 @@ from torch import Tensor
 from ..errors import LoadError, UnsupportedError, quoted
 from ..nn import TransformerModel
 from ..weights import StateDict
-from .adapterhub import bottleneck_parameters, bottleneck_tuning
+from .adapterhub import hub_parameters, hub_tuning
 from .files import AdapterFiles, own_format
 from .names import ModelNames
 from .peft import read_modules, read_parameters, read_tuning, unused_tensors, write_peft
@@ -28,7 +28,7 @@ def adapter_tuning(files: AdapterFiles, names: ModelNames) -> Tuning:
     """The tuning that a folder of another library holds."""
     if files.is_own:
         raise LoadError("the adapter has no clearhead.json, which says what it is; copy it, too")
-    return bottleneck_tuning(files, names) if files.is_of_adapters else read_tuning(files, names)
+    return hub_tuning(files, names) if files.is_of_adapters else read_tuning(files, names)
 
 
 def saved_parameters(files: AdapterFiles, names: ModelNames) -> list[str]:
@@ -55,7 +55,7 @@ def adapter_state(
     if files.is_own:
         state = dict(files.tensors)
     elif files.is_of_adapters:
-        state = bottleneck_parameters(files, model, names)
+        state = hub_parameters(files, names)
     else:
         state = read_parameters(files, model, attached, names)
     own = dict(model.named_parameters(remove_duplicate=False))

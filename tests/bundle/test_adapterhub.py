@@ -22,8 +22,9 @@ from hostile import TEXTS, VALUES
 import clearhead as ch
 from clearhead.cli.main import main
 from clearhead.errors import ClearheadError, LoadError
-from clearhead.tune import Bottleneck
+from clearhead.tune import IA3, Bottleneck, Lora
 from clearhead.tune.adapterhub.fields import ABSENT, DEFAULTS, UNUSED
+from clearhead.tune.adapterhub.linear import LINEAR
 from clearhead.tune.adapterhub.places import PLACES
 
 EXACT = 1e-5  # of the largest logit, in float32: those of mT5 here are in the tens
@@ -66,16 +67,17 @@ def test_logits_are_those_of_the_library(
 ) -> None:
     tuned = ch.load(bases[model], adapter=adapter_folder(model, kind, tmp_path))
     assert_same(computed(tuned, model), logits_of(model, kind))
-    assert isinstance(tuned.tuning.value, Bottleneck)
+    assert isinstance(tuned.tuning.value, {"lora": Lora, "ia3": IA3}.get(kind, Bottleneck))
     stored = sum(x.numel() for x in tensors_of(model, kind).values())
     assert tuned.tuning.trainable == stored  # all that is in the file, and nothing else
     assert_same(computed(bases[model], model), logits_of(model))  # the base is what it was
 
 
-@pytest.mark.parametrize("model", UNLIKE)
-def test_what_is_saved_is_ours_and_loads_to_the_same_bits(model: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "kind"), [(name, "parallel" if name == "mbart" else "pfeiffer-everywhere") for name in UNLIKE]
+)
+def test_what_is_saved_is_ours_and_loads_to_the_same_bits(model: str, kind: str, tmp_path: Path) -> None:
     base = base_folder(model, tmp_path / "base")
-    kind = "pfeiffer-everywhere"
     tuned = ch.load(base, adapter=adapter_folder(model, kind, tmp_path / "theirs"))
     ch.save(tuned, tmp_path / "ours")
     config = json.loads((tmp_path / "ours" / "adapter_config.json").read_text())
@@ -86,6 +88,19 @@ def test_what_is_saved_is_ours_and_loads_to_the_same_bits(model: str, tmp_path: 
         assert torch.equal(computed(again, model), computed(tuned, model))
         assert again.tuning.value == tuned.tuning.value
     assert not (tmp_path / "ours" / "adapter.safetensors").exists()
+
+
+@pytest.mark.parametrize("kind", ["lora", "ia3"])
+@pytest.mark.parametrize("model", ["bert", "gpt2", "t5", "modernbert"])
+def test_lora_and_ia3_are_saved_for_peft_and_merged(model: str, kind: str, tmp_path: Path) -> None:
+    base = base_folder(model, tmp_path / "base")
+    tuned = ch.load(base, adapter=adapter_folder(model, kind, tmp_path / "theirs"))
+    ch.save(tuned, tmp_path / "saved")
+    config = json.loads((tmp_path / "saved" / "adapter_config.json").read_text())
+    assert config["peft_type"] == kind.upper() and "hidden_size" not in config
+    again = ch.load(base, adapter=tmp_path / "saved")
+    assert_same(computed(again, model), computed(tuned, model))
+    assert_same(computed(tuned.merged(), model), logits_of(model, kind))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +178,8 @@ def refused(base: ch.Bundle, folder: Path) -> str:
         ("modernbert", {"is_parallel": True}, "is_parallel is True"),
         ("phi", {"original_ln_before": True}, "original_ln_before is True"),
         # Other methods of the library.
-        ("bert", {"architecture": "lora"}, "LoRA"),
+        ("bert", {"architecture": "lora"}, "not known here"),  # the fields are those of another method
+        ("bert", {"architecture": "mtl_lora"}, "MTL-LoRA"),
         ("bert", {"architecture": "prefix_tuning"}, "prefix tuning"),
         ("bert", {"architecture": "prompt_tuning"}, "prompt tuning"),
         ("bert", {"architecture": "union"}, "several methods"),
@@ -199,7 +215,53 @@ def test_configs_that_are_not_read_name_their_field(
     assert part in message, message
 
 
+@pytest.mark.parametrize(
+    ("model", "kind", "fields", "part"),
+    [
+        ("bert", "lora", {"use_gating": True}, "use_gating is True"),
+        ("bert", "lora", {"use_dora": True}, "use_dora is True"),
+        ("bert", "lora", {"vera_d": 0.1}, "vera_d is 0.1"),
+        ("bert", "lora", {"dtype": "float16"}, "dtype is 'float16'"),
+        (
+            "bert",
+            "lora",
+            {"r": 3},
+            "lora_A has the shape (2, 8); by r and attn_matrices of the config it has 3 rows",
+        ),
+        ("bert", "lora", {"r": True}, "r is True"),
+        ("bert", "lora", {"r": 2**40}, "r is"),
+        ("bert", "lora", {"alpha": -1}, "alpha is -1"),
+        ("bert", "lora", {"composition_mode": "scale"}, "r is 2; with composition_mode 'scale' it is 1"),
+        ("bert", "lora", {"composition_mode": "mix"}, "composition_mode is 'mix'"),
+        ("bert", "lora", {"attn_matrices": ["x"]}, "attn_matrices is ['x']"),
+        ("bert", "lora", {"leave_out": [1]}, "leave_out of its config names 1"),
+        ("bert", "lora", {"ranks": 1}, "not known here"),
+        ("bert", "ia3", {"composition_mode": "add"}, "lacks"),
+        ("gpt2", "lora", {"attn_matrices": ["q", "k", "v"]}, "attn_matrices names q, k and v"),
+        ("gpt2", "lora", {"attn_matrices": ["q"]}, "has 2 rows"),
+        ("gpt2", "lora", {"attn_matrices": []}, "has 0 rows"),
+        ("gpt2", "ia3", {"attn_matrices": ["q", "k", "v"]}, "lora_B has 16 rows, for 3"),
+        ("gpt2", "ia3", {"attn_matrices": []}, "for 0"),
+    ],
+)
+def test_lora_that_is_not_read_names_its_field(
+    model: str, kind: str, fields: dict[str, Any], part: str, bases: dict[str, ch.Bundle], tmp_path: Path
+) -> None:
+    message = refused(bases[model], adapter_folder(model, kind, tmp_path, fields=fields))
+    assert part in message, message
+
+
+def test_before_1_1_the_scale_of_lora_was_one(bases: dict[str, ch.Bundle], tmp_path: Path) -> None:
+    old = adapter_folder("bert", "lora", tmp_path / "old", config={"version": "adapters.1.0.1"})
+    assert ch.load(bases["bert"], adapter=old).tuning.value.alpha == 2.0
+    new = adapter_folder("bert", "lora", tmp_path / "new", config={"version": "adapters.1.10.0"})
+    assert ch.load(bases["bert"], adapter=new).tuning.value.alpha == 6.0
+
+
 def test_every_field_of_the_library_is_known() -> None:
+    lora = json.loads(golden().texts["bert/lora"])["config"]
+    assert set(lora) == {*LINEAR.defaults, *LINEAR.absent, *LINEAR.unused}
+    assert set(LINEAR.defaults) == set(LINEAR.types) and set(DEFAULTS) <= set(FIELDS)
     assert set(FIELDS) <= {*DEFAULTS, *ABSENT, *UNUSED}
     assert set(FIELDS) >= {*DEFAULTS, *ABSENT, *UNUSED} - {"architecture", "invertible_adapter"}
 
@@ -266,6 +328,24 @@ def test_families_that_the_library_lacks_are_refused(tmp_path: Path) -> None:
     assert "model_type is 'camembert'" in refused(ch.load(base), folder)
 
 
+@pytest.mark.parametrize("kind", ["lora", "ia3"])
+@pytest.mark.parametrize("model", ["bert", "gpt2", "t5", "modernbert"])
+def test_every_tensor_of_lora_is_accounted_for(
+    model: str, kind: str, bases: dict[str, ch.Bundle], tmp_path: Path
+) -> None:
+    stored = tensors_of(model, kind)
+    for number, name in enumerate(stored):
+        without = {key: x for key, x in stored.items() if key != name}
+        refused(bases[model], adapter_folder(model, kind, tmp_path / f"{number}", tensors=without))
+        for cut in (stored[name][:-1], stored[name][..., :-1], stored[name].flatten(), stored[name][None]):
+            narrow = stored | {name: cut.contiguous()}
+            refused(bases[model], adapter_folder(model, kind, tmp_path / f"{number}", tensors=narrow))
+    for more in ("x", next(iter(stored)).replace(NAME, "other"), next(iter(stored)) + ".more"):
+        extra = {**stored, more: torch.ones(1)}
+        refused(bases[model], adapter_folder(model, kind, tmp_path / "more", tensors=extra))
+    refused(bases[model], adapter_folder(model, kind, tmp_path / "no", tensors={}))
+
+
 @pytest.mark.parametrize("model", UNLIKE)
 def test_every_tensor_is_accounted_for(model: str, bases: dict[str, ch.Bundle], tmp_path: Path) -> None:
     stored = tensors_of(model, "houlsby")
@@ -326,6 +406,16 @@ def test_any_value_of_a_field_is_read_or_one_line(
 ) -> None:
     for number, value in enumerate([*VALUES, *TEXTS]):
         folder = adapter_folder("bert", "houlsby", tmp_path / str(number), fields={field: value})
+        read_or_refused(bases["bert"], folder)
+
+
+@pytest.mark.parametrize("field", sorted({*LINEAR.defaults, *LINEAR.absent}))
+@pytest.mark.parametrize("kind", ["lora", "ia3"])
+def test_any_value_of_a_field_of_lora_is_read_or_one_line(
+    field: str, kind: str, bases: dict[str, ch.Bundle], tmp_path: Path
+) -> None:
+    for number, value in enumerate([*VALUES, *TEXTS]):
+        folder = adapter_folder("bert", kind, tmp_path / str(number), fields={field: value})
         read_or_refused(bases["bert"], folder)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import adapters
 import torch
 import transformers as tf
-from adapters import BnConfig, DoubleSeqBnConfig, ParBnConfig, SeqBnConfig
+from adapters import BnConfig, DoubleSeqBnConfig, IA3Config, LoRAConfig, ParBnConfig, SeqBnConfig
 from safetensors.torch import load_file, save_file
 
 NAME = "a task"
@@ -85,7 +85,8 @@ MODELS = {
     "mbart": (tf.MBartForConditionalGeneration, tf.MBartConfig(**BART)),
     "plbart": (tf.PLBartForConditionalGeneration, tf.PLBartConfig(**BART)),
 }
-PRE_NORM = ("gpt2", "llama", "mistral", "t5", "mt5", "mbart")
+PRE_NORM = ("gpt2", "llama", "t5")
+LINEAR = ("bert", "albert", "distilbert", "gpt2", "llama", "t5", "bart", "modernbert")
 CONFIGS = {
     "houlsby": DoubleSeqBnConfig(reduction_factor=4),
     "pfeiffer": SeqBnConfig(reduction_factor=4),
@@ -108,11 +109,14 @@ CONFIGS = {
         mh_adapter=True, output_adapter=True, reduction_factor=4, non_linearity="tanh",
         original_ln_before=True, original_ln_after=False, residual_before_ln=False,
     ),
+    "lora": LoRAConfig(r=2, alpha=6, intermediate_lora=True, output_lora=True, dropout=0.1, leave_out=[3]),
+    "ia3": IA3Config(output_lora=True),
 }  # fmt: skip
 FEW = {  # models whose code is that of another in the list, or that have some places alone
     "xlm-roberta": ("houlsby", "pfeiffer", "parallel"),
     "plbart": ("houlsby", "pfeiffer", "parallel"),
     "mt5": ("houlsby", "pfeiffer", "parallel"),
+    "mbart": ("houlsby", "pfeiffer", "parallel"),
     "mistral": ("houlsby", "pfeiffer", "parallel"),
     "deberta": ("houlsby", "pfeiffer", "parallel"),
     "deberta-v2": ("houlsby", "pfeiffer", "parallel"),
@@ -129,8 +133,10 @@ FEW = {  # models whose code is that of another in the list, or that have some p
 
 
 def configs_of(name: str) -> list[str]:
-    every = [key for key in CONFIGS if key != "no-norm-after" or name in PRE_NORM]
-    return list(FEW.get(name, every))
+    bottlenecks = [key for key in CONFIGS if key not in ("no-norm-after", "lora", "ia3")]
+    found = list(FEW.get(name, bottlenecks))
+    found += ["no-norm-after"] if name in PRE_NORM else []
+    return [*found, "lora", "ia3"] if name in LINEAR else found
 
 
 def move(parameters: list[torch.nn.Parameter], size: float) -> None:

@@ -16,16 +16,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
 from ...errors import LoadError, SpecError, quoted, reason
-from ...nn import TransformerModel
 from ...weights import StateDict
 from ..bottleneck import Bottleneck, BottleneckInput, LearnedScale
 from ..files import AdapterFiles
 from ..names import ModelNames
-from .fields import activation_of, checked_fields, reduction_of
-from .places import STEPS, Places, Step, layers_of, places_of, without_prefix
+from .fields import activation_of, checked_fields, name_of, reduction_of
+from .places import STEPS, Places, Step, layers_of, places_of, stored_tensors
 
 FIELD_OF_STEP: dict[Step, str] = {
     "attn": "mh_adapter", "cross": "cross_adapter", "ff": "output_adapter",
@@ -78,10 +75,10 @@ def bottleneck_tuning(files: AdapterFiles, names: ModelNames) -> Bottleneck:
         raise LoadError(f"adapter_config.json: {reason(error)}") from error
 
 
-def bottleneck_parameters(files: AdapterFiles, model: TransformerModel, names: ModelNames) -> StateDict:
+def bottleneck_parameters(files: AdapterFiles, names: ModelNames) -> StateDict:
     """The parameters of a tuned model by their names here."""
     values, places = checked_fields(files.config), places_of(files.config.get("model_type"))
-    stored = _stored(files, names)
+    stored = stored_tensors(files, names)
     return {
         f"{adapter.address}_bottleneck.{ours}": stored[f"{adapter.path}.{theirs}"]
         for adapter in _adapters(files.config, values, places, names)
@@ -93,9 +90,7 @@ def _adapters(
     config: Mapping[str, Any], values: Mapping[str, Any], places: Places, names: ModelNames
 ) -> list[Adapter]:
     """Every adapter that a folder of this config has."""
-    name = config.get("name")
-    if not isinstance(name, str) or not name or "." in name:
-        raise LoadError(f"adapter_config.json: name is {quoted(name)}; expected a name without dots")
+    name = name_of(config)
     found: list[Adapter] = []
     for i, layer in enumerate(layers_of(names)):
         if i in values["leave_out"]:
@@ -175,22 +170,11 @@ def _tensors(values: Mapping[str, Any]) -> dict[str, str]:
     return TENSORS | (SCALING if values["scaling"] in LEARNED else {})
 
 
-def _stored(files: AdapterFiles, names: ModelNames) -> dict[str, Tensor]:
-    """The tensors of the file without the name of the base model in front."""
-    found: dict[str, Tensor] = {}
-    for name in files.tensors:
-        short = without_prefix(name, names)
-        if short in found:
-            raise LoadError(f"the adapter has {quoted(short)} twice; its file is damaged")
-        found[short] = files.tensors[name]
-    return found
-
-
 def _check_tensors(
     files: AdapterFiles, values: Mapping[str, Any], adapters: list[Adapter], names: ModelNames
 ) -> None:
     """Every tensor must be one of these adapters, and be as wide as the config says."""
-    stored = _stored(files, names)
+    stored = stored_tensors(files, names)
     expected = {f"{adapter.path}.{each}" for adapter in adapters for each in _tensors(values)}
     missing = [name for name in sorted(expected) if name not in stored]
     unknown = [name for name in stored if name not in expected]

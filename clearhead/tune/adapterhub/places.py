@@ -14,8 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from torch import Tensor
+
 from ...errors import LoadError, nearest, quoted
 from ..bottleneck import BottleneckInput
+from ..files import AdapterFiles
 from ..names import ModelNames
 
 Step = Literal["attn", "cross", "ff"]
@@ -118,3 +121,14 @@ def without_prefix(name: str, names: ModelNames) -> str:
     """A name of theirs without that of the base model, which classes with a head have in front."""
     prefix = next((prefix for prefix in names.prefixes if name.startswith(prefix)), "")
     return name.removeprefix(prefix)
+
+
+def stored_tensors(files: AdapterFiles, names: ModelNames) -> dict[str, Tensor]:
+    """The tensors of a folder without the name of the base model in front."""
+    found: dict[str, Tensor] = {}
+    for name in files.tensors:
+        short = without_prefix(name, names)
+        if short in found:
+            raise LoadError(f"the adapter has {quoted(short)} twice; its file is damaged")
+        found[short] = files.tensors[name]
+    return found
