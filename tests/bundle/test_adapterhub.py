@@ -23,9 +23,9 @@ import clearhead as ch
 from clearhead.cli.main import main
 from clearhead.errors import ClearheadError, LoadError
 from clearhead.tune import IA3, Bottleneck, Lora
-from clearhead.tune.adapterhub.fields import ABSENT, DEFAULTS, UNUSED
+from clearhead.tune.adapterhub.fields import BOTTLENECK_ABSENT, BOTTLENECK_DEFAULTS, BOTTLENECK_UNUSED
 from clearhead.tune.adapterhub.linear import LINEAR
-from clearhead.tune.adapterhub.places import PLACES
+from clearhead.tune.adapterhub.places import HUB_PLACES
 
 EXACT = 1e-5  # of the largest logit, in float32: those of mT5 here are in the tens
 NAME = json.loads(golden().texts["bert/houlsby"])["name"]
@@ -48,7 +48,7 @@ def assert_same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 
 def test_every_place_is_met_and_every_adapter_changes_its_model() -> None:
     kinds = {json.loads(golden().texts[f"{name}/config"])["model_type"] for name in MODELS}
-    assert kinds == set(PLACES)
+    assert kinds == set(HUB_PLACES)
     assert {model for model, _ in CASES} == set(MODELS)
     for name in UNLIKE:
         assert {"houlsby", "pfeiffer", "parallel"} <= {kind for model, kind in CASES if model == name}
@@ -261,12 +261,15 @@ def test_before_1_1_the_scale_of_lora_was_one(bases: dict[str, ch.Bundle], tmp_p
 def test_every_field_of_the_library_is_known() -> None:
     lora = json.loads(golden().texts["bert/lora"])["config"]
     assert set(lora) == {*LINEAR.defaults, *LINEAR.absent, *LINEAR.unused}
-    assert set(LINEAR.defaults) == set(LINEAR.types) and set(DEFAULTS) <= set(FIELDS)
-    assert set(FIELDS) <= {*DEFAULTS, *ABSENT, *UNUSED}
-    assert set(FIELDS) >= {*DEFAULTS, *ABSENT, *UNUSED} - {"architecture", "invertible_adapter"}
+    assert set(LINEAR.defaults) == set(LINEAR.types) and set(BOTTLENECK_DEFAULTS) <= set(FIELDS)
+    assert set(FIELDS) <= {*BOTTLENECK_DEFAULTS, *BOTTLENECK_ABSENT, *BOTTLENECK_UNUSED}
+    assert set(FIELDS) >= {*BOTTLENECK_DEFAULTS, *BOTTLENECK_ABSENT, *BOTTLENECK_UNUSED} - {
+        "architecture",
+        "invertible_adapter",
+    }
 
 
-@pytest.mark.parametrize("name", sorted(UNUSED))
+@pytest.mark.parametrize("name", sorted(BOTTLENECK_UNUSED))
 def test_fields_without_an_effect_have_none(name: str, bases: dict[str, ch.Bundle], tmp_path: Path) -> None:
     folder = adapter_folder("bert", "houlsby", tmp_path, fields={name: "anything"})
     assert_same(computed(ch.load(bases["bert"], adapter=folder), "bert"), logits_of("bert", "houlsby"))
@@ -400,7 +403,7 @@ def test_any_value_of_a_key_is_read_or_one_line(
         read_or_refused(bases["bert"], folder)
 
 
-@pytest.mark.parametrize("field", sorted({*DEFAULTS, *ABSENT}))
+@pytest.mark.parametrize("field", sorted({*BOTTLENECK_DEFAULTS, *BOTTLENECK_ABSENT}))
 def test_any_value_of_a_field_is_read_or_one_line(
     field: str, bases: dict[str, ch.Bundle], tmp_path: Path
 ) -> None:
@@ -443,6 +446,15 @@ def test_the_command_line_takes_them(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run("inspect", base, "--adapter", folder) == 2
     error = capsys.readouterr().err
     assert "use_gating" in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize("kind", ["houlsby", "lora"])
+def test_a_certificate_has_no_reference_for_them(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = base_folder("bert", tmp_path / "base")
+    assert run("certify", base, "--adapter", adapter_folder("bert", kind, tmp_path / "adapter")) == 0
+    assert "invariances only" in capsys.readouterr().out
 
 
 def run(*words: object) -> object:

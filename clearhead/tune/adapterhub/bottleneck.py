@@ -21,10 +21,10 @@ from ...weights import StateDict
 from ..bottleneck import Bottleneck, BottleneckInput, LearnedScale
 from ..files import AdapterFiles
 from ..names import ModelNames
-from .fields import activation_of, checked_fields, name_of, reduction_of
-from .places import STEPS, Places, Step, layers_of, places_of, stored_tensors
+from .fields import activation_of, adapter_name, checked_fields, reduction_of
+from .places import ADAPTED_STEPS, AdaptedStep, AdapterPlaces, layers_of, places_of, stored_tensors
 
-FIELD_OF_STEP: dict[Step, str] = {
+FIELD_OF_STEP: dict[AdaptedStep, str] = {
     "attn": "mh_adapter", "cross": "cross_adapter", "ff": "output_adapter",
 }  # fmt: skip
 # A tensor of an adapter there, and the parameter of a bottleneck here.
@@ -40,7 +40,7 @@ class Adapter(NamedTuple):
     """One adapter of the folder: the sub-layer here that it is beside, and its name in the file."""
 
     layer: str
-    step: Step
+    step: AdaptedStep
     path: str
     reduction: float
 
@@ -87,10 +87,10 @@ def bottleneck_parameters(files: AdapterFiles, names: ModelNames) -> StateDict:
 
 
 def _adapters(
-    config: Mapping[str, Any], values: Mapping[str, Any], places: Places, names: ModelNames
+    config: Mapping[str, Any], values: Mapping[str, Any], places: AdapterPlaces, names: ModelNames
 ) -> list[Adapter]:
     """Every adapter that a folder of this config has."""
-    name = name_of(config)
+    name = adapter_name(config)
     found: list[Adapter] = []
     for i, layer in enumerate(layers_of(names)):
         if i in values["leave_out"]:
@@ -106,12 +106,14 @@ def _adapters(
     return found
 
 
-def _reads(values: Mapping[str, Any], places: Places, steps: set[Step]) -> dict[Step, BottleneckInput]:
+def _reads(
+    values: Mapping[str, Any], places: AdapterPlaces, steps: set[AdaptedStep]
+) -> dict[AdaptedStep, BottleneckInput]:
     """What the adapters of every kind of sub-layer read."""
     asked = _asked(values, norm=places.norm)
     field = "is_parallel" if values["is_parallel"] else "original_ln_before"
-    found: dict[Step, BottleneckInput] = {}
-    for step in STEPS:
+    found: dict[AdaptedStep, BottleneckInput] = {}
+    for step in ADAPTED_STEPS:
         if step in steps:
             reads = places.reads_at(step, asked)
             if reads is None:
@@ -159,7 +161,7 @@ def _targets(adapters: list[Adapter], names: ModelNames) -> tuple[str, ...]:
     own = [adapter.address for adapter in adapters]
     every = [f"{layer.address}.{step}" for layer in layers_of(names) for step in layer.steps]
     found: list[str] = []
-    for step in STEPS:
+    for step in ADAPTED_STEPS:
         hit = [name for name in own if name.endswith(f".{step}")]
         whole = hit == [name for name in every if name.endswith(f".{step}")]
         found += [f"*.{step}"] if whole and hit else hit

@@ -10,30 +10,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import LoadError, nearest, quoted
-from ...families.shared import HF_ACTIVATIONS
+from ...families import HF_ACTIVATIONS
 from ...nn import Activation
 
 REQUIRED = "required"
 # Fields with their defaults, those of the class BnConfig.
-DEFAULTS: dict[str, Any] = {
+BOTTLENECK_DEFAULTS: dict[str, Any] = {
     "mh_adapter": REQUIRED, "output_adapter": REQUIRED, "cross_adapter": False,
     "reduction_factor": REQUIRED, "non_linearity": REQUIRED, "original_ln_before": False,
     "original_ln_after": True, "residual_before_ln": True, "is_parallel": False, "scaling": 1.0,
     "leave_out": [], "dropout": 0.0,
 }  # fmt: skip
 # Fields of parts that are not read here, with the values at which the part is absent.
-ABSENT: dict[str, tuple[Any, ...]] = {
+BOTTLENECK_ABSENT: dict[str, tuple[Any, ...]] = {
     "ln_before": (False,), "ln_after": (False,), "use_gating": (False,), "phm_layer": (False,),
     "inv_adapter": (None,), "invertible_adapter": (None,), "stochastic_depth": (None, 0, 0.0),
     "architecture": (None,),
 }  # fmt: skip
 # Fields of those parts, and of how the weights were drawn: without an effect where the part is absent.
-UNUSED = frozenset({
+BOTTLENECK_UNUSED = frozenset({
     "adapter_residual_before_ln", "init_weights", "init_weights_seed", "inv_adapter_reduction_factor",
     "phm_dim", "factorized_phm_W", "shared_W_phm", "shared_phm_rule", "factorized_phm_rule", "phm_c_init",
     "phm_init_range", "learn_phm", "hypercomplex_nonlinearity", "phm_rank", "phm_bias",
 })  # fmt: skip
-ACTIVATION_NAMES: Mapping[str, Activation] = {
+HUB_ACTIVATIONS: Mapping[str, Activation] = {
     **HF_ACTIVATIONS, "gelu_python": "gelu", "gelu_accurate": "gelu_tanh",
 }  # fmt: skip
 # Folders without a version are older than the library's names for these.
@@ -84,7 +84,7 @@ def fields_of(config: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def name_of(config: Mapping[str, Any]) -> str:
+def adapter_name(config: Mapping[str, Any]) -> str:
     """The name of the adapter, which is in the names of its tensors."""
     name = config.get("name")
     if not isinstance(name, str) or not name or "." in name:
@@ -102,12 +102,12 @@ def checked_fields(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def activation_of(values: Mapping[str, Any]) -> Activation:
     word = values["non_linearity"].lower()
-    if word not in ACTIVATION_NAMES:
+    if word not in HUB_ACTIVATIONS:
         raise LoadError(
             f"adapter_config.json: non_linearity is {quoted(values['non_linearity'])}, which is not "
-            f"supported; {nearest(word, ACTIVATION_NAMES)}"
+            f"supported; {nearest(word, HUB_ACTIVATIONS)}"
         )
-    return ACTIVATION_NAMES[word]
+    return HUB_ACTIVATIONS[word]
 
 
 def reduction_of(values: Mapping[str, Any], layer: int) -> float:
@@ -157,7 +157,7 @@ def is_layers(value: object) -> bool:
 
 
 YES_OR_NO = (is_bool, "true or false")
-TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
+BOTTLENECK_TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
     "mh_adapter": YES_OR_NO,
     "output_adapter": YES_OR_NO,
     "cross_adapter": YES_OR_NO,
@@ -171,4 +171,4 @@ TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
     "leave_out": (is_layers, "a list of numbers of layers"),
     "dropout": (is_rate, "a number from 0 to 1"),
 }
-BOTTLENECK = Fields(DEFAULTS, TYPES, ABSENT, UNUSED)
+BOTTLENECK = Fields(BOTTLENECK_DEFAULTS, BOTTLENECK_TYPES, BOTTLENECK_ABSENT, BOTTLENECK_UNUSED)

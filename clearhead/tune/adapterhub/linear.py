@@ -23,7 +23,7 @@ from ..ia3 import IA3
 from ..lora import Lora
 from ..names import ModelNames
 from ..peft import short_names
-from .fields import Fields, fields_of, is_bool, is_layers, is_positive, is_rate, name_of
+from .fields import Fields, adapter_name, fields_of, is_bool, is_layers, is_positive, is_rate
 from .places import layers_of, stored_tensors, without_prefix
 
 QKV = ("q", "k", "v")
@@ -65,7 +65,7 @@ LINEAR = Fields(
 )  # fmt: skip
 
 
-class Piece(NamedTuple):
+class LinearPiece(NamedTuple):
     """What the folder has for one linear layer here."""
 
     layer: str
@@ -115,11 +115,12 @@ def _values(config: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _pieces(files: AdapterFiles, values: Mapping[str, Any], names: ModelNames) -> Iterator[Piece]:
+def _pieces(files: AdapterFiles, values: Mapping[str, Any], names: ModelNames) -> Iterator[LinearPiece]:
     """Every tensor of the folder, for the layers here that it is for."""
     added = values["composition_mode"] == "add"
     ends = [
-        f".loras.{name_of(files.config)}.{end}" for end in (("lora_A", "lora_B") if added else ("lora_B",))
+        f".loras.{adapter_name(files.config)}.{end}"
+        for end in (("lora_A", "lora_B") if added else ("lora_B",))
     ]
     stored = stored_tensors(files, names)
     matrices = {without_prefix(path, names): matrix for path, matrix in names.matrices.items()}
@@ -144,7 +145,7 @@ def _pieces(files: AdapterFiles, values: Mapping[str, Any], names: ModelNames) -
 
 def _parts(
     path: str, matrix: StoredMatrix, down_RI: Tensor | None, up_OR: Tensor, values: Mapping[str, Any]
-) -> Iterator[Piece]:
+) -> Iterator[LinearPiece]:
     """The tensors of one matrix of theirs for our layers."""
     parts, r = matrix.parts, values["r"]
     kinds = tuple(part.rpartition(".")[2] for part in parts)
@@ -173,7 +174,7 @@ def _parts(
             ups = matrix.split(up_OR)
         except (RuntimeError, ValueError):
             raise LoadError(f"{path}: lora_B has {len(up_OR)} rows; it is of another base") from None
-    yield from map(Piece, blocks, downs, ups)
+    yield from map(LinearPiece, blocks, downs, ups)
 
 
 def _check_shape(what: str, x: Tensor | None, *, rows: int | None = None, columns: int | None = None) -> None:
