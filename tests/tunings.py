@@ -27,6 +27,7 @@ TUNINGS: dict[str, Tuning] = {
     "pfeiffer": Bottleneck(reduction=4, targets="*.ff", reads="sum", dropout=0.1),
     "parallel": Bottleneck(reduction=2, targets="*.ff", reads="input", scale=4.0,
                            reduction_pattern=(("*.1.ff", 3.0),)),
+    "learned-scale": Bottleneck(reduction=4, reads_pattern=(("*.attn", "input"),), learned_scale="channels"),
     "prefix": Prefix(length=3),
     "prompt": Prompt(length=3),
     "full": Full(),

@@ -21,6 +21,7 @@ from ..errors import LoadError, one_line, quoted
 from ..families import HeadKind
 from ..spec import Spec
 from ..store import (
+    ADAPTER_CONFIG,
     GENERATION_CONFIG,
     AdapterFolder,
     check_info,
@@ -44,6 +45,7 @@ from ..weights import StateDict
 from .parts import BundleParts
 from .tuning import model_names, new_parameters, tuned_bundle
 
+_log = logging.getLogger("clearhead.bundle")
 B = TypeVar("B", bound=BundleParts)
 SAMPLED = 8  # numbers of a dimension that a fingerprint looks at, about
 # Keys of config.json that an adapter may bring along: those of its head.
@@ -125,7 +127,8 @@ def base_name(base: BundleParts) -> str | None:
 def find_base(adapter: AdapterFolder) -> Path:
     """The base of an adapter, if it is on this machine."""
     named = adapter.info.get("base") or {}
-    name, relative = named.get("name") or adapter.config.get("base_model_name_or_path"), named.get("relative")
+    stored = "model_name" if _files(adapter).is_of_adapters else "base_model_name_or_path"
+    name, relative = named.get("name") or adapter.config.get(stored), named.get("relative")
     tried = []
     beside = adapter.folder.parent / Path(str(name)).name if name else None
     for candidate in (name, relative and adapter.folder / str(relative), beside):
@@ -178,8 +181,7 @@ def _saved_classes(adapter: AdapterFolder) -> int | None:
 def adapter_weights(bundle: BundleParts, folder: Path) -> StateDict:
     """The parameters of a tuned bundle as they are in the folder of an adapter that it wrote."""
     assert bundle.tuning is not None
-    found = read_adapter_folder(folder)
-    files = AdapterFiles(found.config, found.tensors)
+    files = _files(read_adapter_folder(folder))
     state = adapter_state(files, bundle.model, bundle.tuning, model_names(bundle))
     own = {name for name, _ in bundle.model.named_parameters()}  # a shared one under its first name alone
     return {name: x for name, x in state.items() if name in own}
@@ -193,9 +195,13 @@ def edit_of(adapter: AdapterFolder) -> dict[str, str]:
     return edits
 
 
+def _files(adapter: AdapterFolder) -> AdapterFiles:
+    return AdapterFiles(adapter.config, adapter.tensors)
+
+
 def with_adapter(bundle: B, adapter: AdapterFolder) -> B:
     """The bundle with the adapter over it."""
-    files = AdapterFiles(adapter.config, adapter.tensors)
+    files = _files(adapter)
     names = model_names(bundle)
     stored = adapter.info.get("tuning")
     tuning: object = Spec.from_dict(stored) if isinstance(stored, dict) else None
@@ -215,18 +221,23 @@ def with_adapter(bundle: B, adapter: AdapterFolder) -> B:
     stored_config = adapter.info.get("config", {})
     result.config |= {key: x for key, x in stored_config.items() if key in HEAD_KEYS}
     result.generation = adapter.generation or result.generation
-    result.adapter_kept = AdapterFiles(files.config, kept_tensors(files, names))
+    if not files.is_of_adapters:  # that library's folders are read and not written
+        result.adapter_kept = AdapterFiles(files.config, kept_tensors(files, names))
+    elif adapter.heads:
+        _log.warning(
+            "the head in %s (%s) is not used: only its adapter is read", adapter.folder, adapter.heads[0]
+        )
     return result
 
 
 def check_base(bundle: BundleParts, adapter: AdapterFolder, *, any_base: bool) -> None:
     """Raise an error if the adapter was trained over other weights. `any_base` leaves the comparison out."""
     check_info(adapter.info)
+    if _files(adapter).is_of_adapters:
+        _check_sizes(bundle, adapter)
     known = (adapter.info.get("base") or {}).get("fingerprint")
     if known is None:
-        logging.getLogger("clearhead.bundle").info(
-            "%s does not say which weights it was trained over", adapter.folder
-        )
+        _log.info("%s does not say which weights it was trained over", adapter.folder)
     elif known != fingerprint(bundle) and not any_base:
         named = (adapter.info.get("base") or {}).get("name")
         raise LoadError(
@@ -236,6 +247,21 @@ def check_base(bundle: BundleParts, adapter: AdapterFolder, *, any_base: bool) -
                 f"(--any-base)"
             )
         )
+
+
+def _check_sizes(bundle: BundleParts, adapter: AdapterFolder) -> None:
+    """What a folder of the library adapters says about its base: the kind of model and its width."""
+    kind = bundle.config.get("model_type")
+    own = {"model_type": kind, "hidden_size": next(iter(bundle.spec.towers.values())).width}
+    for key, value in own.items():
+        stored = adapter.config.get(key)
+        if type(stored) is not type(value) or stored != value:
+            raise LoadError(
+                one_line(
+                    f"{adapter.folder}: {key} in {ADAPTER_CONFIG} is {quoted(stored)}, and the base has "
+                    f"{quoted(value)}; give the base that the adapter was trained over"
+                )
+            )
 
 
 def fingerprint(bundle: BundleParts) -> str:

@@ -98,6 +98,7 @@ def model_names(bundle: BundleParts) -> ModelNames:
         rules(family.config(bundle.config, stored=read), bundle.task),
         partial(_of_class, family, bundle.task),
         partial(_of_table, family, bundle.task),
+        prefixes=tuple(prefix for prefix in (family.prefix, *family.head_prefix.values()) if prefix),
         linear_experts=family.linear_experts,
         aliases=aliases,
     )

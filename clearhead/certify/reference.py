@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..bundle import Bundle, base_of_adapter, is_peft
-from ..store import resolve
+from ..store import read_adapter_folder, resolve
 from .sample import SampleBatch
 
 
@@ -62,6 +62,8 @@ def find_reference(folder: str | Path, bundle: Bundle, adapter: str | Path | Non
     base, adapter = Path(folder), None if adapter is None else resolve(adapter)
     if bundle.tuning is not None and adapter is None:
         base, adapter = base_of_adapter(folder), base
+    if adapter is not None and "peft_type" not in read_adapter_folder(Path(adapter)).config:
+        return "PEFT does not open folders of the library adapters; save this one: invariances only"
     if not base.is_dir():
         return "not a folder: invariances only"
     import transformers

@@ -8,6 +8,7 @@ from types import ModuleType
 from ..errors import SpecError, nearest, quoted
 from .family import ONE_TOWER_OUTPUTS, Config, Family, HeadKind
 from .key_names import normalize_config
+from .shared import HF_ACTIVATIONS
 from .size_words import SIZE_WORDS, config_from_words
 from .text import (
     albert,
@@ -195,6 +196,7 @@ __all__ = [
     "family_and_config", "of_type",
     # for the other packages
     "ONE_TOWER_OUTPUTS", "SIZE_WORDS", "config_from_words", "explain_unsupported", "normalize_config",
+    "HF_ACTIVATIONS",
 ]  # fmt: skip
 
 

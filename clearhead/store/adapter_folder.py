@@ -5,7 +5,8 @@
     clearhead.json               the tuning as a value, and the base: its name and its fingerprint
     generation_config.json       where answers end, if that was learned; and the files of the tokenizer
 
-Weights of the base are not in it. `adapter.safetensors` is what the library `adapters` calls its tensors.
+Weights of the base are not in it. `adapter.safetensors` is what the library adapters calls its tensors, and
+`model_head.safetensors` those of a head.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 ADAPTER_INFO = "clearhead.json"
 GENERATION_CONFIG = "generation_config.json"
 WEIGHTS_OF_ADAPTERS = "adapter.safetensors"  # of the library `adapters`
-PICKLED_WEIGHTS = ("adapter_model.bin", "pytorch_adapter.bin", "adapter_model.pt")
+HEAD_OF_ADAPTERS = ("head_config.json", "model_head.safetensors", "pytorch_model_head.bin")
+PICKLE_OF_ADAPTERS = "pytorch_adapter.bin"
+PICKLED_WEIGHTS = ("adapter_model.bin", PICKLE_OF_ADAPTERS, "adapter_model.pt")
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,7 @@ class AdapterFolder:
     info: dict[str, Any]  # clearhead.json; empty where another library wrote the folder
     tokenizer: Tokenizer | None = None  # where the folder has one of its own
     generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json, where it has one
-
-    @property
-    def is_of_adapters(self) -> bool:
-        """Whether the library `adapters` wrote it."""
-        return "peft_type" not in self.config and isinstance(self.config.get("config"), dict)
+    heads: tuple[str, ...] = ()  # files with a head that the library adapters wrote
 
 
 def is_adapter_folder(path: Path) -> bool:
@@ -73,12 +72,16 @@ def read_adapter_folder(folder: Path) -> AdapterFolder:
                 read_object(info) if info.is_file() else {},
                 Tokenizer.read(folder),
                 read_object(generation) if generation.is_file() else {},
+                tuple(name for name in HEAD_OF_ADAPTERS if os.path.lexists(folder / name)),
             )
     pickles = [name for name in PICKLED_WEIGHTS if os.path.lexists(folder / name)]
     if pickles:
+        how = "open it in PEFT and call save_pretrained(folder)"
+        if pickles[0] == PICKLE_OF_ADAPTERS:
+            how = "open it in adapters and call save_adapter(folder, name, use_safetensors=True)"
         raise LoadError(
             f"{folder} has its adapter in {pickles[0]}, a pickle, which can run code and is not read here; "
-            f"if you trust it, open it in PEFT and call save_pretrained(folder)"
+            f"if you trust it, {how}"
         )
     raise LoadError(one_line(f"{folder} has {ADAPTER_CONFIG} and no {ADAPTER_WEIGHTS}; copy it, too"))
 

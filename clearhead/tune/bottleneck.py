@@ -4,7 +4,8 @@
     sum       h + scale * up(act(down(u)))      Pfeiffer 2020: reads the stream with h, u = norm(x + h)
     input     h + scale * up(act(down(x)))      parallel (He 2021): reads the stream before the sub-layer
 
-In a post-norm block the norm in `u` is that of the block, which is used twice; in others u = x + h.
+In a post-norm block the norm in `u` is that of the block, which is used twice; in others u = x + h. `scale`
+is a number, and a further factor may be learned: one, or one for each channel.
 
 Shape suffixes: D width of the stream, R width of the bottleneck.
 """
@@ -37,6 +38,7 @@ from .tree import replace_modules, take_over
 from .tuning import Attachment, Tuning
 
 BottleneckInput = Literal["output", "sum", "input"]
+LearnedScale = Literal["none", "one", "channels"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,15 @@ class Bottleneck(Tuning):
     scale: Positive = 1.0  # of what is added
     dropout: Rate = 0.0  # on what is added
     reduction_pattern: tuple[tuple[str, Positive], ...] = ()  # other reductions, by pattern of sub-layers
+    reads_pattern: tuple[tuple[str, BottleneckInput], ...] = ()  # other inputs, by pattern of sub-layers
+    learned_scale: LearnedScale = "none"  # a factor that learns and starts at 1: one, or one for each channel
+
+    def reads_of(self, name: str) -> BottleneckInput:
+        """What the bottleneck of a sub-layer reads."""
+        for pattern, reads in self.reads_pattern:
+            if NamePattern(pattern, anywhere=True).matches(name):
+                return reads
+        return self.reads
 
     def width_of(self, name: str, width: int) -> int:
         """The width of the bottleneck of a sub-layer, in a model of this width."""
@@ -75,7 +86,9 @@ class Bottleneck(Tuning):
 
     def _module(self, block: BlockModule, width: int, name: str, seed: int) -> BottleneckModule:
         like = next(block.parameters())
-        module = BottleneckModule(self, width, self.width_of(name, width), generator(seed, "tune", name))
+        module = BottleneckModule(
+            self, self.reads_of(name), width, self.width_of(name, width), generator(seed, "tune", name)
+        )
         return module.to(like.device, adapter_dtype(like))
 
 
@@ -104,15 +117,20 @@ def sublayers_named(model: TransformerModel, targets: str | Sequence[str]) -> li
 
 
 class BottleneckModule(nn.Module):
-    def __init__(self, spec: Bottleneck, width: int, narrow: int, key: torch.Generator) -> None:
+    def __init__(
+        self, spec: Bottleneck, reads: BottleneckInput, width: int, narrow: int, key: torch.Generator
+    ) -> None:
         super().__init__()
-        self.reads, self.scale = spec.reads, spec.scale
+        self.reads, self.scale = reads, spec.scale
         self.act, self.dropout = ACTIVATIONS[spec.act], Dropout(spec.dropout)
         edge = width**-0.5
         self.down = nn.Parameter(torch.empty(narrow, width).uniform_(-edge, edge, generator=key))
         self.down_bias = nn.Parameter(torch.zeros(narrow))
         self.up = nn.Parameter(torch.zeros(width, narrow))
         self.up_bias = nn.Parameter(torch.zeros(width))
+        sizes = {"none": 0, "one": 1, "channels": width}
+        size = sizes[spec.learned_scale]
+        self.learned_scale = nn.Parameter(torch.ones(size)) if size else None
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """What is added to the output of the sub-layer."""
@@ -120,6 +138,7 @@ class BottleneckModule(nn.Module):
         narrow_BTR = self.act(product(x_BTD.to(self.down.dtype), self.down, self.down_bias))
         added: Tensor = product(narrow_BTR, self.up, self.up_bias)
         added = added if self.scale == 1.0 else added * self.scale
+        added = added if self.learned_scale is None else added * self.learned_scale
         added = self.dropout(added) if self.training else added
         return added.to(x_BTD.dtype)
 

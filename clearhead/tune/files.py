@@ -28,6 +28,11 @@ class AdapterFiles:
     def is_own(self) -> bool:
         return OWN_FORMAT in self.config
 
+    @property
+    def is_of_adapters(self) -> bool:
+        """Whether the library adapters wrote it: it has the method in `config`, PEFT in `peft_type`."""
+        return not self.is_own and "peft_type" not in self.config and "config" in self.config
+
 
 def own_format(model: nn.Module, trained: tuple[str, ...], kind: str) -> AdapterFiles:
     """The parameters that learn under their own names."""

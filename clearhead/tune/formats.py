@@ -7,6 +7,7 @@ from torch import Tensor
 from ..errors import LoadError, UnsupportedError, quoted
 from ..nn import TransformerModel
 from ..weights import StateDict
+from .adapterhub import hub_parameters, hub_tuning
 from .files import AdapterFiles, own_format
 from .names import ModelNames
 from .peft import read_modules, read_parameters, read_tuning, unused_tensors, write_peft
@@ -27,7 +28,7 @@ def adapter_tuning(files: AdapterFiles, names: ModelNames) -> Tuning:
     """The tuning that a folder of another library holds."""
     if files.is_own:
         raise LoadError("the adapter has no clearhead.json, which says what it is; copy it, too")
-    return read_tuning(files, names)
+    return hub_tuning(files, names) if files.is_of_adapters else read_tuning(files, names)
 
 
 def saved_parameters(files: AdapterFiles, names: ModelNames) -> list[str]:
@@ -35,19 +36,28 @@ def saved_parameters(files: AdapterFiles, names: ModelNames) -> list[str]:
     if files.is_own:
         known = set(names.parameters)
         return [name for name in files.tensors if name in known]
+    if files.is_of_adapters:
+        return []
     return list(read_modules(files, names))
 
 
 def kept_tensors(files: AdapterFiles, names: ModelNames) -> dict[str, Tensor]:
     """Tensors for parts that the model here does not have; they are written back as they were."""
-    return {} if files.is_own else {name: files.tensors[name] for name in unused_tensors(files, names)}
+    if files.is_own or files.is_of_adapters:
+        return {}
+    return {name: files.tensors[name] for name in unused_tensors(files, names)}
 
 
 def adapter_state(
     files: AdapterFiles, model: TransformerModel, attached: AttachedTuning, names: ModelNames
 ) -> StateDict:
     """The parameters of a tuned model, by their names here; each that learns is among them."""
-    state = dict(files.tensors) if files.is_own else read_parameters(files, model, attached, names)
+    if files.is_own:
+        state = dict(files.tensors)
+    elif files.is_of_adapters:
+        state = hub_parameters(files, names)
+    else:
+        state = read_parameters(files, model, attached, names)
     own = dict(model.named_parameters(remove_duplicate=False))
     missing = [name for name in attached.trained if name not in state]
     unknown = [name for name in state if name not in own]

@@ -44,6 +44,7 @@ class ModelNames:
     table: Table = ()
     of_table: Callable[[str], str] = _same  # a name of the table as the class of transformers has it
     to_table: Callable[[str], str] = _same  # and back
+    prefixes: tuple[str, ...] = ()  # of the base model, in names of classes with a head
     linear_experts: bool = False  # whether each layer of an expert is a module of that class
     # Other names of shared parameters, and that among `parameters`.
     aliases: Mapping[str, str] = field(default_factory=dict)
