@@ -62,10 +62,10 @@ class Lora(Tuning):
         return alpha / (rank if self.scaling == "rank" else math.sqrt(rank))
 
     def attach(self, model: TransformerModel, names: ModelNames, seed: int) -> Attachment:
-        hit = find_targets(model, self.targets, names.modules, "Lora")
+        hit = find_targets(model, self.targets, names, "Lora")
         left_out = set()
         for pattern in self.exclude:
-            left_out |= set(find_targets(model, pattern, names.modules, "Lora.exclude"))
+            left_out |= set(find_targets(model, pattern, names, "Lora.exclude"))
         hit = [name for name in hit if name not in left_out]
         if not hit:
             raise InputError(f"Lora.exclude {quoted(list(self.exclude))} leaves no layer of the targets")
