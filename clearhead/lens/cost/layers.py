@@ -11,6 +11,7 @@ from ...nn import (
     PartCost,
     PrefixTokens,
     PromptTokens,
+    Tokens,
     Tower,
     linear_cost,
     matmul_cost,
@@ -88,10 +89,11 @@ class TowerCost:
 
 def _embedding(spec: Tower, shape: HiddenShape) -> PartCost:
     """Where vectors are projected before positions are added, those of a prompt are, once for all texts."""
-    found = spec.embed.cost(shape)
-    looked_up, table = spec.embed.vector_width(spec.width), spec.embed.table_width(spec.width)
-    if isinstance(spec.virtual, PromptTokens) and looked_up != table:
-        found += matmul_cost(1, -(shape.batch - 1) * spec.virtual.length, looked_up, table)
+    embed, found = spec.embed, spec.embed.cost(shape)
+    projects_first = isinstance(embed, Tokens) and embed.factor and "project-positions" in embed.order
+    if isinstance(spec.virtual, PromptTokens) and projects_first:
+        again = (shape.batch - 1) * spec.virtual.length
+        found += matmul_cost(1, -again, embed.vector_width(spec.width), spec.width)
     return found
 
 
