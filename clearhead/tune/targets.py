@@ -59,7 +59,7 @@ def _layers_named(
     if pattern == ALL_LINEAR:
         return block_layers(model)
     wanted = NamePattern(pattern, anywhere=True)
-    addresses, theirs = _addresses(model, known), names.modules
+    addresses, theirs = addresses_of(model, known), names.modules
     found = {addresses[name] for name in wanted.among(addresses)}
     found |= {name for each in wanted.among(theirs) for name in theirs[each] if name in known}
     if found:
@@ -79,7 +79,7 @@ def _layers_named(
     raise InputError(f"target {quoted(pattern)} matches no linear layer; {hint}")
 
 
-def _addresses(model: TransformerModel, known: Mapping[str, nn.Module]) -> dict[str, str]:
+def addresses_of(model: TransformerModel, known: Mapping[str, nn.Module]) -> dict[str, str]:
     """Every address of every linear layer, with the one it is known by."""
     first = {module: name for name, module in known.items()}
     return {
