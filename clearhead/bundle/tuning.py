@@ -66,7 +66,8 @@ def copy_tuning(bundle: BundleParts, base: B, *, seed: int = 0) -> B:
         for name, x in tuned.model.named_parameters():
             if name in tuned.tuning.trained and name in before and name not in base.report.fresh:
                 x.copy_(before[name])
-    return replace(tuned_bundle(base, tuned), adapter_kept=bundle.adapter_kept)
+    kept = bundle.adapter_kept if base.task == bundle.task else None  # it says what the head is
+    return replace(tuned_bundle(base, tuned), adapter_kept=kept)
 
 
 def tuned_bundle(bundle: B, tuned: TunedModel) -> B:

@@ -18,11 +18,12 @@ from ..names import ModelNames
 from ..tuning import AttachedTuning, Tuning
 from ..virtual import Prefix, Prompt
 from . import ia3, lora, virtual
+from .kept import kept_tensors, with_kept
 from .layout import LAYER_PREFIX, PROMPT_PREFIX, is_of_adapter, short_names, unused_tensors
-from .modules import read_modules, saved_modules
+from .modules import SAVED_ANYWAY, read_modules, saved_modules
 
 __all__ = [
-    "read_modules", "read_parameters", "read_tuning", "short_names", "unused_tensors", "write_peft",
+    "kept_tensors", "read_modules", "read_parameters", "read_tuning", "short_names", "with_kept", "write_peft",
 ]  # fmt: skip
 
 
@@ -52,13 +53,14 @@ def write_peft(
     if method is None or not names.table:
         raise UnsupportedError(f"PEFT has no format for {type(attached.value).__name__}")
     files = method.write(model, attached, names, task_type)
-    tensors, modules = saved_modules(model, attached, names, task_type)
+    saved = saved_modules(model, attached, names, task_type)
     prompt = method.value in (Prefix, Prompt)
-    if prompt:  # PEFT lists what it adds twice
-        modules = [*modules, *[name for name in modules if name in ("classifier", "score", "qa_outputs")]]
+    anyway = SAVED_ANYWAY.get(task_type or "", []) if prompt else []  # which PEFT then lists twice
     prefix = PROMPT_PREFIX if prompt else LAYER_PREFIX
-    stored = {prefix + name: x for name, x in tensors.items()}
-    config = files.config | {"task_type": task_type, "modules_to_save": modules or None}
+    stored = {prefix + name: x for name, x in saved.tensors.items()}
+    config = files.config | {"task_type": task_type, "modules_to_save": [*saved.names, *anyway] or None}
+    if saved.tied:
+        config["ensure_weight_tying"] = True
     return AdapterFiles(config, {**files.tensors, **stored})
 
 
@@ -87,4 +89,4 @@ def read_parameters(
         stray = is_of_adapter(name) and path.removesuffix(".ia3_l") not in known
         if stray and name != "prompt_embeddings" and name not in unused_tensors(files, names):
             raise LoadError(f"the adapter has {quoted(name)}, and this model has no layer of that name")
-    return found | read_modules(files, names)
+    return found | read_modules(files, names, model)

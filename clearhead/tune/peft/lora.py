@@ -79,7 +79,7 @@ def write_lora(
         "use_dora": value.variant == "dora", "use_rslora": value.scaling == "sqrt-rank",
         "init_lora_weights": "gaussian" if value.start == "gaussian" else True,
         "rank_pattern": unlike(ranks, rank), "alpha_pattern": unlike(alphas, alpha),
-        "target_modules": short_names(list(ranks), list(names.matrices)),
+        "target_modules": short_names(list(ranks), names.paths),
         # Layers that are stored transposed (GPT-2); PEFT says so in its config.
         "fan_in_fan_out": any(names.matrices[path].rule.transpose for path in ranks),
     }  # fmt: skip
@@ -162,7 +162,9 @@ def _biases(
         return {}
     learn = [name for name in attached.trained if name.endswith("bias") and name in names.parameters]
     found: StateDict = {}
-    for name, x in names.export(dict(model.named_parameters()), learn).items():
+    parameters = dict(model.named_parameters())
+    twice = {name: parameters[ours] for ours in learn for name in names.tied.get(ours, ())}
+    for name, x in {**names.export(parameters, learn), **twice}.items():
         inside = name.removesuffix(".bias") in paths
         stored = f"{name.removesuffix('bias')}base_layer.bias" if inside else name
         found[LAYER_PREFIX + stored] = x.detach()
