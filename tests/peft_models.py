@@ -21,6 +21,7 @@ from torch import Tensor
 import clearhead as ch
 from clearhead.families import Family, HeadKind
 from clearhead.tune import IA3, Lora, Prefix, Prompt, Tuning
+from clearhead.tune.targets import block_layers
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 BLOCKS = (".layers.", ".layer.", ".h.", ".block.", ".blocks.", ".albert_layers.")
@@ -33,7 +34,7 @@ class Method:
     """A method of PEFT with settings of its own, on both sides."""
 
     theirs: Callable[[Any, str | None], Any]  # of a model and its task type
-    ours: Callable[[Family], Tuning]
+    ours: Callable[[ch.Bundle], Tuning]
     labels: bool = False  # over the head of labels, where a family has no head that PEFT takes
 
 
@@ -76,10 +77,8 @@ def _saved(model: Any, task: str | None) -> Any:
     embed, head = model.get_input_embeddings(), model.get_output_embeddings()
     tied = head is not None and head.weight is embed.weight
     found = {m: name for name, m in model.named_modules()}
-    if task == "SEQ_CLS":  # PEFT adds the classifier by itself
-        modules = None
-    else:
-        modules = [found[embed].rpartition(".")[2], found[head]]
+    # Of SEQ_CLS, PEFT adds the classifier by itself.
+    modules = None if task == "SEQ_CLS" else [found[embed].rpartition(".")[2], found[head]]
     return peft.LoraConfig(
         r=2, target_modules=list(layers_of(model)), init_lora_weights="gaussian", modules_to_save=modules,
         ensure_weight_tying=tied and modules is not None, task_type=task,
@@ -95,17 +94,24 @@ def _ia3_inputs(model: Any, task: str | None) -> Any:
     return peft.IA3Config(target_modules=names, feedforward_modules=names[1::2], task_type=task)
 
 
+def _ia3_of_inputs(bundle: ch.Bundle) -> Tuning:
+    """The inputs of the feed-forward layers, and the outputs of the others."""
+    layers = block_layers(bundle.model)
+    inside = tuple(name for name in layers if ".ff" in name)
+    return IA3(targets=tuple(name for name in layers if ".ff" not in name), feedforward=inside)
+
+
 METHODS = {
     "lora": Method(_lora, lambda _: Lora(rank=3, alpha=5)),
     "dora": Method(_dora, lambda _: Lora(rank=2, variant="dora", bias="lora_only", dropout=0.1)),
     "rslora": Method(_rslora, lambda _: Lora(
         rank=3, alpha=5, scaling="sqrt-rank", bias="all", rank_pattern=(("*.blocks.0", 2),),
         alpha_pattern=(("*.blocks.0", 3.0),))),
-    "saved": Method(_saved, lambda family: Lora(
-        rank=2, start="gaussian", modules_to_save=("head",) if _uses_labels(family) else ("*.embed.table",)),
+    "saved": Method(_saved, lambda bundle: Lora(
+        rank=2, start="gaussian", modules_to_save=("head" if bundle.task == "labels" else "*.embed.table",)),
         labels=True),
     "ia3": Method(_ia3, lambda _: IA3(targets="all-linear", feedforward=())),
-    "ia3-inputs": Method(_ia3_inputs, lambda _: IA3(targets="*.blocks.0", feedforward="*.blocks.1")),
+    "ia3-inputs": Method(_ia3_inputs, _ia3_of_inputs),
     "prompt": Method(lambda _, task: peft.PromptTuningConfig(num_virtual_tokens=3, task_type=task),
                      lambda _: Prompt(length=3), labels=True),
     "prefix": Method(lambda _, task: peft.PrefixTuningConfig(num_virtual_tokens=3, task_type=task),

@@ -29,6 +29,6 @@ __all__ = [
     "ablations", "apply_edits", "parse", "text_generator", "open_mapped", "spec_of", "Guess", "Prediction",
     "saved_weights", "stored_labels", "count_cut", "DEFAULT_POOLING", "POOLS", "question_of_choice",
     "with_head", "copy_tuning", "quantized_precision", "model_names", "adapter_weights", "is_adapter",
-    "is_peft", "why_not_peft", "base_of_adapter", "Together", "base_of", "EffectProgress", "Effects", "compare_rows",
-    "RowChange", "RowChanges", "MergeReport", "MergeRank", "difference",
+    "is_peft", "why_not_peft", "base_of_adapter", "Together", "base_of", "EffectProgress", "Effects",
+    "compare_rows", "RowChange", "RowChanges", "MergeReport", "MergeRank", "difference",
 ]  # fmt: skip

@@ -101,6 +101,7 @@ def model_names(bundle: BundleParts) -> ModelNames:
         partial(_of_table, family, bundle.task),
         prefixes=tuple(prefix for prefix in (family.prefix, *family.head_prefix.values()) if prefix),
         linear_experts=family.linear_experts,
+        names_of_experts=family.names_of_experts,
         aliases=aliases,
     )
 

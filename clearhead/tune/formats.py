@@ -8,7 +8,7 @@ from ..weights import StateDict
 from .adapterhub import hub_parameters, hub_tuning
 from .files import AdapterFiles, own_format
 from .names import ModelNames
-from .peft import kept_tensors, read_modules, read_parameters, read_tuning, with_kept, write_peft
+from .peft import kept_tensors, read_parameters, read_saved, read_tuning, with_kept, write_peft
 from .tuning import AttachedTuning, Tuning
 
 
@@ -41,7 +41,7 @@ def saved_parameters(files: AdapterFiles, names: ModelNames, model: TransformerM
         return {name: files.tensors[name] for name in files.tensors if name in known}
     if files.is_of_adapters:
         return {}
-    return read_modules(files, names, model)
+    return read_saved(files, names, model)
 
 
 def kept_files(files: AdapterFiles, names: ModelNames) -> AdapterFiles | None:

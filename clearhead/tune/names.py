@@ -47,6 +47,7 @@ class ModelNames:
     to_table: Callable[[str], str] = _same  # and back
     prefixes: tuple[str, ...] = ()  # of the base model, in names of classes with a head
     linear_experts: bool = False  # whether each layer of an expert is a module of that class
+    names_of_experts: frozenset[str] = frozenset()  # ends of names that PEFT takes for layers of experts
     # Other names of shared parameters, and that among `parameters`.
     aliases: Mapping[str, str] = field(default_factory=dict)
 
@@ -70,7 +71,7 @@ class ModelNames:
 
     @cached_property
     def tied(self) -> dict[str, tuple[str, ...]]:
-        """The parameters that have further names in transformers' class, as a table tied to the output has."""
+        """Parameters with further names in transformers' class, as a table that is tied to the output."""
         found: dict[str, tuple[str, ...]] = {}
         for rule in self.table:
             if isinstance(rule, Alias) and rule.ours in self.parameters:

@@ -5,8 +5,9 @@ One module for each method. The formats are those of PEFT 0.21.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ...errors import LoadError, UnsupportedError, quoted
 from ...nn import TransformerModel
@@ -18,12 +19,13 @@ from ..names import ModelNames
 from ..tuning import AttachedTuning, Tuning
 from ..virtual import Prefix, Prompt
 from . import ia3, lora, virtual
+from .checks import check_complete, check_config, check_tensors
 from .kept import kept_tensors, with_kept
 from .layout import LAYER_PREFIX, PROMPT_PREFIX, is_of_adapter, short_names, unused_tensors
 from .modules import SAVED_ANYWAY, read_modules, saved_modules
 
 __all__ = [
-    "kept_tensors", "read_modules", "read_parameters", "read_tuning", "short_names", "with_kept", "write_peft",
+    "kept_tensors", "read_parameters", "read_saved", "read_tuning", "short_names", "with_kept", "write_peft",
 ]  # fmt: skip
 
 
@@ -32,16 +34,21 @@ class PeftMethod:
     """How one method of PEFT is stored."""
 
     value: type[Tuning]
+    config: Mapping[str, Any]  # the keys of its config, with their defaults
     write: Callable[[TransformerModel, AttachedTuning, ModelNames, str | None], AdapterFiles]
     tuning: Callable[[AdapterFiles, ModelNames], Tuning]
     state: Callable[[AdapterFiles, TransformerModel, AttachedTuning, ModelNames], StateDict]
 
 
 PEFT_METHODS = {
-    "LORA": PeftMethod(Lora, lora.write_lora, lora.lora_tuning, lora.lora_state),
-    "IA3": PeftMethod(IA3, ia3.write_ia3, ia3.ia3_tuning, ia3.ia3_state),
-    "PREFIX_TUNING": PeftMethod(Prefix, virtual.write_prefix, virtual.prefix_tuning, virtual.prefix_state),
-    "PROMPT_TUNING": PeftMethod(Prompt, virtual.write_prompt, virtual.prompt_tuning, virtual.prompt_state),
+    "LORA": PeftMethod(Lora, lora.LORA_CONFIG, lora.write_lora, lora.lora_tuning, lora.lora_state),
+    "IA3": PeftMethod(IA3, ia3.IA3_CONFIG, ia3.write_ia3, ia3.ia3_tuning, ia3.ia3_state),
+    "PREFIX_TUNING": PeftMethod(
+        Prefix, virtual.PREFIX_CONFIG, virtual.write_prefix, virtual.prefix_tuning, virtual.prefix_state
+    ),
+    "PROMPT_TUNING": PeftMethod(
+        Prompt, virtual.PROMPT_CONFIG, virtual.write_prompt, virtual.prompt_tuning, virtual.prompt_state
+    ),
 }
 
 
@@ -75,7 +82,21 @@ def _method(files: AdapterFiles) -> PeftMethod:
 
 def read_tuning(files: AdapterFiles, names: ModelNames) -> Tuning:
     """The value that describes an adapter of PEFT."""
-    return _method(files).tuning(files, names)
+    _check(files)
+    tuning = _method(files).tuning(files, names)
+    check_complete(files, names)
+    return tuning
+
+
+def read_saved(files: AdapterFiles, names: ModelNames, model: TransformerModel) -> StateDict:
+    """The parameters of the model itself that an adapter of PEFT replaces."""
+    _check(files)
+    return read_modules(files, names, model)
+
+
+def _check(files: AdapterFiles) -> None:
+    check_config(files.config, _method(files).config)
+    check_tensors(files)
 
 
 def read_parameters(

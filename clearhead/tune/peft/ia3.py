@@ -101,7 +101,9 @@ def ia3_state(
             continue
         factors = files.tensors.get(f"{LAYER_PREFIX}{path}.ia3_l")
         if factors is None:
-            raise LoadError(f"the adapter lacks ia3_l of {path}; its file is damaged")
+            raise LoadError(
+                f"the adapter lacks ia3_l of {path}; it is of another base, or its file is damaged"
+            )
         if all(isinstance(adapter, ScaleAdapter) and adapter.side == "in" for adapter in adapters.values()):
             found |= {f"{name}.ia3.scale": factors.flatten() for name in adapters}
         else:

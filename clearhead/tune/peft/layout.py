@@ -37,6 +37,11 @@ COMMON: dict[str, Any] = {
 LONGEST_PATTERN = 200  # characters
 
 
+def is_inactive(value: object) -> bool:
+    """Whether the value of a key says that there is nothing of that kind."""
+    return value is None or (isinstance(value, bool | int | float | str | dict | list) and not value)
+
+
 def is_of_adapter(name: str) -> bool:
     """Whether a tensor belongs to an adapter, and not to a module of the model that was trained as well."""
     return name == PROMPT or ADAPTER_END.search(name) is not None
@@ -88,6 +93,11 @@ def layer_tensors(files: AdapterFiles, names: ModelNames, end: str) -> dict[str,
         path = name.removeprefix(LAYER_PREFIX).removesuffix(f".{end}")
         if path in names.matrices:
             found[path] = files.tensors[name]
+        elif any(f"{path}.weight" in others for others in names.tied.values()):
+            raise LoadError(
+                f"the adapter has {quoted(name)}, and {path} is tied to the table of embeddings in this "
+                f"model; LoRA on it is not supported"
+            )
         elif not names.is_unused(f"{path}.weight"):
             raise LoadError(
                 f"the adapter has {quoted(name)}, and this model has no layer of that name; it is of another "

@@ -17,18 +17,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import LoadError, quoted
+from ...errors import LoadError, UnsupportedError, quoted
 from ...nn import TransformerModel
 from ...weights import StateDict, StoredMatrix
 from ..files import AdapterFiles
 from ..lora import Lora, LoraAdapter
 from ..names import ModelNames
 from ..tuning import AttachedTuning
+from .checks import check_ranks
 from .layout import (
     COMMON,
     LAYER_PREFIX,
     adapted_layers,
     adapter_at,
+    is_inactive,
     layer_tensors,
     most_common,
     our_layers,
@@ -69,6 +71,8 @@ def write_lora(
     tensors: StateDict = {}
     ranks, alphas = dict[str, int](), dict[str, float]()
     for path, matrix, adapters in adapted_layers(model, attached, names):
+        if path.rpartition(".")[2] in names.names_of_experts:
+            raise UnsupportedError(f"PEFT takes {path} for a layer of the experts")
         joined = _join(model, matrix, adapters, value)
         ranks[path], alphas[path] = joined.rank, whole(joined.alpha)
         tensors |= {f"{LAYER_PREFIX}{path}.lora_{name}": x for name, x in joined.tensors.items()}
@@ -174,7 +178,7 @@ def _biases(
 def lora_tuning(files: AdapterFiles, names: ModelNames) -> Lora:
     config = files.config
     for key, allowed in PLAIN.items():
-        if key in config and config[key] not in allowed:
+        if key in config and config[key] not in allowed and not is_inactive(config[key]):
             raise LoadError(f"adapter_config.json: {key} is {quoted(config[key])}, which is not supported")
     start = config.get("init_lora_weights", True)
     if start not in PLAIN_STARTS:
@@ -186,6 +190,7 @@ def lora_tuning(files: AdapterFiles, names: ModelNames) -> Lora:
         raise LoadError("the adapter has LoRA on an embedding, which is not supported: only linear layers")
     ranks, alphas = dict[str, int](), dict[str, float]()
     for path, x in layer_tensors(files, names, "lora_A.weight").items():
+        check_ranks(files, path, len(x))
         for name in names.matrices[path].parts:
             ranks[name] = len(x)
             alphas[name] = float(pattern_value(config, "alpha_pattern", path, config.get("lora_alpha", 8)))
@@ -225,7 +230,9 @@ def _split(
     found = {key: files.tensors.get(f"{LAYER_PREFIX}{path}.{end}") for key, end in ends.items()}
     down_RI, up_OR, lengths_O = found["A"], found["B"], found["magnitude"]
     if down_RI is None or up_OR is None:
-        raise LoadError(f"the adapter lacks lora_A or lora_B of {path}; its file is damaged")
+        raise LoadError(
+            f"the adapter lacks lora_A or lora_B of {path}; it is of another base, or its file is damaged"
+        )
     ups = dict(zip(matrix.parts, matrix.split(up_OR), strict=True))
     first, shared = next(iter(adapters.values())), _is_shared(matrix, adapters)
     state: StateDict = {}

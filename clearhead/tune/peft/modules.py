@@ -51,7 +51,7 @@ def saved_modules(
     modules = {name.rpartition(".")[0] for name in parts} | set(always)
     loose = {each for name in learned for each in names.tied.get(name, ()) if not _is_in(each, modules)}
     if loose:
-        _check_tying(parts | loose, value)
+        _check_tying(loose, value)
         modules |= {name.rpartition(".")[0] for name in loose}
     needed = {ours for name, each in names.tensors.items() if _is_in(name, modules) for ours in each}
     if left := set(learned) - needed:
@@ -70,12 +70,12 @@ def _is_in(name: str, modules: Collection[str]) -> bool:
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
-def _check_tying(tensors: set[str], value: object) -> None:
-    name = min(tensors)
+def _check_tying(tied: set[str], value: object) -> None:
+    name = min(tied)
     if not isinstance(value, Lora):
-        raise UnsupportedError(f"{name} is tied, and PEFT ties a saved module beside LoRA alone")
-    if not any(each.split(".")[-2] in TIED_BY_PEFT for each in tensors):
-        raise UnsupportedError(f"{name} is tied, and PEFT ties only {' and '.join(TIED_BY_PEFT)}")
+        raise UnsupportedError(f"PEFT keeps {name} tied to a table that learns beside LoRA alone")
+    if len(tied) > 1 or name.split(".")[-2] not in TIED_BY_PEFT:
+        raise UnsupportedError(f"PEFT does not keep {name} tied to a table that learns")
 
 
 def read_modules(files: AdapterFiles, names: ModelNames, model: TransformerModel) -> StateDict:
@@ -97,8 +97,8 @@ def read_modules(files: AdapterFiles, names: ModelNames, model: TransformerModel
             rest = {name: x for name, x in rest.items() if name not in stored}
         elif apart or not all(_equal(rest[name], rest[stored[0]]) for name in stored):
             raise LoadError(
-                f"the adapter replaces {stored[0]} alone, which is one tensor with {(*apart, *stored[1:])[0]} "
-                f"in this model; train it with ensure_weight_tying=True in PEFT, or over a base with "
+                f"the adapter replaces {stored[0]} alone, which is one tensor with "
+                f"{(*apart, *stored[1:])[0]} in this model; train it with ensure_weight_tying=True in PEFT, or over a base with "
                 f"tie_word_embeddings false"
             )
     own, unknown = names.load(rest)
@@ -110,7 +110,7 @@ def read_modules(files: AdapterFiles, names: ModelNames, model: TransformerModel
 
 
 def _stays_tied(files: AdapterFiles, stored: list[str]) -> bool:
-    """Whether these are one tensor in PEFT with the others: tied on purpose, or in no module that it copies."""
+    """Whether these are one tensor in PEFT, too: tied on purpose, or in no module that it copies."""
     saved = tuple(files.config.get("modules_to_save") or ())
     modules = {name.rsplit(".", i)[0] for name in stored for i in range(1, name.count(".") + 1)}
     if not any(path.endswith(saved) for path in modules):
