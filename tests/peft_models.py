@@ -6,7 +6,7 @@ What learns is moved by noise: a new adapter adds nothing, which would hide ever
 import json
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ from typing import Any
 import peft
 import torch
 import transformers
+from peft_exceptions import PARTS
 from references import KNOWN, Reference, patient
 from safetensors import safe_open
 from torch import Tensor
+from tunings import move
 
 import clearhead as ch
 from clearhead.families import Family, HeadKind
@@ -39,17 +41,20 @@ class Method:
 
 
 def layers_of(model: Any) -> dict[str, Any]:
-    """The linear layers of the blocks, without experts, routers and heads."""
+    """The linear layers of the blocks, without experts, routers and heads, and what has no place here."""
     found = {
         name: m
         for name, m in model.named_modules()
         if isinstance(m, torch.nn.Linear) or type(m).__name__ == "Conv1D"
     }
     apart = (".experts.", ".router.", ".gate.", "shared_expert_gate")
+    only = PARTS.get(model.config.model_type, (".", ""))[0]
     return {
         name: m
         for name, m in found.items()
-        if any(part in f".{name}" for part in BLOCKS) and not any(part in f"{name}." for part in apart)
+        if any(part in f".{name}" for part in BLOCKS)
+        and only in name
+        and not any(part in f"{name}." for part in apart)
     }
 
 
@@ -119,6 +124,16 @@ METHODS = {
 }  # fmt: skip
 
 
+def our_adapter(folder: Path, name: str, method: str) -> ch.Bundle:
+    bundle = ch.load(folder)
+    tuning = METHODS[method].ours(bundle)
+    if name in PARTS and method != "lora":
+        tuning = replace(tuning, targets=PARTS[name][1]) if hasattr(tuning, "targets") else tuning
+    tuned = ch.tune(bundle, tuning)
+    move(tuned.model, tuned.tuning.trained)
+    return tuned
+
+
 def _uses_labels(family: Family) -> bool:
     return family.mode == "bidirectional"
 
@@ -166,8 +181,11 @@ def save_theirs(model: Any, folder: Path) -> None:
         model.save_pretrained(folder)
 
 
-def load_theirs(base: Any, folder: Path) -> Any:
-    """What PEFT makes of a folder, of which every tensor must be used and none may be missing."""
+def load_theirs(base: Any, folder: Path, unused: str = "") -> Any:
+    """What PEFT makes of a folder, of which every tensor must be used and none may be missing.
+
+    `unused` is in the names of tensors that PEFT stores, and that the folder has not.
+    """
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         model = peft.PeftModel.from_pretrained(base, folder).eval()
@@ -177,8 +195,9 @@ def load_theirs(base: Any, folder: Path) -> Any:
         warnings.simplefilter("ignore")
         used = peft.get_peft_model_state_dict(model)
     stored = tensors_of(folder)
-    assert used.keys() == stored.keys(), sorted(used.keys() ^ stored.keys())
-    assert all(torch.equal(x, stored[key]) for key, x in used.items())
+    missing = sorted(used.keys() ^ stored.keys())
+    assert bool(missing) == bool(unused) and all(unused in key and key in used for key in missing), missing
+    assert all(torch.equal(used[key], x) for key, x in stored.items())
     return model
 
 
@@ -211,6 +230,11 @@ def assert_same(got: Tensor, want: Tensor) -> None:
     assert got.shape == want.shape
     difference = float((got - want).abs().max() / want.abs().max())
     assert difference < 1e-5, f"{difference:.1e} of the largest"
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((folder / CONFIG).read_text())
+    return config
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -98,8 +98,8 @@ def read_modules(files: AdapterFiles, names: ModelNames, model: TransformerModel
         elif apart or not all(_equal(rest[name], rest[stored[0]]) for name in stored):
             raise LoadError(
                 f"the adapter replaces {stored[0]} alone, which is one tensor with "
-                f"{(*apart, *stored[1:])[0]} in this model; train it with ensure_weight_tying=True in PEFT, or over a base with "
-                f"tie_word_embeddings false"
+                f"{(*apart, *stored[1:])[0]} in this model; train it with ensure_weight_tying=True in "
+                f"PEFT, or over a base with tie_word_embeddings false"
             )
     own, unknown = names.load(rest)
     if unknown:
