@@ -163,10 +163,14 @@ def their_base(folder: Path) -> Any:
     return model
 
 
-def their_adapter(base: Any, name: str, method: str) -> Any:
+def with_peft(base: Any, config: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = peft.get_peft_model(base, METHODS[method].theirs(base, task_type(name, method)))
+        return peft.get_peft_model(base, config)
+
+
+def their_adapter(base: Any, name: str, method: str) -> Any:
+    model = with_peft(base, METHODS[method].theirs(base, task_type(name, method)))
     learning = [(key, p) for key, p in model.named_parameters() if p.requires_grad]
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
