@@ -12,7 +12,7 @@ Case = tuple[str, str]  # family and method
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of one case, in one direction; `text` is in the error, or in the reason for our format.
+    """What is known of one case, in one direction; `text` is a pattern of the error, or of the reason.
 
     raises: PEFT raises. refused: we do, in one line. own: it is stored in our own format.
     differs: the outputs differ, because the reference leaves something out.
@@ -42,6 +42,7 @@ NO_WIDTH = Known("raises", "Please specify `token_dim`")
 # all-linear names the experts, which are parameters and no layers.
 EXPERTS = Known("refused", "target_parameters is")
 ADDED_LATER = Known("refused", "to which the model adds a bias later")
+UNTIED = "shapes cannot be multiplied|object has no attribute 'modules_to_save'"  # which depends on a set
 NOT_TIED = Known("own", "tied to a table that learns")
 
 FROM_PEFT: dict[Case, Known] = dict([
@@ -49,7 +50,7 @@ FROM_PEFT: dict[Case, Known] = dict([
     # Its in_proj has no bias; those of q and v are added behind it.
     *_each("deberta", "ia3 ia3-inputs", ADDED_LATER),
     # The copy of the table is tied to the decoder and to the output, and is called as a product.
-    *_each(f"{T5} {BART}", "saved", Known("raises", "shapes cannot be multiplied")),
+    *_each(f"{T5} {BART}", "saved", Known("raises", UNTIED)),
     # It gives the decoder the sizes of the encoder, and layer i the keys 4 i.
     *_each(T5, "prefix", Known("raises", "index out of range")),
     *_each(BART, "prefix", OTHER_SIZES),
@@ -67,7 +68,7 @@ FROM_PEFT: dict[Case, Known] = dict([
     *_each(NARROW_TABLE, "prompt", OTHER_SIZES),
     # Of vectors that are given, the model leaves out the positions.
     *_each("esm", "prompt", Known("differs")),
-    *_each("longformer", "prompt", Known("raises", "argument 'input' (position 1) must be Tensor")),
+    *_each("longformer", "prompt", Known("raises", "must be Tensor, not NoneType")),
     *_each("funnel", "prompt", Known("refused", "pools its tokens")),
     *_each("funnel", "prefix", NO_KEYS),
 ])  # fmt: skip
@@ -90,7 +91,7 @@ TO_PEFT: dict[Case, Known] = dict([
     *_each("reformer", "prefix", Known("refused", "a reversible tower cannot train PrefixTokens")),
     *_each("fnet", "prefix", Known("refused", "further keys")),
     *_each("esm", "prompt", Known("differs")),
-    *_each("longformer", "prompt", Known("raises", "argument 'input' (position 1) must be Tensor")),
+    *_each("longformer", "prompt", Known("raises", "must be Tensor, not NoneType")),
     *_each("funnel", "prompt prefix", Known("refused", "pools its tokens")),
 ])  # fmt: skip
 

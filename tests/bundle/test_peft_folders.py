@@ -89,7 +89,7 @@ def refused(base: Path, folder: Path) -> str:
         *[({"r": r}, "r is .*expected a whole number") for r in (0, -8, "8", 8.5, None, True, [8])],
         ({"r": 10**9}, "says rank 1000000000 for .*q_proj, and its lora_A has 4 rows"),
         ({"r": 8}, "says rank 8 for .*has 4 rows"),
-        ({"rank_pattern": {"v_proj": 2}}, "says rank 2 for .*v_proj"),
+        ({"rank_pattern": {"v_proj": 2, "layers.0.self_attn.v_proj": 3}}, "says rank 2 for .*v_proj"),
         ({"rank_pattern": [1]}, "rank_pattern is .*expected names with values"),
         ({"rank_pattern": {"q_proj": "4"}}, "rank_pattern of 'q_proj' is '4'"),
         ({"alpha_pattern": {"q_proj": None}}, "alpha_pattern of 'q_proj' is None"),
@@ -123,6 +123,8 @@ def test_a_config_is_checked(
         {"some_new_method": None, "other": False, "third": {}, "fourth": [], "fifth": "", "sixth": 0},
         {"eva_config": {"rho": 2.0}, "corda_config": None, "loftq_config": {"loftq_bits": 4}},
         {"target_parameters": [], "trainable_token_indices": [], "auto_mapping": {"unsloth_fixed": True}},
+        # Patterns are sorted in a file, and the order in which they were tried is lost.
+        {"rank_pattern": {"v_proj": 2, "self_attn.v_proj": 4}},
         {"target_modules": r"(((((a+)+)+)+)+)$"},  # a regular expression of a file is not run
     ],
 )

@@ -4,6 +4,7 @@ A part of the table in every run, in which every family and every method is met;
 """
 
 import itertools
+import re
 from pathlib import Path
 
 import matrix
@@ -62,14 +63,14 @@ def test_what_peft_writes_is_read_and_written_back(
     if known is not None and known.kind == "raises":
         with pytest.raises(Exception) as error:
             their_output(their_adapter(their_base(folder), name, method), name, method)
-        assert known.text in str(error.value)
+        assert re.search(known.text, str(error.value))
         return
     theirs = their_adapter(their_base(folder), name, method)
     save_theirs(theirs, tmp_path / "theirs")
     if known is not None and known.kind == "refused":
         with pytest.raises(ClearheadError) as refused:
             ch.load(folder, adapter=tmp_path / "theirs")
-        assert known.text in str(refused.value) and "\n" not in str(refused.value)
+        assert re.search(known.text, str(refused.value)) and "\n" not in str(refused.value)
         return
     bundle = ch.load(folder, adapter=tmp_path / "theirs")
     want = their_output(theirs, name, method)
@@ -90,7 +91,7 @@ def test_what_is_written_is_read_by_peft(name: str, method: str, bases: Path, tm
     if known is not None and known.kind == "refused":
         with pytest.raises(ClearheadError) as refused:
             our_adapter(folder, name, method)
-        assert known.text in str(refused.value) and "\n" not in str(refused.value)
+        assert re.search(known.text, str(refused.value)) and "\n" not in str(refused.value)
         return
     bundle = our_adapter(folder, name, method)
     ch.save(bundle, tmp_path / "ours")
@@ -99,14 +100,14 @@ def test_what_is_written_is_read_by_peft(name: str, method: str, bases: Path, tm
     ch.save(again, tmp_path / "again")
     assert content(tmp_path / "again") == content(tmp_path / "ours")
     if known is not None and known.kind == "own":
-        assert known.text in why_not_peft(bundle)
+        assert re.search(known.text, why_not_peft(bundle))
         assert "peft_type" not in peft_models.config_of(tmp_path / "ours")
         return
     assert why_not_peft(bundle) == ""
     if known is not None and known.kind == "raises":
         with pytest.raises(Exception) as error:
             their_output(load_theirs(their_base(folder), tmp_path / "ours"), name, method)
-        assert known.text in str(error.value)
+        assert re.search(known.text, str(error.value))
         return
     unused = UNUSED_PARTS.get(name, "") if method == "rslora" else ""
     theirs = load_theirs(their_base(folder), tmp_path / "ours", unused=unused)

@@ -16,7 +16,7 @@ import torch
 from ...errors import LoadError, quoted
 from ..files import AdapterFiles
 from ..names import ModelNames
-from .layout import LAYER_PREFIX, is_inactive, pattern_value
+from .layout import LAYER_PREFIX, is_inactive, pattern_values
 
 # Keys that other versions of PEFT write, and that change nothing of what an adapter computes.
 HARMLESS = ("runtime_config", "merge_weights")
@@ -60,7 +60,7 @@ FLAG = (_is_flag, "true or false")
 PATTERN = (_is_pattern, "a name or a list of names")
 NAME = (_is_name, "a name")
 # What a value must be, where its key is in the file.
-EXPECTED: Mapping[str, tuple[Callable[[object], bool], str]] = {
+VALUES: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "r": COUNT, "lora_alpha": POSITIVE, "lora_dropout": (_is_rate, "a number from 0 to below 1"),
     "bias": (lambda x: x in (None, "none", "all", "lora_only"), "none, all or lora_only"),
     "use_rslora": FLAG, "use_dora": FLAG, "ensure_weight_tying": FLAG, "target_modules": PATTERN,
@@ -81,8 +81,8 @@ def check_config(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
                 f"adapter_config.json: {quoted(key)} is {quoted(value)}, which is not known here and "
                 f"may change what the adapter computes"
             )
-        if key in EXPECTED:
-            _check(key, value, *EXPECTED[key])
+        if key in VALUES:
+            _check(key, value, *VALUES[key])
         if key in PATTERNS and value is not None:
             _check(key, value, lambda x: isinstance(x, dict), "names with values")
             for pattern, each in value.items():
@@ -106,10 +106,10 @@ def check_tensors(files: AdapterFiles) -> None:
 
 def check_ranks(files: AdapterFiles, path: str, rank: int) -> None:
     """The rank of a layer must be what the config says: the scale is computed from it."""
-    wanted = pattern_value(files.config, "rank_pattern", path, files.config.get("r", 8))
-    if rank != wanted:
+    wanted = pattern_values(files.config, "rank_pattern", path, files.config.get("r", 8))
+    if rank not in wanted:
         raise LoadError(
-            f"adapter_config.json says rank {wanted} for {path}, and its lora_A has {rank} rows; "
+            f"adapter_config.json says rank {wanted[0]} for {path}, and its lora_A has {rank} rows; "
             f"one of the two files is of another adapter"
         )
 

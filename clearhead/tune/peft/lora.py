@@ -35,7 +35,7 @@ from .layout import (
     most_common,
     our_layers,
     outputs_of,
-    pattern_value,
+    pattern_values,
     short_names,
     unlike,
     whole,
@@ -193,7 +193,9 @@ def lora_tuning(files: AdapterFiles, names: ModelNames) -> Lora:
         check_ranks(files, path, len(x))
         for name in names.matrices[path].parts:
             ranks[name] = len(x)
-            alphas[name] = float(pattern_value(config, "alpha_pattern", path, config.get("lora_alpha", 8)))
+            alphas[name] = float(
+                pattern_values(config, "alpha_pattern", path, config.get("lora_alpha", 8))[0]
+            )
     if not ranks:
         raise LoadError("the adapter has no lora_A.weight of any layer; its file is empty or damaged")
     rank, alpha = most_common(ranks), most_common(alphas)

@@ -61,7 +61,7 @@ def saved_modules(
     for ours, others in names.tied.items():
         tensors |= {name: parameters[ours] for name in others if _is_in(name, modules)}
     listed = [path for path in sorted(modules) if not _is_in(path, always)]
-    short = short_names(listed, names.paths) if listed else []
+    short = short_names(listed, names.paths, inside_words=True) if listed else []
     return SavedModules({name: x.detach() for name, x in tensors.items()}, [*short, *anyway], bool(loose))
 
 
