@@ -105,7 +105,8 @@ def compare_decoding(
                if DECODE_PEERS[peer] not in versions]  # fmt: skip
     with TemporaryDirectory() as scratch, ExitStack() as open_:
         folder = Path(scratch) / "model"
-        save(reference, folder)
+        # Peers open no adapter: the weights that they get have it in.
+        save(reference if reference.tuning is None else reference.merged(), folder)
         opening = _Opening(model, folder, reference, tasks, threads)
         available = [peer for peer in peers if DECODE_PEERS[peer] in versions]
         sides: list[DecodeSide] = []

@@ -32,17 +32,17 @@ from .process import run_apart
 from .task import TunedRows
 from .timing import ProgressCallback, fair_clock
 
-RANK, ALPHA, RATE = 8, 16, 1e-3
+RANK, ALPHA, LEARNING_RATE = 8, 16, 1e-3
 TUNE_PEERS = ("transformers", "accelerate", "peft", "trl")
 CLEARHEAD, PEFT, TRL, TRL_PACKED = "clearhead", "transformers + peft", "trl", "trl, packed"
 # The shape of all-MiniLM-L6-v2, and that of SmolLM2-135M with fewer layers.
-ENCODER: dict[str, Any] = {
+ENCODER_SIZES: dict[str, Any] = {
     "hidden_size": 384,
     "num_hidden_layers": 6,
     "num_attention_heads": 12,
     "intermediate_size": 1536,
 }
-DECODER: dict[str, Any] = {
+DECODER_SIZES: dict[str, Any] = {
     "hidden_size": 576, "num_hidden_layers": 8, "num_attention_heads": 9, "num_key_value_heads": 3,
     "intermediate_size": 1536, "vocab_size": 49152, "tie_word_embeddings": True,
 }  # fmt: skip
@@ -112,11 +112,11 @@ def compare_tuning(
 
 def _save_model(kind: TunedRows, folder: Path) -> None:
     if kind in ("chats", "quantized"):
-        bundle = build("llama", **DECODER)
+        bundle = build("llama", **DECODER_SIZES)
         words = [f"{a}{b}" for a in "abcdefghij" for b in "klmnopqrst"]
         bundle.tokenizer = train_tokenizer(words, "wordpiece", vocab=200, frame="eos")  # trl asks for one
     else:
-        bundle = build("bert", task="labels", num_labels=2, **ENCODER)
+        bundle = build("bert", task="labels", num_labels=2, **ENCODER_SIZES)
     save(bundle, folder)
 
 
@@ -147,7 +147,7 @@ def tune_clearhead(work: TuningWork, *, precision: str | None = None) -> float:
         )
     real, stamps = list[int](), list[float]()
     clock = fair_clock()
-    training = Training(steps=work.steps, lr=RATE, save_every=work.steps + 1, threads=work.threads)
+    training = Training(steps=work.steps, lr=LEARNING_RATE, save_every=work.steps + 1, threads=work.threads)
 
     class Counting:
         def __getattr__(self, name: str) -> Any:
@@ -251,7 +251,8 @@ def _quiet(name: str) -> Any:
 def _arguments(work: TuningWork) -> dict[str, Any]:
     return {
         "output_dir": str(Path(work.folder, "out")), "max_steps": work.steps,
-        "per_device_train_batch_size": work.batch, "learning_rate": RATE, "lr_scheduler_type": "constant",
+        "per_device_train_batch_size": work.batch, "learning_rate": LEARNING_RATE,
+        "lr_scheduler_type": "constant",
         "report_to": [], "save_strategy": "no", "use_cpu": True, "disable_tqdm": True, "bf16": False,
         "logging_strategy": "no", "remove_unused_columns": False, "weight_decay": 0.01,
     }  # fmt: skip

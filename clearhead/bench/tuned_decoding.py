@@ -20,17 +20,17 @@ from ..nn import TransformerModel, generator
 from ..tune import Lora
 from .process import run_apart
 from .timing import ProgressCallback, fair_clock, measure_in_turns
+from .tune import PEFT
 
-PROMPT = 32  # tokens of a prompt
+PROMPT_TOKENS = 32  # tokens of a prompt
 ADAPTERS = 8  # in one batch
 SPREAD = 0.02  # of the values of the adapters
-BASE, BESIDE, MERGED = "clearhead, base", "clearhead, adapter beside", "clearhead, merged"
+BASE_ALONE, ADAPTER_BESIDE, MERGED = "clearhead, base", "clearhead, adapter beside", "clearhead, merged"
 CROWD, INT4, INT4_BESIDE = (
     f"clearhead, {ADAPTERS} adapters",
     "clearhead, int4 base",
     "clearhead, adapter beside int4",
 )
-PEFT = "transformers + peft"
 
 
 def compare_tuned_decoding(
@@ -67,8 +67,8 @@ def _decode_here(name: str, batch: int, tokens: int, rounds: int, threads: int) 
     merged = load(base, adapter=Path(name, "adapter")).merged()
     merged.prepare("float32")
     models: dict[str, TransformerModel] = {
-        BASE: base.model,
-        BESIDE: load(base, adapter=Path(name, "adapter")).model,
+        BASE_ALONE: base.model,
+        ADAPTER_BESIDE: load(base, adapter=Path(name, "adapter")).model,
         MERGED: merged.model,
         INT4: quantized.model,
         INT4_BESIDE: load(quantized, adapter=Path(name, "adapter")).model,
@@ -95,7 +95,7 @@ def _shared(base: Bundle, batch: int) -> TransformerModel:
 
 
 def _prompts(batch: int) -> torch.Tensor:
-    return torch.randint(0, 50_000, (batch, PROMPT), generator=generator(0, "bench", "prompts"))
+    return torch.randint(0, 50_000, (batch, PROMPT_TOKENS), generator=generator(0, "bench", "prompts"))
 
 
 def _decode_peft(name: str, batch: int, tokens: int, rounds: int, threads: int) -> float:

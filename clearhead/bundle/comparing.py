@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -109,7 +110,7 @@ def compare(
         attention=attention,
         parts=measured.parts,
         kept=measured.kept,
-        texts=_generated(pair, text, target, max_new_tokens),
+        texts=_generated(pair, text, target, min(max_new_tokens, _room(pair, len(traces[1].tokens)))),
         cosine=_cosine(pair, text),
         depth={name: len(stack.blocks) for name, stack in pair.after.model.stacks.items()},
         tuning="" if after.tuning is None else str(after.tuning),
@@ -304,6 +305,14 @@ def _cosine(pair: BundlePair, text: Text) -> float | None:
         return None
     one, two = (embed(bundle, [text]) for bundle in pair[:2])
     return float(cosines(one, two)) if one.shape == two.shape else None
+
+
+def _room(pair: BundlePair, length: int) -> int:
+    """How many tokens both models can generate after a text of this length, as far as they have positions."""
+    if pair.after.spec.is_encoder_decoder:
+        return sys.maxsize
+    limits = [bundle.spec.max_length for bundle in pair[:2]]
+    return min((limit - length + 1 for limit in limits if limit is not None), default=sys.maxsize)
 
 
 def _generated(pair: BundlePair, text: Text, target: Text | None, limit: int) -> GeneratedTexts | None:

@@ -17,7 +17,7 @@ from ..tune import ModelNames, TunedModel, Tuning, attach_tuning, merged_model, 
 from .parts import BundleParts
 
 B = TypeVar("B", bound=BundleParts)
-PROBE_ROWS, PROBE_LENGTH = 4, 16  # random ids that a merged model is compared on
+MERGED_ROWS, MERGED_LENGTH = 4, 16  # random ids that a merged model is compared on
 
 
 def tune(bundle: B, tuning: Tuning, *, seed: int = 0) -> B:
@@ -160,8 +160,8 @@ def difference(one: BundleParts, other: BundleParts) -> float:
 
 def probe(spec: Model) -> list[Tensor]:
     """Random inputs of a model, the same for every model of a spec."""
-    length = min(PROBE_LENGTH, spec.max_length or PROBE_LENGTH)
+    length = min(MERGED_LENGTH, spec.max_length or MERGED_LENGTH)
     return [
-        tower.embed.example(PROBE_ROWS, length, generator(0, "probe", str(i)))
+        tower.embed.example(MERGED_ROWS, length, generator(0, "probe", str(i)))
         for i, tower in enumerate(list(spec.towers.values())[: spec.inputs])
     ]

@@ -48,9 +48,8 @@ def tune(
     json: Json = False,
 ) -> None:
     """The same weights and rows, LoRA of rank 8 on all linear layers, each side in a process of its own."""
+    from ..bench import tune, tuned_decoding
     from ..bench.timing import describe_machine, installed, set_threads
-    from ..bench.tune import compare_tuning
-    from ..bench.tuned_decoding import BASE, compare_tuned_decoding
 
     rows = BATCH[what] if batch is None else batch
     for name, value, least in (
@@ -62,11 +61,11 @@ def tune(
     peers, missing = installed(PEERS[what])
     with ERR.status("building the model") as status:
         if what == "decode":
-            speeds = compare_tuned_decoding(
+            speeds = tuned_decoding.compare_tuned_decoding(
                 rows, tokens, rounds, cores, peers=not missing, progress=status.update
             )
         else:
-            speeds = compare_tuning(
+            speeds = tune.compare_tuning(
                 what, batch=rows, steps=steps, rounds=rounds, threads=cores, peers=not missing,
                 progress=status.update,
             )  # fmt: skip
@@ -74,6 +73,6 @@ def tune(
     if json:
         print_json({"what": what, "machine": line, "rounds": rounds, "speeds": speeds, "missing": missing})
         return
-    compared = {"decode": (BASE,), "quantized": ("clearhead",)}.get(what)
+    compared = {"decode": (tuned_decoding.BASE_ALONE,), "quantized": ("clearhead",)}.get(what)
     print_speeds(f"{TITLES[what]} · batch {rows}", "real tokens/s", speeds, {}, compared)
     print_footer(line, rounds, missing)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..errors import InputError, LoadError, nearest
-from .console import OUT, amount, print_json, table
+from .console import ERR, OUT, amount, print_json, table
 from .opening import adapted
 from .options import NO_ADAPTER, AdapterOptions, Edits, Json, ModelOrSize, Set, edits
 
@@ -154,7 +154,13 @@ def _named_size(what: str, edit: Edits) -> tuple[Family, Model]:
 
 def spec_from(what: str, edit: Edits | None = None) -> Model:
     """The spec of a named size, a folder or a hub id, edited."""
-    return _named_size(what, edit or {})[1] if _is_name(what) else _load(what, edit or {}).spec
+    if _is_name(what):
+        return _named_size(what, edit or {})[1]
+    bundle = _load(what, edit or {})
+    if bundle.tuning is not None:
+        beside = f"without {bundle.tuning.trainable:,} parameters that were trained"
+        ERR.print(f"{what} is an adapter: the numbers are those of its base, {beside}", soft_wrap=True)
+    return bundle.spec
 
 
 def _load(what: str, edit: Edits, over: AdapterOptions = NO_ADAPTER) -> Bundle:

@@ -93,11 +93,25 @@ def merge(
     if len(models) == 1 and options.method is None and not is_config:
         _merge_into_base(models[0], options, over, out, json=json)
         return
+    if options.method is None and not is_config:
+        _check_kinds(models)
     if over.adapter is not None:
         raise InputError("--adapter is for one model; name several adapters as models, and --base MODEL")
     plan, rank = _plan_of_config(Path(models[0]), options) if is_config else _plan(models, options)
     _check_out(out, [*plan.models, *([plan.base] if plan.base else [])])
     _merge_models(plan, rank, options.seed, out, any_base=over.any_base, json=json)
+
+
+def _check_kinds(models: Sequence[str]) -> None:
+    """Raise an error for a model and an adapter without a method: half of the adapter is rarely wanted."""
+    from ..store import is_adapter_folder
+
+    adapters = [name for name in models if Path(name).is_dir() and is_adapter_folder(Path(name))]
+    if adapters and len(adapters) < len(models):
+        raise InputError(
+            f"{adapters[0]} is an adapter: to put it into its base, clearhead merge {adapters[0]} --out "
+            f"FOLDER; to average models and adapters, --method linear"
+        )
 
 
 def _check_out(out: str, inputs: Sequence[str]) -> None:

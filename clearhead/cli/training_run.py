@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from itertools import count, takewhile
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..bundle import Bundle
     from ..recipes import PreparedRun, RunConfig
     from ..train import TrainingResult
+    from ..tune import Tuning
 
 BFLOAT16_WIDTH = 128  # in narrower models the conversions take what faster products save
 
@@ -131,12 +132,28 @@ def existing_run(folder: str, words: Sequence[str]) -> tuple[RunConfig, Path]:
     if not (path / SETTINGS_FILE).is_file():
         raise InputError(f"{folder} is not a run folder: it has no {SETTINGS_FILE}")
     run = load_run(str(path / SETTINGS_FILE), words)
+    _check_tuning(load_run(str(path / SETTINGS_FILE)).tune, run.tune)
     base = Path(str(run.model.get("family", "")))
     saved = list(checkpoints(path).values())
     if base.is_absolute() and not base.exists() and saved and run.tune is None:
         # The checkpoint that was fine-tuned has moved; all that is needed of it is in the run's own.
         run = replace(run, model={**run.model, "family": str(saved[-1].resolve())})
     return run, path
+
+
+def _check_tuning(before: Tuning | None, now: Tuning | None) -> None:
+    """Raise an error if a run is to be resumed with another tuning than it has."""
+    if before == now:
+        return
+    if before is None or now is None or type(before) is not type(now):
+        there, here = (type(each).__name__ if each else "all weights" for each in (before, now))
+        changed = f"what learns is {here} here and {there} in the run"
+    else:
+        name = next(f.name for f in fields(now) if getattr(before, f.name) != getattr(now, f.name))
+        changed = f"tune.{name} is {getattr(now, name)} here and {getattr(before, name)} in the run"
+    raise InputError(
+        f"{changed}; a run is resumed with the tuning that it has: leave it out, or start another"
+    )
 
 
 def _print_plan(prepared: PreparedRun, folder: Path) -> None:
@@ -271,7 +288,8 @@ def _next_commands(prepared: PreparedRun, folder: str) -> list[str]:
     commands = [use, f"eval {folder} OTHER_FILE", f'look {folder} "a text"']
     if tuning is None or tuning.value.is_whole:
         return [*commands, f"studio {folder}"]
-    return [use, commands[1], f'look {folder} "a text" --compare', f"merge {folder} --out FOLDER"]
+    merge = [] if tuning.beside else [f"merge {folder} --out FOLDER"]
+    return [use, commands[1], f'look {folder} "a text" --compare', *merge]
 
 
 def _print_result(result: TrainingResult, prepared: PreparedRun, *, json: bool) -> None:
@@ -302,7 +320,8 @@ def _print_result(result: TrainingResult, prepared: PreparedRun, *, json: bool) 
         for number, command in enumerate(_next_commands(prepared, quote(str(result.folder)))):
             OUT.print(f"{'' if number else 'next':<11}{program()} {command}", soft_wrap=True, markup=False)
     if result.status != "done":
-        how = f"{program()} train --resume {quote(str(result.folder))}"
+        verb = "train" if run.tune is None else "tune"
+        how = f"{program()} {verb} --resume {quote(str(result.folder))}"
         # Not wrapped: a command is there to be copied.
         ERR.print(f"stopped at step {result.step} ({result.reason}); continue with: {how}", soft_wrap=True)
         sys.exit(130 if result.reason == "SIGINT" else 3)

@@ -86,7 +86,10 @@ def _pack_call(address: str, call: RecordedCall, tensors: dict[str, Tensor]) -> 
     entry: dict[str, Any] = {"scale": call.scale, "kernel": call.kernel.name}
     mask, bias = call.view.dense, call.bias
     for name, x in (("q", call.q_BHQE), ("k", call.k_BHKE), ("v", call.v_BHKE)):
-        tensors[f"{address}/{name}"] = x
+        # In the order in which they are in memory: products of other layouts round differently.
+        order = sorted(range(x.ndim), key=lambda dim, x=x: -x.stride(dim))  # type: ignore[misc]
+        tensors[f"{address}/{name}"] = x.permute(order)
+        entry[f"{name}_order"] = order
     if type(call.kernel) is not SoftmaxKernel:
         tensors[f"{address}/pattern"] = call.pattern()
         return {**entry, "exact": False}
@@ -105,7 +108,8 @@ def read_trace(path: str | Path) -> tuple[TraceInput, ForwardRecord, ModelInfo, 
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # In memory of their own: products of tensors that begin anywhere in a file round differently.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise LoadError(f"{path} cannot be opened as a trace: {error}") from None
     if metadata.get("format") != FORMAT:
@@ -138,7 +142,7 @@ def read_trace(path: str | Path) -> tuple[TraceInput, ForwardRecord, ModelInfo, 
 
 
 def _unpack_call(address: str, entry: dict[str, Any], tensors: dict[str, Tensor]) -> RecordedCall:
-    q, k, v = (tensors[f"{address}/{name}"] for name in "qkv")
+    q, k, v = (_in_order(tensors[f"{address}/{name}"], entry.get(f"{name}_order")) for name in "qkv")
     kernel: Kernel
     if entry["exact"]:
         sink = tensors.get(f"{address}/sink")
@@ -150,3 +154,8 @@ def _unpack_call(address: str, entry: dict[str, Any], tensors: dict[str, Tensor]
     q_pos, k_pos = (torch.arange(x.shape[2])[None] for x in (q, k))
     bias = tensors[entry["bias"]] if "bias" in entry else None
     return RecordedCall(q, k, v, View(rule, 1, q_pos, k_pos), bias, entry["scale"], kernel=kernel)
+
+
+def _in_order(x: Tensor, order: list[int] | None) -> Tensor:
+    """A tensor whose dimensions were stored in another order; files of earlier versions have their own."""
+    return x if order is None else x.permute([order.index(dim) for dim in range(x.ndim)])

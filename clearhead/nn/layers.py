@@ -68,9 +68,8 @@ def linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, product: LayerProduct | None, *, training: bool
 ) -> Tensor:
     """`F.linear`, or the packed product that computes the same."""
-    if not x.is_contiguous():
-        # torch computes such a product in another order, row by row, if the weights take no gradient.
-        x = x.contiguous()
+    # Of others torch computes the product in another order, row by row, if the weights take no gradient.
+    x = x if x.is_contiguous() else x.contiguous()
     if training:
         if product is not None and product.trains_adapters:
             return training_linear_frozen(x, product.dequantized, bias)

@@ -93,8 +93,7 @@ class Stack(nn.Module):
         context: Callable[..., Context] = Context
         prefix = self.virtual if isinstance(self.virtual, PrefixModule) else None
         if encoder_output is not None:
-            lead = prefix.cross_length if prefix else 0
-            cross = encoder_view(view, segment_BK, encoder_output, lead)
+            cross = encoder_view(view, segment_BK, encoder_output, prefix.cross_length if prefix else 0)
             context = partial(context, encoder_output=encoder_output.x_BTD, encoder_view=cross)
         layers = [None] * len(self.blocks) if cache is None else cache.layers
         positions, blocks_tap = self.bound_positions(views), tap.at("blocks")

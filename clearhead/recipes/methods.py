@@ -53,6 +53,12 @@ METHODS = {
     "head": Method("the head alone", {"kind": "Full", "targets": ["head.*"]}),
     "full": Method("all weights, as a model of its own", {"kind": "Full", "targets": ["*"]}),
 }
+# What papers and other libraries call them.
+OTHER_WORDS = {
+    "houlsby": "adapter", "bottleneck": "adapter", "bitfit": "bias", "freeze": "head", "pa": "parallel",
+    "prompt_tuning": "prompt", "prompt-tuning": "prompt",
+    "prefix_tuning": "prefix", "prefix-tuning": "prefix",
+}  # fmt: skip
 PATTERN_FIELDS = ("rank_pattern", "alpha_pattern", "reduction_pattern")  # may be given as {pattern: value}
 
 
@@ -93,8 +99,9 @@ def _as_field(name: str, value: Any) -> Any:
 def method_settings(word: str) -> Mapping[str, Any]:
     """The settings that a word stands for: lora, dora, prefix, ... or the name of a kind."""
     kinds = {name.lower(): name for name in Tuning.kinds()}
-    if word.lower() in METHODS:
-        return METHODS[word.lower()].settings
+    own = OTHER_WORDS.get(word.lower(), word.lower())
+    if own in METHODS:
+        return METHODS[own].settings
     if word.lower() in kinds:
         return {"kind": kinds[word.lower()]}
     raise InputError(f"tune is {quoted(word)}; {nearest(word.lower(), METHODS)}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import takewhile
 from typing import Any
 
 from ..data import parse_map
@@ -46,7 +47,7 @@ SYNONYMS = {
     "alpha": "tune.alpha", "lora_alpha": "tune.alpha", "lora_dropout": "tune.dropout",
     "targets": "tune.targets", "target_modules": "tune.targets", "lora_target": "tune.targets",
     "lora_targets": "tune.targets", "lora_target_modules": "tune.targets", "lora_modules": "tune.targets",
-    "exclude_modules": "tune.exclude", "modules_to_save": "tune.modules_to_save",
+    "exclude_modules": "tune.exclude", "exclude": "tune.exclude", "modules_to_save": "tune.modules_to_save",
     "additional_target": "tune.modules_to_save", "lora_modules_to_save": "tune.modules_to_save",
     "reduction": "tune.reduction", "reduction_factor": "tune.reduction",
     "num_virtual_tokens": "tune.length", "virtual_tokens": "tune.length",
@@ -80,7 +81,7 @@ FLAG_SETTINGS: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 # Options of other libraries, with the values that say what happens here anyway.
 AS_IT_IS = {
-    "stage": ("sft", "pt"), "packing": ("true",), "load_best_model_at_end": ("true",), "do_train": ("true",),
+    "stage": ("sft",), "packing": ("true",), "load_best_model_at_end": ("true",), "do_train": ("true",),
     "do_eval": ("true",), "train_on_inputs": ("false",),
 }  # fmt: skip
 # Options of other libraries that are not settings here, and what to type instead.
@@ -94,8 +95,10 @@ ELSEWHERE = {
     "report_to": "--log tensorboard", "text_column": "--map text=COLUMN",
     "label_column": "--map label=COLUMN",
     "quantization_bit": "--quantize int4 or --quantize int8", "dataset": "the file, after the model",
-    "adapter_name_or_path": "--from ADAPTER",
-    "stage": "decided by the rows: answers, labels, tags, texts (preferences are not learned yet)",
+    "adapter_name_or_path": "the adapter in the place of the model, or --from ADAPTER",
+    "adapter": "the adapter in the place of the model: clearhead tune ADAPTER FILE",
+    "stage": "decided by the rows: answers, labels, tags; --recipe lm for texts (preferences are not learned "
+             "yet)",
     "packing": "nothing: whole examples are packed", "train_on_inputs": "nothing: answers alone are trained",
     "target_parameters": "--targets, for linear layers",
 }  # fmt: skip
@@ -117,9 +120,16 @@ def overrides(arguments: Sequence[str]) -> dict[str, Any]:
             if plain in FLAG_SETTINGS or value.lower() in AS_IT_IS[plain]:
                 continue
         elif not sign:
+            if plain in ELSEWHERE:  # also where its value is missing
+                full_name(name)
             if not word.startswith("--") or not remaining:
                 raise InputError(f"{word!r} is not a setting; expected --train.lr 3e-4 or train.lr=3e-4")
             value = remaining.pop(0)
+            if SYNONYMS.get(plain, name) in LISTS:  # `--target_modules q_proj v_proj`
+                is_value = lambda each: not each.startswith("--") and "=" not in each  # noqa: E731
+                following = list(takewhile(is_value, remaining))
+                value = ",".join([value, *following])
+                del remaining[: len(following)]
         name = full_name(name)
         read = _read_value(name, value)
         values[name] = [*values[name], *_as_list(read)] if name in LISTS and name in values else read
@@ -201,10 +211,15 @@ def _names_kind(name: str, value: Any) -> bool:
 
 
 def _choose_kind(name: str, word: str, tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that the word stands for; those of the kind before stay if both have them."""
+    """The settings that the word stands for; those of the kind before stay if both have them.
+
+    Targets and a start are another matter in another kind of tuning.
+    """
     meant = method_settings(word) if name == "tune" else _optimizer_or_schedule(name, word)
     before = _value_at(tree, name)
     known = {f.name for f in fields(Spec.kinds()[meant["kind"]])}
+    if name == "tune" and (_kind_of(before) or DEFAULT_KINDS[name]) != meant["kind"]:
+        known = {"modules_to_save"}
     kept = {key: value for key, value in before.items() if key in known} if isinstance(before, dict) else {}
     return {**kept, **meant}
 

@@ -206,6 +206,8 @@ def _parse_run(tree: Mapping[str, Any]) -> RunConfig:
     _check_type("model", sections["model"], dict)
     _check_type("model.family", sections["model"].get("family", ""), str)
     _check_type("model.edit", sections["model"].get("edit") or {}, dict)
+    if (bits := sections["model"].get("quantize")) in (4, 8):
+        sections["model"] |= {"quantize": f"int{bits}"}
     _check_type("model.quantize", sections["model"].get("quantize") or "", str)
     _check_type("about", sections.get("about", ""), str)
     return RunConfig(**sections)

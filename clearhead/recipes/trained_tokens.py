@@ -13,7 +13,7 @@ from typing import Any
 
 from ..bundle import Bundle
 from ..data import BlankError, Row, Schema, Source
-from ..errors import DataError
+from ..errors import DataError, quoted
 from ..tasks import CausalLM
 from ..text import Tokenizer
 from .batch_preview import build_for_preview, task_for
@@ -92,7 +92,31 @@ def count_file(
     counts = trained_tokens(task)
     without = len(rows) - len(set(task.origins["train"]))
     counts = TrainedTokens(counts.examples, counts.trained, counts.tokens, without)
+    notes += _special_tokens_in_texts(rows, tokenizer)
     return FileCounts(len(rows), counts, tuple(note.removeprefix("train: ") for note in notes))
+
+
+def _special_tokens_in_texts(rows: Sequence[Row], tokenizer: Tokenizer) -> list[str]:
+    """A note about texts that a model would take for the ends and beginnings of turns."""
+    found = []
+    for row in rows:
+        ids = [i for text in _strings(row) for i in tokenizer.encode(text, specials=False).ids]
+        inside = (tokenizer.specials - {tokenizer.unk.id if tokenizer.unk else None}) & set(ids)
+        found += [tokenizer.text_of(min(inside))] if inside else []
+    if not found:
+        return []
+    return [
+        f"{len(found):,} of {len(rows):,} rows have special tokens of the model in their texts, such as "
+        f"{quoted(found[0])}: the model takes them for those of the template"
+    ]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _strings(part)
 
 
 def _usable_rows(schema: Schema, source: Source) -> Iterator[Row]:

@@ -18,7 +18,7 @@ from .manifest import MANIFEST, has_manifest, size_and_hash, verify, write_manif
 from .pooling import pooling_files
 from .shards import is_weights
 from .tensors import FileVersion, Tensors
-from .write import write_folder
+from .write import target_folder, write_folder
 
 __all__ = [
     "gguf",  # a module of its own: its library is an extra
@@ -27,5 +27,5 @@ __all__ = [
     "CONFIG_FILE", "sync_file", "sync_folder", "write_file_atomically", "MANIFEST", "has_manifest",
     "write_manifest", "verify", "size_and_hash", "is_weights", "pooling_files", "FileVersion",
     "ADAPTER_CONFIG", "ADAPTER_INFO", "ADAPTER_WEIGHTS", "GENERATION_CONFIG", "AdapterFolder", "check_info",
-    "is_adapter_folder", "read_adapter_folder", "write_adapter_folder", "resolve_offline",
+    "is_adapter_folder", "read_adapter_folder", "write_adapter_folder", "resolve_offline", "target_folder",
 ]  # fmt: skip

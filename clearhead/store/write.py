@@ -58,6 +58,8 @@ def target_folder(name: str | Path) -> Path:
     if not str(name):
         raise SaveError("the name of the folder to save into is empty")
     folder = Path(os.path.realpath(name))  # so that files are staged beside the target of a link
+    if os.path.islink(folder):
+        raise SaveError(one_line(f"{name} is a link that leads to itself; choose another folder"))
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise SaveError(one_line(f"{folder} is a file; expected a folder to save into: choose another name"))
     return folder

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..bundle import Bundle
 from ..malloc import disable_trim
+from ..store import target_folder
 from ..tasks import Task
 from .atomic_write import remove_leftovers
 from .determinism import deterministic
@@ -45,7 +46,7 @@ class Trainer:
         files: Mapping[str, str] | None = None,
     ) -> None:
         self.bundle, self.task, self.training = bundle, task, training
-        self.folder = Path(folder).resolve()
+        self.folder = target_folder(folder)
         self.log, self.files = log, files or {}
         self.progress: Progress = QuietProgress() if progress is None else progress
 

@@ -25,7 +25,7 @@ class ExactParameters:
 
     def __init__(self, model: TransformerModel, tuning: AttachedTuning | None = None) -> None:
         if tuning is not None:
-            check_mergeable(model, tuning)
+            check_mergeable(tuning)
         self.model = model
         self._stored = stored_parameters(model)
         self._adapted = {

@@ -25,11 +25,13 @@ class IA3(Tuning):
     rate: ClassVar[float] = 200.0
 
     targets: str | tuple[str, ...] = "*.{attn,cross}.{k,v}"  # layers whose outputs are multiplied
-    feedforward: str | tuple[str, ...] = "*.ff.down"  # layers whose inputs are multiplied; () for none
+    feedforward: str | tuple[str, ...] = (
+        "*.ff.{down,experts.*.down}"  # layers whose inputs are multiplied; () for none
+    )
 
     def attach(self, model: TransformerModel, names: ModelNames, seed: int) -> Attachment:
-        outputs = find_targets(model, self.targets, names.modules, "IA3") if self.targets else []
-        inputs = find_targets(model, self.feedforward, names.modules, "IA3") if self.feedforward else []
+        outputs = find_targets(model, self.targets, names, "IA3") if self.targets else []
+        inputs = find_targets(model, self.feedforward, names, "IA3") if self.feedforward else []
         if not outputs and not inputs:
             raise InputError("IA3 has no targets; name some, such as targets='*.attn.{k,v}'")
         layers = linear_layers(model)

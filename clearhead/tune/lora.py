@@ -25,7 +25,7 @@ from ..patterns import NamePattern
 from ..spec import Count, Positive, Rate
 from .linear import LayerAdapter, MergedWeights, TunedLayer, adapter_dtype, base_matrix, tuned_layer
 from .names import ModelNames
-from .targets import ALL_LINEAR, find_targets, linear_layers, nearest_name
+from .targets import ALL_LINEAR, addresses_of, find_targets, linear_layers, nearest_name
 from .tree import replace_modules
 from .tuning import Attachment, Tuning
 
@@ -62,19 +62,24 @@ class Lora(Tuning):
         return alpha / (rank if self.scaling == "rank" else math.sqrt(rank))
 
     def attach(self, model: TransformerModel, names: ModelNames, seed: int) -> Attachment:
-        hit = find_targets(model, self.targets, names.modules, "Lora")
+        hit = find_targets(model, self.targets, names, "Lora")
         left_out = set()
         for pattern in self.exclude:
-            left_out |= set(find_targets(model, pattern, names.modules, "Lora.exclude"))
+            left_out |= set(find_targets(model, pattern, names, "Lora.exclude"))
         hit = [name for name in hit if name not in left_out]
         if not hit:
             raise InputError(f"Lora.exclude {quoted(list(self.exclude))} leaves no layer of the targets")
+        layers = linear_layers(model)
+        called = {name: names.of_module(name) for name in layers}  # the names that each of them goes by
+        for address, name in addresses_of(model, layers).items():
+            called[name].append(address)
+        known = [each for every in called.values() for each in every]
         for patterns, field in ((self.rank_pattern, "rank_pattern"), (self.alpha_pattern, "alpha_pattern")):
-            _check_patterns([pattern for pattern, _ in patterns], hit, names, f"Lora.{field}")
-        layers, adapters = linear_layers(model), dict[str, LoraAdapter]()
+            for pattern, _ in patterns:
+                _check_pattern(pattern, known, f"Lora.{field}")
+        adapters = dict[str, LoraAdapter]()
         for name in hit:
-            every = (name, *names.of_module(name))
-            rank, alpha = self.rank_of(every), self.alpha_of(every)
+            rank, alpha = self.rank_of(called[name]), self.alpha_of(called[name])
             _check_rank(rank, layers[name].weight.shape, name, self.start)  # type: ignore[union-attr]
             adapters[name] = LoraAdapter(self, layers[name], rank, alpha, generator(seed, "tune", name))
         for group in names.fused:
@@ -99,13 +104,11 @@ def _check_rank(rank: int, shape: Sequence[int], name: str, start: LoraStart) ->
         )
 
 
-def _check_patterns(patterns: Sequence[str], hit: Sequence[str], names: ModelNames, what: str) -> None:
-    """Raise an error for a pattern that names none of the layers that are hit."""
-    known = [each for name in hit for each in (name, *names.of_module(name))]
-    for pattern in patterns:
-        if not NamePattern(pattern, anywhere=True).among(known):
-            hint = nearest_name(pattern, known)
-            raise InputError(f"{what} {quoted(pattern)} matches no layer of the targets; {hint}")
+def _check_pattern(pattern: str, known: Sequence[str], what: str) -> None:
+    """Raise an error for a pattern that names no linear layer of the model."""
+    if not NamePattern(pattern, anywhere=True).among(known):
+        hint = nearest_name(pattern, known)
+        raise InputError(f"{what} {quoted(pattern)} matches no linear layer; {hint}")
 
 
 def _by_pattern(patterns: Sequence[tuple[str, float]], names: Sequence[str], default: float) -> float:

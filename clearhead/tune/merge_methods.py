@@ -33,7 +33,7 @@ from .deltas import (
     sum_of_elected,
     weighted_sum,
 )
-from .sparse_deltas import Keep, Rescale, keep_at_random, keep_largest
+from .sparse_deltas import Rescale, Sparsify, keep_at_random, keep_largest
 
 V = TypeVar("V")
 
@@ -219,7 +219,7 @@ class SparseMerge(DeltaMerge):
             if isinstance(density, tuple) and len(density) != count:
                 raise InputError(f"{len(density)} densities for {count} models; give one for each, or one")
 
-    def keepers(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[Keep]:
+    def keepers(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[Sparsify]:
         """For each model what sets to zero what is not kept, called with one piece after the other."""
         raise NotImplementedError
 
@@ -260,7 +260,7 @@ class SignElection(SparseMerge):
 class Ties(SignElection):
     """Of each difference the largest numbers, of these the ones with the elected sign (Yadav 2023)."""
 
-    def keepers(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[Keep]:
+    def keepers(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[Sparsify]:
         return keep_largest(pieces, self.densities_of(count, key))
 
 
@@ -276,7 +276,7 @@ class Dare(SparseMerge):
         if self.normalize:
             self.check_sum(weights)
 
-    def keepers(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[Keep]:
+    def keepers(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[Sparsify]:
         densities = self.densities_of(count, key)
         return keep_at_random(pieces, densities, self.rescale, key.seed, key.names[0])
 
@@ -290,7 +290,7 @@ class DareTies(SignElection):
 
     rescale: Rescale = "density"  # divided by it, or to the same sum of sizes (l1, as in mergekit), or not
 
-    def keepers(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[Keep]:
+    def keepers(self, pieces: Pieces, count: int, key: MergeKey) -> Sequence[Sparsify]:
         densities = self.densities_of(count, key)
         return keep_at_random(pieces, densities, self.rescale, key.seed, key.names[0])
 

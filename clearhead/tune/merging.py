@@ -23,7 +23,7 @@ def merged_model(model: TransformerModel, tuning: AttachedTuning) -> Transformer
     for module in merged.modules():
         if isinstance(module, WithAdapter) and module not in changes:
             changes[module] = module.merged()
-    check_mergeable(model, tuning)
+    check_mergeable(tuning)
     replace_modules(merged, changes)
     # What was trained besides, such as a head, may be trained further in the tuned model: it is copied.
     own_parameters(merged, [name for name, _ in merged.named_parameters() if name in tuning.trained])
@@ -32,12 +32,9 @@ def merged_model(model: TransformerModel, tuning: AttachedTuning) -> Transformer
     return merged
 
 
-def check_mergeable(model: TransformerModel, tuning: AttachedTuning) -> None:
+def check_mergeable(tuning: AttachedTuning) -> None:
     """Raise an error if some of what was added acts beside the weights."""
-    layers = [name for name, module in model.named_modules() if isinstance(module, WithAdapter)]
-    inside = tuple(f"{name}." for name in layers)
-    left = [name for name in tuning.added if not name.startswith(inside)]
-    if left:
+    if left := tuning.beside:
         kind = type(tuning.value).__name__
         raise UnsupportedError(
             f"{kind} cannot be merged into the weights: {left[0]} acts beside them; save the adapter, which "

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..nn import generator
 from .deltas import Pieces
 
-Keep = Callable[[Tensor], Tensor]
+Sparsify = Callable[[Tensor], Tensor]
 Rescale = Literal["density", "l1", "none"]
 DIGIT = 16  # bits of a number that one pass of `keep_largest` looks at
 
@@ -40,7 +40,7 @@ class KeepLargest:
         return x * ((sizes > self.limit) | (equal & first))
 
 
-def keep_largest(pieces: Pieces, densities: Sequence[float]) -> list[Keep]:
+def keep_largest(pieces: Pieces, densities: Sequence[float]) -> list[Sparsify]:
     """Of each model the largest numbers by size: `density` of them, rounded down, and at least one.
 
     The bits of positive floats are in the order of their values. So the limit is found in four passes: by
@@ -81,7 +81,7 @@ class _Limit:
         self.left -= int(from_top[place - 1]) if place else 0
         self.bits = self.bits << DIGIT | (2**DIGIT - 1 - place)
 
-    def keep(self) -> Keep:
+    def keep(self) -> Sparsify:
         if self.density >= 1 or self.left is None:
             return keep_everything
         return KeepLargest(float(torch.tensor([self.bits]).view(torch.float64)), self.left)
@@ -89,7 +89,7 @@ class _Limit:
 
 def keep_at_random(
     pieces: Pieces, densities: Sequence[float], rescale: Rescale, seed: int, name: str
-) -> Sequence[Keep]:
+) -> Sequence[Sparsify]:
     """Of each model every number with a probability, enlarged to make up for the others.
 
     With `l1` the sum of the sizes stays what it was, which takes a pass over all pieces.

@@ -15,11 +15,11 @@ from torch import nn
 from ..errors import InputError, nearest, quoted
 from ..nn import EmbeddingTable, LinearLayer, MixtureOfExperts, TokenLogits, TransformerModel
 from ..patterns import NamePattern
+from .names import ModelNames
 
 ALL_LINEAR = "all-linear"
 
 Targets = str | tuple[str, ...]
-TheirNames = Mapping[str, Sequence[str]]  # a module of the checkpoint -> the modules here that it becomes
 
 
 def linear_layers(model: TransformerModel) -> dict[str, LinearLayer | TokenLogits]:
@@ -43,41 +43,43 @@ def _expert_layers(module: nn.Module) -> Iterator[nn.Module]:
             yield from () if part is None else part.modules()
 
 
-def find_targets(model: TransformerModel, targets: Targets, theirs: TheirNames, what: str) -> list[str]:
+def find_targets(model: TransformerModel, targets: Targets, names: ModelNames, what: str) -> list[str]:
     """The addresses of the layers that these patterns name; a pattern that names none is an error."""
     patterns = (targets,) if isinstance(targets, str) else targets
     if not patterns or not all(patterns):
         raise InputError(f"{what} has no targets; name some, such as '*.attn.{{q,v}}' or '{ALL_LINEAR}'")
     known = linear_layers(model)
-    found = {name for pattern in patterns for name in _layers_named(model, pattern, known, theirs, what)}
+    found = {name for pattern in patterns for name in _layers_named(model, pattern, known, names, what)}
     return [name for name in known if name in found]
 
 
 def _layers_named(
-    model: TransformerModel, pattern: str, known: Mapping[str, nn.Module], theirs: TheirNames, what: str
+    model: TransformerModel, pattern: str, known: Mapping[str, nn.Module], names: ModelNames, what: str
 ) -> list[str]:
     if pattern == ALL_LINEAR:
         return block_layers(model)
     wanted = NamePattern(pattern, anywhere=True)
-    addresses = _addresses(model, known)
+    addresses, theirs = addresses_of(model, known), names.modules
     found = {addresses[name] for name in wanted.among(addresses)}
     found |= {name for each in wanted.among(theirs) for name in theirs[each] if name in known}
     if found:
         return list(found)
-    names = [*addresses, *theirs]
-    for name, module in model.named_modules():
-        if wanted.matches(name) and isinstance(module, EmbeddingTable):
+    other = {name: name for name, module in model.named_modules() if name and not list(module.children())}
+    other |= {name.rpartition(".")[0]: ours[0].rpartition(".")[0] for name, ours in names.tensors.items()}
+    for name in wanted.among(other):
+        module = model.get_submodule(other[name])
+        if isinstance(module, EmbeddingTable):
             raise InputError(
                 f"target {quoted(pattern)} names {name}, a table, and {what} is for linear layers; to train "
                 f"the whole table name it in modules_to_save"
             )
-        if wanted.matches(name) and name and not list(module.children()):
-            kind = type(module).__name__.lstrip("_")
-            raise InputError(f"target {quoted(pattern)} names {name}, a {kind}; {what} is for linear layers")
-    raise InputError(f"target {quoted(pattern)} matches no linear layer; {nearest_name(pattern, names)}")
+        kind = type(module).__name__.lstrip("_")
+        raise InputError(f"target {quoted(pattern)} names {name}, a {kind}; {what} is for linear layers")
+    hint = nearest_name(pattern, [*addresses, *theirs])
+    raise InputError(f"target {quoted(pattern)} matches no linear layer; {hint}")
 
 
-def _addresses(model: TransformerModel, known: Mapping[str, nn.Module]) -> dict[str, str]:
+def addresses_of(model: TransformerModel, known: Mapping[str, nn.Module]) -> dict[str, str]:
     """Every address of every linear layer, with the one it is known by."""
     first = {module: name for name, module in known.items()}
     return {

@@ -85,6 +85,12 @@ class AttachedTuning:
         return self.value.rate_for(self.trainable / max(self.total, 1))
 
     @property
+    def beside(self) -> list[str]:
+        """What it added beside the layers that it changed, and what therefore cannot be merged into them."""
+        inside = tuple(f"{name}." for name in self.layers)
+        return [name for name in self.added if not name.startswith(inside)]
+
+    @property
     def by_layer(self) -> dict[str, list[int]]:
         """How many modules of each layer of each tower it changed; none for towers it left alone."""
         counts = Counter(tuple(name.split(".")[:3:2]) for name in self.layers if ".blocks." in name)

@@ -448,3 +448,13 @@ def test_a_comparison_is_plain_data() -> None:
     assert set(facts["attention"]) == {"self", "decoder", "cross"} and facts["unit"] == "nats"
     assert len(facts["tokens"]) == len(c.tokens) and len(facts["parts"]) == len(c.parts)
     assert isinstance(c, Comparison) and c.head_values("cross", "share")[0]
+
+
+def test_a_text_that_fills_the_model_is_compared_with_as_many_new_tokens_as_fit() -> None:
+    words = train_tokenizer(["a b c d e"] * 4, kind="wordpiece", vocab=40, frame="none")
+    base = ch.build("gpt2", vocab_size=words.vocab, n_positions=8, n_embd=16, n_layer=1, n_head=2)
+    base.tokenizer = words
+    tuned = ch.tune(base, Lora(rank=2))
+    for length in (6, 8):
+        found = ch.compare(tuned, " ".join("abcdeabc"[:length]), effects="none")
+        assert len(found.tokens) == length + 1 and found.texts is not None  # with the next token

@@ -168,10 +168,15 @@ def test_rows_of_a_file(folders: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_what_is_saved_is_named(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a.svg", "a.html", "a.pdf"):
-        out = run(
+        _, out, err = run(
             capsys, folders, "one", TEXT, "--compare", "--effects", "layers", "--new", "2", "--save", name
-        )[1]
+        )
+        if name == "a.pdf" and "fonts-noto-cjk" in err:
+            pytest.skip("a prediction is Chinese, and this machine has no font: apt install fonts-noto-cjk")
         assert f"saved {name}" in out and (folders / name).stat().st_size > 1000
+
+
+def test_the_page_has_a_name_by_default(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "saved look.html" in run(capsys, folders, "one", TEXT, "--compare", "--html", "--new", "0")[1]
 
 

@@ -241,3 +241,51 @@ def test_help_of_every_method(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(method in words for method in METHODS)
     code, _, err = run(capsys, "tune", "--help", "lorra")
     assert code == 2 and "did you mean 'lora'" in err
+
+
+def test_what_other_libraries_would_do_with_a_model_and_its_adapter(
+    base: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "tune", base, rows, "--out", tmp_path / "mine", *FEW)[0] == 0
+    code, _, err = run(capsys, "merge", base, tmp_path / "mine", "--out", tmp_path / "merged")
+    assert (
+        code == 2 and "is an adapter: to put it into its base" in err and not (tmp_path / "merged").exists()
+    )
+    assert (
+        run(capsys, "merge", base, tmp_path / "mine", "--method", "linear", "--out", tmp_path / "half")[0]
+        == 0
+    )
+
+
+def test_a_run_is_resumed_with_its_own_tuning(
+    base: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "tune", base, rows, "--out", tmp_path / "mine", *FEW)[0] == 0
+    before = contents(tmp_path / "mine")
+    for words, why in (
+        (["--rank", "4"], "tune.rank is 4 here and 8 in the run"),
+        (["--method", "prefix"], "what learns is Prefix here and Lora in the run"),
+    ):
+        code, _, err = run(capsys, "tune", "--resume", tmp_path / "mine", *words)
+        assert code == 2 and why in err
+    assert contents(tmp_path / "mine") == before
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_next_commands_are_those_that_work(
+    method: str, base: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "tune", base, rows, "--method", method, "--out", tmp_path / "mine", *FEW)
+    assert code == 0
+    merges = METHODS[method].settings["kind"] in ("Lora", "IA3")
+    assert ("merge" in out) == merges
+    if merges:
+        assert run(capsys, "merge", tmp_path / "mine", "--out", tmp_path / "merged")[0] == 0
+
+
+def test_an_output_folder_that_leads_to_itself(
+    base: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    code, _, err = run(capsys, "tune", base, rows, "--out", tmp_path / "loop", *FEW)
+    assert code == 2 and "is a link that leads to itself" in err and "Traceback" not in err

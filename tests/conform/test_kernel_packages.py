@@ -57,7 +57,11 @@ def test_linformer_equals_the_package(share: str) -> None:
     for length in (30, 17):
         x = noise(2, length, 24)
         ctx = SimpleNamespace(
-            positions=cn.BoundPositions(), view=view(cn.Everyone(), 2, length, length), cache=None, tap=cn.OFF
+            positions=cn.BoundPositions(),
+            view=view(cn.Everyone(), 2, length, length),
+            cache=None,
+            tap=cn.OFF,
+            prefix=None,
         )
         ctx.layer, ctx.source = 0, None
         assert_close(ours(x, ctx), theirs(x))

@@ -324,3 +324,38 @@ def test_seeds_decide_what_is_drawn() -> None:
                 not torch.equal(one.model.get_parameter(n), other.model.get_parameter(n))
                 for n in one.tuning.trained
             )
+
+
+def test_patterns_are_lists_and_mappings_too_and_name_layers() -> None:
+    spec = zoo.EVERY["decoder/Learned"]
+    model = spec.build()
+    given = Lora(targets=["*.attn.q", "*.attn.v"], exclude="*.blocks.0", rank_pattern={"*.attn.v": 2})
+    written = Lora(targets=("*.attn.q", "*.attn.v"), exclude=("*.blocks.0",), rank_pattern=(("*.attn.v", 2),))
+    assert given == written and hash(given) == hash(written)
+    made = attach_tuning(model, given)
+    assert {name: len(p) for name, p in made.model.named_parameters() if name.endswith("lora.down")} == {
+        "tower.blocks.1.attn.q.lora.down": 8, "tower.blocks.1.attn.v.lora.down": 2
+    }  # fmt: skip
+    assert repr(made.tuning) == f"<{made.tuning}>"
+    for wrong, why in (
+        (
+            Lora(rank_pattern={"attn.vv": 2}),
+            "rank_pattern 'attn.vv' matches no linear layer; did you mean 'attn.v'",
+        ),
+        (Lora(alpha_pattern={"zzz": 2.0}), "alpha_pattern 'zzz' matches no linear layer"),
+        (Lora(rank=10**9), "is a matrix of"),
+        (Lora(targets="tower.norm"), "names tower.norm, a"),
+        (Lora(targets="tower.embed.table"), "a table"),
+    ):
+        with pytest.raises(ClearheadError, match=why):
+            attach_tuning(model, wrong)
+
+
+def test_dora_learns_after_a_text_was_generated() -> None:
+    """Lengths of rows that inference mode has made are made again where gradients flow."""
+    made = tuned(zoo.EVERY["decoder/Learned"], TUNINGS["dora"])
+    with torch.inference_mode():
+        run(made.model, ids(2, 6), ids(2, 5))
+    run(made.model, ids(2, 6), ids(2, 5)).sum().backward()
+    for name in made.trained:
+        assert made.model.get_parameter(name).grad is not None

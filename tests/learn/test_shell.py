@@ -17,9 +17,11 @@ from pathlib import Path
 import pytest
 import torch
 import trained
+from tunings import move
 
 import clearhead as ch
 from clearhead.cli.main import main
+from clearhead.tune import Lora
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -87,6 +89,7 @@ def here(tmp_path: Path, demo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     bert = {"hidden_size": 48, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 96}
     for name in ("minilm", "reader"):
         _model("bert", "words", tmp_path / name, max_position_embeddings=64, **bert)
+    _tuned_models(tmp_path)
     reviews = "".join(f"a {'good' if i % 2 else 'bad'} film number {i}\t{i % 2}\n" for i in range(40))
     for name in ("reviews", "other", "train", "dev", "test"):
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + reviews)
@@ -102,6 +105,7 @@ def here(tmp_path: Path, demo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for name, named in (("Tom", "汤姆"), ("Mary", "玛丽"))
     )
     (tmp_path / "cmn.txt").write_text(pairs)
+    (tmp_path / "pairs.tsv").write_text(pairs)
     (tmp_path / "few.tsv").write_text("src\ttgt\nthe cat sleeps\t那只猫睡觉\n")
     tagged = "".join(f"see O\nRome B-X\n{i} O\n\n" for i in range(60))
     (tmp_path / "FILE.conll").write_text(tagged)
@@ -114,6 +118,30 @@ def _model(family: str, kind: str, folder: Path, chat_template: str | None = Non
     ends = {"eos_token_id": words.token_to_id("</s>")} if kind == "bytes" else {}
     ch.save(ch.build(family, vocab_size=words.get_vocab_size(), **sizes, **ends), folder)
     trained.write(folder, kind, **({"chat_template": chat_template} if chat_template else {}))
+
+
+def _tuned_models(home: Path) -> None:
+    """Models over one base, adapters over it, and what is merged in the pages."""
+    base = ch.load(home / "writer")
+    ch.save(base, home / "BASE")
+    base = ch.load(home / "BASE")
+    for seed, name in enumerate(("TUNED", "runs/mine", "runs/fr", "runs/de")):
+        tuned = ch.tune(base, Lora(rank=2), seed=seed)
+        assert tuned.tuning is not None
+        move(tuned.model, tuned.tuning.trained)
+        ch.save(tuned, home / name)
+    shutil.copytree(home / "writer", home / "stories260k")
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    for name in ("llama-base", "math", "code"):
+        _model("llama", "bytes", home / name, **sizes)
+    (home / "merge.yml").write_text(
+        "merge_method: linear\nmodels: [{model: math, parameters: {weight: 0.5}}, "
+        "{model: code, parameters: {weight: 0.5}}]\n"
+    )
+    (home / "rows.tsv").write_text("text\tlabel\nthe cat sleeps\tgood\nthe dog ran\tbad\n")
+    (home / "tinystories.txt").write_text(
+        "\n\n".join(f"Lily was a girl. {text}" for text in trained.TEXTS * 9)
+    )
 
 
 MODELS = {"predict": "reader", "embed": "reader", "chat": "chatter"}

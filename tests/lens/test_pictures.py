@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -57,6 +58,11 @@ def test_png_and_pdf_have_chinese_letters_or_say_what_to_install(
     with pytest.raises(InputError, match="apt install fonts-noto-cjk"):
         trace.save(tmp_path / "b.png")
     assert "今" in trace.save(tmp_path / "b.svg").read_text()  # text needs no font here
+
+
+def test_control_characters_are_shown_and_leave_svg_files_whole() -> None:
+    drawn = canvas.picture(2, 1, lambda figure, axes: axes.text(0, 0, "a\x1db\x00\ud800\uffff")).render("svg")
+    assert "a␝b␀\ufffd\ufffd" in "".join(ElementTree.fromstring(drawn).itertext())
 
 
 def test_drawing_leaves_the_plotting_library_as_it_was(tmp_path: Path) -> None:

@@ -110,3 +110,16 @@ def test_a_template_without_an_end_makes_a_file_unusable(
     base = saved(tmp_path / "base", tokenizer(ENDLESS))
     code, out, err = check(capsys, str(write(tmp_path / "x.jsonl", CHATS)), "--tokenizer", str(base))
     assert code == 3 and "no end token" in err and "trained " not in out
+
+
+def test_special_tokens_in_texts_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = tokenizer(CLEAN)
+    base = saved(tmp_path / "base", words)
+    assert words.eos is not None
+    turn = {"role": "user", "content": f"say{words.eos.text} red"}
+    rows = [*CHATS, {"messages": [turn, {"role": "assistant", "content": "red"}]}]
+    for number, count in ((len(CHATS), 0), (len(rows), 1)):
+        file = write(tmp_path / "x.jsonl", rows[:number])
+        code, out, _ = check(capsys, str(file), "--tokenizer", str(base))
+        shown = " ".join(out.split())
+        assert code == 0 and ("1 of 5 rows have special tokens of the model" in shown) == bool(count)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from ...nn import CallShape, HiddenShape, PartCost, PrefixTokens, PromptTokens, Tower, linear_cost
+from ...nn import (
+    CallShape,
+    HiddenShape,
+    PartCost,
+    PrefixTokens,
+    PromptTokens,
+    Tokens,
+    Tower,
+    linear_cost,
+    matmul_cost,
+)
 from .blocks import BlockCost, block
 from .pooled import check_is_counted, pooled_blocks, pooled_inputs
 
@@ -77,6 +87,16 @@ class TowerCost:
         return (self.embed, self.positions, *(layer.all for layer in self.blocks), self.end)
 
 
+def _embedding(spec: Tower, shape: HiddenShape) -> PartCost:
+    """Where vectors are projected before positions are added, those of a prompt are, once for all texts."""
+    embed, found = spec.embed, spec.embed.cost(shape)
+    projects_first = isinstance(embed, Tokens) and embed.factor and "project-positions" in embed.order
+    if isinstance(spec.virtual, PromptTokens) and projects_first:
+        again = (shape.batch - 1) * spec.virtual.length
+        found += matmul_cost(1, -again, embed.vector_width(spec.width), spec.width)
+    return found
+
+
 def tower(spec: Tower, call: CallShape, encoder: HiddenShape | None = None) -> TowerCost:
     """The cost of a tower. `call.length` is its own length; `encoder` is the encoder output of a decoder."""
     dims, own = spec.dims(), spec.own_layers
@@ -123,7 +143,7 @@ def tower(spec: Tower, call: CallShape, encoder: HiddenShape | None = None) -> T
     if spec.last_width is not None:
         project = linear_cost(out.vectors, out.width, spec.last_width, bias=False) + PartCost(saved=out.bytes)
     return TowerCost(
-        embed=spec.embed.cost(shape),
+        embed=_embedding(spec, shape),
         virtual=virtual.cost(spec) if virtual else NOTHING,
         positions=sum(computed, learned),
         blocks=blocks,

@@ -25,6 +25,10 @@ CJK_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanY
              "AR PL UMing CN")  # fmt: skip
 INSTALL = "install one (Debian, Ubuntu: apt install fonts-noto-cjk), or save as .svg or .html"
 PICTURE_SUFFIXES = (".png", ".svg", ".pdf")
+CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if code not in (9, 10, 13)}
+CONTROL_PICTURES |= {0x7F: 0x2421, 0xFFFE: 0xFFFD, 0xFFFF: 0xFFFD} | dict.fromkeys(
+    range(0xD800, 0xE000), 0xFFFD
+)
 INK, FAINT, ACCENT, BLUE = "#1f2933", "#9aa5b1", "#c2410c", "#2563a8"
 
 
@@ -48,6 +52,7 @@ class Picture:
 
     def render(self, kind: str) -> bytes:
         """The bytes of a png, svg or pdf. Without dates, equal pictures give equal bytes."""
+        self._show_control_characters()
         buffer, metadata = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
         with settings(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -66,6 +71,16 @@ class Picture:
                 f"this machine has no font with the Chinese characters of this picture; {INSTALL}"
             )
         return buffer.getvalue()
+
+    def _show_control_characters(self) -> None:
+        """A token may be any byte, and XML has no place for most control characters: ␛ stands for escape."""
+        from matplotlib.text import Text
+
+        for label in self.figure.findobj(Text):
+            assert isinstance(label, Text)
+            text = label.get_text()
+            if not text.isprintable():
+                label.set_text(text.translate(CONTROL_PICTURES))
 
     def _repr_png_(self) -> bytes:
         return self.render("png")

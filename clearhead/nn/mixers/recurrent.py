@@ -65,8 +65,7 @@ class Recurrent(TokenMixer):
             kept = ways * _kept_by_onednn(shape, hidden)
             kept += shape.number * vectors * hidden * (ways if turned or ways > 1 else 0)
         else:
-            again = (ways - 1) * vectors * width if turned else 0  # the second direction reads its own copy
-            kept = shape.number * (vectors * hidden * ways * (LOOP + 1) + again)
+            kept = shape.number * vectors * hidden * ways * (LOOP + 1)
         out = linear_cost(vectors, ways * hidden, width, bias=True)
         return cell.times(ways) + out + PartCost(saved=kept)
 
