@@ -2,7 +2,7 @@
 
 from .ablation import ablations
 from .adapter_batches import Together, together
-from .adapters import adapter_weights, base_of_adapter, is_adapter, is_peft
+from .adapters import adapter_weights, base_of_adapter, is_adapter, is_peft, why_not_peft
 from .building import build
 from .bundle import Bundle
 from .comparing import base_of, compare
@@ -29,6 +29,6 @@ __all__ = [
     "ablations", "apply_edits", "parse", "text_generator", "open_mapped", "spec_of", "Guess", "Prediction",
     "saved_weights", "stored_labels", "count_cut", "DEFAULT_POOLING", "POOLS", "question_of_choice",
     "with_head", "copy_tuning", "quantized_precision", "model_names", "adapter_weights", "is_adapter",
-    "is_peft", "base_of_adapter", "Together", "base_of", "EffectProgress", "Effects", "compare_rows",
-    "RowChange", "RowChanges", "MergeReport", "MergeRank", "difference",
+    "is_peft", "why_not_peft", "base_of_adapter", "Together", "base_of", "EffectProgress", "Effects",
+    "compare_rows", "RowChange", "RowChanges", "MergeReport", "MergeRank", "difference",
 ]  # fmt: skip

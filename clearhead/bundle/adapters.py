@@ -33,11 +33,12 @@ from ..store import (
 )
 from ..tune import (
     AdapterFiles,
+    ModelNames,
     Tuning,
     adapter_state,
     adapter_tuning,
     attach_tuning,
-    kept_tensors,
+    kept_files,
     saved_parameters,
     write_adapter,
 )
@@ -65,7 +66,8 @@ def save_adapter(bundle: BundleParts, folder: str | Path) -> None:
     assert bundle.tuning is not None and bundle.base is not None
     files = adapter_files(bundle)
     name, where = base_name(bundle.base), os.path.realpath(folder)
-    config = files.config | ({} if name is None else {"base_model_name_or_path": name})
+    stored = _name_in_peft(bundle, name)
+    config = files.config | ({} if stored is None else {"base_model_name_or_path": stored})
     info = {
         "format": 1,
         "tuning": bundle.tuning.value.to_dict(),
@@ -97,16 +99,19 @@ def _own(bundle: BundleParts) -> dict[str, bytes]:
 def adapter_files(bundle: BundleParts) -> AdapterFiles:
     """The content of the folder of a tuned bundle. A PEFT adapter that was read keeps its config."""
     assert bundle.tuning is not None
-    files = write_adapter(bundle.model, bundle.tuning, model_names(bundle), task_type(bundle))
-    kept = bundle.adapter_kept
-    if kept is None:
-        return files
-    return AdapterFiles({**files.config, **kept.config}, {**files.tensors, **kept.tensors})
+    return write_adapter(
+        bundle.model, bundle.tuning, model_names(bundle), task_type(bundle), bundle.adapter_kept
+    )
 
 
 def is_peft(bundle: BundleParts) -> bool:
     """Whether PEFT opens the folder that the bundle is saved as."""
     return is_adapter(bundle) and not adapter_files(bundle).is_own and not bundle.edits
+
+
+def why_not_peft(bundle: BundleParts) -> str:
+    """Why the adapter is stored in our own format; nothing where PEFT has a format for it."""
+    return adapter_files(bundle).why_own if is_adapter(bundle) else ""
 
 
 def task_type(bundle: BundleParts) -> str | None:
@@ -122,6 +127,16 @@ def base_name(base: BundleParts) -> str | None:
     """What the base was loaded from: a hub id as it was given, or the full name of a folder or file."""
     name = base.loaded_from
     return None if name is None else str(Path(name).resolve()) if Path(name).exists() else name
+
+
+def _name_in_peft(bundle: BundleParts, name: str | None) -> str | None:
+    """The name of the base for PEFT: as the folder of PEFT had it, if it still names this base."""
+    stored = bundle.adapter_kept.config.get("base_model_name_or_path") if bundle.adapter_kept else None
+    if isinstance(stored, str) and stored and name is not None:
+        found, own = resolve_offline(stored), resolve_offline(name)
+        if found is not None and own is not None and found.resolve() == own.resolve():
+            return stored
+    return name
 
 
 def find_base(adapter: AdapterFolder) -> Path:
@@ -209,25 +224,35 @@ def with_adapter(bundle: B, adapter: AdapterFolder) -> B:
         tuning = adapter_tuning(files, names)
     if not isinstance(tuning, Tuning):
         raise LoadError(f"the tuning of the adapter is {quoted(stored)}; expected one such as Lora")
-    learn = [*new_parameters(bundle, names), *saved_parameters(files, names)]
+    learn = [*new_parameters(bundle, names), *_replaced(bundle, adapter, names)]
     tuned = attach_tuning(bundle.model, tuning, names=names, learn=list(dict.fromkeys(learn)))
     state = adapter_state(files, tuned.model, tuned.tuning, names)
     with torch.no_grad():
-        for name, x in state.items():
-            tuned.model.get_parameter(name).copy_(x)
+        for name in tuned.tuning.trained:
+            tuned.model.get_parameter(name).copy_(state[name])
     result = tuned_bundle(bundle, tuned)
     fresh = tuple(name for name in bundle.report.fresh if name not in state)
     result.report = replace(bundle.report, fresh=fresh)
     stored_config = adapter.info.get("config", {})
     result.config |= {key: x for key, x in stored_config.items() if key in HEAD_KEYS}
     result.generation = adapter.generation or result.generation
-    if not files.is_of_adapters:  # that library's folders are read and not written
-        result.adapter_kept = AdapterFiles(files.config, kept_tensors(files, names))
-    elif adapter.heads:
+    result.adapter_kept = kept_files(files, names)
+    if adapter.heads:
         _log.warning(
             "the head in %s (%s) is not used: only its adapter is read", adapter.folder, adapter.heads[0]
         )
     return result
+
+
+def _replaced(bundle: BundleParts, adapter: AdapterFolder, names: ModelNames) -> list[str]:
+    """The parameters of the base that the adapter brings along, which learn.
+
+    Our own folders for PEFT hold the head even where it did not learn: PEFT asks for it.
+    """
+    found = saved_parameters(_files(adapter), names, bundle.model)
+    before = dict(bundle.model.named_parameters())
+    own = bool(adapter.info)
+    return [n for n, x in found.items() if not (own and torch.equal(x.to(before[n]), before[n]))]
 
 
 def check_base(bundle: BundleParts, adapter: AdapterFolder, *, any_base: bool) -> None:

@@ -66,7 +66,8 @@ def copy_tuning(bundle: BundleParts, base: B, *, seed: int = 0) -> B:
         for name, x in tuned.model.named_parameters():
             if name in tuned.tuning.trained and name in before and name not in base.report.fresh:
                 x.copy_(before[name])
-    return replace(tuned_bundle(base, tuned), adapter_kept=bundle.adapter_kept)
+    kept = bundle.adapter_kept if base.task == bundle.task else None  # it says what the head is
+    return replace(tuned_bundle(base, tuned), adapter_kept=kept)
 
 
 def tuned_bundle(bundle: B, tuned: TunedModel) -> B:
@@ -100,6 +101,7 @@ def model_names(bundle: BundleParts) -> ModelNames:
         partial(_of_table, family, bundle.task),
         prefixes=tuple(prefix for prefix in (family.prefix, *family.head_prefix.values()) if prefix),
         linear_experts=family.linear_experts,
+        names_of_experts=family.names_of_experts,
         aliases=aliases,
     )
 

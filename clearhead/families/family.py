@@ -84,6 +84,8 @@ class Family:
     head_config: Mapping[HeadKind, Mapping[str, Any]] = field(default_factory=dict)  # keys that a head needs
     # The weight table of transformers' class in memory, where its modules are not called as in its files.
     class_weights: Callable[[Config, HeadKind], Table] | None = None
+    # Ends of names of layers that PEFT takes for those of its experts, which are no layers there.
+    names_of_experts: frozenset[str] = frozenset()
     linear_experts: bool = False  # whether each layer of an expert is a module there, and not a part of one
     prefix: str = ""  # prefix of every name but the head's; base-model files leave it out
     head_prefix: Mapping[HeadKind, str] = field(default_factory=dict)  # of files with this head, if another

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from ..bundle import Bundle, is_adapter, is_peft
+from ..bundle import Bundle, is_adapter, is_peft, why_not_peft
 from ..data import language_of
 from ..tasks import Better
 from .card_usage import adapter_snippet, command_line, pipeline_tag, python_snippet
@@ -159,6 +159,8 @@ def _description(prepared: PreparedRun) -> str:
             f"An adapter that is put over `{base or 'its base'}`, a {family} model. With it the model "
             f"{OUTPUTS[prepared.run.task]}. Trained with Clearhead: {bundle.tuning}."
         ]
+        if why := why_not_peft(bundle):
+            lines.append(f"Only Clearhead opens it: {why}.")
     if bundle.task in ("labels", "tags") and prepared.run.task != "regress":
         lines.append(f"Labels: {', '.join(f'`{name}`' for name in bundle.labels.values())}.")
     if bundle.edits:

@@ -16,7 +16,7 @@ from .deltas import Pieces, weighted_sum
 from .energy import part_energies
 from .exact_parameters import ExactParameters
 from .files import AdapterFiles
-from .formats import adapter_state, adapter_tuning, kept_tensors, saved_parameters, write_adapter
+from .formats import adapter_state, adapter_tuning, kept_files, saved_parameters, write_adapter
 from .full import Full
 from .ia3 import IA3
 from .linear import TunedLinear, TunedLogits, WithAdapter
@@ -66,7 +66,7 @@ __all__ = [
     "ALL_LINEAR", "block_layers", "linear_layers", "WithAdapter", "TunedLinear", "TunedLogits", "LoraAdapter",
     "ModelPart", "PairedModels", "pair_models", "why_not_paired", "part_energies", "SwitchedModel",
     "PartSwitches", "fewer_targets", "skip_layers", "switch_off", "has_tuned_parts",
-    "AdapterFiles", "adapter_state", "adapter_tuning", "kept_tensors", "saved_parameters", "write_adapter",
+    "AdapterFiles", "adapter_state", "adapter_tuning", "kept_files", "saved_parameters", "write_adapter",
 ]  # fmt: skip
 
 

@@ -23,6 +23,7 @@ class AdapterFiles:
 
     config: dict[str, Any]
     tensors: Mapping[str, Tensor]
+    why_own: str = ""  # why PEFT has no format for it; not stored
 
     @property
     def is_own(self) -> bool:
@@ -34,7 +35,7 @@ class AdapterFiles:
         return not self.is_own and "peft_type" not in self.config and "config" in self.config
 
 
-def own_format(model: nn.Module, trained: tuple[str, ...], kind: str) -> AdapterFiles:
+def own_format(model: nn.Module, trained: tuple[str, ...], kind: str, why: str) -> AdapterFiles:
     """The parameters that learn under their own names."""
     tensors: StateDict = {name: model.get_parameter(name).detach() for name in trained}
-    return AdapterFiles({OWN_FORMAT: 1, "method": kind}, tensors)
+    return AdapterFiles({OWN_FORMAT: 1, "method": kind}, tensors, why)

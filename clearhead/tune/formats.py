@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from ..errors import LoadError, UnsupportedError, quoted
 from ..nn import TransformerModel
 from ..weights import StateDict
 from .adapterhub import hub_parameters, hub_tuning
 from .files import AdapterFiles, own_format
 from .names import ModelNames
-from .peft import read_modules, read_parameters, read_tuning, unused_tensors, write_peft
+from .peft import kept_tensors, read_parameters, read_saved, read_tuning, with_kept, write_peft
 from .tuning import AttachedTuning, Tuning
 
 
 def write_adapter(
-    model: TransformerModel, attached: AttachedTuning, names: ModelNames, task_type: str | None
+    model: TransformerModel,
+    attached: AttachedTuning,
+    names: ModelNames,
+    task_type: str | None,
+    kept: AdapterFiles | None = None,
 ) -> AdapterFiles:
-    """As PEFT stores it, or in our own format where PEFT has none."""
+    """As PEFT stores it, with what was kept of a folder of PEFT; or in our own format where PEFT has none."""
     try:
-        return write_peft(model, attached, names, task_type)
-    except UnsupportedError:
-        return own_format(model, attached.trained, type(attached.value).__name__)
+        files = write_peft(model, attached, names, task_type)
+    except UnsupportedError as error:
+        return own_format(model, attached.trained, type(attached.value).__name__, str(error))
+    return files if kept is None else with_kept(files, kept)
 
 
 def adapter_tuning(files: AdapterFiles, names: ModelNames) -> Tuning:
@@ -31,21 +34,21 @@ def adapter_tuning(files: AdapterFiles, names: ModelNames) -> Tuning:
     return hub_tuning(files, names) if files.is_of_adapters else read_tuning(files, names)
 
 
-def saved_parameters(files: AdapterFiles, names: ModelNames) -> list[str]:
+def saved_parameters(files: AdapterFiles, names: ModelNames, model: TransformerModel) -> StateDict:
     """The parameters of the model itself that the adapter replaces, such as those of a head."""
     if files.is_own:
         known = set(names.parameters)
-        return [name for name in files.tensors if name in known]
+        return {name: files.tensors[name] for name in files.tensors if name in known}
     if files.is_of_adapters:
-        return []
-    return list(read_modules(files, names))
-
-
-def kept_tensors(files: AdapterFiles, names: ModelNames) -> dict[str, Tensor]:
-    """Tensors for parts that the model here does not have; they are written back as they were."""
-    if files.is_own or files.is_of_adapters:
         return {}
-    return {name: files.tensors[name] for name in unused_tensors(files, names)}
+    return read_saved(files, names, model)
+
+
+def kept_files(files: AdapterFiles, names: ModelNames) -> AdapterFiles | None:
+    """What is written back as it was: the config of PEFT, and tensors that the model here does not use."""
+    if files.is_own or files.is_of_adapters:
+        return None
+    return AdapterFiles(files.config, kept_tensors(files, names))
 
 
 def adapter_state(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -39,14 +40,18 @@ class IA3(Tuning):
             **dict.fromkeys(inputs, "in"),
         }
         hit = tuple(name for name in layers if name in sides)
-        replace_modules(
-            model,
-            {
-                layers[name]: tuned_layer(layers[name], ScaleAdapter(layers[name], sides[name]))
-                for name in hit
-            },
-        )
+        adapters = {name: ScaleAdapter(layers[name], sides[name]) for name in hit}
+        for group in names.fused:
+            _share_inputs([adapters[name] for name in group if name in adapters], len(group))
+        replace_modules(model, {layers[n]: tuned_layer(layers[n], a) for n, a in adapters.items()})
         return Attachment(layers=hit)
+
+
+def _share_inputs(adapters: Sequence[ScaleAdapter], whole: int) -> None:
+    """Layers that the checkpoint stores as one matrix have one input, whose factors they share."""
+    if len(adapters) == whole > 1 and {adapter.side for adapter in adapters} == {"in"}:
+        for adapter in adapters[1:]:
+            adapter.scale = adapters[0].scale
 
 
 class ScaleAdapter(LayerAdapter):

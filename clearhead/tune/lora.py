@@ -85,16 +85,13 @@ class Lora(Tuning):
         for group in names.fused:
             _share_down([adapters[name] for name in group if name in adapters], len(group))
         replace_modules(model, {layers[n]: tuned_layer(layers[n], a) for n, a in adapters.items()})
-        return Attachment(layers=tuple(hit), learn=self._biases(model, hit))
+        return Attachment(layers=tuple(hit), learn=self._biases(names, hit))
 
-    def _biases(self, model: TransformerModel, hit: Sequence[str]) -> tuple[str, ...]:
-        """The names of the biases of the model that learn."""
-        own = [name for name, _ in model.named_parameters()]
-        if self.bias == "all":
-            return tuple(name for name in own if name.endswith("bias"))
-        if self.bias == "lora_only":
-            return tuple(name for name in own if name in {f"{layer}.bias" for layer in hit})
-        return ()
+    def _biases(self, names: ModelNames, hit: Sequence[str]) -> tuple[str, ...]:
+        """The names of the biases of the model that learn: those that PEFT trains, too."""
+        if self.bias == "none":
+            return ()
+        return tuple(names.biases_of_modules(None if self.bias == "all" else hit))
 
 
 def _check_rank(rank: int, shape: Sequence[int], name: str, start: LoraStart) -> None:

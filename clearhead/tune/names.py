@@ -5,7 +5,7 @@ Both kinds of name are understood in patterns, and adapters are stored under tho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from torch import nn
 from ..errors import InputError, nearest, quoted
 from ..patterns import NamePattern
 from ..weights import (
+    Alias,
     StateDict,
     StoredMatrix,
     Table,
@@ -46,6 +47,7 @@ class ModelNames:
     to_table: Callable[[str], str] = _same  # and back
     prefixes: tuple[str, ...] = ()  # of the base model, in names of classes with a head
     linear_experts: bool = False  # whether each layer of an expert is a module of that class
+    names_of_experts: frozenset[str] = frozenset()  # ends of names that PEFT takes for layers of experts
     # Other names of shared parameters, and that among `parameters`.
     aliases: Mapping[str, str] = field(default_factory=dict)
 
@@ -67,6 +69,22 @@ class ModelNames:
         found = {name: matrix.parts for name, matrix in stored_matrices(self.parameters, self.table).items()}
         return {**found, **{name: matrix.parts for name, matrix in self.matrices.items()}}
 
+    @cached_property
+    def tied(self) -> dict[str, tuple[str, ...]]:
+        """Parameters with further names in transformers' class, as a table that is tied to the output."""
+        found: dict[str, tuple[str, ...]] = {}
+        for rule in self.table:
+            if isinstance(rule, Alias) and rule.ours in self.parameters:
+                found[rule.ours] = (*found.get(rule.ours, ()), self.of_table(rule.theirs))
+        return found
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """All modules of transformers' class that hold a parameter, and those that these are in."""
+        every = [*self.tensors, *(name for names in self.tied.values() for name in names)]
+        parts = [name.split(".") for name in every]
+        return sorted({".".join(each[:end]) for each in parts for end in range(1, len(each))})
+
     @property
     def fused(self) -> list[tuple[str, ...]]:
         """Layers here that are one matrix there."""
@@ -87,6 +105,27 @@ class ModelNames:
             hint = nearest(pattern, [*self.parameters, *theirs])
             raise InputError(f"{what} {quoted(pattern)} matches no parameter; {hint}")
         return [name for name in self.parameters if name in found]
+
+    def biases_of_modules(self, layers: Collection[str] | None = None) -> list[str]:
+        """The biases here that are the bias of a module there: of these linear layers, or all.
+
+        `final_logits_bias` of BART is a buffer, and `q_bias` of DeBERTa a parameter beside its matrix.
+        """
+        own = [name for name in self.parameters if name.endswith("bias")]
+        if layers is not None:
+            own = [name for name in own if name.removesuffix(".bias") in layers]
+        if not self.table:
+            return own
+        inside = {name for theirs, ours in self.tensors.items() if theirs.endswith(".bias") for name in ours}
+        if layers is not None:
+            known = [name for path in self.matrices for name in self.tensors.get(f"{path}.bias", ())]
+            inside &= set(known)
+        return [name for name in own if name in inside]
+
+    def has_bias_elsewhere(self, layer: str) -> bool:
+        """Whether a linear layer here adds a bias that the layer there does not: it is added after it."""
+        bias = f"{layer}.bias"
+        return bias in self.parameters and bias not in self.biases_of_modules([layer])
 
     def is_buffer(self, ours: str) -> bool:
         """Whether a parameter is in no module of theirs, as `final_logits_bias` of BART, a buffer."""

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import clearhead as ch
 from clearhead.recipes import load_run, model_card, prepare
 from clearhead.recipes.card_usage import pipeline_tag
 from clearhead.recipes.settings import RunConfig
+from clearhead.tune import Bottleneck, Lora, Tuning
 
 WORDS = [f"the {'old' if i % 2 else 'new'} cat number {i}" for i in range(60)]
 ROWS = {
@@ -123,3 +125,21 @@ def test_a_model_in_memory_has_no_name(tmp_path: Path) -> None:
     base = prepare(run).bundle
     card = model_card(prepare(run, base=base), SCORES, name="x", step=2)
     assert "fine-tuned from another model" in card and "base_model" not in card
+
+
+@pytest.mark.parametrize(
+    ("tuning", "why"), [(Bottleneck(), "no format for Bottleneck"), (Lora(rank=2), None)]
+)
+def test_an_adapter_that_peft_cannot_open_says_why(tuning: Tuning, why: str | None, tmp_path: Path) -> None:
+    run = config(tmp_path, "lm")
+    ch.save(prepare(run).bundle, tmp_path / "base")
+    run = load_run(
+        "lm", [f"data.source={run.data.source}", f"model.family={tmp_path / 'base'}", "train.steps=2"]
+    )
+    prepared = prepare(replace(run, tune=tuning))
+    card = model_card(prepared, SCORES, name="my adapter", step=2)
+    library = ModelCard(card).data.library_name
+    if why is None:
+        assert library == "peft" and "Only Clearhead" not in card
+    else:
+        assert library == "clearhead" and f"Only Clearhead opens it: PEFT has {why}." in card

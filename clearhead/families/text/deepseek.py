@@ -120,6 +120,7 @@ DEEPSEEK_V2 = replace(
     paper="https://arxiv.org/abs/2405.04434",
     spec=v2_spec,
     weights=weights,
+    names_of_experts=frozenset({"gate_proj", "up_proj", "down_proj"}),
     parent="llama",
     no_size_words=frozenset({"head_dim"}),  # theirs is the width of what is rotated
     architectures={

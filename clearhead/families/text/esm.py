@@ -72,6 +72,11 @@ def weights(c: Config, task: HeadKind) -> Table:
     )
 
 
+def class_weights(c: Config, task: HeadKind) -> Table:
+    """The names of the modules of transformers, whose norms have torch's names."""
+    return weights(Config(c), task)  # a config that has read no file
+
+
 UNUSED_TABLE = Ignore("esm.embeddings.position_embeddings.weight", "positions, which are rotary here")
 ESM2 = {
     "position_embedding_type": "rotary", "token_dropout": True, "emb_layer_norm_before": False,
@@ -87,6 +92,7 @@ FAMILY = replace(
     uses="masked residues, labels and tags of proteins",
     spec=spec,
     weights=weights,
+    class_weights=class_weights,
     prefix="esm.",
     parent="bert",
     architectures={

@@ -1,5 +1,7 @@
 """GPT-NeoX and Pythia (Black 2022): parallel attention and feed-forward, a quarter of each head rotated."""
 
+from dataclasses import replace
+
 from ...nn import MLP, Attention, Block, Normal, SingleStack, Softmax, TokenHead, Tokens, Tower
 from ...nn.norm import Layer
 from ...weights import Fused, Ignore, Name, Table
@@ -54,6 +56,13 @@ def weights(c: Config, task: HeadKind) -> Table:
     )
 
 
+def class_weights(c: Config, task: HeadKind) -> Table:
+    """The names of the modules of transformers, which calls the head `embed_out` in files alone."""
+    return tuple(
+        replace(rule, theirs=rule.theirs.replace("embed_out", "lm_head")) for rule in weights(c, task)
+    )
+
+
 FAMILY = Family(
     name="gpt_neox",
     title="GPT-NeoX",
@@ -64,6 +73,7 @@ FAMILY = Family(
     uses="continuation",
     spec=spec,
     weights=weights,
+    class_weights=class_weights,
     prefix="gpt_neox.",
     parent="gpt2",
     architectures=decoder_classes("GPTNeoX"),

@@ -41,7 +41,12 @@ def class_weights(c: Config, task: HeadKind) -> Table:
     """The names of the modules of transformers."""
     theirs, ours = "nomic_bert.layers.{i}.", "tower.blocks.{i}."
     return (
-        *(rule for rule in weights(c, task) if "encoder.layers" not in rule.theirs),
+        *(
+            rule
+            for rule in weights(c, task)
+            if not any(x in rule.theirs for x in ("encoder.layers", "emb_ln"))
+        ),
+        Name("nomic_bert.embeddings.LayerNorm.{p}", "tower.embed.norm.{p}"),
         *(Name(f"{theirs}self_attn.{x}_proj.weight", f"{ours}attn.{x}.weight") for x in "qkv"),
         Name(theirs + "self_attn.o_proj.weight", ours + "attn.out.weight"),
         Name(theirs + "post_attention_layernorm.{p}", ours + "attn_norm.{p}"),

@@ -105,6 +105,7 @@ QWEN3_MOE = replace(
     title="Qwen 3 MoE",
     spec=qwen3_spec,
     weights=qwen3_weights,
+    names_of_experts=frozenset({"gate_proj", "up_proj", "down_proj"}),
     parent="qwen3",
     architectures=decoder_classes("Qwen3Moe"),
     defaults={

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -42,18 +43,28 @@ def write_ia3(
             raise UnsupportedError(f"PEFT scales either the inputs or the outputs of {path}, here are both")
         hit.append(path)
         if sides == {"in"}:
+            scale = next(iter(adapters.values())).scale
+            if len(adapters) < len(matrix.parts) or any(x.scale is not scale for x in adapters.values()):
+                raise UnsupportedError(f"PEFT scales the inputs of {path} for all of it")
             inputs.append(path)
-            tensors[f"{LAYER_PREFIX}{path}.ia3_l"] = next(iter(adapters.values())).scale.detach()[None]
+            tensors[f"{LAYER_PREFIX}{path}.ia3_l"] = scale.detach()[None]
         else:
+            if apart := _biases_elsewhere(names, adapters):
+                raise UnsupportedError(f"PEFT scales the output of {path} without the bias of {apart[0]}")
             parts = [_factors(model, name, adapters.get(name)) for name in matrix.parts]
             tensors[f"{LAYER_PREFIX}{path}.ia3_l"] = matrix.join(parts)[:, None]
-    every = list(names.matrices)
+    inside = short_names(inputs, names.paths) if inputs else []
     config = IA3_CONFIG | {
-        "target_modules": short_names(hit, every),
-        "feedforward_modules": short_names(inputs, every) if inputs else [],
+        # PEFT wants every word of feedforward_modules among these, too.
+        "target_modules": sorted({*short_names(hit, names.paths), *inside}),
+        "feedforward_modules": inside,
         "fan_in_fan_out": any(names.matrices[path].rule.transpose for path in hit),
     }
     return AdapterFiles(config, tensors)
+
+
+def _biases_elsewhere(names: ModelNames, layers: Iterable[str]) -> list[str]:
+    return [name for name in layers if names.has_bias_elsewhere(name)]
 
 
 def _factors(model: TransformerModel, name: str, adapter: ScaleAdapter | None) -> Tensor:
@@ -61,11 +72,19 @@ def _factors(model: TransformerModel, name: str, adapter: ScaleAdapter | None) -
 
 
 def ia3_tuning(files: AdapterFiles, names: ModelNames) -> IA3:
-    inside = files.config.get("feedforward_modules") or []
     sides: dict[bool, list[str]] = {True: [], False: []}
-    for path in layer_tensors(files, names, "ia3_l"):
-        feedforward = any(path == end or path.endswith(f".{end}") for end in inside)
-        sides[feedforward] += names.matrices[path].parts
+    for path, factors in layer_tensors(files, names, "ia3_l").items():
+        if factors.ndim != 2 or 1 not in factors.shape:
+            raise LoadError(
+                f"ia3_l of {path} has the shape {tuple(factors.shape)}; expected (1, inputs) or (outputs, 1)"
+            )
+        feedforward, parts = len(factors) == 1, names.matrices[path].parts
+        if not feedforward and (apart := _biases_elsewhere(names, parts)):
+            raise LoadError(
+                f"the adapter scales the output of {path}, to which the model adds a bias later; here the "
+                f"bias of {apart[0]} is scaled, too, so this IA3 cannot be read"
+            )
+        sides[feedforward] += parts
     if not sides[True] and not sides[False]:
         raise LoadError("the adapter has no ia3_l of any layer; its file is empty or damaged")
     outputs, inputs = (tuple(short_names(sides[side], our_layers(names))) for side in (False, True))
@@ -82,7 +101,9 @@ def ia3_state(
             continue
         factors = files.tensors.get(f"{LAYER_PREFIX}{path}.ia3_l")
         if factors is None:
-            raise LoadError(f"the adapter lacks ia3_l of {path}; its file is damaged")
+            raise LoadError(
+                f"the adapter lacks ia3_l of {path}; it is of another base, or its file is damaged"
+            )
         if all(isinstance(adapter, ScaleAdapter) and adapter.side == "in" for adapter in adapters.values()):
             found |= {f"{name}.ia3.scale": factors.flatten() for name in adapters}
         else:

@@ -37,6 +37,11 @@ COMMON: dict[str, Any] = {
 LONGEST_PATTERN = 200  # characters
 
 
+def is_inactive(value: object) -> bool:
+    """Whether the value of a key says that there is nothing of that kind."""
+    return value is None or (isinstance(value, bool | int | float | str | dict | list) and not value)
+
+
 def is_of_adapter(name: str) -> bool:
     """Whether a tensor belongs to an adapter, and not to a module of the model that was trained as well."""
     return name == PROMPT or ADAPTER_END.search(name) is not None
@@ -88,6 +93,11 @@ def layer_tensors(files: AdapterFiles, names: ModelNames, end: str) -> dict[str,
         path = name.removeprefix(LAYER_PREFIX).removesuffix(f".{end}")
         if path in names.matrices:
             found[path] = files.tensors[name]
+        elif any(f"{path}.weight" in others for others in names.tied.values()):
+            raise LoadError(
+                f"the adapter has {quoted(name)}, and {path} is tied to the table of embeddings in this "
+                f"model; LoRA on it is not supported"
+            )
         elif not names.is_unused(f"{path}.weight"):
             raise LoadError(
                 f"the adapter has {quoted(name)}, and this model has no layer of that name; it is of another "
@@ -100,12 +110,16 @@ def our_layers(names: ModelNames) -> list[str]:
     return [name.removesuffix(".weight") for name in names.parameters if name.endswith(".weight")]
 
 
-def short_names(hit: Sequence[str], every: Sequence[str]) -> list[str]:
-    """The shortest ends of names that name these modules and no others, as people write target_modules."""
+def short_names(hit: Sequence[str], every: Sequence[str], *, inside_words: bool = False) -> list[str]:
+    """The shortest ends of names that name these modules and no others, as people write target_modules.
+
+    `inside_words`: an end names what ends with it, as in modules_to_save, even after another letter.
+    """
     wanted = set(hit)
     for length in range(1, max((name.count(".") for name in hit), default=0) + 2):
         ends = {_end(name, length) for name in hit}
-        if {name for name in every if _end(name, length) in ends} == wanted:
+        before = "" if inside_words else "."
+        if {name for name in every if f".{name}".endswith(tuple(before + end for end in ends))} == wanted:
             return sorted(ends)
     return sorted(hit)
 
@@ -123,8 +137,12 @@ def unlike(values: Mapping[str, V], default: V) -> dict[str, V]:
     return {name: value for name, value in values.items() if value != default}
 
 
-def pattern_value(config: Mapping[str, Any], key: str, path: str, default: Any) -> Any:
-    """The value of the first pattern that matches the end of a name, as PEFT matches them."""
+def pattern_values(config: Mapping[str, Any], key: str, path: str, default: Any) -> list[Any]:
+    """The values of the patterns that match the end of a name, as PEFT matches them: the first counts.
+
+    In a file they are sorted by name, which may be another order than that of the training.
+    """
+    found = []
     patterns = config.get(key) or {}
     if not isinstance(patterns, dict):
         raise LoadError(f"adapter_config.json: {key} is {quoted(patterns)}; expected names with values")
@@ -134,8 +152,8 @@ def pattern_value(config: Mapping[str, Any], key: str, path: str, default: Any) 
         # Names, with `.*` for anything: other regular expressions of a file are not run.
         literal = re.escape(pattern.strip("^$")).replace(r"\.\*", ".*")
         if re.fullmatch(rf"(.*\.)?({literal})", path):
-            return value
-    return default
+            found.append(value)
+    return found or [default]
 
 
 def whole(number: float) -> float:

@@ -17,23 +17,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import LoadError, quoted
+from ...errors import LoadError, UnsupportedError, quoted
 from ...nn import TransformerModel
 from ...weights import StateDict, StoredMatrix
 from ..files import AdapterFiles
 from ..lora import Lora, LoraAdapter
 from ..names import ModelNames
 from ..tuning import AttachedTuning
+from .checks import check_ranks
 from .layout import (
     COMMON,
     LAYER_PREFIX,
     adapted_layers,
     adapter_at,
+    is_inactive,
     layer_tensors,
     most_common,
     our_layers,
     outputs_of,
-    pattern_value,
+    pattern_values,
     short_names,
     unlike,
     whole,
@@ -69,6 +71,8 @@ def write_lora(
     tensors: StateDict = {}
     ranks, alphas = dict[str, int](), dict[str, float]()
     for path, matrix, adapters in adapted_layers(model, attached, names):
+        if path.rpartition(".")[2] in names.names_of_experts:
+            raise UnsupportedError(f"PEFT takes {path} for a layer of the experts")
         joined = _join(model, matrix, adapters, value)
         ranks[path], alphas[path] = joined.rank, whole(joined.alpha)
         tensors |= {f"{LAYER_PREFIX}{path}.lora_{name}": x for name, x in joined.tensors.items()}
@@ -79,7 +83,7 @@ def write_lora(
         "use_dora": value.variant == "dora", "use_rslora": value.scaling == "sqrt-rank",
         "init_lora_weights": "gaussian" if value.start == "gaussian" else True,
         "rank_pattern": unlike(ranks, rank), "alpha_pattern": unlike(alphas, alpha),
-        "target_modules": short_names(list(ranks), list(names.matrices)),
+        "target_modules": short_names(list(ranks), names.paths),
         # Layers that are stored transposed (GPT-2); PEFT says so in its config.
         "fan_in_fan_out": any(names.matrices[path].rule.transpose for path in ranks),
     }  # fmt: skip
@@ -162,7 +166,9 @@ def _biases(
         return {}
     learn = [name for name in attached.trained if name.endswith("bias") and name in names.parameters]
     found: StateDict = {}
-    for name, x in names.export(dict(model.named_parameters()), learn).items():
+    parameters = dict(model.named_parameters())
+    twice = {name: parameters[ours] for ours in learn for name in names.tied.get(ours, ())}
+    for name, x in {**names.export(parameters, learn), **twice}.items():
         inside = name.removesuffix(".bias") in paths
         stored = f"{name.removesuffix('bias')}base_layer.bias" if inside else name
         found[LAYER_PREFIX + stored] = x.detach()
@@ -172,7 +178,7 @@ def _biases(
 def lora_tuning(files: AdapterFiles, names: ModelNames) -> Lora:
     config = files.config
     for key, allowed in PLAIN.items():
-        if key in config and config[key] not in allowed:
+        if key in config and config[key] not in allowed and not is_inactive(config[key]):
             raise LoadError(f"adapter_config.json: {key} is {quoted(config[key])}, which is not supported")
     start = config.get("init_lora_weights", True)
     if start not in PLAIN_STARTS:
@@ -184,9 +190,12 @@ def lora_tuning(files: AdapterFiles, names: ModelNames) -> Lora:
         raise LoadError("the adapter has LoRA on an embedding, which is not supported: only linear layers")
     ranks, alphas = dict[str, int](), dict[str, float]()
     for path, x in layer_tensors(files, names, "lora_A.weight").items():
+        check_ranks(files, path, len(x))
         for name in names.matrices[path].parts:
             ranks[name] = len(x)
-            alphas[name] = float(pattern_value(config, "alpha_pattern", path, config.get("lora_alpha", 8)))
+            alphas[name] = float(
+                pattern_values(config, "alpha_pattern", path, config.get("lora_alpha", 8))[0]
+            )
     if not ranks:
         raise LoadError("the adapter has no lora_A.weight of any layer; its file is empty or damaged")
     rank, alpha = most_common(ranks), most_common(alphas)
@@ -223,7 +232,9 @@ def _split(
     found = {key: files.tensors.get(f"{LAYER_PREFIX}{path}.{end}") for key, end in ends.items()}
     down_RI, up_OR, lengths_O = found["A"], found["B"], found["magnitude"]
     if down_RI is None or up_OR is None:
-        raise LoadError(f"the adapter lacks lora_A or lora_B of {path}; its file is damaged")
+        raise LoadError(
+            f"the adapter lacks lora_A or lora_B of {path}; it is of another base, or its file is damaged"
+        )
     ups = dict(zip(matrix.parts, matrix.split(up_OR), strict=True))
     first, shared = next(iter(adapters.values())), _is_shared(matrix, adapters)
     state: StateDict = {}

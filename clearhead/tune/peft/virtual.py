@@ -37,7 +37,6 @@ PROMPT_CONFIG = VIRTUAL | {
     "peft_type": "PROMPT_TUNING", "prompt_tuning_init": "RANDOM", "prompt_tuning_init_text": None,
     "tokenizer_kwargs": None, "tokenizer_name_or_path": None,
 }  # fmt: skip
-UNUSED = "unused"  # of a prompt's tensor: the half that PEFT stores and does not use
 
 
 def write_prompt(
@@ -47,7 +46,8 @@ def write_prompt(
     tower, two = model.spec.head_tower, task_type == "SEQ_2_SEQ_LM"
     attention = tower.pattern[0].attention
     config = PROMPT_CONFIG | {
-        "num_attention_heads": attention.heads if isinstance(attention, Attention) else None,
+        # Without a number, PEFT looks for one in the config of the model.
+        "num_attention_heads": attention.heads if isinstance(attention, Attention) else 1,
         "num_layers": next(iter(model.spec.towers.values())).depth,
         "num_transformer_submodules": 2 if two else 1,
         "num_virtual_tokens": len(table),
