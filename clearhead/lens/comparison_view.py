@@ -214,7 +214,7 @@ def texts_title(c: Comparison) -> str:
     """What the two texts of a comparison are."""
     if c.kind == "span":
         return "The answer"
-    return "How the text goes on" if c.texts is not None and c.texts.prompt else "What is generated"
+    return "The text, continued" if c.texts is not None and c.texts.prompt else "What is generated"
 
 
 def common_beginning(one: str, two: str) -> int:

@@ -9,7 +9,7 @@ from .comparison_view import Measure
 
 CHINESE: dict[str, str] = {
     "The text": "文字", "In numbers": "数字", "Predictions that changed most": "变化最大的预测",
-    "How the text goes on": "接下来的文字", "What is generated": "生成的文字", "The answer": "答案",
+    "The text, continued": "续写的文字", "What is generated": "生成的文字", "The answer": "答案",
     "Attention that moved most": "移动最多的注意力", "By layer and head, in %": "按层和头，%",
     "Parts that carry the change": "造成变化的部分",
     "Attention that moved": "移动了的注意力", "Change of the weights": "权重的变化",
