@@ -16,7 +16,8 @@ APART = ("primer", "learn/exercises")
 # Meant: the same thing in every place, which the place tells apart.
 CONVENTIONAL = {
     "routes",  # the routes of one screen of the studio, in each file of serve/routes
-    "FAMILY", "spec", "weights", "DEFAULTS", "HEAD",  # the parts of a family's file, and its variants'
+    # The parts of a family's file, and its variants'.
+    "FAMILY", "spec", "weights", "class_weights", "DEFAULTS", "HEAD",
     # A command of the terminal has the name of what it calls.
     "architecture", "certify", "check_mask", "embed", "families", "generate", "merge", "plan", "predict",
     "train", "tune",

@@ -19,7 +19,7 @@ from ..names import ModelNames
 from ..tuning import AttachedTuning, Tuning
 from ..virtual import Prefix, Prompt
 from . import ia3, lora, virtual
-from .checks import check_complete, check_config, check_tensors
+from .checks import check_complete, check_peft_config, check_tensors
 from .kept import kept_tensors, with_kept
 from .layout import LAYER_PREFIX, PROMPT_PREFIX, is_of_adapter, short_names, unused_tensors
 from .modules import SAVED_ANYWAY, read_modules, saved_modules
@@ -95,7 +95,7 @@ def read_saved(files: AdapterFiles, names: ModelNames, model: TransformerModel) 
 
 
 def _check(files: AdapterFiles) -> None:
-    check_config(files.config, _method(files).config)
+    check_peft_config(files.config, _method(files).config)
     check_tensors(files)
 
 

@@ -53,25 +53,25 @@ def _is_name(value: object) -> bool:
     return value is None or isinstance(value, str)
 
 
-COUNT = (_is_count, "a whole number of at least 1")
-POSITIVE = (_is_positive, "a number above 0")
-NAMES = (_is_names, "a list of names")
-FLAG = (_is_flag, "true or false")
-PATTERN = (_is_pattern, "a name or a list of names")
-NAME = (_is_name, "a name")
+_COUNT = (_is_count, "a whole number of at least 1")
+_POSITIVE = (_is_positive, "a number above 0")
+_NAMES = (_is_names, "a list of names")
+_FLAG = (_is_flag, "true or false")
+_PATTERN = (_is_pattern, "a name or a list of names")
+_NAME = (_is_name, "a name")
 # What a value must be, where its key is in the file.
 VALUES: Mapping[str, tuple[Callable[[object], bool], str]] = {
-    "r": COUNT, "lora_alpha": POSITIVE, "lora_dropout": (_is_rate, "a number from 0 to below 1"),
+    "r": _COUNT, "lora_alpha": _POSITIVE, "lora_dropout": (_is_rate, "a number from 0 to below 1"),
     "bias": (lambda x: x in (None, "none", "all", "lora_only"), "none, all or lora_only"),
-    "use_rslora": FLAG, "use_dora": FLAG, "ensure_weight_tying": FLAG, "target_modules": PATTERN,
-    "exclude_modules": PATTERN, "feedforward_modules": PATTERN, "modules_to_save": NAMES,
-    "num_virtual_tokens": COUNT, "task_type": NAME, "base_model_name_or_path": NAME,
+    "use_rslora": _FLAG, "use_dora": _FLAG, "ensure_weight_tying": _FLAG, "target_modules": _PATTERN,
+    "exclude_modules": _PATTERN, "feedforward_modules": _PATTERN, "modules_to_save": _NAMES,
+    "num_virtual_tokens": _COUNT, "task_type": _NAME, "base_model_name_or_path": _NAME,
     "num_transformer_submodules": (lambda x: x is None or x in (1, 2), "1 or 2"),
 }  # fmt: skip
-PATTERNS = {"rank_pattern": COUNT, "alpha_pattern": POSITIVE}
+_PATTERNS = {"rank_pattern": _COUNT, "alpha_pattern": _POSITIVE}
 
 
-def check_config(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+def check_peft_config(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     """`known` are the keys that this method has."""
     for key, value in config.items():
         if key in HARMLESS:
@@ -83,10 +83,10 @@ def check_config(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
             )
         if key in VALUES:
             _check(key, value, *VALUES[key])
-        if key in PATTERNS and value is not None:
+        if key in _PATTERNS and value is not None:
             _check(key, value, lambda x: isinstance(x, dict), "names with values")
             for pattern, each in value.items():
-                _check(f"{key} of {quoted(pattern)}", each, *PATTERNS[key])
+                _check(f"{key} of {quoted(pattern)}", each, *_PATTERNS[key])
 
 
 def _check(key: str, value: object, is_right: Callable[[object], bool], expected: str) -> None:
