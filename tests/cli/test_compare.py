@@ -89,7 +89,7 @@ def test_the_page_in_the_terminal(folders: Path, capsys: pytest.CaptureFixture[s
     code, out, err = run(capsys, folders, "one", TEXT, "--compare", "--new", "4", "--top", "3")
     assert code == 0 and err == "" and "\x1b" not in out
     for words in (
-        "base → one", "loss per token", "tokens whose prediction changed most", "how the text goes on",
+        "base → one", "loss per token", "tokens whose prediction changed most", "the text, continued",
         "attention that moved most", "by layer and head, in %", "share of the change",
         "parts that carry the change", "of the change",
     ):  # fmt: skip
