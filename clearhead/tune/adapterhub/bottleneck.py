@@ -110,12 +110,12 @@ def _reads(
     values: Mapping[str, Any], places: AdapterPlaces, steps: set[AdaptedStep]
 ) -> dict[AdaptedStep, BottleneckInput]:
     """What the adapters of every kind of sub-layer read."""
-    asked = _asked(values, norm=places.norm)
+    stated = _stated_input(values, norm=places.norm)
     field = "is_parallel" if values["is_parallel"] else "original_ln_before"
     found: dict[AdaptedStep, BottleneckInput] = {}
     for step in ADAPTED_STEPS:
         if step in steps:
-            reads = places.reads_at(step, asked)
+            reads = places.reads_at(step, stated)
             if reads is None:
                 raise LoadError(
                     f"adapter_config.json: {field} is {quoted(values[field])}; in this family the library "
@@ -125,7 +125,7 @@ def _reads(
     return found
 
 
-def _asked(values: Mapping[str, Any], *, norm: bool) -> BottleneckInput:
+def _stated_input(values: Mapping[str, Any], *, norm: bool) -> BottleneckInput:
     """What an adapter reads by its config, if it is what a `Bottleneck` can be."""
     before, after, residual = (
         values[key] for key in ("original_ln_before", "original_ln_after", "residual_before_ln")

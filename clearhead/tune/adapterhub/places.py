@@ -36,8 +36,8 @@ class AdapterPlaces:
     # What an adapter reads here, by what its config says it reads; no entry: nothing that a layer here has.
     reads: Mapping[AdaptedStep, Mapping[BottleneckInput, BottleneckInput]] = field(default_factory=dict)
 
-    def reads_at(self, step: AdaptedStep, asked: BottleneckInput) -> BottleneckInput | None:
-        return asked if step not in self.reads else self.reads[step].get(asked)
+    def reads_at(self, step: AdaptedStep, stated: BottleneckInput) -> BottleneckInput | None:
+        return stated if step not in self.reads else self.reads[step].get(stated)
 
 
 _OUTPUT_ALONE: Mapping[BottleneckInput, BottleneckInput] = {"output": "output"}
